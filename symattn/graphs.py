@@ -60,7 +60,9 @@ def proved(program: GraphProgram) -> tuple[Evidence, tuple[str, ...], tuple[str,
     spec, names = program.spec, program.names
     declared = Declared({n: program.sizes.declared(n, spec, names) for n in names})
     wrong = replace(spec, scale=Fraction(1, 3) if spec.scale != Fraction(1, 3) else 1)
-    identity = Identity(declared, _sides(program, spec), _sides(program, wrong), top=2)
+    identity = Identity(
+        declared, _make_sides_of_graph(program, spec), _make_sides_of_graph(program, wrong), top=2
+    )
     decision = identity.decide()
     texts = decision.hypotheses, decision.argument
     hypotheses, why = (tuple(dict.fromkeys("".join(map(str, text)) for text in x)) for x in texts)
@@ -74,7 +76,7 @@ def proved(program: GraphProgram) -> tuple[Evidence, tuple[str, ...], tuple[str,
     return evidence, hypotheses, why
 
 
-def _sides(program: GraphProgram, spec: Attention) -> Any:
+def _make_sides_of_graph(program: GraphProgram, spec: Attention) -> Any:
     """Return both sides as a function of the inputs by name."""
 
     def sides(**inputs: object) -> tuple[Any, Any]:

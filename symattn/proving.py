@@ -96,7 +96,7 @@ def decided(
     mistakes = {
         name: str(error)
         for name, (theorem, place) in chosen.items()
-        if (error := _mistake(theorem, place))
+        if (error := _find_mistake_in_statement(theorem, place))
     }
     theorems = [theorem for name, (theorem, _) in chosen.items() if name not in mistakes]
     if not theorems:
@@ -129,7 +129,7 @@ def mistake_in(decided: Decided) -> str:
     return where.removeprefix(BAD_STATEMENT) if where.startswith(BAD_STATEMENT) else ""
 
 
-def _mistake(theorem: Theorem, place: str) -> InputError | None:
+def _find_mistake_in_statement(theorem: Theorem, place: str) -> InputError | None:
     """Run the functions of a user's statement once; return the error for a mistake in them."""
     try:
         if place:
@@ -148,7 +148,7 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     result: dict[str, tuple[Theorem, str]] = {}
     for word in words or [*TOPICS]:
         place = word if is_place(word) else ""
-        for theorem in statements(word).values() if place else _catalogued(word):
+        for theorem in statements(word).values() if place else _select_from_catalogue(word):
             if result.setdefault(theorem.name, (theorem, place))[1] != place:
                 raise InputError(
                     f"two theorems are called {theorem.name!r}; hint: prove them one after the other"
@@ -165,7 +165,7 @@ def by_name(words: tuple[str, ...]) -> dict[str, Theorem]:
     return {name: theorem for name, (theorem, _) in gathered(words).items()}
 
 
-def _catalogued(word: str) -> tuple[Theorem, ...]:
+def _select_from_catalogue(word: str) -> tuple[Theorem, ...]:
     try:
         return select((word,))
     except InputError as error:
@@ -225,12 +225,16 @@ def tried(theorem: Theorem, place: str) -> None:
     if not isinstance(method, (Identity, Certificate)):
         return
     false = method.false if isinstance(method.false, tuple) else (method.false,)
-    _try(theorem, place, "statement", partial(_read, method, method.sides))
+    _attempt_part_of_theorem(
+        theorem, place, "statement", partial(_check_stated_sides, method, method.sides)
+    )
     for variant in false:
-        _try(theorem, place, "false variant", partial(_read, method, variant))
+        _attempt_part_of_theorem(
+            theorem, place, "false variant", partial(_check_stated_sides, method, variant)
+        )
 
 
-def _read(method: Identity | Certificate, sides: Any) -> None:
+def _check_stated_sides(method: Identity | Certificate, sides: Any) -> None:
     for sort in method.declared.sorts():
         if not sort.isidentifier():
             raise InputError(
@@ -247,7 +251,9 @@ def _read(method: Identity | Certificate, sides: Any) -> None:
             list(equations(*pair))
 
 
-def _try(theorem: Theorem, place: str, what: str, attempt: Callable[[], None]) -> None:
+def _attempt_part_of_theorem(
+    theorem: Theorem, place: str, what: str, attempt: Callable[[], None]
+) -> None:
     try:
         attempt()
     except (Refused, Undecided):

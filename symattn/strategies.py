@@ -73,12 +73,12 @@ def qkv(
     result = {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
     sizes = st.builds(
         partial(Sizes, batch=tuple(batch)),
-        **{n: _size(n, s, largest[n]) for n, s in result.items()},
+        **{n: _make_size_strategy(n, s, largest[n]) for n, s in result.items()},
     )
-    return st.composite(_drawn)(maker, sizes, frameworks.arrays(framework))
+    return st.composite(_draw_attention_inputs)(maker, sizes, frameworks.arrays(framework))
 
 
-def _size(name: str, size: Size, largest: int) -> st.SearchStrategy[int]:
+def _make_size_strategy(name: str, size: Size, largest: int) -> st.SearchStrategy[int]:
     low, high = size if isinstance(size, tuple) else (1, largest) if size is None else (size, size)
     if not 1 <= low <= high:
         raise InputError(
@@ -87,10 +87,10 @@ def _size(name: str, size: Size, largest: int) -> st.SearchStrategy[int]:
     return st.integers(low, high)
 
 
-def _drawn(
+def _draw_attention_inputs(
     draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], arrays: frameworks.Arrays
 ) -> dict[str, Any]:
-    elements = _elements(maker.precision)
+    elements = _make_element_strategy(maker.precision)
 
     def entries(name: str, shape: tuple[int, ...]) -> np.ndarray:
         outcome: np.ndarray = draw(
@@ -102,7 +102,7 @@ def _drawn(
     return {name: arrays.make(array, maker.precision.input.name) for name, array in result.items()}
 
 
-def _elements(precision: Precision) -> st.SearchStrategy[float]:
+def _make_element_strategy(precision: Precision) -> st.SearchStrategy[float]:
     """Return small integers first, to which examples shrink; then numbers of the format of all sizes up to 2⁴."""
     wide = st.floats(-16.0, 16.0).map(lambda x: float(precision.input.rounded(x)))
     return st.one_of(st.integers(-4, 4).map(float), st.integers(-4, 4).map(float), wide)
@@ -119,12 +119,12 @@ class _Chance:
 
     def random(self, shape: object = ()) -> Any:
         """Draw 0 or 0.99."""
-        return self._array(st.sampled_from((0.0, 0.99)), 0.0, shape, float)
+        return self._draw_chance_array(st.sampled_from((0.0, 0.99)), 0.0, shape, float)
 
     def integers(self, low: int, high: int | None = None, shape: object = ()) -> Any:
         """Draw integers in [``low``, ``high``), or in [0, ``low``); they shrink to 0 if that is permitted."""
         low, high = (0, low) if high is None else (low, high)
-        return self._array(
+        return self._draw_chance_array(
             st.integers(low, high - 1), 0 if low <= 0 < high else low, shape, np.int64
         )
 
@@ -136,7 +136,9 @@ class _Chance:
         """Draw a permutation of 0, …, n − 1."""
         return np.array(self.draw(st.permutations(range(n))), dtype=np.int64)
 
-    def _array(self, entry: st.SearchStrategy[Any], plain: Any, shape: Any, dtype: Any) -> Any:
+    def _draw_chance_array(
+        self, entry: st.SearchStrategy[Any], plain: Any, shape: Any, dtype: Any
+    ) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         drawn = (
             entry

@@ -117,20 +117,20 @@ def assert_attention(
     if path is not None:
         from symattn.verification.baseline import compared, read
 
-        report = compared(report, _name(fn), read(path))
+        report = compared(report, _name_function_as_target(fn), read(path))
     settings.hear(report)
     if report.exit_code:
-        raise AttentionFault(_words(report), report)
+        raise AttentionFault(_write_failure_message(report), report)
     return report
 
 
-def _name(fn: Callable[..., object]) -> str:
+def _name_function_as_target(fn: Callable[..., object]) -> str:
     """Return ``module:function``, as on a command line."""
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def _words(report: Report) -> str:
+def _write_failure_message(report: Report) -> str:
     """Return the first fault in a line, then the report of it as on the command line, and other faults in a line each.
 
     Notes are printed only if there is no fault, since they may say why nothing was decided.
@@ -150,10 +150,11 @@ def _words(report: Report) -> str:
     rules = [i for i, line in enumerate(lines) if line and not line.strip("─")]
     body = "\n".join(lines[rules[0] + 1 : rules[-1]]).strip("\n")
     others = "".join(f"\nAlso: {fault.coded_message}" for fault in report.faults[1:])
-    return f"{report.target.partition('(')[0]}: {_gist(report)}\n\n{body}{others}{_fix(report)}"
+    target, summary = report.target.partition("(")[0], _summarize_report_in_line(report)
+    return f"{target}: {summary}\n\n{body}{others}{_write_repair_lines(report)}"
 
 
-def _fix(report: Report) -> str:
+def _write_repair_lines(report: Report) -> str:
     """Return the last lines: the first repair, and its diff."""
     from contextlib import suppress
 
@@ -169,7 +170,7 @@ def _fix(report: Report) -> str:
     return f"{diff}\nFix: {first.words}"
 
 
-def _gist(report: Report) -> str:
+def _summarize_report_in_line(report: Report) -> str:
     if report.faults:
         more = len(report.faults) - 1
         return report.faults[0].coded_message + (f" (and {more} more)" if more else "")

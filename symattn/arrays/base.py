@@ -66,11 +66,11 @@ def apply_ufunc(
     return target
 
 
-def _forward(name: str) -> Callable[[Any, Any], Any]:
+def _make_forward_operator(name: str) -> Callable[[Any, Any], Any]:
     return lambda self, other: self.offer(name)(self, other)
 
 
-def _backward(name: str) -> Callable[[Any, Any], Any]:
+def _make_reflected_operator(name: str) -> Callable[[Any, Any], Any]:
     return lambda self, other: self.offer(name)(other, self)
 
 
@@ -82,7 +82,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     return run
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _make_array_method(name: str) -> Callable[..., Any]:
     return lambda self, *args, **kwargs: self.offer(name)(self, *args, **kwargs)
 
 
@@ -130,40 +130,63 @@ class ArrayBase(Shown):
             f"{self.name}: an array has no truth value; compare it, then use all() or any()"
         )
 
-    __add__, __radd__, __iadd__ = _forward("add"), _backward("add"), _in_place("add")
-    __sub__, __rsub__, __isub__ = _forward("subtract"), _backward("subtract"), _in_place("subtract")
-    __mul__, __rmul__, __imul__ = _forward("multiply"), _backward("multiply"), _in_place("multiply")
+    __add__, __radd__, __iadd__ = (
+        _make_forward_operator("add"),
+        _make_reflected_operator("add"),
+        _in_place("add"),
+    )
+    __sub__, __rsub__, __isub__ = (
+        _make_forward_operator("subtract"),
+        _make_reflected_operator("subtract"),
+        _in_place("subtract"),
+    )
+    __mul__, __rmul__, __imul__ = (
+        _make_forward_operator("multiply"),
+        _make_reflected_operator("multiply"),
+        _in_place("multiply"),
+    )
     __truediv__, __rtruediv__, __itruediv__ = (
-        _forward("divide"),
-        _backward("divide"),
+        _make_forward_operator("divide"),
+        _make_reflected_operator("divide"),
         _in_place("divide"),
     )
     __matmul__, __rmatmul__, __imatmul__ = (
-        _forward("matmul"),
-        _backward("matmul"),
+        _make_forward_operator("matmul"),
+        _make_reflected_operator("matmul"),
         _in_place("matmul"),
     )
-    __pow__, __rpow__, __ipow__ = _forward("pow"), _backward("pow"), _in_place("pow")
+    __pow__, __rpow__, __ipow__ = (
+        _make_forward_operator("pow"),
+        _make_reflected_operator("pow"),
+        _in_place("pow"),
+    )
     __mod__, __rmod__, __imod__ = (
-        _forward("remainder"),
-        _backward("remainder"),
+        _make_forward_operator("remainder"),
+        _make_reflected_operator("remainder"),
         _in_place("remainder"),
     )
-    __floordiv__, __rfloordiv__ = _forward("floor_divide"), _backward("floor_divide")
-    __lt__, __le__, __gt__, __ge__ = map(
-        _forward, ("less", "less_equal", "greater", "greater_equal")
+    __floordiv__, __rfloordiv__ = (
+        _make_forward_operator("floor_divide"),
+        _make_reflected_operator("floor_divide"),
     )
-    __eq__, __ne__ = _forward("equal"), _forward("not_equal")
-    __neg__, __pos__, __abs__ = _method("negative"), _method("positive"), _method("abs")
+    __lt__, __le__, __gt__, __ge__ = map(
+        _make_forward_operator, ("less", "less_equal", "greater", "greater_equal")
+    )
+    __eq__, __ne__ = _make_forward_operator("equal"), _make_forward_operator("not_equal")
+    __neg__, __pos__, __abs__ = (
+        _make_array_method("negative"),
+        _make_array_method("positive"),
+        _make_array_method("abs"),
+    )
 
-    sum, prod, mean, var, std = map(_method, ("sum", "prod", "mean", "var", "std"))
+    sum, prod, mean, var, std = map(_make_array_method, ("sum", "prod", "mean", "var", "std"))
     max, min, any, all, argmax, argmin = map(
-        _method, ("max", "min", "any", "all", "argmax", "argmin")
+        _make_array_method, ("max", "min", "any", "all", "argmax", "argmin")
     )
     cumsum, squeeze, swapaxes, repeat = map(
-        _method, ("cumulative_sum", "squeeze", "swapaxes", "repeat")
+        _make_array_method, ("cumulative_sum", "squeeze", "swapaxes", "repeat")
     )
-    ravel, dot = map(_method, ("ravel", "dot"))
+    ravel, dot = map(_make_array_method, ("ravel", "dot"))
 
     @property
     def ndim(self) -> int:

@@ -75,7 +75,7 @@ class Computed(Ball):
 
 def in_format(f: Format) -> type[Computed]:
     """Return the kind with the arithmetic of a number format, each operation correctly rounded."""
-    return _kind(lambda _, x: nearest(f, x), Random(0))
+    return _make_computed_kind(lambda _, x: nearest(f, x), Random(0))
 
 
 def in_model(u: Any, powers: int, dice: Random) -> type[Computed]:
@@ -86,10 +86,10 @@ def in_model(u: Any, powers: int, dice: Random) -> type[Computed]:
         share = Ball.scalar(Fraction(dice.choice(shares), 8))
         return x * ((1 - u) ** (share * powers) if operation == "exp" else 1 + share * u)
 
-    return _kind(rounding, dice)
+    return _make_computed_kind(rounding, dice)
 
 
-def _kind(rounding: Rounding, order: Random) -> type[Computed]:
+def _make_computed_kind(rounding: Rounding, order: Random) -> type[Computed]:
     class RoundedResult(Computed):
         pass
 

@@ -110,16 +110,16 @@ class Dual(Planes):
 
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
-        x, y = a._finite(), b._finite()
+        x, y = a._replace_forbidden_values(), b._replace_forbidden_values()
         return cls.made(a.value * b.value, x * b.derivative + a.derivative * y)
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
         quotient = a.value / b.value
-        finite = cls.made(quotient, cls.base.lift(0))._finite()
+        finite = cls.made(quotient, cls.base.lift(0))._replace_forbidden_values()
         return cls.made(quotient, (a.derivative - finite * b.derivative) / b.value)
 
-    def _finite(self) -> Any:
+    def _replace_forbidden_values(self) -> Any:
         """Return the values, with 0 in place of −∞: a forbidden score has no derivative."""
         forbidden = self.base._forbidden(self.value)
         return self.base.xp.where(forbidden, 0, self.value) if np.any(forbidden) else self.value
@@ -127,7 +127,7 @@ class Dual(Planes):
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
         f = cls.base._unary(name, a.value)
-        x = a._finite()
+        x = a._replace_forbidden_values()
         if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
         flat = bool(
@@ -155,7 +155,7 @@ class Dual(Planes):
         ]
         best = rows[0]
         for row in rows[1:]:
-            best = cls._chosen(best, row, cls.base._less(best.value, row.value))
+            best = cls._choose_dual_planes(best, row, cls.base._less(best.value, row.value))
         return best.map(lambda plane: np.squeeze(plane, axis=axis))
 
     @classmethod
@@ -166,10 +166,10 @@ class Dual(Planes):
             raise Undecided(
                 f"{cls.name}: a maximum of equals with different slopes has no derivative"
             )
-        return cls._chosen(a, b, second)
+        return cls._choose_dual_planes(a, b, second)
 
     @classmethod
-    def _chosen(cls, a: Self, b: Self, second: np.ndarray) -> Self:
+    def _choose_dual_planes(cls, a: Self, b: Self, second: np.ndarray) -> Self:
         """b where ``second``, else a."""
         return cls(*[np.where(second, q, p) for p, q in zip(a.planes, b.planes, strict=True)])
 
@@ -190,7 +190,7 @@ class Dual(Planes):
         return cls.base._undefined(a.value)
 
 
-def _slopes(base: type[Entries]) -> type[Entries]:
+def _make_kind_of_slopes(base: type[Entries]) -> type[Entries]:
     """Return the kind of ``Slopes`` over ``base``, with generic sums and products: those of ``base`` need numbers."""
 
     def same(_: type, x: object, y: object) -> bool:
@@ -205,7 +205,7 @@ def _slopes(base: type[Entries]) -> type[Entries]:
 @cache
 def dual(base: type[Planes], several: bool = False) -> type[Dual]:
     """Return the kind of dual numbers over ``base``, with derivatives along one direction or ``several``."""
-    slopes = _slopes(base) if several and issubclass(base, Entries) else base
+    slopes = _make_kind_of_slopes(base) if several and issubclass(base, Entries) else base
     fields = {
         "name": f"dual {base.name}",
         "base": base,

@@ -36,7 +36,7 @@ from symattn.arrays.enclosing.functions import EnclosedFunctions
 from symattn.arrays.enclosing.sums import EnclosedSums, Products
 from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.namespace import Namespace
-from symattn.arrays.reductions import _axes
+from symattn.arrays.reductions import _normalise_axis_numbers
 from symattn.document.errors import Refused, Undecided
 
 
@@ -54,14 +54,14 @@ class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
     @property
     def low(self) -> np.ndarray:
         """The lower ends, rounded down: −∞ if nothing is known or the element is forbidden, NaN if it is undefined."""
-        return self._end(-1.0)
+        return self._enclosure_endpoint(-1.0)
 
     @property
     def high(self) -> np.ndarray:
         """The upper ends, rounded up."""
-        return self._end(1.0)
+        return self._enclosure_endpoint(1.0)
 
-    def _end(self, sign: float) -> np.ndarray:
+    def _enclosure_endpoint(self, sign: float) -> np.ndarray:
         with np.errstate(all="ignore"):
             end = np.asarray(self.mid + sign * self.rad)
             exact = (self.rad == 0) | ~np.isfinite(end)
@@ -95,7 +95,7 @@ class _Whole:
 
     def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         """Sum over any axes; over the last one alone, the common part of the rows is kept."""
-        axes = _axes(a, axis)
+        axes = _normalise_axis_numbers(a, axis)
         if keepdims and axes == [a.ndim - 1]:
             return self.kind.row_sums(a)
         return Namespace.sum(self, a, axis=axis, keepdims=keepdims)  # type: ignore[arg-type]

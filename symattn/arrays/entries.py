@@ -67,33 +67,33 @@ class Entries(Planes):
     def each(cls, function: Callable[..., object], *arrays: Self) -> np.ndarray:
         """Apply ``function`` to the elements, and return an array of objects."""
         result = np.frompyfunc(function, len(arrays), 1)(*[a.planes[0] for a in arrays])
-        return _object(result)
+        return _as_object_array(result)
 
     @classmethod
     def lift(cls, data: object) -> Self:
-        return cls._converted(data, cls._finite)
+        return cls._convert_each_entry(data, cls._convert_finite_entry)
 
     @classmethod
     def literal(cls, value: object) -> Self:
-        return cls._converted(value, cls._typed)
+        return cls._convert_each_entry(value, cls._convert_typed_literal)
 
     @classmethod
-    def _typed(cls, value: object) -> Any:
+    def _convert_typed_literal(cls, value: object) -> Any:
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
             or not value <= cls.sentinel
         ):
-            return cls._finite(value)
+            return cls._convert_finite_entry(value)
         if np.isfinite(value):
             note(f"the literal {value!r} was read as -inf")
         return FORBIDDEN
 
     @classmethod
-    def _converted(cls, data: object, convert: Callable[[Any], object]) -> Self:
+    def _convert_each_entry(cls, data: object, convert: Callable[[Any], object]) -> Self:
         if data.__class__ is int:
-            return cls(_object(convert(data)))
-        source = _object(data)
+            return cls(_as_object_array(convert(data)))
+        source = _as_object_array(data)
         numbers = source.ravel().tolist()
         if (isinstance(data, np.ndarray) and data.dtype.kind in "biuf") or set(
             map(type, numbers)
@@ -102,10 +102,10 @@ class Entries(Planes):
             return cls(
                 np.fromiter((once[x] for x in numbers), object, len(numbers)).reshape(source.shape)
             )
-        return cls(_object(np.frompyfunc(convert, 1, 1)(source)))
+        return cls(_as_object_array(np.frompyfunc(convert, 1, 1)(source)))
 
     @classmethod
-    def _finite(cls, value: object) -> Any:
+    def _convert_finite_entry(cls, value: object) -> Any:
         if isinstance(value, (Forbidden, Undefined)):
             return value
         if isinstance(value, (float, np.floating)) and not np.isfinite(value):
@@ -116,22 +116,22 @@ class Entries(Planes):
 
     @classmethod
     def _add(cls, a: Self, b: Self) -> Self:
-        return cls(_object(np.add(a.planes[0], b.planes[0])))
+        return cls(_as_object_array(np.add(a.planes[0], b.planes[0])))
 
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
-        return cls(_object(np.multiply(a.planes[0], b.planes[0])))
+        return cls(_as_object_array(np.multiply(a.planes[0], b.planes[0])))
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
-        quotients = cls.each(cls._quotient, a, b)
+        quotients = cls.each(cls._divide_two_entries, a, b)
         for index in np.argwhere(_of_type(Undefined, quotients)).tolist():
             if " at " not in (why := quotients[*index].why):
                 quotients[*index] = Undefined(f"{why} at {index}")
         return cls(quotients)
 
     @classmethod
-    def _quotient(cls, x: Any, y: Any) -> Any:
+    def _divide_two_entries(cls, x: Any, y: Any) -> Any:
         if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
             return x / y
         try:
@@ -145,20 +145,24 @@ class Entries(Planes):
             raise Refused(f"{cls.name}: a sum over -inf (masked scores are only exponentiated)")
         if not a.plain_shape[axis]:
             return cls.lift(np.zeros(np.delete(a.plain_shape, axis)))
-        return cls(_object(np.add.reduce(a.entries, axis=axis)))
+        return cls(_as_object_array(np.add.reduce(a.entries, axis=axis)))
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
         if a.plain_shape[axis] == 1:
-            return cls(_object(a.entries.take(0, axis)))
-        return cls(_object(np.frompyfunc(cls._larger, 2, 1).reduce(a.entries, axis=axis)))
+            return cls(_as_object_array(a.entries.take(0, axis)))
+        return cls(
+            _as_object_array(
+                np.frompyfunc(cls._larger_of_two_entries, 2, 1).reduce(a.entries, axis=axis)
+            )
+        )
 
     @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
-        return cls(cls.each(cls._larger, a, b))
+        return cls(cls.each(cls._larger_of_two_entries, a, b))
 
     @classmethod
-    def _larger(cls, x: object, y: object) -> Any:
+    def _larger_of_two_entries(cls, x: object, y: object) -> Any:
         if isinstance(x, Undefined) or isinstance(y, Forbidden):
             return x
         return y if isinstance(x, Forbidden) or isinstance(y, Undefined) else cls.larger(x, y)
@@ -226,7 +230,7 @@ def _of_type(kind: type, entries: np.ndarray) -> np.ndarray:
     return np.array([type(x) is kind for x in elements]).reshape(entries.shape)
 
 
-def _object(x: object) -> np.ndarray:
+def _as_object_array(x: object) -> np.ndarray:
     """Return ``x`` as an array of objects; nested lists become axes, a single element an array without axes."""
     if isinstance(x, np.ndarray) and x.dtype.kind == "O":
         return x
@@ -241,16 +245,16 @@ def _object(x: object) -> np.ndarray:
             raise InputError("masked entries cannot be taken exactly")
         return np.asarray(x if x.dtype.kind in "biuf" else x.astype(np.float64)).astype(object)
     if isinstance(x, (list, tuple)):
-        return _nested(x)
+        return _join_nested_rows(x)
     box = np.empty((), dtype=object)
     box[()] = x
     return box
 
 
-def _nested(rows: list[Any] | tuple[object, ...]) -> np.ndarray:
+def _join_nested_rows(rows: list[Any] | tuple[object, ...]) -> np.ndarray:
     if {int}.issuperset(map(type, rows)):
         return np.fromiter(rows, object, len(rows))
-    parts = [_object(row) for row in rows]
+    parts = [_as_object_array(row) for row in rows]
     if len({p.shape for p in parts}) > 1:
         raise InputError(f"ragged data: rows of shapes {sorted({p.shape for p in parts})}")
     out = np.empty((len(parts), *(parts[0].shape if parts else ())), dtype=object)

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from symattn.arrays.entries import Entries, _object
+from symattn.arrays.entries import Entries, _as_object_array
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import ONE_ELEMENT, ZERO_ELEMENT, Quotient
 from symattn.arrays.field.sums import ONE, Sum, Unit, converted, joined, times
@@ -53,28 +53,28 @@ class Exact(Entries):
     def _unary(cls, name: str, a: Self) -> Self:
         values = (
             cls(cls.each(partial(cls.function, name), a))
-            if cls._quotients(a)
+            if cls._are_all_quotients(a)
             else super()._unary(name, a)
         )
         return cls(over_one_unit(values.entries)) if name == "exp" else values
 
     @classmethod
     def _subtract(cls, a: Self, b: Self) -> Self:
-        return cls(_object(np.subtract(a.planes[0], b.planes[0])))
+        return cls(_as_object_array(np.subtract(a.planes[0], b.planes[0])))
 
     @classmethod
-    def _larger(cls, x: object, y: object) -> Any:
+    def _larger_of_two_entries(cls, x: object, y: object) -> Any:
         if x.__class__ is Quotient and y.__class__ is Quotient:
             return y if x.less(y) else x
-        return super()._larger(x, y)
+        return super()._larger_of_two_entries(x, y)
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
-        if not (cls._quotients(a) and cls._quotients(b)):
+        if not (cls._are_all_quotients(a) and cls._are_all_quotients(b)):
             return super()._div(a, b)
         r = b.entries.item().rational() if b.size == 1 < a.size and b.ndim <= a.ndim else None
         if r:
-            p, whole = _whole(a.entries)
+            p, whole = _clear_integer_denominators(a.entries)
             whole = whole if r.denominator == 1 else whole * r.denominator
             return cls(_over(-whole if r < 0 else whole, p * abs(r.numerator)))
         try:
@@ -85,24 +85,25 @@ class Exact(Entries):
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
         if a.plain_shape[axis] > 1 and (
-            cls._quotients(a) or not (cls._forbidden(a).any() or cls._logarithms(a))
+            cls._are_all_quotients(a)
+            or not (cls._forbidden(a).any() or cls._has_logarithm_entries(a))
         ):
             return cls(row_sums(np.moveaxis(a.entries, axis, -1)))
         return super()._sum(a, axis)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
-        if a.plain_shape[-1] < 2 or cls._logarithms(a) or cls._logarithms(b):
+        if a.plain_shape[-1] < 2 or cls._has_logarithm_entries(a) or cls._has_logarithm_entries(b):
             return super()._matmul(a, b)
         return cls(products(a.entries, b.entries))
 
     @classmethod
-    def _quotients(cls, a: Self) -> bool:
+    def _are_all_quotients(cls, a: Self) -> bool:
         """Return whether all elements are quotients: none is a logarithm, forbidden or undefined."""
         return {Quotient}.issuperset(map(type, a.entries.ravel().tolist()))
 
     @classmethod
-    def _logarithms(cls, a: Self) -> bool:
+    def _has_logarithm_entries(cls, a: Self) -> bool:
         """Return whether some element is a logarithm, whose denominator cannot be cleared and restored."""
         return Logarithm in set(map(type, a.entries.ravel().tolist()))
 
@@ -133,13 +134,18 @@ def row_sums(rows: np.ndarray) -> np.ndarray:
 
 def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return a @ b. Integer denominators are cleared first, and restored with one object for equal ones."""
-    (p, a), (q, b) = _whole(a), _whole(b)
-    left, right = _lines(a)[..., :, None], _lines(b.swapaxes(-1, -2))[..., None, :]
+    (p, a), (q, b) = _clear_integer_denominators(a), _clear_integer_denominators(b)
+    left, right = (
+        _make_lines_of_rows(a)[..., :, None],
+        _make_lines_of_rows(b.swapaxes(-1, -2))[..., None, :],
+    )
     return _over(np.frompyfunc(_Line.dot, 2, 1)(left, right), p * q)
 
 
-def _lines(rows: np.ndarray) -> np.ndarray:
-    return _filled(rows.shape[:-1], map(_Line, rows.reshape(-1, rows.shape[-1]).tolist()))
+def _make_lines_of_rows(rows: np.ndarray) -> np.ndarray:
+    return _fill_object_array(
+        rows.shape[:-1], map(_Line, rows.reshape(-1, rows.shape[-1]).tolist())
+    )
 
 
 class _Line:
@@ -176,7 +182,7 @@ class _Line:
                 else ZERO_ELEMENT
             )
         if self.terms and other.terms and len(units := self.units | other.units) < 2:
-            out = self._collected(other)
+            out = self._multiply_line_numerators(other)
             return (
                 Quotient(next(iter(units)), out, times(self.below, other.below))
                 if out
@@ -192,7 +198,7 @@ class _Line:
             ys.append(y)
         return reduce(operator.add, (dot(*group) for group in groups.values()), ZERO_ELEMENT)
 
-    def _collected(self, other: _Line) -> Sum:
+    def _multiply_line_numerators(self, other: _Line) -> Sum:
         """Return Σ x y of the numerators."""
         out: Sum = {}
         if other.numbers:
@@ -214,7 +220,7 @@ def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
     return _Line(xs).dot(_Line(ys))
 
 
-def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
+def _clear_integer_denominators(entries: np.ndarray) -> tuple[int, np.ndarray]:
     """Return (p, p x) with the least common multiple p of the integer denominators."""
     elements = entries.ravel().tolist()
     denominators = [x._d for x in elements if x.__class__ is Quotient and x._d is not ONE]
@@ -222,7 +228,7 @@ def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
     if p == 1:
         return 1, entries
     inverse = Quotient.of(Fraction(1, p))
-    return p, _filled(
+    return p, _fill_object_array(
         entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in elements)
     )
 
@@ -254,8 +260,8 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
             below[id(d)] = d, times(d, {0: p})
         return Quotient(x._unit, n, below[id(d)][1])
 
-    return _filled(entries.shape, map(divide, elements))
+    return _fill_object_array(entries.shape, map(divide, elements))
 
 
-def _filled(shape: tuple[int, ...], elements: Iterable[object]) -> np.ndarray:
+def _fill_object_array(shape: tuple[int, ...], elements: Iterable[object]) -> np.ndarray:
     return np.fromiter(elements, object, prod(shape)).reshape(shape)

@@ -23,16 +23,16 @@ from symattn.arrays.planes import Planes
 from symattn.document.errors import Refused
 
 
-def _primitive(function: Callable[..., object]) -> Any:
+def _make_float_primitive(function: Callable[..., object]) -> Any:
     """Return a function of NumPy's as a primitive of the kind."""
     return classmethod(lambda cls, *arrays: cls.computed(function, *arrays))
 
 
-def _reduction(function: Callable[..., object]) -> Any:
+def _make_float_reduction(function: Callable[..., object]) -> Any:
     return classmethod(lambda cls, a, axis: cls.computed(function, a, axis=axis))
 
 
-def _plain(function: Callable[..., object]) -> Any:
+def _make_boolean_primitive(function: Callable[..., object]) -> Any:
     """Return a primitive that gives NumPy's booleans."""
     return classmethod(lambda cls, *arrays: function(*map(cls.wide, arrays)))
 
@@ -61,14 +61,18 @@ class Float64(Planes):
         """Apply a function of NumPy to arrays of the kind."""
         return cls.lift(function(*map(cls.wide, arrays), **how))
 
-    _add, _mul, _div = _primitive(np.add), _primitive(np.multiply), _primitive(np.divide)
-    _maximum, _matmul = _primitive(np.maximum), _primitive(np.matmul)
-    _sum, _max = _reduction(np.sum), _reduction(np.max)
+    _add, _mul, _div = (
+        _make_float_primitive(np.add),
+        _make_float_primitive(np.multiply),
+        _make_float_primitive(np.divide),
+    )
+    _maximum, _matmul = _make_float_primitive(np.maximum), _make_float_primitive(np.matmul)
+    _sum, _max = _make_float_reduction(np.sum), _make_float_reduction(np.max)
     _less, _equal, _forbidden, _undefined = (
-        _plain(np.less),
-        _plain(np.equal),
-        _plain(np.isneginf),
-        _plain(np.isnan),
+        _make_boolean_primitive(np.less),
+        _make_boolean_primitive(np.equal),
+        _make_boolean_primitive(np.isneginf),
+        _make_boolean_primitive(np.isnan),
     )
 
     @classmethod
@@ -150,7 +154,7 @@ class RoundedStore(Namespace):
         return self.kind.literal(a) if fresh else a.astype(dtype, **how)
 
 
-def _once(name: str) -> Callable[..., Any]:
+def _make_function_rounded_once(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def run(self: RoundedStore, *args: object, **how: object) -> Any:
@@ -169,4 +173,4 @@ for _name in (
     *("exp2", "log2", "expm1", "log1p", "pow", "isinf"),
     *("sum", "prod", "mean", "var", "std", "cumulative_sum", "cumsum", "vecdot", "einsum"),
 ):
-    setattr(RoundedStore, _name, _once(_name))
+    setattr(RoundedStore, _name, _make_function_rounded_once(_name))

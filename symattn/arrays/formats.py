@@ -37,7 +37,7 @@ class Format:
     flush: bool | None = None
 
     @cached_property
-    def _info(self) -> Any:
+    def _finfo_of_format(self) -> Any:
         import ml_dtypes
 
         if self.name == TF32:
@@ -53,13 +53,13 @@ class Format:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype."""
-        result: np.dtype[Any] = np.dtype(self._info.dtype)
+        result: np.dtype[Any] = np.dtype(self._finfo_of_format.dtype)
         return result
 
     @property
     def digits(self) -> int:
         """p, the number of digits of a significand, including the leading one."""
-        return int(self._info.nmant) + 1
+        return int(self._finfo_of_format.nmant) + 1
 
     @cached_property
     def u(self) -> Fraction:
@@ -69,22 +69,22 @@ class Format:
     @property
     def power_beyond(self) -> Fraction:
         """2^(e_max + 1), the power of two just above the largest number."""
-        return Fraction(2) ** int(self._info.maxexp)
+        return Fraction(2) ** int(self._finfo_of_format.maxexp)
 
     @cached_property
     def largest(self) -> Fraction:
         """The largest finite number."""
-        return Fraction(float(self._info.max))
+        return Fraction(float(self._finfo_of_format.max))
 
     @cached_property
     def smallest(self) -> Fraction:
         """The smallest positive number, a subnormal one."""
-        return Fraction(float(self._info.smallest_subnormal))
+        return Fraction(float(self._finfo_of_format.smallest_subnormal))
 
     @cached_property
     def smallest_normal(self) -> Fraction:
         """The smallest positive number with all its digits."""
-        return Fraction(float(self._info.smallest_normal))
+        return Fraction(float(self._finfo_of_format.smallest_normal))
 
     @property
     def flushes(self) -> bool:

@@ -31,7 +31,7 @@ class Function(NamedTuple):
     steepest: Callable[[np.ndarray], np.ndarray] = lambda d: np.full(np.shape(d), np.inf)
 
 
-def _ones(d: np.ndarray) -> np.ndarray:
+def _bound_slope_by_one(d: np.ndarray) -> np.ndarray:
     return np.ones(np.shape(d))
 
 
@@ -48,8 +48,8 @@ FUNCTIONS = {
         0.97,
         lambda d: 1.1284 * np.exp(-(d**2)),
     ),
-    "cos": Function(lambda xp, x, y: -xp.sin(x), 1, 1, _ones),
-    "sin": Function(lambda xp, x, y: xp.cos(x), 0, 1, _ones),
+    "cos": Function(lambda xp, x, y: -xp.sin(x), 1, 1, _bound_slope_by_one),
+    "sin": Function(lambda xp, x, y: xp.cos(x), 0, 1, _bound_slope_by_one),
 }
 
 

@@ -26,13 +26,13 @@ from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase, offered
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
-from symattn.arrays.planes import Planes, Typed, _boxed
+from symattn.arrays.planes import Planes, Typed, _box_scalar_in_array
 from symattn.arrays.residues import functions, primes
 from symattn.arrays.residues.degree import Chance
 from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.infinities import at_levels
 from symattn.arrays.residues.state import Plane, State, chosen, moved, numbers, overwritten
-from symattn.arrays.structure import _holds
+from symattn.arrays.structure import _has_nested_arrays
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
@@ -96,13 +96,15 @@ class Modular(Planes):
 
     @classmethod
     def lift(cls, data: Any) -> Self:
-        if isinstance(data, (list, tuple)) and _holds(data):
+        if isinstance(data, (list, tuple)) and _has_nested_arrays(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
         if type(data) not in (int, float):
-            return cls.holding(cls._numbers(_plain(data)))
+            return cls.holding(cls._make_state_of_numbers(_as_exact_plain_array(data)))
         if (state := cls.field.scalars.get(data)) is None:
-            state = cls._numbers(_plain(data)).alias()  # never overwritten
+            state = cls._make_state_of_numbers(
+                _as_exact_plain_array(data)
+            ).alias()  # never overwritten
             cls.field.scalars[data] = state
         return cls.holding(state)
 
@@ -114,7 +116,7 @@ class Modular(Planes):
         return functions.square_root(field, squares)
 
     @classmethod
-    def _numbers(cls, plain: np.ndarray) -> State:
+    def _make_state_of_numbers(cls, plain: np.ndarray) -> State:
         if (typed := _one_of(plain)) is not None:
             if constant := _logarithm_of_two(typed):
                 return cls.field.constant(*constant, plain.shape)
@@ -129,7 +131,7 @@ class Modular(Planes):
                 short = (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64))
                 near = (x for x in short if typed in (float(x), float(np.float32(x))))
                 plain = np.full(plain.shape, next(near, typed))
-        plain = _finite(plain)
+        plain = _refuse_nonfinite_floats(plain)
         if cls.field.rough and plain.dtype.kind in "fO":  # ten bits, and 0 below ``TINY``
             m, e = np.frexp(plain.astype(np.float64))
             with np.errstate(over="ignore"):
@@ -140,7 +142,7 @@ class Modular(Planes):
 
     @classmethod
     def literal(cls, value: object) -> Self:
-        plain = _plain(value)
+        plain = _as_exact_plain_array(value)
         if plain.dtype.kind not in "iuf" or not (forbidden := plain <= cls.sentinel).any():
             return cls.lift(plain)
         for typed in sorted(set(plain[forbidden & np.isfinite(plain)].tolist())):
@@ -150,7 +152,7 @@ class Modular(Planes):
     @classmethod
     def forbidding(cls, plain: np.ndarray, forbidden: np.ndarray) -> Self:
         """Return numbers of which some are −∞, or finite ones that stand for it; see ``Field.leveled``."""
-        state = cls._numbers(np.where(forbidden, 0, plain))
+        state = cls._make_state_of_numbers(np.where(forbidden, 0, plain))
         cls.field.stand_ins |= bool(np.isfinite(plain[forbidden]).any())
         if cls.field.leveled:
             return cls.holding(at_levels(state, np.where(forbidden, plain.astype(np.float64), 0.0)))
@@ -161,7 +163,11 @@ class Modular(Planes):
         """Return 0/0 for all letters: it weighs nothing, and what is computed from it is undefined as well."""
         value, exponent = Plane(np.full((), np.nan)), Plane(np.full((), np.nan))
         zero = replace(
-            cls._numbers(np.zeros(())), value=value, exponent=exponent, number=None, sign=0
+            cls._make_state_of_numbers(np.zeros(())),
+            value=value,
+            exponent=exponent,
+            number=None,
+            sign=0,
         )
         return cls.holding(replace(zero, defined=False))
 
@@ -227,7 +233,8 @@ class Modular(Planes):
             result = self.holding(moved(function, np.shape(dummy), [self.state]))
         if self.typed and self.typed.sound[0]:
             result.typed = Typed(
-                _boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound
+                _box_scalar_in_array(function(self.typed.numbers), self.typed.numbers),
+                self.typed.sound,
             )
         return result
 
@@ -271,7 +278,7 @@ class Modular(Planes):
         if (
             cls.field.rough and name == "log" and number is not None and number > 0
         ):  # code takes logarithms of sizes
-            return cls.holding(cls._numbers(np.full(a.plain_shape, log(number))))
+            return cls.holding(cls._make_state_of_numbers(np.full(a.plain_shape, log(number))))
         if name == "tanh" and cls.field.capped:
             return cls.holding(functions.capping(cls.field, a.state))
         own = {
@@ -336,7 +343,7 @@ def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[
     return result
 
 
-def _plain(data: object) -> np.ndarray:
+def _as_exact_plain_array(data: object) -> np.ndarray:
     """Return data as an array of booleans, integers, floats, or of ``Fraction``."""
     try:
         plain = np.asarray(data)
@@ -349,7 +356,7 @@ def _plain(data: object) -> np.ndarray:
     return plain
 
 
-def _finite(plain: np.ndarray) -> np.ndarray:
+def _refuse_nonfinite_floats(plain: np.ndarray) -> np.ndarray:
     if plain.dtype.kind == "f" and not np.isfinite(plain).all():
         raise InputError(
             "modular: NaN or infinity in the data; only a mask may hold -inf, and nothing may hold NaN"
@@ -414,21 +421,23 @@ class ModularNamespace(Namespace):
 
     kind: type[Modular]
 
-    def _where(self, condition: object, a: object, b: object) -> Array:
+    def _choose_residues_where(self, condition: object, a: object, b: object) -> Array:
         if isinstance(condition, ArrayBase):
             raise Refused("modular: where needs a boolean condition")
         x, y = self.kind.written(a).state, self.kind.written(b).state
         return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))
 
-    where = offered("where", _where)
+    where = offered("where", _choose_residues_where)
 
-    def _abs(self, a: object) -> Array:
+    def _absolute_value_of_residues(self, a: object) -> Array:
         """Return ``a`` if it is known not to be negative, else the maximum of a and −a, an opaque function."""
         return self.kind.of(a) if self.kind.of(a).state.sign else self.maximum(a, self.negative(a))
 
-    abs = offered("abs", _abs)
+    abs = offered("abs", _absolute_value_of_residues)
 
-    def _moved(self, move: Callable[[Callable[[Any], Any]], object], values: list[Any]) -> Any:
+    def _move_all_planes(
+        self, move: Callable[[Callable[[Any], Any]], object], values: list[Any]
+    ) -> Any:
         def run(*planes: object) -> Any:
             rest = iter(planes)
             return move(lambda _: next(rest))

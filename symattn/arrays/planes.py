@@ -135,10 +135,11 @@ class Planes(ArrayBase):
 
     def map(self, function: Callable[[np.ndarray], object]) -> Self:
         """Apply ``function``, which moves elements, to every plane; a single element becomes an array again."""
-        result = type(self)(*[_boxed(function(p), p) for p in self.planes])
+        result = type(self)(*[_box_scalar_in_array(function(p), p) for p in self.planes])
         if self.typed and self.typed.sound[0]:
             result.typed = Typed(
-                _boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound
+                _box_scalar_in_array(function(self.typed.numbers), self.typed.numbers),
+                self.typed.sound,
             )
         return result
 
@@ -184,7 +185,7 @@ def typed_numbers(x: object) -> np.ndarray | None:
     return plain.astype(np.float64) if small and plain.dtype.itemsize <= 8 else None
 
 
-def _boxed(x: object, plane: np.ndarray) -> np.ndarray:
+def _box_scalar_in_array(x: object, plane: np.ndarray) -> np.ndarray:
     if isinstance(x, np.ndarray):
         return x
     box = np.empty((), dtype=plane.dtype)
@@ -214,7 +215,7 @@ class Size(int):
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)  # a copy is a plain integer
 
-    def _lifted(self) -> Planes:
+    def _lift_size_to_kind(self) -> Planes:
         return self._kind.lift(int(self))
 
     def __pow__(self, exponent: Any, modulus: None = None) -> Any:  # type: ignore[override]
@@ -225,24 +226,24 @@ class Size(int):
             power = float(n) ** float(exponent)
             if Fraction(power) ** 2 == Fraction(n) ** int(twice):
                 return power
-        return self._lifted() ** exponent
+        return self._lift_size_to_kind() ** exponent
 
     def __truediv__(self, other: object) -> Any:
-        return self._lifted() / other
+        return self._lift_size_to_kind() / other
 
     def __rtruediv__(self, other: object) -> Any:
-        return self._kind.xp.divide(other, self._lifted())
+        return self._kind.xp.divide(other, self._lift_size_to_kind())
 
     def __mul__(self, other: Any) -> Any:
-        return self._again(int.__mul__(self, other))
+        return self._restore_size_type(int.__mul__(self, other))
 
     def __rmul__(self, other: Any) -> Any:
-        return self._again(int.__rmul__(self, other))
+        return self._restore_size_type(int.__rmul__(self, other))
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._again(int.__floordiv__(self, other))
+        return self._restore_size_type(int.__floordiv__(self, other))
 
-    def _again(self, result: object) -> Any:
+    def _restore_size_type(self, result: object) -> Any:
         return Size(result, self._kind) if type(result) is int else result
 
     def __float__(self) -> float:
@@ -259,7 +260,7 @@ class Size(int):
         if (ufunc.__name__ in _EXACT and not plain) or any(
             isinstance(x, ArrayBase) for x in inputs
         ):
-            lifted = [x._lifted() if isinstance(x, Size) else x for x in inputs]
+            lifted = [x._lift_size_to_kind() if isinstance(x, Size) else x for x in inputs]
             return apply_ufunc(self._kind, ufunc, method, lifted, kwargs)
         return getattr(ufunc, method)(
             *[int(x) if isinstance(x, Size) else x for x in inputs], **kwargs

@@ -100,23 +100,26 @@ class Precision(Answering):
         check_contract(contract)
         if isinstance(dtype, Precision):
             precision = (
-                dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
+                dtype
+                if contract in (None, dtype.contract)
+                else cls._make_preset_precision(dtype.name, contract)
             )
         else:
-            precision = cls._preset(dtype, contract)
+            precision = cls._make_preset_precision(dtype, contract)
         if accumulate is not None:
             precision = replace(
-                precision, accumulate=ACCUMULATORS.get(accumulate) or _format(accumulate)
+                precision,
+                accumulate=ACCUMULATORS.get(accumulate) or _look_up_input_format(accumulate),
             )
         if output is not None:
-            precision = replace(precision, output=_format(output))
+            precision = replace(precision, output=_look_up_input_format(output))
         if stored is not None:
-            precision = replace(precision, stored=_format(stored))
-        return precision if flush is None else precision._flushing(flush)
+            precision = replace(precision, stored=_look_up_input_format(stored))
+        return precision if flush is None else precision._with_flushed_subnormals(flush)
 
     @classmethod
-    def _preset(cls, dtype: str, contract: Contract | None) -> Precision:
-        f = _format(dtype)
+    def _make_preset_precision(cls, dtype: str, contract: Contract | None) -> Precision:
+        f = _look_up_input_format(dtype)
         wide = Format("float32")
         if f.name == TF32:
             return cls(f.name, wide, wide, wide, f, contract="fused", factors=f)
@@ -142,7 +145,7 @@ class Precision(Answering):
             self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count - 1
         )
 
-    def _flushing(self, flush: bool) -> Precision:
+    def _with_flushed_subnormals(self, flush: bool) -> Precision:
         entries = ("input", "score", "accumulate", "stored", "factors", "kept", "output")
         formats = {name: getattr(self, name) for name in entries}
         return replace(
@@ -201,7 +204,7 @@ def check_contract(contract: str | None) -> None:
         raise InputError(f"unknown contract {contract!r}{among(contract, ('eager', 'fused'))}")
 
 
-def _format(name: str) -> Format:
+def _look_up_input_format(name: str) -> Format:
     full = format_name(named("Precision.of()", name, NAMES))
     if full not in (*FORMATS, TF32):
         raise InputError(f"unknown precision {name!r}{among(name, NAMES)}")

@@ -85,19 +85,21 @@ class Reductions:
         rows = self._to_front(a, axis)
         order = np.empty(rows.plain_shape, dtype=np.int64)
         for index in np.ndindex(order.shape[1:]):
-            key = cmp_to_key(self._compare(rows[(slice(None), *index)]))
+            key = cmp_to_key(self._make_index_comparison(rows[(slice(None), *index)]))
             order[(slice(None), *index)] = sorted(range(len(rows)), key=key, reverse=descending)
         return np.moveaxis(order, 0, axis)
 
     def argmax(self, a: object, axis: int | None = None, keepdims: bool = False) -> Any:
-        return self._first(a, axis, keepdims, descending=True)
+        return self._first_in_sorted_order(a, axis, keepdims, descending=True)
 
     def argmin(self, a: object, axis: int | None = None, keepdims: bool = False) -> Any:
-        return self._first(a, axis, keepdims, descending=False)
+        return self._first_in_sorted_order(a, axis, keepdims, descending=False)
 
     amax, amin, cumsum = max, min, cumulative_sum
 
-    def _first(self, a: Any, axis: int | None, keepdims: bool, descending: bool) -> Any:
+    def _first_in_sorted_order(
+        self, a: Any, axis: int | None, keepdims: bool, descending: bool
+    ) -> Any:
         flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
         self._check_nonempty(flat, k)
         result = np.take(self.argsort(flat, k, descending), 0, axis=k)
@@ -109,7 +111,7 @@ class Reductions:
             else np.expand_dims(result, k)
         )
 
-    def _compare(self, line: Any) -> Callable[[int, int], int]:
+    def _make_index_comparison(self, line: Any) -> Callable[[int, int], int]:
         def less(i: int, j: int) -> int:
             return int(self.kind._less(line[i], line[j])[()])
 
@@ -117,7 +119,7 @@ class Reductions:
 
     def _over(self, step: Callable[[Any, int], object], a: Any, axis: Axes, keepdims: bool) -> Any:
         """Apply ``step``, which reduces one axis, to every axis in ``axis``."""
-        axes = sorted(_axes(a, axis), reverse=True)
+        axes = sorted(_normalise_axis_numbers(a, axis), reverse=True)
         out = a if axes else a.copy()
         for k in axes:
             out = step(out, k)
@@ -149,13 +151,13 @@ class Reductions:
         )
 
     def _count(self, a: Array, axis: Axes) -> int:
-        return math.prod(int(a.shape[k]) for k in _axes(a, axis))
+        return math.prod(int(a.shape[k]) for k in _normalise_axis_numbers(a, axis))
 
 
 offer_all(Reductions)
 
 
-def _axes(a: Array, axis: Axes) -> list[int]:
+def _normalise_axis_numbers(a: Array, axis: Axes) -> list[int]:
     n = a.ndim
     if axis.__class__ is int and -n <= axis < n:
         return [axis % n]
@@ -183,16 +185,16 @@ class Contractions:
             and set(terms[0]) ^ set(terms[1]) <= set(out)
             and set(terms[0]) & set(terms[1]) - set(out)
         ):
-            return self._contracted(arrays, terms, out)
+            return self._contract_two_operands(arrays, terms, out)
         letters = out + "".join(sorted(set("".join(terms)) - set(out)))
         product = None
         for term, x in zip(terms, arrays, strict=True):
-            spread = self._spread(x, term, letters)
+            spread = self._spread_axes_by_letters(x, term, letters)
             product = spread if product is None else product * spread
         summed = tuple(range(len(out), len(letters)))
         return self.kind.offer("sum")(product, axis=summed) if summed else product
 
-    def _contracted(self, arrays: list[Any], terms: list[str], out: str) -> Any:
+    def _contract_two_operands(self, arrays: list[Any], terms: list[str], out: str) -> Any:
         """Sum over the common letters of both operands: over one of them by a product of matrices.
 
         Other letters become leading axes, of length one if an operand lacks them, and are summed afterwards.
@@ -204,8 +206,8 @@ class Contractions:
         )  # None: it has none
         front = [*more, *(c for c in out if c not in (row, column))]
         left, right = (
-            self._spread(arrays[0], a, [*front, row, inner]),
-            self._spread(arrays[1], b, [*front, inner, column]),
+            self._spread_axes_by_letters(arrays[0], a, [*front, row, inner]),
+            self._spread_axes_by_letters(arrays[1], b, [*front, inner, column]),
         )
         product = left @ right
         product = xp.sum(product, axis=tuple(range(len(more)))) if more else product
@@ -213,7 +215,7 @@ class Contractions:
         letters = [c for c in (*front[len(more) :], row, column) if c]
         return xp.permute_dims(product, tuple(map(letters.index, out)))
 
-    def _spread(self, x: Array, term: str, letters: Sequence[str | None]) -> Array:
+    def _spread_axes_by_letters(self, x: Array, term: str, letters: Sequence[str | None]) -> Array:
         """Return ``x`` with axes in the order of ``letters``, length one if missing; repeated letters are diagonals."""
         xp = self.kind.xp
         for letter in sorted({c for c in term if term.count(c) > 1}):

@@ -50,7 +50,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.base import offer_all
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.precision import Contract, Precision
-from symattn.arrays.reductions import _axes
+from symattn.arrays.reductions import _normalise_axis_numbers
 from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, LinearErrors, sharply
 from symattn.arrays.rounding.bounds import SLACK, common_ids, growth, holds, rounding, table, up
 from symattn.arrays.rounding.elementwise import RoundedElementwise
@@ -75,13 +75,17 @@ class RoundedSums(ComputedNumber):
         return cls.made(
             value,
             LinearErrors(part.sum(axis=axis), ids, rest.sum(axis=axis), a.last.sum(axis=axis)),
-            more=cls._summed(reach.sum(axis=axis), np.maximum(count - 1, 0), np.zeros(count.shape)),
+            more=cls._bound_error_of_sums(
+                reach.sum(axis=axis), np.maximum(count - 1, 0), np.zeros(count.shape)
+            ),
             relative=np.where(count > 1, cls.rounded_once(), 0),
             terms=np.where((a.terms > 0).any(axis=axis), terms, 0),
         )
 
     @classmethod
-    def _summed(cls, size: np.ndarray, roundings: np.ndarray, products: np.ndarray) -> np.ndarray:
+    def _bound_error_of_sums(
+        cls, size: np.ndarray, roundings: np.ndarray, products: np.ndarray
+    ) -> np.ndarray:
         """Return the error of sums of numbers with Σ|x̂_l| ≤ ``size``, each of which passes ``roundings`` roundings.
 
         Σ x̂_l Π(1 + δ) is off by g(n) Σ|x̂_l|. The last rounding is common to all terms; if it is that of storing the
@@ -109,25 +113,30 @@ class RoundedSums(ComputedNumber):
         )
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if z.rows.radius.any()), 0)
         ids, value = common_ids([a.rows, b.rows], largest), cls.multiply_matrices(a, b, shape)
-        shared, rest, size, count = cls._product(a, b, ids, (*shape, ids.size))
+        shared, rest, size, count = cls._bound_matrix_product_errors(a, b, ids, (*shape, ids.size))
         return cls.made(
             value,
             LinearErrors(shared, ids, rest, np.zeros(shape)),
-            more=cls._summed(size, count, count),
+            more=cls._bound_error_of_sums(size, count, count),
             relative=cls.rounded_once(),
             terms=up(size * (1 + growth(cls.precision.accumulate, count))),
             count=count,
         )
 
     @classmethod
-    def _product(
+    def _bound_matrix_product_errors(
         cls, a: Self, b: Self, ids: np.ndarray, shape: tuple[int, ...]
     ) -> tuple[np.ndarray, ...]:
         """Return a product's coefficients in this shape, other errors, Σ|x̂_l ŷ_l|, and the counts of nonzero products.
 
         x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y).
         """
-        (s, p, e), (t, q, f), x, y = cls._operand(a, ids), cls._operand(b, ids), a.near, b.near
+        (s, p, e), (t, q, f), x, y = (
+            cls._error_parts_of_operand(a, ids),
+            cls._error_parts_of_operand(b, ids),
+            a.near,
+            b.near,
+        )
         shared, (*_, columns, n) = np.zeros(shape), shape
         if t is not None:
             shared += (x.near @ t.reshape(*t.shape[:-2], columns * n)).reshape(shape)
@@ -139,7 +148,7 @@ class RoundedSums(ComputedNumber):
         return shared, rest, u @ v, (u > 0).astype(float) @ (v > 0).astype(float)
 
     @classmethod
-    def _operand(cls, x: Self, ids: np.ndarray) -> tuple[Any, ...]:
+    def _error_parts_of_operand(cls, x: Self, ids: np.ndarray) -> tuple[Any, ...]:
         """Return the parts of an operand: coefficients, None if all are zero; other errors, all errors.
 
         With ``fused``, numbers outside the format ``stored`` may first be rounded to it.
@@ -160,7 +169,7 @@ class _WholeSum:
 
     def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         """Sum over all the axes at once."""
-        axes, whole = _axes(a, axis), a.name_errors()
+        axes, whole = _normalise_axis_numbers(a, axis), a.name_errors()
         remaining = [k for k in range(a.ndim) if k not in axes]
         lines = whole.map(
             lambda p: p.transpose(*remaining, *axes).reshape(
@@ -228,7 +237,7 @@ class Rounded(RoundedElementwise, RoundedSums):
 
         NaN is allowed if the exact value is undefined, −∞ if that is −∞, and any float if there is no bound.
         """
-        legal = np.frompyfunc(_legal, 3, 1)(
+        legal = np.frompyfunc(_is_legal_rounded_value, 3, 1)(
             self.balls, self.bound, np.asarray(got, dtype=np.float64)
         )
         return np.asarray(legal, dtype=bool)
@@ -237,7 +246,7 @@ class Rounded(RoundedElementwise, RoundedSums):
         return f"{self.name}({self.value!r}, within {self.bound})"
 
 
-def _legal(x: object, bound: float, got: float) -> bool:
+def _is_legal_rounded_value(x: object, bound: float, got: float) -> bool:
     if isinstance(x, SPECIAL):
         return bool(np.isneginf(got) if isinstance(x, Forbidden) else np.isnan(got))
     if np.isinf(bound) or not np.isfinite(got):
@@ -265,13 +274,13 @@ def rounded(
     >>> mean.within(2.334).item(), mean.within(2.35).item()
     (True, False)
     """
-    return _kind(
+    return _make_rounded_kind(
         Precision.of(precision, contract, accumulate), EnclosedRounded if enclosed else Rounded
     )
 
 
 @cache
-def _kind(p: Precision, base: type[Rounded]) -> type[Rounded]:
+def _make_rounded_kind(p: Precision, base: type[Rounded]) -> type[Rounded]:
     if p.score.digits < p.input.digits:
         raise InputError(
             f"rounded {p.name}: scores in {p.score.name} cannot hold the inputs; hint: choose a wider score"

@@ -31,7 +31,7 @@ _LONG = 40  # characters of an element without digits
 
 def document(array: Array) -> Document:
     """Return an array of any kind as a document without a title."""
-    return Document("listing", _name(array), (), blocks(array))
+    return Document("listing", _name_of_array_kind(array), (), blocks(array))
 
 
 def blocks(array: Array) -> tuple[Block, ...]:
@@ -45,13 +45,13 @@ def blocks(array: Array) -> tuple[Block, ...]:
     return Paragraph((*sentence(array, shape), left_out(shape) if shown else "")), *shown
 
 
-def _name(array: object) -> str:
+def _name_of_array_kind(array: object) -> str:
     return array.name if isinstance(array, ArrayBase) else str(np.asarray(array).dtype)
 
 
 def sentence(array: object, shape: tuple[object, ...]) -> Text:
     """Return the sentence on an array: its kind, shape and elements, and its dtype if that differs from the kind."""
-    name = _name(array)
+    name = _name_of_array_kind(array)
     size = (
         f", {' × '.join(map(str, shape))},"
         if len(shape) > 1
@@ -78,7 +78,7 @@ def table(shape: Place, printer: Callable[[Place], Text]) -> Table:
     lead, columns = shape[:-1], _shown_places(shape[-1])
     heads = [Column((str(c),)) for c in columns]
     rows = [
-        [printer((*_unravelled(row, lead), c)) for c in columns]
+        [printer((*_unravel_row_number(row, lead), c)) for c in columns]
         for row in _shown_places(prod(lead))
     ]
     if len(columns) < shape[-1]:
@@ -86,7 +86,7 @@ def table(shape: Place, printer: Callable[[Place], Text]) -> Table:
         rows = [[*row[:_FIRST], ("⋯",), *row[_FIRST:]] for row in rows]
     if lead:
         heads.insert(0, Column(("",)))
-        places = (_unravelled(row, lead) for row in _shown_places(prod(lead)))
+        places = (_unravel_row_number(row, lead) for row in _shown_places(prod(lead)))
         rows = [[(", ".join(map(str, at)),), *row] for at, row in zip(places, rows, strict=True)]
     if len(rows) < prod(lead):
         rows.insert(_FIRST, [("⋮",)] * len(heads))
@@ -100,7 +100,7 @@ def _shown_places(count: int) -> list[int]:
     return [*range(_FIRST), *range(count - _LAST, count)]
 
 
-def _unravelled(row: int, lead: Place) -> Place:
+def _unravel_row_number(row: int, lead: Place) -> Place:
     return tuple(map(int, np.unravel_index(row, lead))) if lead else ()
 
 
@@ -119,12 +119,12 @@ def element(x: object, written: Callable[[object], Node] | None = None) -> Inlin
     ``written`` gives the notation of elements without one of their own, or raises TypeError.
     """
     if isinstance(x, (Forbidden, Undefined)) or hasattr(x, "notation"):
-        return _short(x, formula(x))
+        return _shorten_element_text(x, formula(x))
     if isinstance(x, (float, np.floating)) and np.isinf(x):
         return Name("∞") if x > 0 else Neg(Name("∞"))
     with suppress(TypeError):
-        return _short(x, written(x)) if written else _cut(str(x))
-    return _cut(str(x))
+        return _shorten_element_text(x, written(x)) if written else _cut_long_words(str(x))
+    return _cut_long_words(str(x))
 
 
 def formula(x: Any) -> Node:
@@ -139,11 +139,11 @@ def formula(x: Any) -> Node:
     return node
 
 
-def _short(x: Any, shown: Node) -> Inline:
+def _shorten_element_text(x: Any, shown: Node) -> Inline:
     if len(text(shown)) <= _WIDE:
         return shown
     if not hasattr(x, "decimal"):
-        return _cut(str(x))
+        return _cut_long_words(str(x))
     try:
         digits = x.decimal(_DIGITS)
     except Undecided:  # too close to a rounding boundary for balls to decide
@@ -151,5 +151,5 @@ def _short(x: Any, shown: Node) -> Inline:
     return f"≈ {digits}"
 
 
-def _cut(words: str) -> str:
+def _cut_long_words(words: str) -> str:
     return words if len(words) <= _LONG else f"{words[:_LONG]} …"

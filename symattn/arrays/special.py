@@ -28,23 +28,23 @@ class Forbidden:
     __radd__ = __add__
 
     def __sub__(self, other: object) -> Any:
-        return self._refuse() if isinstance(other, Forbidden) else self + other
+        return self._refuse_forbidden_operation() if isinstance(other, Forbidden) else self + other
 
     def __mul__(self, other: object) -> Any:
         if isinstance(other, Undefined):
             return other
-        return self if known_positive(other) else self._refuse()
+        return self if known_positive(other) else self._refuse_forbidden_operation()
 
     __rmul__ = __mul__
     __truediv__ = __mul__
 
-    def _refuse(self, *_: object) -> NoReturn:
+    def _refuse_forbidden_operation(self, *_: object) -> NoReturn:
         raise Refused(
             "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
         )
 
-    __rsub__ = __rtruediv__ = __pow__ = _refuse
-    __neg__ = __abs__ = _refuse
+    __rsub__ = __rtruediv__ = __pow__ = _refuse_forbidden_operation
+    __neg__ = __abs__ = _refuse_forbidden_operation
 
 
 FORBIDDEN = Forbidden()
@@ -61,13 +61,13 @@ class Undefined:
     def __repr__(self) -> str:
         return f"undefined ({self.why})"
 
-    def _absorb(self, *_: object) -> Undefined:
+    def _return_undefined_unchanged(self, *_: object) -> Undefined:
         return self
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
         __pow__
-    ) = _absorb
-    __neg__ = __abs__ = _absorb
+    ) = _return_undefined_unchanged
+    __neg__ = __abs__ = _return_undefined_unchanged
 
     def __eq__(self, other: object) -> bool:
         return False

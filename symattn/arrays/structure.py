@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
-from symattn.arrays.planes import Planes, Typed, _boxed, typed_numbers
+from symattn.arrays.planes import Planes, Typed, _box_scalar_in_array, typed_numbers
 from symattn.document.errors import Refused
 
 _NUMPY = (
@@ -47,73 +47,78 @@ class Structure:
 
     kind: type[Planes]
 
-    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], values: list[Any]) -> Any:
+    def _move_all_planes(
+        self, move: Callable[[Callable[[Any], Any]], Any], values: list[Any]
+    ) -> Any:
         """Apply ``move`` to the arrays, one plane of each at a time."""
         first = values[0]
-        planes = [move(_plane(k)) for k in range(len(first.planes))]
+        planes = [move(_make_plane_picker(k)) for k in range(len(first.planes))]
         typed = all(x.origin is not None for x in values)
-        return _joined(
+        return _join_planes_to_arrays(
             self.kind, planes, move(lambda array: array.origin) if typed else None, first
         )
 
 
-def _holds(x: object) -> bool:
-    return isinstance(x, ArrayBase) or (isinstance(x, (list, tuple)) and any(map(_holds, x)))
+def _has_nested_arrays(x: object) -> bool:
+    return isinstance(x, ArrayBase) or (
+        isinstance(x, (list, tuple)) and any(map(_has_nested_arrays, x))
+    )
 
 
-def _lifted(kind: type[Planes], x: Any) -> Any:
+def _lift_listed_arguments(kind: type[Planes], x: Any) -> Any:
     """Return the argument ``x`` with plain arrays lifted if they are listed with arrays of the kind."""
-    if isinstance(x, ArrayBase) or not _holds(x):
+    if isinstance(x, ArrayBase) or not _has_nested_arrays(x):
         return kind.of(x) if isinstance(x, ArrayBase) else x
-    return [_lifted(kind, y) if _holds(y) else kind.of(y) for y in x]
+    return [_lift_listed_arguments(kind, y) if _has_nested_arrays(y) else kind.of(y) for y in x]
 
 
-def _picked(x: Any, pick: Callable[[Any], Any]) -> Any:
+def _replace_arrays_by_planes(x: Any, pick: Callable[[Any], Any]) -> Any:
     """Return the argument ``x`` with every array in it replaced by one of its planes."""
     if isinstance(x, ArrayBase):
         return pick(x)
-    return [_picked(y, pick) for y in x] if _holds(x) else x
+    return [_replace_arrays_by_planes(y, pick) for y in x] if _has_nested_arrays(x) else x
 
 
-def _plane(k: int) -> Callable[[Any], Any]:
+def _make_plane_picker(k: int) -> Callable[[Any], Any]:
     return lambda array: array.planes[k]
 
 
-def _arrays(x: object) -> Iterator[Any]:
+def _yield_nested_arrays(x: object) -> Iterator[Any]:
     if isinstance(x, ArrayBase):
         yield x
     elif isinstance(x, (list, tuple)):
         for y in x:
-            yield from _arrays(y)
+            yield from _yield_nested_arrays(y)
 
 
-def _joined(
+def _join_planes_to_arrays(
     kind: type[Planes], planes: Sequence[Any], numbers: np.ndarray | None, first: Any
 ) -> Any:
     """Join planes to an array of the kind, or lists of planes to a list of arrays."""
     if isinstance(planes[0], (list, tuple)):
         split = numbers if numbers is not None else [None] * len(planes[0])
         return type(planes[0])(
-            _joined(kind, parts, n, first) for *parts, n in zip(*planes, split, strict=True)
+            _join_planes_to_arrays(kind, parts, n, first)
+            for *parts, n in zip(*planes, split, strict=True)
         )
-    array = kind(*[_boxed(p, q) for p, q in zip(planes, first.planes, strict=True)])
+    array = kind(*[_box_scalar_in_array(p, q) for p, q in zip(planes, first.planes, strict=True)])
     if numbers is not None:
-        array.typed = Typed(_boxed(numbers, first.typed.numbers), first.typed.sound)
+        array.typed = Typed(_box_scalar_in_array(numbers, first.typed.numbers), first.typed.sound)
     return array
 
 
-def _structural(name: str) -> Callable[..., Any]:
+def _make_structural_function(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def run(self: Structure, *args: object, **kwargs: object) -> Any:
-        if not _holds([args]):
+        if not _has_nested_arrays([args]):
             return function(*args, **kwargs)
-        operands = [_lifted(self.kind, a) for a in args]
+        operands = [_lift_listed_arguments(self.kind, a) for a in args]
 
         def move(pick: Callable[[Any], object]) -> Any:
-            return function(*[_picked(a, pick) for a in operands], **kwargs)
+            return function(*[_replace_arrays_by_planes(a, pick) for a in operands], **kwargs)
 
-        return self._moved(move, list(_arrays(operands)))
+        return self._move_all_planes(move, list(_yield_nested_arrays(operands)))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"NumPy's ``{name}``, on every plane."
@@ -121,7 +126,7 @@ def _structural(name: str) -> Callable[..., Any]:
 
 
 for _name in _NUMPY:
-    setattr(Structure, _name, _structural(_name))
+    setattr(Structure, _name, _make_structural_function(_name))
 for _alias, _name in _ALIASES.items():
     setattr(Structure, _alias, getattr(Structure, _name))
 
@@ -150,7 +155,7 @@ class Creation:
         self, x: object, dtype: DTypeLike | None = None, copy: object = None, **_: object
     ) -> Any:
         """Return data as an array of the kind. Raises InputError for NaN and infinity; masks are made by ``where``."""
-        if _plain(dtype):
+        if _is_integral_dtype(dtype):
             return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
         array = self.kind.of(x)
         return array.copy() if copy and array is x else array
@@ -178,7 +183,7 @@ class Creation:
     def full(
         self, shape: Any, fill_value: object, dtype: DTypeLike | None = None, **_: object
     ) -> Any:
-        if _plain(dtype):
+        if _is_integral_dtype(dtype):
             return np.full(shape, fill_value, dtype)
         numbers = typed_numbers(fill_value)
         if numbers is None:
@@ -186,12 +191,16 @@ class Creation:
         return self.kind.literal_array(np.full(shape, numbers))
 
     def tril(self, a: Array, k: int = 0) -> Any:
-        return self._triangle(np.tril, a, np.tri(a.shape[-2], a.shape[-1], k) > 0, k)
+        return self._keep_triangle_of_array(np.tril, a, np.tri(a.shape[-2], a.shape[-1], k) > 0, k)
 
     def triu(self, a: Array, k: int = 0) -> Any:
-        return self._triangle(np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k)
+        return self._keep_triangle_of_array(
+            np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k
+        )
 
-    def _triangle(self, function: Callable[..., object], a: object, keep: object, k: int) -> Any:
+    def _keep_triangle_of_array(
+        self, function: Callable[..., object], a: object, keep: object, k: int
+    ) -> Any:
         if not isinstance(a, ArrayBase):
             return function(a, k)
         if isinstance(a, Planes) and a.origin is not None:
@@ -199,22 +208,22 @@ class Creation:
         return self.kind.offer("where")(keep, a, 0)
 
 
-def _plain(dtype: DTypeLike | None) -> bool:
+def _is_integral_dtype(dtype: DTypeLike | None) -> bool:
     return dtype is not None and np.dtype(dtype).kind in "biu"
 
 
-def _creator(name: str) -> Callable[..., Any]:
+def _make_creation_function(name: str) -> Callable[..., Any]:
     function = getattr(np, "zeros" if name == "empty" else name)
 
     def run(self: Creation, *args: object, dtype: DTypeLike | None = None, **kwargs: object) -> Any:
         if any(isinstance(a, ArrayBase) for a in args):
             raise Refused(f"{self.kind.name}: {name} takes sizes, not arrays")
         plain = function(*args, **kwargs)
-        return plain.astype(dtype) if _plain(dtype) else self.kind.literal_array(plain)
+        return plain.astype(dtype) if _is_integral_dtype(dtype) else self.kind.literal_array(plain)
 
     run.__name__ = run.__qualname__ = name
     return run
 
 
 for _name in ["zeros", "ones", "empty", "eye", "tri"]:
-    setattr(Creation, _name, _creator(_name))
+    setattr(Creation, _name, _make_creation_function(_name))

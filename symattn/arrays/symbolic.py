@@ -39,14 +39,14 @@ class Symbolic(Entries):
     @classmethod
     def scalar(cls, value: object) -> Any:
         if isinstance(value, sympy.Expr):
-            return _real(value, f"{value} in the data")
+            return _check_expression_is_real(value, f"{value} in the data")
         return (value if hasattr(value, "to_sympy") else Quotient.of(value)).to_sympy()
 
     @classmethod
     def function(cls, name: str, x: object) -> Any:
         if name not in FUNCTIONS:
             raise Refused(f"symbolic lacks {name}")
-        return _real(getattr(sympy, name)(x), f"{name} of {x}")
+        return _check_expression_is_real(getattr(sympy, name)(x), f"{name} of {x}")
 
     @classmethod
     def divide(cls, x: Any, y: Any) -> Any:
@@ -79,7 +79,9 @@ class Symbolic(Entries):
             return x
         if x.is_number and y.is_number:
             return sympy.Max(x, y)
-        return sympy.Function("max", real=True)(*sorted({*_arguments(x), *_arguments(y)}, key=str))
+        return sympy.Function("max", real=True)(
+            *sorted({*_arguments_of_opaque_max(x), *_arguments_of_opaque_max(y)}, key=str)
+        )
 
     @classmethod
     def letters(cls, name: str, *shape: int, start: int = 1) -> Self:
@@ -95,13 +97,13 @@ class Symbolic(Entries):
 Symbolic.xp = Namespace(Symbolic)
 
 
-def _real(x: Any, what: str) -> Any:
+def _check_expression_is_real(x: Any, what: str) -> Any:
     if x.is_finite is False or x.is_extended_real is False or x is sympy.nan:
         raise InputError(f"symbolic: {what} is not a real number")
     return x
 
 
-def _arguments(x: Any) -> Any:
+def _arguments_of_opaque_max(x: Any) -> Any:
     opaque = isinstance(x, sympy.core.function.AppliedUndef) and x.func.__name__ == "max"
     return x.args if opaque else (x,)
 

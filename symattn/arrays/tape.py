@@ -26,7 +26,13 @@ from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.functions import of_floats
 from symattn.arrays.planes import Size
 from symattn.arrays.reductions import LinearReductions, Reductions
-from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _lifted, _picked
+from symattn.arrays.structure import (
+    _ALIASES,
+    _NUMPY,
+    _lift_listed_arguments,
+    _replace_arrays_by_planes,
+    _yield_nested_arrays,
+)
 from symattn.arrays.vjp_rules import ELEMENTWISE, of_maximum, scattered, spread, to_shape
 from symattn.document.errors import Refused
 from symattn.document.model import Text
@@ -159,16 +165,16 @@ def pull_back(ends: Iterable[tuple[Taped, Any]], inputs: Sequence[Taped]) -> lis
     result: dict[int, Any] = {}
     ends = [(y, g) for y, g in ends if y.moves]
     for y, g in ends:
-        _collect(result, y, g)
+        _add_to_gradient_of(result, y, g)
     remaining = {id(x) for x in inputs}
     for y in reversed(_in_order([y for y, _ in ends])):
         g = result[id(y)] if id(y) in remaining else result.pop(id(y))
         for x, pull in y.sources:
-            _collect(result, x, pull(g))
+            _add_to_gradient_of(result, x, pull(g))
     return [result[id(x)] if id(x) in result else x.under.zeros_like(x.value) for x in inputs]
 
 
-def _collect(results: dict[int, Any], x: Taped, g: Array) -> None:
+def _add_to_gradient_of(results: dict[int, Any], x: Taped, g: Array) -> None:
     results[id(x)] = results[id(x)] + g if id(x) in results else g
 
 
@@ -314,19 +320,23 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
     def __getattr__(self, name: str) -> Any:
         if name in ELEMENTWISE:
-            return partial(self._elementwise, name)
+            return partial(self._record_elementwise_function, name)
         function = getattr(self.under, name)
         if isinstance(function, type) or not callable(function):
             return function  # a type or a constant
-        return partial(self._moves if name in _MOVES else self._constant, name)
+        return partial(
+            self._record_moving_function if name in _MOVES else self._apply_constant_function, name
+        )
 
-    def _constant(self, name: str, *args: object, **how: object) -> Any:
+    def _apply_constant_function(self, name: str, *args: object, **how: object) -> Any:
         if name not in _LOCALLY_CONSTANT and any(isinstance(x, Taped) and x.moves for x in args):
             raise Refused(f"{self.kind.name} lacks {name}")
-        return self.kind.result(getattr(self.under, name)(*map(_bare, args), **how))
+        return self.kind.result(
+            getattr(self.under, name)(*map(_strip_tape_from_array, args), **how)
+        )
 
-    def _elementwise(self, name: str, *args: object, **how: object) -> Any:
-        values = [_bare(x) for x in args]
+    def _record_elementwise_function(self, name: str, *args: object, **how: object) -> Any:
+        values = [_strip_tape_from_array(x) for x in args]
         y = (getattr(self.under, name, None) or partial(of_floats, name))(*values, **how)
 
         def pull(k: int) -> Pull:
@@ -349,12 +359,12 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
         return self.kind(function(x.value), [(x, pull)])
 
-    def _moves(self, name: str, *args: object, **how: object) -> Any:
+    def _record_moving_function(self, name: str, *args: object, **how: object) -> Any:
         """Apply a function that moves elements of arrays into one array or several, and record their places."""
-        operands = [_lifted(self.kind, a) for a in args]
-        arrays = list(_arrays(operands))
+        operands = [_lift_listed_arguments(self.kind, a) for a in args]
+        arrays = list(_yield_nested_arrays(operands))
         if not arrays:
-            return self._constant(name, *args, **how)
+            return self._apply_constant_function(name, *args, **how)
         ends = np.cumsum([0, *(x.size for x in arrays)])
         numbered = dict(zip(map(id, arrays), ends, strict=False))
 
@@ -365,7 +375,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
             def of(x: Taped) -> Any:
                 return numbered[id(x)] + np.arange(x.size).reshape(x.plain_shape)
 
-            return getattr(np, name)(*[_picked(a, of) for a in operands], **how)
+            return getattr(np, name)(*[_replace_arrays_by_planes(a, of) for a in operands], **how)
 
         def made(value: object, part: int | None) -> Any:
             def pull(x: Taped) -> Pull:
@@ -382,7 +392,9 @@ class TapedNamespace(TapedReductions, LinearReductions):
                 [(x, pull(x)) for x in dict(zip(map(id, arrays), arrays, strict=True)).values()],
             )
 
-        result = getattr(self.under, name)(*[_picked(a, _bare) for a in operands], **how)
+        result = getattr(self.under, name)(
+            *[_replace_arrays_by_planes(a, _strip_tape_from_array) for a in operands], **how
+        )
         return (
             [made(r, i) for i, r in enumerate(result)]
             if isinstance(result, list | tuple)
@@ -400,7 +412,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
         return (
             self.astype(x, dtype)
             if isinstance(x, Taped)
-            else self._constant("asarray", x, dtype=dtype, **how)
+            else self._apply_constant_function("asarray", x, dtype=dtype, **how)
         )
 
     array = asarray
@@ -408,7 +420,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
     def astype(self, x: object, dtype: Any, **_: object) -> Any:
         """Cast the array, and its gradient back; booleans and integers are constants."""
         if not isinstance(x, Taped):
-            return self._constant("astype", x, dtype)
+            return self._apply_constant_function("astype", x, dtype)
         if dtype is None or dtype == x.dtype:
             return x
         value, back = self.under.astype(x.value, dtype), x.dtype
@@ -419,7 +431,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
     def full(self, shape: object, fill_value: object, dtype: object = None, **_: object) -> Any:
         if isinstance(fill_value, Taped):
             return self.broadcast_to(fill_value, shape)
-        return self._constant("full", shape, fill_value, dtype=dtype)
+        return self._apply_constant_function("full", shape, fill_value, dtype=dtype)
 
     def pow(self, x: Any, exponent: Any) -> Any:
         """Return x to the power of a number."""
@@ -439,7 +451,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
         return self.kind(xp.pow(x.value, exponent), [(x, pull)])
 
 
-def _bare(x: object) -> Any:
+def _strip_tape_from_array(x: object) -> Any:
     return x.value if isinstance(x, Taped) else x
 
 

@@ -64,12 +64,12 @@ class Tensors:
 
     # -- functions ----------------------------------------------------------------------------------------------------
     def maximum(self, a: object, b: object) -> Any:
-        return self.torch.maximum(*self._tensors(a, b))
+        return self.torch.maximum(*self._convert_operands_to_tensors(a, b))
 
     def minimum(self, a: object, b: object) -> Any:
-        return self.torch.minimum(*self._tensors(a, b))
+        return self.torch.minimum(*self._convert_operands_to_tensors(a, b))
 
-    def _tensors(self, a: Any, b: Any) -> tuple[Any, Any]:
+    def _convert_operands_to_tensors(self, a: Any, b: Any) -> tuple[Any, Any]:
         """Return the operands as tensors; a number gets the dtype of the other one."""
         tensor = self.torch.is_tensor
         return (

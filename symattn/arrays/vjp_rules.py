@@ -20,26 +20,29 @@ from symattn.document.errors import Undecided
 Rule = Callable[..., Any]
 
 
-def _finite(xp: Functions, x: Array) -> Any:
+def _replace_forbidden_by_zero(xp: Functions, x: Array) -> Any:
     """Return x with 0 in place of −∞, as a forbidden score has no gradient."""
     return xp.where(xp.isneginf(x), 0, x) if np.shape(x) else x
 
 
-def _pass(xp: object, g: object, y: object, *_: object) -> Any:
+def _pass_gradient_unchanged(xp: object, g: object, y: object, *_: object) -> Any:
     return g
 
 
 #: For each function, the rule of each of its operands: (xp, g, y, operands …) → the gradient, in the shape of y.
 ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
-    "add": (_pass, _pass),
-    "subtract": (_pass, lambda xp, g, y, a, b: -g),
+    "add": (_pass_gradient_unchanged, _pass_gradient_unchanged),
+    "subtract": (_pass_gradient_unchanged, lambda xp, g, y, a, b: -g),
     "multiply": (
-        lambda xp, g, y, a, b: g * _finite(xp, b),
-        lambda xp, g, y, a, b: g * _finite(xp, a),
+        lambda xp, g, y, a, b: g * _replace_forbidden_by_zero(xp, b),
+        lambda xp, g, y, a, b: g * _replace_forbidden_by_zero(xp, a),
     ),
-    "divide": (lambda xp, g, y, a, b: g / b, lambda xp, g, y, a, b: -(g * _finite(xp, y)) / b),
+    "divide": (
+        lambda xp, g, y, a, b: g / b,
+        lambda xp, g, y, a, b: -(g * _replace_forbidden_by_zero(xp, y)) / b,
+    ),
     "negative": (lambda xp, g, y, a: -g,),
-    "positive": (_pass,),
+    "positive": (_pass_gradient_unchanged,),
     "square": (lambda xp, g, y, a: 2 * (g * a),),
     "reciprocal": (lambda xp, g, y, a: -(g * y * y),),
     "exp2": (lambda xp, g, y, a: g * y * xp.log(xp.asarray(2, dtype=a.dtype)),),
@@ -51,7 +54,7 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
         for name, function in FUNCTIONS.items()
     },
     "where": (
-        _pass,
+        _pass_gradient_unchanged,
         lambda xp, g, y, c, a, b: xp.where(c, g, 0),
         lambda xp, g, y, c, a, b: xp.where(c, 0, g),
     ),
@@ -119,7 +122,7 @@ def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
     """
     xp = kind.under
     g = xp.where(xp.isneginf(top), 0, g)
-    if _vanishes(xp, g):
+    if _is_gradient_zero(xp, g):
         return xp.broadcast_to(0 * g, np.shape(x))
     if getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in (
         "ball",
@@ -127,32 +130,32 @@ def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
         "enclosure",
     ):
         # Elements are ranges of numbers, so it may be open which one is the largest.
-        return g * _shares(xp, x, top, axes)
+        return g * _shares_of_row_maximum(xp, x, top, axes)
     largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
-    if kind.ties == "refuse" and _exact(xp):
+    if kind.ties == "refuse" and _is_namespace_exact(xp):
         tied = np.sum(largest, axis=axes, keepdims=True) > 1
-        if not _vanishes(xp, xp.where(tied, g, 0)):
+        if not _is_gradient_zero(xp, xp.where(tied, g, 0)):
             raise Undecided(
                 f"{kind.name}: a maximum of equals has no one gradient; hint: ties='second', or move it"
             )
-    return xp.where(_last(largest, axes), g, 0)
+    return xp.where(_pick_last_tied_maximum(largest, axes), g, 0)
 
 
-def _vanishes(xp: Any, g: Array) -> bool:
+def _is_gradient_zero(xp: Any, g: Array) -> bool:
     try:
         return bool(np.all(xp.equal(g, 0)))
     except Undecided:
         return False
 
 
-def _exact(xp: Any) -> bool:
+def _is_namespace_exact(xp: Any) -> bool:
     """Return whether equality is that of exact numbers, not of rounded ones."""
     from symattn.arrays.entries import Entries
 
     return isinstance(getattr(xp, "kind", None), type) and issubclass(xp.kind, Entries)
 
 
-def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
+def _pick_last_tied_maximum(largest: np.ndarray, axes: Any) -> np.ndarray:
     """Return one True for each maximum: the last one in the order of the axes."""
     axes = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
     if np.count_nonzero(largest, axis=axes).max(initial=0) <= 1:  # no ties, as mostly
@@ -163,7 +166,7 @@ def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
     return np.moveaxis(alone.reshape(front.shape), range(len(axes)), axes)
 
 
-def _shares(xp: Functions, x: Array, top: object, axes: object) -> Any:
+def _shares_of_row_maximum(xp: Functions, x: Array, top: object, axes: object) -> Any:
     """Return for each element 1 if it is the largest, 0 if another is larger, else [0, 1]."""
     wide = xp.broadcast_to(top, np.shape(x))
     may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)

@@ -46,11 +46,13 @@ def powers(base: Number, exponents: Iterable[Number], like: Array) -> Array:
             return xp.sqrt(number(inside, like))
         return xp.exp(logarithm(inside) * number(outside, like))
 
-    return xp.stack([power(*_simplest(Fraction(base), Fraction(e))) for e in exponents])
+    return xp.stack(
+        [power(*_simplest_root_of_power(Fraction(base), Fraction(e))) for e in exponents]
+    )
 
 
 @cache
-def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
+def _simplest_root_of_power(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
     """Return (b, 1/n) with base^exponent = b^(1/n) and the smallest n, if it is 1 or 2; else both arguments."""
     if exponent < 0:
         base, exponent = 1 / base, -exponent

@@ -48,10 +48,13 @@ def vjp(
     {'q': array([[-0.5,  0.5]]), 'v': array([[0.5],
            [0.5]])}
     """
-    inputs = of_tensors(_mapping("inputs", inputs))
+    inputs = of_tensors(_check_arrays_are_mapping("inputs", inputs))
     under, names = differentiable(inputs, wrt)
     kind = tape(under, ties)
-    arrays = {n: kind(x, moves=n in names) if _numbers(x, under) else x for n, x in inputs.items()}
+    arrays = {
+        n: kind(x, moves=n in names) if _is_differentiable_input(x, under) else x
+        for n, x in inputs.items()
+    }
     output = function(**arrays)
     ends = [(y, g) for y, g in cotangents(under, output, cotangent) if isinstance(y, Taped)]
     return dict(zip(names, pull_back(ends, [arrays[n] for n in names]), strict=True))
@@ -80,14 +83,19 @@ def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> An
     >>> jvp(lambda x: x * x, {"x": np.array([1.0, 0.0])}, {"x": np.array([3.0, 5.0])})
     array([6., 0.])
     """
-    inputs = of_tensors(_mapping("inputs", inputs))
-    tangents = of_tensors(_mapping("tangents", tangents))
+    inputs = of_tensors(_check_arrays_are_mapping("inputs", inputs))
+    tangents = of_tensors(_check_arrays_are_mapping("tangents", tangents))
     under, names = differentiable(inputs, tangents)
     directions = {
-        n: _shaped(_real(tangents[n], f"the tangent of {n}"), inputs[n], f"the tangent of {n}", n)
+        n: _check_shape_like(
+            _check_array_is_real(tangents[n], f"the tangent of {n}"),
+            inputs[n],
+            f"the tangent of {n}",
+            n,
+        )
         for n in names
     }
-    base = _base(under)
+    base = _base_of_dual_numbers(under)
     if base is not None:
         try:
             return _by_duals(function, directions, inputs, under, base)
@@ -104,9 +112,13 @@ def _by_duals(
     kind: Any = dual(base)
     arrays = dict(inputs)
     for name, x in inputs.items():
-        if _numbers(x, under):
-            arrays[name] = kind.made(_as(base, x), _as(base, directions.get(name, 0)))
-    return _structure(function(**arrays), lambda y: _slope(kind, under, y))
+        if _is_differentiable_input(x, under):
+            arrays[name] = kind.made(
+                _convert_to_base_kind(base, x), _convert_to_base_kind(base, directions.get(name, 0))
+            )
+    return _map_over_output_structure(
+        function(**arrays), lambda y: _slope_of_output(kind, under, y)
+    )
 
 
 def _by_rows(
@@ -115,7 +127,8 @@ def _by_rows(
     """Return ⟨gradient of each element of the output, direction⟩."""
     kind = tape(under)
     arrays = {
-        n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()
+        n: kind(x, moves=n in directions) if _is_differentiable_input(x, under) else x
+        for n, x in inputs.items()
     }
     steps = {n: d if isinstance(d, ArrayBase) else under.asarray(d) for n, d in directions.items()}
 
@@ -130,7 +143,7 @@ def _by_rows(
         ]
         return under.reshape(under.stack(result), shape)
 
-    return _structure(function(**arrays), slope)
+    return _map_over_output_structure(function(**arrays), slope)
 
 
 def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list[str]]:
@@ -138,21 +151,21 @@ def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list
 
     Raises InputError for other names, mixed kinds, and ``inputs`` that are no mapping.
     """
-    under = _namespace(_mapping("inputs", inputs))
+    under = _namespace_of_inputs(_check_arrays_are_mapping("inputs", inputs))
     if wrt is None:
-        return under, [n for n, x in inputs.items() if _numbers(x, under)]
+        return under, [n for n, x in inputs.items() if _is_differentiable_input(x, under)]
     names = list(wrt)
     for name in names:
         if name not in inputs:
             raise InputError(f"no input {name!r} to differentiate by; given: {', '.join(inputs)}")
-        if not _numbers(inputs[name], under):
+        if not _is_differentiable_input(inputs[name], under):
             what = getattr(inputs[name], "dtype", type(inputs[name]).__name__)
             kind = "floats" if under is np else under.kind.name
             raise InputError(f"{name} holds {what}: there is a gradient only by arrays of {kind}")
     return under, names
 
 
-def _mapping(what: str, arrays: object) -> Inputs:
+def _check_arrays_are_mapping(what: str, arrays: object) -> Inputs:
     if not isinstance(arrays, Mapping):
         raise InputError(
             f"{what} must be a mapping of names to arrays, such as {{'q': q}}, got {of_kind(arrays)}"
@@ -178,12 +191,12 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
             g = (
                 g
                 if isinstance(g, ArrayBase)
-                else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)
+                else under.asarray(_check_array_is_real(g, "the cotangent"), dtype=y.dtype)
             )
             pairs.append(
                 (
                     y,
-                    _shaped(
+                    _check_shape_like(
                         g,
                         y,
                         "the cotangent",
@@ -194,7 +207,7 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
     return pairs
 
 
-def _real(x: Array, what: str) -> Array:
+def _check_array_is_real(x: Array, what: str) -> Array:
     """Return ``x``, a tensor as an array. Raises InputError for complex numbers."""
     if isinstance(x, ArrayBase):
         return x
@@ -203,7 +216,7 @@ def _real(x: Array, what: str) -> Array:
     return array
 
 
-def _namespace(inputs: Mapping[Any, object]) -> Any:
+def _namespace_of_inputs(inputs: Mapping[Any, object]) -> Any:
     """Return the namespace of the inputs: that of their kind if some have one, else NumPy's."""
     kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, ArrayBase)}
     if len(kinds) > 1:
@@ -220,14 +233,14 @@ def _namespace(inputs: Mapping[Any, object]) -> Any:
     return result
 
 
-def _numbers(x: object, under: object) -> bool:
+def _is_differentiable_input(x: object, under: object) -> bool:
     """Return whether an input holds numbers of the kind, so that it has a gradient."""
     if under is not np:
         return isinstance(x, ArrayBase)
     return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
 
 
-def _shaped(values: Array, like: Array, what: str, whose: str) -> Array:
+def _check_shape_like(values: Array, like: Array, what: str, whose: str) -> Array:
     wanted, got = (
         tuple(map(int, x.shape if isinstance(x, ArrayBase) else np.shape(x)))
         for x in (like, values)
@@ -237,7 +250,7 @@ def _shaped(values: Array, like: Array, what: str, whose: str) -> Array:
     return values
 
 
-def _base(under: Any) -> Any:
+def _base_of_dual_numbers(under: Any) -> Any:
     """Return the kind of the parts of dual numbers; None if there are no dual numbers."""
     from symattn.arrays.entries import Entries
     from symattn.arrays.floats import Float64, Stored
@@ -247,17 +260,17 @@ def _base(under: Any) -> Any:
     return under.kind if issubclass(under.kind, Entries | Stored) else None
 
 
-def _as(base: Any, x: object) -> Any:
+def _convert_to_base_kind(base: Any, x: object) -> Any:
     return x if isinstance(x, base) else base.lift(x)
 
 
-def _slope(kind: Any, under: Any, y: Array) -> Any:
+def _slope_of_output(kind: Any, under: Any, y: Array) -> Any:
     if not isinstance(y, kind):
         return np.zeros(np.shape(y)) if under is np else under.zeros(np.shape(y))
     return y.derivative.planes[0] if under is np else y.derivative
 
 
-def _structure(output: object, function: Callable[[Any], object]) -> Any:
+def _map_over_output_structure(output: object, function: Callable[[Any], object]) -> Any:
     return (
         type(output)(map(function, output))
         if isinstance(output, tuple | list)

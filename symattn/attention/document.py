@@ -88,13 +88,15 @@ def whole_formula(spec: Attention, names: Iterable[str]) -> Node:
         for p in spec.pipeline(names)
         if p.name not in _LETTERS and not p.name.startswith(("w_", "b_"))
     ]
-    whole = _composed(parts)
+    whole = _compose_formula_of_output(parts)
     if len(text(whole)) <= _LONGEST:
         return whole
-    return _composed(parts[next(i for i, part in enumerate(parts) if part.name == "scores") :])
+    return _compose_formula_of_output(
+        parts[next(i for i, part in enumerate(parts) if part.name == "scores") :]
+    )
 
 
-def _composed(parts: Iterable[Part]) -> Node:
+def _compose_formula_of_output(parts: Iterable[Part]) -> Node:
     formulas: dict[Node, Node] = {}
     for part in parts:
         formulas[part.symbol] = replaced(part.formula, formulas)
@@ -116,10 +118,10 @@ def sized(
     names = frozenset(names)
     letters = {**SIZES, **(other or {})} | ({"g": H} if spec.group == 1 else {})
     axes = inputs.shape(array, spec, names).replace("…", "").replace("(h?)", "").split()
-    return tuple(_length(axis.rstrip("?"), letters) for axis in axes)
+    return tuple(_formula_of_axis_length(axis.rstrip("?"), letters) for axis in axes)
 
 
-def _length(axis: str, letters: Mapping[str, Node]) -> Node:
+def _formula_of_axis_length(axis: str, letters: Mapping[str, Node]) -> Node:
     factors = [letters[f] if f in letters else node(int(f)) for f in axis.split("*")]
     return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
@@ -167,15 +169,15 @@ _ROLES: Roles = {"a": "weight", "s": "score", "q": "query"}
 
 def conventions(spec: Attention) -> Iterator[Text]:
     """Return the sentences on conventions."""
-    return (running_text(typed, _ROLES) for typed in _typed(spec))
+    return (running_text(typed, _ROLES) for typed in _yield_attention_conventions(spec))
 
 
-def _typed(spec: Attention) -> Iterator[str]:
-    yield from _heads(spec)
-    yield from _vectors(spec)
-    yield from _positions(spec)
-    yield from _order(spec)
-    yield from _weights(spec)
+def _yield_attention_conventions(spec: Attention) -> Iterator[str]:
+    yield from _yield_head_conventions(spec)
+    yield from _yield_vector_conventions(spec)
+    yield from _yield_position_conventions(spec)
+    yield from _yield_score_operation_order(spec)
+    yield from _yield_weight_conventions(spec)
     if spec.masks_anything:
         yield "a score that is masked is $−∞$, and its weight 0"
         ends = {
@@ -191,14 +193,15 @@ def _typed(spec: Attention) -> Iterator[str]:
     if spec.dropout:
         yield f"weights that are kept are divided by {1 - Fraction(str(spec.dropout))}"
     if spec.lse:
-        yield f"the second result is $L_i = log{'_2' if spec.base else ''}({_total(spec)})$"
+        yield f"the second result is $L_i = log{'_2' if spec.base else ''}({_formula_of_softmax_divisor(spec)})$"
 
 
-def _weights(spec: Attention) -> Iterator[str]:
+def _yield_weight_conventions(spec: Attention) -> Iterator[str]:
     if not spec.is_softmax:
         yield NORMALISERS[spec.normaliser].at_bias(spec.bias).convention
         return
-    yield f"softmax is taken over the keys: $a_ij = {spec.base or 'e'}^{{s_ij}}/{{{_total(spec)}}}$"
+    divisor = _formula_of_softmax_divisor(spec)
+    yield f"softmax is taken over the keys: $a_ij = {spec.base or 'e'}^{{s_ij}}/{{{divisor}}}$"
     if spec.stabilised and spec.sink is None:
         yield "before exponentiating, the row maximum is subtracted: $s_ij → s_ij − max_ℓ s_iℓ$"
     elif spec.stabilised:
@@ -206,13 +209,13 @@ def _weights(spec: Attention) -> Iterator[str]:
         yield f"the largest of row and sink is subtracted first: $s_ij → s_ij − max({sink}, max_ℓ s_iℓ)$"
 
 
-def _total(spec: Attention) -> str:
+def _formula_of_softmax_divisor(spec: Attention) -> str:
     """Return the sum of powers over the keys and the sink, as a formula."""
     base = spec.base or "e"
     return {"zero": "1 + ", "given": f"{base}^z + ", None: ""}[spec.sink] + f"Σ_ℓ {base}^{{s_iℓ}}"
 
 
-def _heads(spec: Attention) -> Iterator[str]:
+def _yield_head_conventions(spec: Attention) -> Iterator[str]:
     if spec.packed:
         yield "the columns of packed projections are those of queries, keys, values, head by head"
     if 1 == spec.key_heads < spec.heads:
@@ -226,20 +229,20 @@ def _heads(spec: Attention) -> Iterator[str]:
     if spec.latent.absorbed:
         yield "with the matrices absorbed, no key and no value is made"
     if spec.latent.norm:
-        yield f"latents are divided by ${_root('c_l', spec.latent.eps)}$, then multiplied by their gain"
+        yield f"latents are divided by ${_formula_of_rms_norm('c_l', spec.latent.eps)}$, then multiplied by their gain"
 
 
-def _root(x: str, eps: int | float | Fraction) -> str:
+def _formula_of_rms_norm(x: str, eps: int | float | Fraction) -> str:
     """√(mean(x²) + ε)."""
     return f"√{{mean({x}²){f' + {{{Fraction(eps)}}}' if eps else ''}}}"
 
 
-def _vectors(spec: Attention) -> Iterator[str]:
+def _yield_vector_conventions(spec: Attention) -> Iterator[str]:
     if spec.qk_norm == "l2":
         yield "queries and keys are divided by their lengths, head by head"
     elif spec.qk_norm:
         less = "less its mean, " if spec.qk_norm == "layer" else ""
-        root = _root("q_l", spec.eps)
+        root = _formula_of_rms_norm("q_l", spec.eps)
         yield f"each query and key, head by head and before positions, is {less}divided by ${root}$"
     if spec.truncate:
         yield f"scores see the first {spec.truncate} columns of queries and keys, d_k is the width of the whole"
@@ -247,7 +250,7 @@ def _vectors(spec: Attention) -> Iterator[str]:
         yield "unit(·) divides each row by its length"
 
 
-def _order(spec: Attention) -> Iterator[str]:
+def _yield_score_operation_order(spec: Attention) -> Iterator[str]:
     """Yield the order of the operations on scores, unless it is the usual one."""
     by_distance = isinstance(spec.position, Alibi | Buckets)
     operations = [("scaled", spec.scale != 1 and (spec.scale is not None or spec.score == "dot")),
@@ -258,17 +261,17 @@ def _order(spec: Attention) -> Iterator[str]:
         yield f"scores are {', then '.join(words)}"
 
 
-def _positions(spec: Attention) -> Iterator[str]:
+def _yield_position_conventions(spec: Attention) -> Iterator[str]:
     position = spec.position
     end = "last" if spec.alignment == "bottom-right" else "first"
     if isinstance(position, Rotary):
-        yield from _rotary(position, end)
+        yield from _yield_rotary_conventions(position, end)
     elif isinstance(position, Alibi):
         slopes = "given" if position.slopes == "given" else "powers of two, by the number of heads"
         yield f"slopes are {slopes}; distances are counted so that the {end} ones stand together"
     elif isinstance(position, Buckets):
         yield f"distances are counted so that the {end} ones stand together; they are in {position.number} buckets"
-        yield _buckets(position)
+        yield _describe_distance_buckets(position)
     elif position is not None:
         row = "rel(·) multiplies each row with the row of a table for the distance of query $i$ and key $j$"
         if isinstance(position, Shaw):
@@ -278,7 +281,7 @@ def _positions(spec: Attention) -> Iterator[str]:
         yield row
 
 
-def _buckets(buckets: Buckets) -> str:
+def _describe_distance_buckets(buckets: Buckets) -> str:
     each = buckets.number // 2 if buckets.bidirectional else buckets.number
     few = each // 2
     single = (
@@ -294,7 +297,7 @@ def _buckets(buckets: Buckets) -> str:
     return f"{single}, those from {buckets.max_distance} on one together; {ahead}"
 
 
-def _rotary(rotary: Rotary, end: str) -> Iterator[str]:
+def _yield_rotary_conventions(rotary: Rotary, end: str) -> Iterator[str]:
     pairs = "ℓ and ℓ + r/2" if rotary.layout == "half" else "2ℓ and 2ℓ + 1"
     width = 2 * len(rotary.triples) if rotary.triples else rotary.width
     what = f"the first r = {width} columns" if width else "all r columns"

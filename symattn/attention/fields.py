@@ -37,7 +37,9 @@ def words(hint: object) -> tuple[Any, ...]:
 
 
 @cache
-def _annotated(description: type) -> tuple[dict[str, tuple[Any, ...]], list[str], set[str]]:
+def _sort_fields_by_annotation(
+    description: type,
+) -> tuple[dict[str, tuple[Any, ...]], list[str], set[str]]:
     """Return the fields that hold words, with the permitted words; those that are booleans; those that may be None."""
     kinds = {name: {*members(hint)} - {NoneType} for name, hint in field_types(description).items()}
     texts = {
@@ -56,7 +58,7 @@ def check(spec: Any, **least: int) -> None:
     integer of at least that size.
     """
     kind: type = type(spec)
-    texts, flags, optional = _annotated(kind)
+    texts, flags, optional = _sort_fields_by_annotation(kind)
     for name, known in texts.items():
         value, allowed = getattr(spec, name), (*((None,) if name in optional else ()), *known)
         if (value is not None and not isinstance(value, str)) or value not in allowed:
@@ -103,7 +105,9 @@ def brief(self: object) -> str:
     """
     kind: type = type(self)
     values = [
-        (name, x, usual) for name, usual in _usual(kind) if (x := getattr(self, name)) is not usual
+        (name, x, usual)
+        for name, usual in _default_field_values(kind)
+        if (x := getattr(self, name)) is not usual
     ]
     # 0.0 in place of 0 is shown, since results then have another type
     changed = [
@@ -113,7 +117,7 @@ def brief(self: object) -> str:
 
 
 @cache
-def _usual(description: type) -> tuple[tuple[str, Any], ...]:
+def _default_field_values(description: type) -> tuple[tuple[str, Any], ...]:
     """Return the default of each field."""
     return tuple((f.name, f.default) for f in fields(description))
 

@@ -55,33 +55,35 @@ class Step:
         """The right side of the step's equation."""
         from symattn.document.formulas import formula
 
-        return formula(_text(self.written), {}, self._named)
+        return formula(_resolve_entries_text(self.written), {}, self._letters_and_step_values)
 
     @cached_property
     def reason(self) -> Text:
         """The reason for the step, in words and formulas; empty if the formula says all."""
         from symattn.document.formulas import running_text
 
-        return running_text(_text(self.says), _ROLES, self._named)
+        return running_text(_resolve_entries_text(self.says), _ROLES, self._letters_and_step_values)
 
     @property
     def entries(self) -> list[str]:
         """The formulas of the step's entries, line by line; empty if there are none."""
         if self.typed == EACH:
             return [
-                "out[i,j] = " + re.sub(r"@([0-9])", r"\1[i,j]", _text(self.written)) + f" -- {EACH}"
+                "out[i,j] = "
+                + re.sub(r"@([0-9])", r"\1[i,j]", _resolve_entries_text(self.written))
+                + f" -- {EACH}"
             ]
-        return _text(self.typed).splitlines()
+        return _resolve_entries_text(self.typed).splitlines()
 
     @property
-    def _named(self) -> dict[str, Like]:
+    def _letters_and_step_values(self) -> dict[str, Like]:
         return {
             **{str(place): self.letters[name] for place, name in enumerate(self.of)},
             **self.values,
         }
 
 
-def _text(typed: Typed) -> str:
+def _resolve_entries_text(typed: Typed) -> str:
     return typed() if callable(typed) else typed
 
 

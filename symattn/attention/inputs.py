@@ -62,10 +62,10 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
 
     Types and shapes decide whether arrays fit each other, if every length is a plain int.
     """
-    fitted, form = _fitted(spec, frozenset(inputs)), None
+    fitted, form = _cached_fitting_forms(spec, frozenset(inputs)), None
     if all(type(n) is int for array in inputs.values() for n in getattr(array, "shape", (None,))):
         form = tuple(
-            (name, type(array), tuple(array.shape), _sort(array.dtype))
+            (name, type(array), tuple(array.shape), _sort_of_input_dtype(array.dtype))
             for name, array in inputs.items()
         )
     if form is None or form not in fitted:
@@ -86,18 +86,18 @@ def _check_libraries(inputs: dict[str, Any]) -> None:
 
 
 @lru_cache(maxsize=256)
-def _fitted(spec: Attention, names: frozenset[str]) -> set[Form]:
+def _cached_fitting_forms(spec: Attention, names: frozenset[str]) -> set[Form]:
     """Return the forms known to fit this specification: a cached set that callers add to."""
     return set()
 
 
-def _sort(dtype: Any) -> object:
+def _sort_of_input_dtype(dtype: Any) -> object:
     """Return the kind of a dtype of NumPy's own, as floats of any width fit alike, or any other dtype itself."""
     return dtype.kind if getattr(dtype, "isbuiltin", None) == 1 else dtype
 
 
 def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
-    shapes = _shapes(spec, frozenset(inputs))
+    shapes = _shapes_of_spec_inputs(spec, frozenset(inputs))
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
     known = spec.counts | (position_checks.known_sizes(spec) if spec.position else {})
     sizes = AxisLengths(known, words | position_checks.WORDS)
@@ -127,7 +127,7 @@ def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
 
 
 @lru_cache(maxsize=256)
-def _shapes(spec: Attention, names: frozenset[str]) -> dict[str, str]:
+def _shapes_of_spec_inputs(spec: Attention, names: frozenset[str]) -> dict[str, str]:
     """Return the shapes of the inputs in letters. Raises InputError for missing or misplaced inputs."""
     check_names(spec, names)
     if "x" in names:
@@ -159,7 +159,7 @@ def shape(array: str, spec: Attention, names: Collection[str]) -> str:
 
 
 def _in_letters(array: str, spec: Attention, letters: dict[str, str]) -> str:
-    result = [_axis(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
+    result = [_axis_in_spec_letters(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
     return " ".join(axis for axis in result if axis)
 
 
@@ -180,7 +180,7 @@ def lengths(
     )
 
 
-def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:
+def _axis_in_spec_letters(axis: str, spec: Attention, letters: dict[str, str]) -> str:
     if axis[0] in "[(" and spec.heads == 1:
         return ""
     axis = axis.strip("[]")

@@ -73,7 +73,7 @@ class Named:
         return call(function, symbol) if function else symbol
 
 
-def _weight(role: Role, index: str, title: str, shape: str) -> tuple[Named, Named]:
+def _letters_of_projection(role: Role, index: str, title: str, shape: str) -> tuple[Named, Named]:
     """Return the arrays of a projection: a matrix W and a bias b."""
     columns = shape.split()[-1]
     return (
@@ -83,35 +83,41 @@ def _weight(role: Role, index: str, title: str, shape: str) -> tuple[Named, Name
 
 
 _OF_Q, _OF_K, _OF_V = (
-    _weight("query", "Q", "queries", "d_model h*d_k"),
-    _weight("key", "K", "keys", "d_y g*d_s"),
-    _weight("value", "V", "values", "d_y g*d_v"),
+    _letters_of_projection("query", "Q", "queries", "d_model h*d_k"),
+    _letters_of_projection("key", "K", "keys", "d_y g*d_s"),
+    _letters_of_projection("value", "V", "values", "d_y g*d_v"),
 )
-_OF_O = _weight("output", "O", "output", "h*d_v d_out")
+_OF_O = _letters_of_projection("output", "O", "output", "h*d_v d_out")
 _SCORES = "… [h] n_q n_k"
 
 
-def _has(field: str, *words: str) -> Wanted:
+def _condition_on_field(field: str, *words: str) -> Wanted:
     """Return the condition that a field is one of these words or, without words, that it is set."""
     return Wanted(field, words.__contains__) if words else Wanted(field)
 
 
-def _at(kind: type, wanted: Callable[[Any], object] = bool) -> Wanted:
+def _condition_on_position_kind(kind: type, wanted: Callable[[Any], object] = bool) -> Wanted:
     """Return the condition that the position is of a kind and fulfils ``wanted``."""
     return Wanted("position", lambda position: isinstance(position, kind) and wanted(position))
 
 
 _tables, _places = (
-    _at(Rotary, lambda p: p.given == "tables"),
-    _at(Rotary, lambda p: p.given == "positions"),
+    _condition_on_position_kind(Rotary, lambda p: p.given == "tables"),
+    _condition_on_position_kind(Rotary, lambda p: p.given == "positions"),
 )
-_xl, _additive = _at(TransformerXL), _has("score", "additive")
+_xl, _additive = (
+    _condition_on_position_kind(TransformerXL),
+    _condition_on_field("score", "additive"),
+)
 _to_keys, _to_queries = (
-    _at(Disentangled, lambda p: p.to_position),
-    _at(Disentangled, lambda p: p.to_content),
+    _condition_on_position_kind(Disentangled, lambda p: p.to_position),
+    _condition_on_position_kind(Disentangled, lambda p: p.to_content),
 )
-_gain, _layer = _has("qk_norm", "rms", "layer"), _has("qk_norm", "layer")
-_latent, _queries = _has("latent"), Wanted("latent", lambda c: c.queries)
+_gain, _layer = (
+    _condition_on_field("qk_norm", "rms", "layer"),
+    _condition_on_field("qk_norm", "layer"),
+)
+_latent, _queries = _condition_on_field("latent"), Wanted("latent", lambda c: c.queries)
 _normed, _both = (
     Wanted("latent", lambda c: c.norm),
     Wanted("latent", lambda c: c.norm and c.queries),
@@ -123,22 +129,70 @@ ARRAYS: dict[str, Named] = {
     "q": Named("Q", "Queries", "… [h] n_q d_k", "query"),
     "k": Named("K", "Keys", "… [g] n_k d_s", "key"),
     "v": Named("V", "Values", "… [g] n_k d_v", "value"),
-    "w_q": _OF_Q[0], "b_q": _OF_Q[1], "w_k": _OF_K[0], "b_k": _OF_K[1],
-    "w_v": _OF_V[0], "b_v": _OF_V[1], "w_o": _OF_O[0], "b_o": _OF_O[1],
-    "mask": Named("M", "Mask", "… (h?) n_q? n_k?", needed=_has("mask")),
-    "keep": Named("keep", "Keys that are no padding", "… n_k", holds="booleans", needed=_has("padding")),
-    "bias": Named("B", "Bias of the scores", "… (h?) n_q? n_k?", needed=_has("bias")),
-    "doc": Named("doc", "Documents of the tokens", "… n_q", holds="whole numbers", optional=_has("documents")),
-    "doc_q": Named("doc_Q", "Documents of the queries", "… n_q", holds="whole numbers", optional=_has("documents")),
-    "doc_k": Named("doc_K", "Documents of the keys", "… n_k", holds="whole numbers", optional=_has("documents")),
-    "scale": Named("t", "Factor of each head's scores", "h", needed=_has("scale", "given")),
-    "sink": Named("z", "Sink of each head", "h", needed=_has("sink", "given")),
-    "drop": Named("D", "Weights that are kept", "… (h?) n_q? n_k?", holds="booleans", needed=_has("dropout")),
-    "w_s": Named("W_s", "Matrix of the scores", "(h?) d_k d_w", "score", needed=_has("score", *WIDE)),
+    "w_q": _OF_Q[0],
+    "b_q": _OF_Q[1],
+    "w_k": _OF_K[0],
+    "b_k": _OF_K[1],
+    "w_v": _OF_V[0],
+    "b_v": _OF_V[1],
+    "w_o": _OF_O[0],
+    "b_o": _OF_O[1],
+    "mask": Named("M", "Mask", "… (h?) n_q? n_k?", needed=_condition_on_field("mask")),
+    "keep": Named(
+        "keep",
+        "Keys that are no padding",
+        "… n_k",
+        holds="booleans",
+        needed=_condition_on_field("padding"),
+    ),
+    "bias": Named(
+        "B", "Bias of the scores", "… (h?) n_q? n_k?", needed=_condition_on_field("bias")
+    ),
+    "doc": Named(
+        "doc",
+        "Documents of the tokens",
+        "… n_q",
+        holds="whole numbers",
+        optional=_condition_on_field("documents"),
+    ),
+    "doc_q": Named(
+        "doc_Q",
+        "Documents of the queries",
+        "… n_q",
+        holds="whole numbers",
+        optional=_condition_on_field("documents"),
+    ),
+    "doc_k": Named(
+        "doc_K",
+        "Documents of the keys",
+        "… n_k",
+        holds="whole numbers",
+        optional=_condition_on_field("documents"),
+    ),
+    "scale": Named(
+        "t", "Factor of each head's scores", "h", needed=_condition_on_field("scale", "given")
+    ),
+    "sink": Named("z", "Sink of each head", "h", needed=_condition_on_field("sink", "given")),
+    "drop": Named(
+        "D",
+        "Weights that are kept",
+        "… (h?) n_q? n_k?",
+        holds="booleans",
+        needed=_condition_on_field("dropout"),
+    ),
+    "w_s": Named(
+        "W_s",
+        "Matrix of the scores",
+        "(h?) d_k d_w",
+        "score",
+        needed=_condition_on_field("score", *WIDE),
+    ),
     "u_s": Named("U_s", "Matrix of the keys' scores", "(h?) d_s l_a", "score", needed=_additive),
     "v_s": Named("v_s", "Vector of the scores", "(h?) l_a", "score", needed=_additive),
-    "w_in": Named("W_in", "Packed projections", "d_model p*d_k", needed=_has("packed")),
-    "b_in": Named("b_in", "Packed biases", "p*d_k", optional=_has("packed")),
+    "w_in": Named(
+        "W_in", "Packed projections", "d_model p*d_k", needed=_condition_on_field("packed")
+    ),
+    "b_in": Named("b_in", "Packed biases", "p*d_k", optional=_condition_on_field("packed")),
     "w_dkv": Named("W_DKV", "Projection to the latent", "d_y l", needed=_latent),
     "w_uk": Named("W_UK", "Keys from the latent", "l h*d_n", "key", needed=_latent),
     "w_uv": Named("W_UV", "Values from the latent", "l h*d_v", "value", needed=_latent),
@@ -156,21 +210,42 @@ ARRAYS: dict[str, Named] = {
     "cos_q": Named("cos Θ_Q", "Cosines of the positions of queries", "… n_q f", optional=_tables),
     "sin_q": Named("sin Θ_Q", "Sines of the positions of queries", "… n_q f", optional=_tables),
     "positions": Named("p", "Positions", "… n_k", holds="whole numbers", needed=_places),
-    "positions_q": Named("p_Q", "Positions of the queries", "… n_q", holds="whole numbers", optional=_places),
-    "slopes": Named("m", "Slopes", "h", needed=_at(Alibi, lambda p: p.slopes == "given")),
-    "b_rel": Named("b_rel", "Biases of buckets", "n_b h", needed=_at(Buckets)),
-    "a_k": Named("A_K", "Keys for distances", "n_d d_k", "key", needed=_at(Shaw)),
-    "a_v": Named("A_V", "Values for distances", "n_d d_v", "value", needed=_at(Shaw, lambda p: p.values)),
+    "positions_q": Named(
+        "p_Q", "Positions of the queries", "… n_q", holds="whole numbers", optional=_places
+    ),
+    "slopes": Named(
+        "m", "Slopes", "h", needed=_condition_on_position_kind(Alibi, lambda p: p.slopes == "given")
+    ),
+    "b_rel": Named(
+        "b_rel", "Biases of buckets", "n_b h", needed=_condition_on_position_kind(Buckets)
+    ),
+    "a_k": Named(
+        "A_K", "Keys for distances", "n_d d_k", "key", needed=_condition_on_position_kind(Shaw)
+    ),
+    "a_v": Named(
+        "A_V",
+        "Values for distances",
+        "n_d d_v",
+        "value",
+        needed=_condition_on_position_kind(Shaw, lambda p: p.values),
+    ),
     "r": Named("R", "Embeddings of distances", "n_r d_e", needed=_xl),
-    "w_r": Named("W_R", "Projection of the embeddings of distances", "d_e h*d_k", "key", needed=_xl),
+    "w_r": Named(
+        "W_R", "Projection of the embeddings of distances", "d_e h*d_k", "key", needed=_xl
+    ),
     "b_u": Named("u", "Bias of the queries, for contents", "h d_k", "query", needed=_xl),
     "b_w": Named("w", "Bias of the queries, for distances", "h d_k", "query", needed=_xl),
-    "p": Named("P", "Embeddings of distances", "n_d d_e", needed=_at(Disentangled)),
+    "p": Named(
+        "P", "Embeddings of distances", "n_d d_e", needed=_condition_on_position_kind(Disentangled)
+    ),
     "w_pk": Named("W_PK", "Projection to keys for distances", "d_e h*d_k", "key", needed=_to_keys),
-    "w_pq": Named("W_PQ", "Projection to queries for distances", "d_e h*d_k", "query",
-                  needed=_to_queries),
+    "w_pq": Named(
+        "W_PQ", "Projection to queries for distances", "d_e h*d_k", "query", needed=_to_queries
+    ),
     "b_pk": Named("b_PK", "Bias of the keys for distances", "h*d_k", "key", optional=_to_keys),
-    "b_pq": Named("b_PQ", "Bias of the queries for distances", "h*d_k", "query", optional=_to_queries),
+    "b_pq": Named(
+        "b_PQ", "Bias of the queries for distances", "h*d_k", "query", optional=_to_queries
+    ),
     "r_k": Named("R'", "Keys for distances", "[h] n_r d_k", "key"),
     "p_k": Named("K_P", "Keys for distances", "[h] n_d d_k", "key"),
     "p_q": Named("Q_P", "Queries for distances", "[h] n_d d_k", "query"),
@@ -206,7 +281,7 @@ ARRAYS: dict[str, Named] = {
     "lse": Named("L", "Logarithms of the sums", "… [h] n_q", "score"),
     "attended": Named("H", "Each head's output", "… [h] n_q d_v", "output"),
     "output": Named("O", "Output", "… n_q d_out", "output"),
-}  # fmt: skip
+}
 
 SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
 

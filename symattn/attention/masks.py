@@ -169,22 +169,22 @@ def document_places(of_queries: Array, of_keys: Array, alignment: str = "bottom-
     Shapes: labels (…, n_q) and (…, n_k) → (…, n_q, 1), (…, 1, n_k).
     Source: Dao et al., flash-attention (2023), ``flash_attn_varlen_func`` with ``cu_seqlens_q`` and ``cu_seqlens_k``.
     """
-    i, j = _places(of_queries), _places(of_keys)
+    i, j = _count_earlier_in_document(of_queries), _count_earlier_in_document(of_keys)
     if alignment == "bottom-right":
         i = (
             i
-            + _count(same_document(of_queries, of_keys))
-            - _count(same_document(of_queries, of_queries))
+            + _count_matching_tokens(same_document(of_queries, of_keys))
+            - _count_matching_tokens(same_document(of_queries, of_queries))
         )
     return Places(i[..., :, None], j[..., None, :])
 
 
-def _places(of_tokens: Array) -> Array:
+def _count_earlier_in_document(of_tokens: Array) -> Array:
     """Return the number of earlier tokens in each token's document."""
     t = namespace_of(of_tokens).arange(of_tokens.shape[-1])
-    return _count(same_document(of_tokens, of_tokens) & (t[None, :] < t[:, None]))
+    return _count_matching_tokens(same_document(of_tokens, of_tokens) & (t[None, :] < t[:, None]))
 
 
-def _count(result: Array) -> Array:
+def _count_matching_tokens(result: Array) -> Array:
     xp = namespace_of(result)
     return xp.sum(xp.astype(result, xp.int64), axis=-1)

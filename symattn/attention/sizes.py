@@ -46,7 +46,7 @@ class AxisLengths:
         """Compare an array with its shape in letters; its leading axes must broadcast to ``batch``, if given."""
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
-        named, loose = _axes(shape)
+        named, loose = _split_shape_into_axes(shape)
         axes: Sequence[str] = named
         if any(a[0] == "(" for a in named):  # optional axes, which the array may lack
             whole_rank = len(named) + len(batch or ())
@@ -58,17 +58,17 @@ class AxisLengths:
         _check_axes(name, array, axes, loose)
         lengths = array.shape[len(array.shape) - len(axes) :]
         for axis, length in zip(axes, lengths, strict=True):
-            self._axis(name, array, axis, length)
+            self._fit_axis_with_factors(name, array, axis, length)
         if batch is not None:
             front = array.shape[: len(array.shape) - len(axes)]
             if not fits(front, batch):
                 last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
                 wanted = (
-                    f"the axes before {last} are not {_times(batch)}"
+                    f"the axes before {last} are not {_join_batch_sizes(batch)}"
                     if batch
                     else f"it needs none before {last}"
                 )
-                whole = _times((*batch, *(axis.strip("()?") for axis in named)))
+                whole = _join_batch_sizes((*batch, *(axis.strip("()?") for axis in named)))
                 raise InputError(f"{name} has shape {written(array)}; {wanted}; hint: {whole}")
 
     def check_sum(self, name: str, whole: str, parts: tuple[str, ...]) -> None:
@@ -82,7 +82,7 @@ class AxisLengths:
                 f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}"
             )
 
-    def _axis(self, name: str, array: object, axis: str, length: Any) -> None:
+    def _fit_axis_with_factors(self, name: str, array: object, axis: str, length: Any) -> None:
         if axis.endswith("?"):
             if same(length, 1):
                 return
@@ -96,9 +96,9 @@ class AxisLengths:
                     f"{name} has {length} columns, which {number} {blocks} do not divide"
                 )
             length = length if number == 1 else length // number
-        self._letter(name, array, letter, length)
+        self._fit_length_to_letter(name, array, letter, length)
 
-    def _letter(self, name: str, array: Any, letter: str, length: Any) -> None:
+    def _fit_length_to_letter(self, name: str, array: Any, letter: str, length: Any) -> None:
         if letter.isdecimal() or letter in self.known:
             number = int(letter) if letter.isdecimal() else self.known[letter]
             if not same(length, number):
@@ -120,7 +120,7 @@ class AxisLengths:
 
 
 @cache
-def _axes(shape: str) -> tuple[tuple[str, ...], bool]:
+def _split_shape_into_axes(shape: str) -> tuple[tuple[str, ...], bool]:
     """Return the axes that a shape names, and whether batch axes may precede them."""
     first, *rest = shape.split()
     return (tuple(rest), True) if first == "…" else ((first, *rest), False)
@@ -205,5 +205,5 @@ def written(array: Array) -> str:
     return "(" + ", ".join(map(str, array.shape)) + ("," if len(array.shape) == 1 else "") + ")"
 
 
-def _times(batch: tuple[object, ...]) -> str:
+def _join_batch_sizes(batch: tuple[object, ...]) -> str:
     return " × ".join(map(str, batch))

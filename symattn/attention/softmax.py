@@ -101,7 +101,7 @@ def sink_weights(
     Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks (2024), §3.3; a logit per head:
     OpenAI, gpt-oss-120b & gpt-oss-20b Model Card (2025), §2.2; of logit 0: E. Miller, Attention Is Off By One (2023).
     """
-    e, z, _ = _parts(s, sink, stabilised, base)
+    e, z, _ = _exponentials_and_their_sum(s, sink, stabilised, base)
     return e / z
 
 
@@ -110,11 +110,11 @@ def sink_log_sum_exp(s: Array, sink: Array | int, base: int | None = None) -> Ar
 
     Shapes: s (…, n_q, n_k), sink (…, n_q, 1) → (…, n_q, 1).
     """
-    _, z, m = _parts(s, sink, True, base)
+    _, z, m = _exponentials_and_their_sum(s, sink, True, base)
     return m + logarithms(z, base)
 
 
-def _parts(
+def _exponentials_and_their_sum(
     s: Array, sink: Array | int, stabilised: bool, base: int | None
 ) -> tuple[Array, Array, Array]:
     """e^{s − m}, its sum with the sink's e^{b − m}, and m. As the sink is finite, so is every row's maximum."""
@@ -162,9 +162,9 @@ def sparsemax(s: Array, fully_masked: str = "nan") -> Array:
     """
     xp = namespace_of(s)
     s = s - row_max(s)  # the weights stay the same, and no sum cancels
-    z, place = _falling(s)
+    z, place = _sort_scores_descending(s)
     keeps = 1 + place * z > xp.cumulative_sum(z, axis=-1)
-    number = nonempty(_count(keeps, s), fully_masked)
+    number = nonempty(_count_keys_in_support(keeps, s), fully_masked)
     tau = (xp.sum(xp.where(keeps, z, 0), axis=-1, keepdims=True) - 1) / number
     return xp.maximum(s - tau, 0)
 
@@ -179,27 +179,27 @@ def entmax15(s: Array, fully_masked: str = "nan") -> Array:
     """
     xp = namespace_of(s)
     s = (s - row_max(s)) / 2
-    z, place = _falling(s)
+    z, place = _sort_scores_descending(s)
     near = z > -1  # τ is −1 or more, since the largest z is 0 and has a weight of at most 1
     z = xp.where(near, z, 0)
     beyond = (
         xp.cumulative_sum(z * z, axis=-1) - 2 * z * xp.cumulative_sum(z, axis=-1) + place * z * z
     )
     kept = near & (beyond < 1)
-    number = nonempty(_count(kept, s), fully_masked)
+    number = nonempty(_count_keys_in_support(kept, s), fully_masked)
     mean = xp.sum(xp.where(kept, z, 0), axis=-1, keepdims=True) / number
     spread = xp.sum(xp.where(kept, (z - mean) * (z - mean), 0), axis=-1, keepdims=True)
     p = xp.maximum(s - mean + xp.sqrt((1 - spread) / number), 0)
     return p * p
 
 
-def _falling(s: Array) -> tuple[Any, Any]:
+def _sort_scores_descending(s: Array) -> tuple[Any, Any]:
     """Return the scores in descending order, forbidden ones last, and the ranks 1, 2, … in their dtype."""
     xp = namespace_of(s)
     return xp.flip(xp.sort(s, axis=-1), axis=-1), xp.astype(xp.arange(1, s.shape[-1] + 1), s.dtype)
 
 
-def _count(values: Array, s: Array) -> Array:
+def _count_keys_in_support(values: Array, s: Array) -> Array:
     xp = namespace_of(s)
     return xp.sum(xp.astype(values, s.dtype), axis=-1, keepdims=True)
 

@@ -153,7 +153,7 @@ class Attention(Fields, Described, Shown):
 _DEFAULTS = tuple(f.default for f in fields(Attention))
 
 
-def _table() -> str:
+def _list_fields_for_docstring() -> str:
     """Return the list of fields and their meanings for the docstring of ``Attention``."""
     later = " " * (_INDENT + 4)
     lines = [
@@ -164,7 +164,7 @@ def _table() -> str:
 
 
 if Attention.__doc__:
-    Attention.__doc__ = Attention.__doc__.replace("{fields}", _table())
+    Attention.__doc__ = Attention.__doc__.replace("{fields}", _list_fields_for_docstring())
 
 
 # -- checks of fields, one by one and in combination -------------------------------------------------------------------

@@ -193,13 +193,13 @@ _TRANSFORMERS = """
 """
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split_variant_names(text: str) -> tuple[str, ...]:
     return tuple(" ".join(name.split()) for name in text.split(";"))
 
 
 #: The variants that other packages compute alike, as tests against them show.
 AGREES: dict[str, tuple[str, ...]] = {
-    "PyTorch": _names(_TORCH),
-    "ONNX": _names(_ONNX),
-    "Transformers": _names(_TRANSFORMERS),
+    "PyTorch": _split_variant_names(_TORCH),
+    "ONNX": _split_variant_names(_ONNX),
+    "Transformers": _split_variant_names(_TRANSFORMERS),
 }

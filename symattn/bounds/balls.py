@@ -38,15 +38,21 @@ def allowed(run: Run, precision: Precision) -> np.ndarray:
 _NEAR = 8.0  # step 7 applies to no key of scores that lie closer together
 
 
-def _up(x: Balls) -> Balls:
+def _exponential_of_balls(x: Balls) -> Balls:
     """e^x."""
     return x.exp() if isinstance(x, flint.arb) else xp.exp(x)
 
 
 _NUMBERS = NumberKind(
-    g, rate, xp.maximum, grown=lambda x: _up(x) - 1, up=_up, minimum=xp.minimum, where=xp.where,
+    g,
+    rate,
+    xp.maximum,
+    grown=lambda x: _exponential_of_balls(x) - 1,
+    up=_exponential_of_balls,
+    minimum=xp.minimum,
+    where=xp.where,
     lifted=Ball.lift,
-)  # fmt: skip
+)
 
 
 class _Bound:
@@ -64,7 +70,7 @@ class _Bound:
         scores = xp.where(self.keys, number(run.final_scores), 0) * self.unit
         length = size(scores) + self.errors.shift * self.unit
         tau = stored(self.errors.tau * self.unit, length, precision, g)  # step 1: τ'_j of the keys
-        self.far = self._far(scores, tau)
+        self.far = self._keys_far_below_maximum(scores, tau)
         self.keys = self.keys & ~self.far
         self.open = self._with_sink(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
         self.n = self.open.shape[-1]
@@ -76,7 +82,9 @@ class _Bound:
             run.value_terms + (run.spec.latent is not None),
             self.uneven,
         )
-        self.t = xp.where(self.open, self._with_sink(scores, self._sink() * self.unit), 0)
+        self.t = xp.where(
+            self.open, self._with_sink(scores, self._sink_logits_as_balls() * self.unit), 0
+        )
         weights = number(run.values["weights"])
         rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
         self.p = xp.where(self.open, self._with_sink(weights, rest), 0)
@@ -84,7 +92,7 @@ class _Bound:
         self.eps = self.eps / (1 - self.eps)
         self.m = largest(self.t, self.open)
         self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with the shifts of rows
-        sink = size(self._sink()) * self.unit + self.errors.shift * self.unit
+        sink = size(self._sink_logits_as_balls()) * self.unit + self.errors.shift * self.unit
         self.tau = self._with_sink(
             xp.where(self.keys, tau, 0), g(6, precision.between) * sink
         )  # of a sink too
@@ -93,11 +101,11 @@ class _Bound:
             self.open.shape[:-1], dtype=bool
         )  # rows whose sum could underflow to nothing
         if run.spec.is_softmax:
-            self._softmax()
+            self._bound_softmax_exponents()
 
-    def _softmax(self) -> None:
+    def _bound_softmax_exponents(self) -> None:
         """Set a_j, s_j and b_j by steps 2 to 4."""
-        self.rescalings = self.counts.rescalings(self._rescalings())
+        self.rescalings = self.counts.rescalings(self._count_rescalings_of_keys())
         self.log_n = flint.arb(self.n).log()
         # The errors of values, in exponents.
         p = self.precision
@@ -108,7 +116,7 @@ class _Bound:
         rule_givens = RuleGivens(
             self.tau,
             length,
-            self._fall(),
+            self._distance_below_maximum(),
             times,
             self.top,
             self.star,
@@ -137,7 +145,7 @@ class _Bound:
             return keys
         return (np if isinstance(keys, np.ndarray) else xp).concat([keys, sink], axis=-1)
 
-    def _sink(self) -> Balls:
+    def _sink_logits_as_balls(self) -> Balls:
         """Return the logits of the sinks, (…, n_q, 1)."""
         shape = (*self.run.final_scores.plain_shape[:-1], 1)
         if self.run.spec.sink != "given":
@@ -145,7 +153,7 @@ class _Bound:
         z = self.run.values["sink"]
         return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
 
-    def _far(self, scores: Balls, tau: Balls) -> np.ndarray:
+    def _keys_far_below_maximum(self, scores: Balls, tau: Balls) -> np.ndarray:
         """Return which keys step 7 counts as forbidden. Midpoints, and shifted rows, may be off by ``reach``."""
         spec, midpoints = self.run.spec, scores.midpoints()
         apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
@@ -161,7 +169,7 @@ class _Bound:
         reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
         return far_below(midpoints, upper(tau), self.keys, reach, self.precision)
 
-    def _rescalings(self) -> np.ndarray:
+    def _count_rescalings_of_keys(self) -> np.ndarray:
         """Return B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
         t = np.where(self.open, self.t.midpoints(), -np.inf)
         tau = upper(self.tau) * 4 / 3
@@ -173,7 +181,7 @@ class _Bound:
         values: np.ndarray = above.sum(axis=-1) - (tau > 0)
         return np.where(self.open, np.maximum(values, 0), 0)
 
-    def _fall(self) -> Balls:
+    def _distance_below_maximum(self) -> Balls:
         """Return m − t_j; for a sink, its distance from the largest of the other scores, if that is more."""
         fall = xp.where(self.open, self.m - self.t, 0)
         if self.run.spec.sink is None:
@@ -198,37 +206,41 @@ class _Bound:
         sizes = self._value_sizes()
         lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True)
         apart, whole = (
-            self._weighed(w * (xp.exp(self.alone) - 1), sizes),
-            self._weighed(w, sizes),
+            self._weigh_value_sizes(w * (xp.exp(self.alone) - 1), sizes),
+            self._weigh_value_sizes(w, sizes),
         )  # S, X
         moved, away = self._mean_moved(low, w)
-        output = size(self._attended())
+        output = size(self._exact_output_of_heads())
         kept, middle, factor, sums = weighed(
             (whole, apart, output), moved, away, lost, self.precision, self.counts, _NUMBERS
         )
         sums = apart + sums
         if self.latents is not None:
-            sums = sums + self._weighed(w * xp.exp(self.alone + self._path()), self.latents[1])
+            sums = sums + self._weigh_value_sizes(
+                w * xp.exp(self.alone + self._exponent_of_summation_path()), self.latents[1]
+            )
         total = moved + kept + middle + factor * sums
         if self.far.any():
             total = total + self._left_out()
         most = xp.max(w, axis=-1, keepdims=True) if not self.precision.normalised else Ball.lift(1)
         scaled = lost * _NUMBERS.up(rate(self.precision.stored) * 2)
         # By what a term of the numerator may have grown.
-        factor = xp.exp(self.alone + self._path() + 2 * rate(self.precision.stored)) * (scaled + 1)
-        return total + self._underflow(xp.max(factor, axis=-1, keepdims=True), most)
+        factor = xp.exp(
+            self.alone + self._exponent_of_summation_path() + 2 * rate(self.precision.stored)
+        ) * (scaled + 1)
+        return total + self._bound_output_underflow(xp.max(factor, axis=-1, keepdims=True), most)
 
     def _left_out(self) -> Balls:
         """Return |o − o'| of step 7."""
-        v, p = self._values_with_sink(self._v()), self.precision
+        v, p = self._values_with_sink(self._value_balls()), self.precision
         reach = xp.max(v, axis=-2, keepdims=True) + xp.max(-v, axis=-2, keepdims=True)
         eta = float(min(p.score.eta, p.accumulate.eta)) * self.n
         return reach * Ball.lift(np.where(self.far.any(axis=-1, keepdims=True), eta, 0.0))
 
-    def _path(self) -> Balls:
+    def _exponent_of_summation_path(self) -> Balls:
         return Ball.lift(self.counts.path) * rate(self.precision.accumulate)
 
-    def _weighed(self, w: Balls, sizes: Balls) -> Balls:
+    def _weigh_value_sizes(self, w: Balls, sizes: Balls) -> Balls:
         """Return Σ w_j |v|_j. A sink's values are 0; those of a row may be dropped, or have terms of their own."""
         w, values = w[..., : self.keys.shape[-1]], dict(self.run.values)
         if not self.uneven:
@@ -239,32 +251,38 @@ class _Bound:
         rest = [size(values[n]) for n in self.run.value_step.of[2:]]
         return self.run.value_step.run(w, sizes, *rest)
 
-    def _attended(self) -> Balls:
+    def _exact_output_of_heads(self) -> Balls:
         """Return o for each head; o' if some keys count as forbidden."""
         if self.far.any():
             p = self.p[..., : self.keys.shape[-1]]
             total = xp.sum(self.p, axis=-1, keepdims=True)
-            return p @ self._v() / xp.where(total == 0, 1, total)
+            return p @ self._value_balls() / xp.where(total == 0, 1, total)
         return number(self.run.values["attended" if "attended" in self.run.values else "output"])
 
     def _mean_moved(self, low: Ball, w: Balls) -> tuple[Balls, Balls]:
         """Return W of step 5, and Y, at least Σ p̃_j |v_j − õ| − W."""
-        o, share = self._attended(), self.p * (xp.exp(self.a) - 1) / low
+        o, share = self._exact_output_of_heads(), self.p * (xp.exp(self.a) - 1) / low
         if self.uneven:
-            sizes = size(self._v())
-            moved = self._weighed(share, sizes) + xp.sum(share, axis=-1, keepdims=True) * size(o)
-            return moved, self._weighed(w, sizes) + size(o) * xp.sum(w, axis=-1, keepdims=True)
-        v = self._values_with_sink(self._v())
+            sizes = size(self._value_balls())
+            moved = self._weigh_value_sizes(share, sizes) + xp.sum(
+                share, axis=-1, keepdims=True
+            ) * size(o)
+            return moved, self._weigh_value_sizes(w, sizes) + size(o) * xp.sum(
+                w, axis=-1, keepdims=True
+            )
+        v = self._values_with_sink(self._value_balls())
         away = size(v[..., None, :, :] - o[..., :, None, :])
-        moved = xp.minimum(xp.sum(share[..., None] * away, axis=-2), self._farthest(v, o))
-        spread = self._weighed(w, size(self._v())) + size(o)
+        moved = xp.minimum(
+            xp.sum(share[..., None] * away, axis=-2), self._distance_to_farthest_value(v, o)
+        )
+        spread = self._weigh_value_sizes(w, size(self._value_balls())) + size(o)
         return moved, xp.minimum(spread, xp.sum(w[..., None] * away, axis=-2))
 
     def _values_with_sink(self, v: Balls) -> Balls:
         """Append a row of zeros for the sink, if there is one."""
         return v if self.run.spec.sink is None else xp.concat([v, v[..., :1, :] * 0], axis=-2)
 
-    def _farthest(self, v: Balls, o: Balls) -> Balls:
+    def _distance_to_farthest_value(self, v: Balls, o: Balls) -> Balls:
         """Return max |v_j − o| over the keys j that the row may see, from ends rounded up."""
         ends = [
             np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2)
@@ -281,8 +299,8 @@ class _Bound:
         weights = size(self._with_sink(number(self.run.values["weights"]), worst * 0))
         p, kappa = self.precision, self.counts.underflowing
         lost = max(p.score.eta, p.accumulate.eta) * kappa + p.stored.eta
-        exponent = self.a + self.alone + self._path() + rate(p.stored) + worst
-        return self._weighed(weights * (xp.exp(exponent) - 1) + float(lost), sizes)
+        exponent = self.a + self.alone + self._exponent_of_summation_path() + rate(p.stored) + worst
+        return self._weigh_value_sizes(weights * (xp.exp(exponent) - 1) + float(lost), sizes)
 
     def _without_softmax(self) -> Balls:
         """Bound weights that are no softmax: see ``weight_errors``."""
@@ -291,12 +309,12 @@ class _Bound:
             self.n + 4 + self.run.value_terms + 3 * self.uneven
         )  # of the roughest format, so of TF32's too
         w = size(number(self.run.values["weights"])) + e
-        result = self._weighed(e + w * g(roundings, f), self._value_sizes())
+        result = self._weigh_value_sizes(e + w * g(roundings, f), self._value_sizes())
         if self.latents is not None:
-            result = result + self._weighed(w, self.latents[1])
+            result = result + self._weigh_value_sizes(w, self.latents[1])
         return result + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
 
-    def _underflow(self, factor: Balls, most: Balls) -> Balls:
+    def _bound_output_underflow(self, factor: Balls, most: Balls) -> Balls:
         """Return the bound of step 6; a weight as stored is at most ``most`` times the final one."""
         n, (every, weight) = (
             self.n,
@@ -310,7 +328,7 @@ class _Bound:
         divisor = xp.where(self.vanishes[..., None], 1, divisor)
         sizes = self._value_sizes()
         if self.uneven:
-            total = self._weighed(xp.zeros(self.open.shape) + 1, sizes)
+            total = self._weigh_value_sizes(xp.zeros(self.open.shape) + 1, sizes)
             largest = total * factor
         else:
             total = xp.sum(sizes, axis=-2, keepdims=True)
@@ -335,7 +353,9 @@ class _Bound:
         sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
         scores = sizes.max(axis=-1) * LOG2_E * 1.01
         values = upper(
-            self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())
+            self._weigh_value_sizes(
+                xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes()
+            )
         ).max(axis=-1)
         over = (
             (scores > most)
@@ -348,7 +368,7 @@ class _Bound:
         mixed = self.run.output_step is not None and self.run.spec.heads > 1
         return np.asarray(over.any(axis=-2) if mixed else over)
 
-    def _v(self) -> Balls:
+    def _value_balls(self) -> Balls:
         return self.run.values[self.run.values_name]
 
     def _value_sizes(self) -> Balls:
@@ -388,7 +408,7 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
         case "relu":
             result = tau / n + g(4, f) * (w + tau / n)
         case "sparsemax" | "entmax":
-            result = _thresholded(run, precision, tau, w, n)
+            result = _bound_sparse_weight_errors(run, precision, tau, w, n)
         case "softmax":
             raise ValueError("the errors of a softmax are bounded by its exponents")
         case other:
@@ -396,7 +416,9 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
     return xp.where(open_, result + float(f.eta) * 8, 0)
 
 
-def _thresholded(run: Run, precision: Precision, tau: Balls, w: Balls, n: int) -> Balls:
+def _bound_sparse_weight_errors(
+    run: Run, precision: Precision, tau: Balls, w: Balls, n: int
+) -> Balls:
     f, open_ = precision.roughest, run.allowed
     scores = number(run.final_scores)
     star, most = largest(tau, open_), largest(size(scores), open_)
@@ -438,18 +460,18 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
         n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values
     }  # what a variant may add
     # 0 of all that the step adds: what is added moves nothing
-    passed = _output(
+    passed = _output_from_other_arrays(
         run, {n: a if n == "w_o" else a * 0 for n, a in sizes.items()} | {"attended": moved}
     )
     if "w_o" not in sizes:
         return passed, False
-    rounded = _output(run, {**sizes, "attended": sizes["attended"] + moved})
+    rounded = _output_from_other_arrays(run, {**sizes, "attended": sizes["attended"] + moved})
     f, terms = precision.roughest, extents(sizes["w_o"])[-2] + 2
     lost = f.eta * terms if run.kind is Ball else np.nextafter(float(f.eta * terms), np.inf)
     return passed + rounded * g(terms, f, run.kind) + lost, upper(rounded) * 1.01 > limit(precision)
 
 
-def _output(run: Run, values: Values) -> Balls:
+def _output_from_other_arrays(run: Run, values: Values) -> Balls:
     """Run the output step, or a variant's replacement, on other arrays."""
     step, change = run.output_step, run.variant.steps.get("output")
     assert step is not None

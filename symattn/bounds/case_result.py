@@ -270,7 +270,8 @@ def compared(
         return CaseResult(case, outcome, tuple(map(Part, right)), "raises")
     got = [*(outcome.output, *outcome.others), *[None] * len(right)][: len(right)]
     got = [
-        _fitted(a, e) if k in loose else a for k, (a, e) in enumerate(zip(got, right, strict=True))
+        _restore_expected_axes(a, e) if k in loose else a
+        for k, (a, e) in enumerate(zip(got, right, strict=True))
     ]
     if any(a is None or a.shape != e.allowed.shape for a, e in zip(got, right, strict=True)):
         return CaseResult(case, outcome, tuple(map(Part, right, got)), "shape")
@@ -278,10 +279,12 @@ def compared(
     parts = tuple(
         Part(e, a, e.ratios(a)) for e, a in zip(stored, got, strict=True) if a is not None
     )
-    return CaseResult(case, outcome, parts, _finding(parts, outcome, precision, changes))
+    return CaseResult(
+        case, outcome, parts, _classify_wrong_outcome(parts, outcome, precision, changes)
+    )
 
 
-def _fitted(got: np.ndarray | None, right: Expected) -> np.ndarray | None:
+def _restore_expected_axes(got: np.ndarray | None, right: Expected) -> np.ndarray | None:
     """Return the array with the expected axes of length 1."""
     if got is None or [n for n in got.shape if n != 1] != [
         n for n in right.allowed.shape if n != 1
@@ -305,7 +308,7 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
     return right.widened((right.allowed + more) * (1 + 2.0**-40))
 
 
-def _finding(
+def _classify_wrong_outcome(
     parts: Sequence[Part], outcome: Outcome, precision: Precision, changes: Collection[str]
 ) -> Finding | None:
     beyond = [(part, part.ratios > 1) for part in parts if part.ratios is not None and part.wrong]

@@ -158,7 +158,7 @@ def replay(
     arrays = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
     names = [s.name for s in spec.pipeline(frozenset(arrays))]
     shared = names[: names.index("weights")]
-    steps = {n: _stored(contract, n, variant, inside, made, n in shared) for n in names}
+    steps = {n: _make_storing_step(contract, n, variant, inside, made, n in shared) for n in names}
     with np.errstate(all="ignore"):
         values = trace(
             spec, arrays, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None)
@@ -174,7 +174,7 @@ def replay(
         )
 
 
-def _stored(
+def _make_storing_step(
     contract: Contract, name: str, variant: Variant, inside: str, made: Made, shared: bool
 ) -> Change:
     """Return the step of a variant with its result stored; ``shared``: it depends on scores alone, so is cached."""
@@ -187,34 +187,38 @@ def _stored(
 
     def change(spec: Attention, values: dict[str, Any]) -> Any:
         if name == "weights":
-            at, x = _once(made, key, lambda: (At(spec, values, name), right(spec, values)))
+            at, x = _store_on_first_use(
+                made, key, lambda: (At(spec, values, name), right(spec, values))
+            )
             if contract.powers in ("", "normalised"):
                 return _of_type(inside, rounded(contract.format, x) if contract.powers else x)
             kind = contract.tiles, contract.times, contract.reference
-            e = _once(made, (*key, *kind), lambda: _exponentials(contract, at, x * at.total))
+            e = _store_on_first_use(
+                made, (*key, *kind), lambda: _replay_stored_exponentials(contract, at, x * at.total)
+            )
             below = at.total if contract.powers == "alone" else at.sum(e) + at.sink
             return _of_type(inside, e / at.xp.where(below == 0, 1.0, below))
         x = right(spec, values)
         if name == "scaled" and (contract.queries or contract.scale):
-            x = _scaled(contract, spec, values, x)
+            x = _replay_stored_scaling(contract, spec, values, x)
         kept = name in contract.scores or name in _AROUND
         return _of_type(inside, rounded(contract.format, x)) if kept else x
 
     return (
-        (lambda spec, values: _once(made, (*key, name), lambda: change(spec, values)))
+        (lambda spec, values: _store_on_first_use(made, (*key, name), lambda: change(spec, values)))
         if shared
         else change
     )
 
 
-def _once(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> Any:
+def _store_on_first_use(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> Any:
     """Return a stored value, making and storing it the first time."""
     if key not in made:
         made[key] = make()
     return made[key]
 
 
-def _scaled(
+def _replay_stored_scaling(
     contract: Contract, spec: Attention, values: dict[str, np.ndarray], x: np.ndarray
 ) -> np.ndarray:
     """Return the scores of stored scaled queries, or by a stored scale. Raises ``ValueError`` unless scores are
@@ -254,18 +258,20 @@ def _of_type(name: str, a: object) -> Any:
     return xp.astype(a, getattr(xp, name), copy=False)
 
 
-def _exponentials(contract: Contract, at: At, e: object) -> Any:
+def _replay_stored_exponentials(contract: Contract, at: At, e: object) -> Any:
     """Return the exponentials as stored, rescaled to the largest score of the row."""
     xp = at.xp
     two = 1 / log2(at.spec.base or exp(1))
-    m = _running(at, contract.tiles, _STALE * two if contract.reference == "stale" else 0.0)
+    m = _running_maximum_by_tiles(
+        at, contract.tiles, _STALE * two if contract.reference == "stale" else 0.0
+    )
     if contract.reference == "fixed":
         m = two * xp.round(m / two)
     more = at.power(xp.where(xp.isfinite(at.first), at.m - m, 0.0)) * contract.times
     return rounded(contract.format, xp.where(e == 0, 0.0, e * more)) / more
 
 
-def _running(at: At, tile: int | None, more: float) -> Any:
+def _running_maximum_by_tiles(at: At, tile: int | None, more: float) -> Any:
     """Return for every key the largest score of its row up to the end of the key's tile, or an earlier one that no
     score exceeds by ``more``; with a sink, its logit if larger."""
     xp, s, n = at.xp, at.first, at.n

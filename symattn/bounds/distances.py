@@ -106,14 +106,14 @@ class ValueColumns:
         return float(np.finfo(self.kind).eps) / 2
 
     @cached_property
-    def _lost(self) -> np.ndarray:
+    def _underflow_of_value_sums(self) -> np.ndarray:
         """The part of sums of products that may underflow, (…, 1, 1)."""
         least = 2.0**26 * float(np.finfo(self.kind).tiny) * self.n
         return np.asarray(least * self.largest.max(axis=-1, keepdims=True)).astype(self.kind)
 
     def enlarged(self, product: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
         """Return at least ``scale`` s @ values in float64, from that product as computed, which is overwritten."""
-        product += self._lost
+        product += self._underflow_of_value_sums
         return np.asarray(product * ((1 + 2 * (self.n + 4) * self.roundoff + up) * scale))
 
     def weighed(self, s: np.ndarray, values: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
@@ -146,16 +146,16 @@ class ValueColumns:
         low, high = o.min(axis=-2, keepdims=True), o.max(axis=-2, keepdims=True)
         close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.typical
         result = (
-            self.enlarged(self._chords(s, o, at_zero, low, high), up, scale)
+            self.enlarged(self._chords_of_distance_sums(s, o, at_zero, low, high), up, scale)
             if close.any()
             else np.zeros_like(o)
         )
         if not close.all():
-            result = np.where(close, result, self._squares(s, o, total, up) * scale)
+            result = np.where(close, result, self._bound_by_mean_squares(s, o, total, up) * scale)
         result += off * (total * scale)
         return np.asarray(result + self.unknown(s, up, scale))
 
-    def _chords(
+    def _chords_of_distance_sums(
         self, s: np.ndarray, o: Floats, at_zero: np.ndarray | None, *ends: Floats
     ) -> np.ndarray:
         """Return the chords of f as computed in ``kind``, between its values at three places of each column."""
@@ -174,7 +174,7 @@ class ValueColumns:
             result += slope
         return result
 
-    def _squares(self, s: np.ndarray, o: Floats, total: Floats, up: Floats) -> Floats:
+    def _bound_by_mean_squares(self, s: np.ndarray, o: Floats, total: Floats, up: Floats) -> Floats:
         centred, near = self.v - self.centre, o - self.centre
         unit = np.abs(centred).max(axis=-2, keepdims=True)
         unit[unit == 0] = 1.0

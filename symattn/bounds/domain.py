@@ -111,7 +111,7 @@ class Domain(Answering):
                 )
         for axis, lengths in (("tokens", self.tokens), ("width", self.widths)):
             if lengths.down(lengths.most) is None:
-                raise InputError(f"Domain: {_impossible(lengths, axis)}")
+                raise InputError(f"Domain: {_explain_impossible_length(lengths, axis)}")
         if self.max_abs_score is not None and not (
             isinstance(self.max_abs_score, Real) and self.max_abs_score > 0
         ):
@@ -192,7 +192,7 @@ _WORDS = {
 }
 
 
-def _impossible(lengths: Lengths, axis: str) -> str:
+def _explain_impossible_length(lengths: Lengths, axis: str) -> str:
     """Return the message that no length of this kind is possible."""
     if lengths.least > lengths.most:
         return f"min_{axis} = {lengths.least} is above max_{axis} = {lengths.most}"

@@ -62,10 +62,10 @@ class EnclosureBound(plain_bound.ByHead):
         super().__init__(precision, shape, shares, last=step is None)
         if np.isnan(final.mid).any():
             raise Refused("the enclosures do not say which scores there are")
-        self._scored(run, (*shape[:-2], *final.plain_shape[-2:]))
-        self.value_terms, parts = run.value_terms, _parts(run, precision)
+        self._set_enclosed_score_errors(run, (*shape[:-2], *final.plain_shape[-2:]))
+        self.value_terms, parts = run.value_terms, _enclosed_value_parts(run, precision)
         with np.errstate(all="ignore"):
-            self._whole([_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
+            self._compute_enclosed_bound([_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
             self.allowed = self.allowed.reshape(shape)
             self.shares = {n: a.reshape(shape) for n, a in self.shares.items()}
             self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
@@ -81,7 +81,7 @@ class EnclosureBound(plain_bound.ByHead):
                 rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
                 self.allowed = np.where(rows | over, np.inf, result * _UP)
 
-    def _scored(self, run: Run, every: tuple[int, ...]) -> None:
+    def _set_enclosed_score_errors(self, run: Run, every: tuple[int, ...]) -> None:
         """Set t̂ and its radius, the allowed keys, τ_j, the sums of absolute values, and the shifts."""
         errors, unit = (
             score_errors(run, self.precision),
@@ -101,7 +101,7 @@ class EnclosureBound(plain_bound.ByHead):
             own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
             self.logits = own * (log(2) if self.spec.base == 2 else 1.0)
 
-    def _whole(self, parts: list[Floats]) -> None:
+    def _compute_enclosed_bound(self, parts: list[Floats]) -> None:
         """Compute the bound block by block, from v̂_j, and ρ_j and |v|_j if values are not inputs."""
         for heads in plain_bound.head_blocks(*self.t.shape):
             own = [
@@ -110,12 +110,12 @@ class EnclosureBound(plain_bound.ByHead):
             ]
             values = ValueColumns(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
             for rows in plain_bound.row_blocks(*self.t.shape[-2:]):
-                self.put((heads, rows), self._scores((heads, rows)), values)
+                self.put((heads, rows), self._score_exponents_of_block((heads, rows)), values)
 
-    def _scores(self, at: tuple[slice, slice]) -> ScoreExponents:
+    def _score_exponents_of_block(self, at: tuple[slice, slice]) -> ScoreExponents:
         logit = None if self.logits is None else self.logits[at[0]]
         open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
-        far = self._far(at)
+        far = self._far_keys_of_block(at)
         off = plain_bound.row_maxima(np.where(open_ & ~far, self.off[at], 0.0))
         largest = plain_bound.row_maxima(np.where(far, self.products[at], self.sizes[at]))
         open_, lost = open_ & ~far, far.any(axis=-1, keepdims=True)
@@ -132,7 +132,7 @@ class EnclosureBound(plain_bound.ByHead):
             t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost
         )
 
-    def _far(self, at: Any) -> NDArray[np.bool_]:
+    def _far_keys_of_block(self, at: Any) -> NDArray[np.bool_]:
         t, off, shift = self.t[at], self.off[at], self.shift[at]
         if self.spec.mask != "additive":
             return np.zeros_like(self.open[at])
@@ -147,7 +147,7 @@ def _by_head(a: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.broadcast_to(a, shape).reshape(-1, *shape[-2:])
 
 
-def _parts(run: Run, precision: Precision) -> list[Floats]:
+def _enclosed_value_parts(run: Run, precision: Precision) -> list[Floats]:
     """Return v̂_j, and ρ_j and |v|_j if values are not inputs. Raises ``Refused`` if a radius is not negligible."""
     v = run.values[run.values_name]
     if not v.rad.any() and not run.value_terms:

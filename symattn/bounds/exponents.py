@@ -102,9 +102,9 @@ class Exponents:
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = eps / (1 - eps) * (1 + 4 * U)
         self.lam = rate(precision.accumulate)
-        self._weights()
-        self._scores()
-        self._exponents()
+        self._set_weights_and_falls()
+        self._set_score_error_exponents()
+        self._set_exponents_by_rule()
         largest = [
             x.max(axis=-1, keepdims=True).astype(np.float64)
             for x in (self.a, self.alone, self.below)
@@ -112,11 +112,11 @@ class Exponents:
         self.farthest, self.most_alone, self.most_below = largest
         self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
 
-    def _row(self, x: object) -> Floats:
+    def _broadcast_number_per_row(self, x: object) -> Floats:
         """Return a number for each row, in the type of the rest."""
         return np.asarray(x, dtype=np.float64).astype(self.kind)
 
-    def _weights(self) -> None:
+    def _set_weights_and_falls(self) -> None:
         s = self.scores
         t = s.t if self.all else np.where(s.open_, s.t, -np.inf)
         self.m = t.max(axis=-1, keepdims=True)
@@ -139,18 +139,18 @@ class Exponents:
             np.copyto(self.p, 0.0, where=~s.open_)
         total = self.p.astype(np.float64, copy=False) @ np.ones((self.n, 1))
         total[total == 0] = 1.0
-        self.p *= self._row(1 / total)
+        self.p *= self._broadcast_number_per_row(1 / total)
         tiny = float(np.finfo(self.kind).tiny)
         self.raised = 2 * max(tiny, e_to(-deep))  # by which a weight may be too large
         if deepest.max(initial=0.0) > -log(tiny) - log(self.n) - 1:  # else all weights are larger
             np.maximum(self.p, tiny, out=self.p, where=True if self.all else s.open_)
 
-    def _scores(self) -> None:
+    def _set_score_error_exponents(self) -> None:
         """Set |t_j|, τ'_j and τ*."""
         s, p = self.scores, self.precision
         t = s.t.astype(self.kind)
         np.abs(t, out=t)
-        t += self._row(self.r + s.shift)
+        t += self._broadcast_number_per_row(self.r + s.shift)
         tau = stored(s.tau, t, p)
         if s.sink:
             tau[..., -1:] = g(6, p.between) * t[..., -1:]
@@ -159,18 +159,32 @@ class Exponents:
         self.t, self.tau = t, tau
         self.star = tau.max(axis=-1, keepdims=True).astype(np.float64)
 
-    def _exponents(self) -> None:
+    def _set_exponents_by_rule(self) -> None:
         """Set a_j, s_j and b_j by the rule, in the type of the rest."""
         p, c, s = self.precision, self.counts, self.scores
-        self.times = self._rescalings()
-        m, star = self._row(np.abs(self.m) + self.r + s.shift), self._row(self.star)
+        self.times = self._count_rescalings_in_floats()
+        m, star = (
+            self._broadcast_number_per_row(np.abs(self.m) + self.r + s.shift),
+            self._broadcast_number_per_row(self.star),
+        )
         values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
         log_n = log(self.n) * (1 + 4 * U)
         rule_givens = RuleGivens(
-            self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values
+            self.tau,
+            self.t,
+            self._fall_from_row_maximum(),
+            self.times,
+            m,
+            star,
+            log_n,
+            self.eps,
+            values,
         )
         counted: Any = SimpleNamespace(
-            below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room
+            below=self._broadcast_number_per_row(c.below),
+            alone=c.alone,
+            merges=c.merges,
+            room=c.room,
         )
         result = exponents(rule_givens, p, counted, _NUMBERS)
         self.grown = np.broadcast_to(np.asarray(result.grown, dtype=np.float64), self.m.shape)
@@ -179,10 +193,10 @@ class Exponents:
         if not self.all:
             self.a *= s.open_
 
-    def _falling(self) -> Floats:
+    def _fall_from_row_maximum(self) -> Floats:
         """Return m − t_j; for a sink, its distance from the largest of the other scores, if that is more."""
         fall = self.fall
-        fall += self._row(2 * self.r)
+        fall += self._broadcast_number_per_row(2 * self.r)
         if self.scores.sink:
             s = self.scores
             last = np.where(s.open_[..., :-1], s.t[..., :-1], -np.inf).max(
@@ -192,7 +206,7 @@ class Exponents:
             fall[..., -1:] = np.maximum(fall[..., -1:], above)
         return np.asarray(fall)
 
-    def _rescalings(self) -> Any:
+    def _count_rescalings_in_floats(self) -> Any:
         """Return B_j, or one number for all keys."""
         most = self.precision.rescalings
         if most is not None and most <= _FEW < self.n:
@@ -200,7 +214,10 @@ class Exponents:
         s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
         if prod(self.t.shape[-2:]) * self.n <= PAIRWISE:
             values = compared(
-                self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_
+                self.fall,
+                self.tau * (4 / 3)
+                + np.where(self.tau > 0, self._broadcast_number_per_row(more), 0),
+                s.open_,
             )
         else:
             reach = 2.1 * (4 / 3 * self.star + more)

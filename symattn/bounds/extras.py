@@ -13,7 +13,7 @@ Array = np.ndarray
 Random = np.random.Generator
 
 
-def _halves(low: int, high: int) -> Callable[[tuple[int, ...], Random], Array]:
+def _make_drawer_of_halves(low: int, high: int) -> Callable[[tuple[int, ...], Random], Array]:
     """Return a function that draws multiples of 1/2 from low/2 to high/2."""
     return lambda shape, rng: rng.integers(low, high + 1, shape) / 2.0
 
@@ -25,21 +25,21 @@ def _powers_of_two(shape: tuple[int, ...], rng: Random) -> Array:
 
 #: By name: random entries for each head, distance or column.
 ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
-    "bias": _halves(-4, 4),
-    "sink": _halves(-3, 6),
+    "bias": _make_drawer_of_halves(-4, 4),
+    "sink": _make_drawer_of_halves(-3, 6),
     "drop": lambda shape, rng: rng.random(shape) < 0.7,
     "scale": _powers_of_two,
     "slopes": _powers_of_two,
-    "b_rel": _halves(-6, 6),
-    "b_u": _halves(-2, 2),
-    "b_w": _halves(-2, 2),
-    "v_s": _halves(-4, 4),
-    "g_q": _halves(1, 4),
-    "g_k": _halves(1, 4),
-    "g_ckv": _halves(1, 4),
-    "g_cq": _halves(1, 4),
-    "beta_q": _halves(-2, 2),
-    "beta_k": _halves(-2, 2),
+    "b_rel": _make_drawer_of_halves(-6, 6),
+    "b_u": _make_drawer_of_halves(-2, 2),
+    "b_w": _make_drawer_of_halves(-2, 2),
+    "v_s": _make_drawer_of_halves(-4, 4),
+    "g_q": _make_drawer_of_halves(1, 4),
+    "g_k": _make_drawer_of_halves(1, 4),
+    "g_ckv": _make_drawer_of_halves(1, 4),
+    "g_cq": _make_drawer_of_halves(1, 4),
+    "beta_q": _make_drawer_of_halves(-2, 2),
+    "beta_k": _make_drawer_of_halves(-2, 2),
 }
 _AT = ("cos", "sin", "cos_q", "sin_q", "positions", "positions_q", "doc", "doc_q", "doc_k")
 NAMES = (*ENTRIES, *_AT)

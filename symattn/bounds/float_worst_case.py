@@ -76,9 +76,9 @@ class Rows:
             * (1 + np.minimum(FARTHEST, np.maximum(highest[0], np.maximum(*highest[1:]))))
         )
         self.beyond = np.maximum(*highest[1:]) > FARTHEST
-        self._factors()
+        self._set_weight_error_factors()
 
-    def _factors(self) -> None:
+    def _set_weight_error_factors(self) -> None:
         """Set w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row."""
         e, v = self.exponents, self.values
         s = growth(e.a, self.highest[0])
@@ -99,9 +99,9 @@ class Rows:
         self.scale, self.moving, self.w = scale, s, e.p
         self.w += s
         if self.rough.any():
-            self._cap()
+            self._cap_unknown_weights()
 
-    def _cap(self) -> None:
+    def _cap_unknown_weights(self) -> None:
         """Limit w to 1, and set it to 1 for unknown weights, in the heads where A is summed."""
         rows, tiny = self.exponents.unknown[..., 0], float(np.finfo(self.w.dtype).tiny)
         scale = np.where(self.rough, self.scale, 1.0)
@@ -124,15 +124,15 @@ class Rows:
         if v.summed is not v.sizes:
             whole = v.weighed(self.w, v.summed, self.up, self.scale)
         apart, lost = self._single_roundings(whole), self._denominator_roundings()
-        o, off = self._outputs(own)
+        o, off = self._estimate_float_outputs(own)
         size = np.abs(o) + off
-        moved, spread = self._moved(o, off, (product, own), size)
+        moved, spread = self._bound_output_movement(o, off, (product, own), size)
         results = weighed(
             (whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS
         )
         kept, middle, factor, sums = results
-        below, vanishes = self._underflow(lost * scaled)
-        below = below if self.scores.far is False else below + self._far()
+        below, vanishes = self._bound_row_underflow(lost * scaled)
+        below = below if self.scores.far is False else below + self._bound_far_key_loss()
         total = (apart + sums) * factor + moved + kept + middle + below
         silent = self.beyond | (self.scores.far & (self.exponents.grown * (1 + self.up) > 1))
         if silent.any() or not total.max() < np.inf:
@@ -163,7 +163,7 @@ class Rows:
             self.values.enlarged(np.vecdot(grown, self.w)[..., None], self.up, self.scale)
         )
 
-    def _outputs(self, whole: Floats) -> tuple[Floats, Floats]:
+    def _estimate_float_outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """Return ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, self.values.n
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
@@ -177,7 +177,7 @@ class Rows:
             o, off = np.where(e.unknown, middle, o), np.where(e.unknown, half, off)
         return o, off
 
-    def _moved(
+    def _bound_output_movement(
         self, o: Floats, off: Floats, whole: tuple[np.ndarray, Floats], size: Floats
     ) -> tuple[Floats, Floats]:
         """Return W and Y, from Σ w|v| as computed and as a bound."""
@@ -208,7 +208,7 @@ class Rows:
             moved = np.minimum(moved, np.maximum(most - o, o - least) + off)
         return moved, spread
 
-    def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    def _bound_row_underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         p, v, e, n = self.precision, self.values, self.exponents, self.values.n
         alone, below = e.most_alone * (1 + self.up), e.most_below * (1 + self.up)
         factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
@@ -228,7 +228,7 @@ class Rows:
         )
         return below, vanishes
 
-    def _far(self) -> Floats:
+    def _bound_far_key_loss(self) -> Floats:
         """Return |o − o'| of step 7."""
         p, v = self.precision, self.values
         least, most = v.ends
@@ -266,8 +266,8 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     This is exact to first order; terms of higher order are split in the same proportions.
     """
     e = rows.exponents
-    every, scores, times = (_mean(rows, x) for x in (e.a, e.tau, e.times))
-    alone, below = (_mean(rows, x) + 1e-300 for x in (e.alone, e.below))
+    every, scores, times = (_weighted_sum_over_keys(rows, x) for x in (e.a, e.tau, e.times))
+    alone, below = (_weighted_sum_over_keys(rows, x) + 1e-300 for x in (e.alone, e.below))
     every = every + 1e-300
     rescaling = np.minimum(times * e.eps, every - scores)
     exponent_parts = (
@@ -284,7 +284,7 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     return result | {"sums": sums, "stored weights": parts.kept, "underflow": parts.underflow}
 
 
-def _mean(rows: Rows, x: np.ndarray) -> Floats:
+def _weighted_sum_over_keys(rows: Rows, x: np.ndarray) -> Floats:
     """Return Σ w_j x_j."""
     result = np.einsum("...ij,...ij->...i", rows.w, np.broadcast_to(x, rows.w.shape))
     return np.asarray(result[..., None] * rows.scale)

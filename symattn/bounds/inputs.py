@@ -81,7 +81,7 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
 
 def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
     """Return the length that each letter stands for in shapes of inputs."""
-    rotated = _rotated(spec)
+    rotated = _latent_position_columns(spec)
     letters = {
         "n_q": s.n_q,
         "n_k": s.n_k,
@@ -109,7 +109,7 @@ def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
     return letters | {"n_r": s.n_k if spec.causal else s.n_q + s.n_k - 1} | known_sizes(spec)
 
 
-def _rotated(spec: Attention) -> int:
+def _latent_position_columns(spec: Attention) -> int:
     """Return d_r, the number of columns of a latent's keys that have positions."""
     return (getattr(spec.position, "width", None) or 2) if spec.latent is not None else 0
 
@@ -192,7 +192,7 @@ class Maker:
 
         Sizes that differ still differ, if there is room.
         """
-        n_q, n_k = self._tokens(sizes.n_q, sizes.n_k)
+        n_q, n_k = self._choose_token_counts(sizes.n_q, sizes.n_k)
         items = prod(sizes.batch) * self.spec.heads
         if items * n_q * n_k > self.cells:
             most = (
@@ -201,18 +201,18 @@ class Maker:
                 else min(n_q, n_k, isqrt(self.cells // items))
             )
             few = self.domain.tokens.down(most) or self.domain.tokens.near(1)
-            n_q, n_k = self._tokens(few, few)
-        d_k, d_v = self._width(sizes.d_k), self.domain.widths.near(sizes.d_v)
+            n_q, n_k = self._choose_token_counts(few, few)
+        d_k, d_v = self._choose_nearest_width(sizes.d_k), self.domain.widths.near(sizes.d_v)
         if self._same_width:
             d_v = d_k
         elif d_k == d_v and sizes.d_v > sizes.d_k:
             d_v = self.domain.widths.near(d_v + 1)
         elif d_k == d_v and sizes.d_v < sizes.d_k:
-            d_k = self._width(d_k + 1)
+            d_k = self._choose_nearest_width(d_k + 1)
         d_model = self.spec.heads * d_k if self.domain.square_weights else sizes.d_model
         return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_v, d_model=d_model)
 
-    def _tokens(self, n_q: int, n_k: int) -> tuple[int, int]:
+    def _choose_token_counts(self, n_q: int, n_k: int) -> tuple[int, int]:
         """Return numbers of queries and keys near these, with a key for each query if the domain promises that."""
         n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
@@ -244,39 +244,44 @@ class Maker:
             return False
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything
         rows = rows or open_rows(self.spec, sizes["n_q"], sizes["n_k"], inputs)
-        return rows and self._score(inputs) <= self.largest_score
+        return rows and self._largest_score_to_tame(inputs) <= self.largest_score
 
     @property
     def _same_width(self) -> bool:
         """Return whether d_v = d_k always: by promise, or because a layout joins the columns of all heads."""
         side_by_side = self.convention.layout[-1] == "c" and not self.tokens
         promised = self.domain.same_width or self.domain.square_weights
-        return promised or self._plain or self.spec.packed or side_by_side
+        return promised or self._are_tokens_unprojected or self.spec.packed or side_by_side
 
-    def _width(self, d_k: int) -> int:
+    def _choose_nearest_width(self, d_k: int) -> int:
         """Return the nearest d_k that positions, latents, truncated scores and the domain allow."""
-        result = self._needed(d_k)
+        result = self._smallest_valid_width(d_k)
         while (near := self.domain.widths.up(result)) is not None:
-            if near == (result := self._needed(near)):
+            if near == (result := self._smallest_valid_width(near)):
                 return near
         # The largest one; if the specification can take none of the domain, the smallest that it can.
         widths = (self.domain.widths.down(n) for n in range(self.domain.max_width, 0, -1))
-        return next((d for d in widths if d is not None and self._needed(d) == d), self._needed(1))
+        return next(
+            (d for d in widths if d is not None and self._smallest_valid_width(d) == d),
+            self._smallest_valid_width(1),
+        )
 
-    def _needed(self, d_k: int) -> int:
+    def _smallest_valid_width(self, d_k: int) -> int:
         """Return the smallest d_k from this one on that the specification can take."""
         if self.spec.latent is not None:
-            return max(d_k, _rotated(self.spec) + 1, self.spec.truncate or 1)
+            return max(d_k, _latent_position_columns(self.spec) + 1, self.spec.truncate or 1)
         return least_width(self.spec, d_k)
 
     @property
-    def _plain(self) -> bool:
+    def _are_tokens_unprojected(self) -> bool:
         return self.tokens and not {"w_q", "w_in", "w_uq"} & set(self.names)
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """Return the shape of every array."""
         s = sizes
-        letters = lengths_by_letter(self.spec, replace(s, d_model=s.d_k) if self._plain else s)
+        letters = lengths_by_letter(
+            self.spec, replace(s, d_model=s.d_k) if self._are_tokens_unprojected else s
+        )
         result = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
         for name in ("bias", "drop"):
             form = next((a.form for a in self.convention.arguments if a.input == name), "")
@@ -304,7 +309,7 @@ class Maker:
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Make inputs of the fitted sizes with the given entries, rounded to the format, and random masks."""
-        result = self._made(self.fitted(sizes), entries, rng)
+        result = self._draw_input_arrays(self.fitted(sizes), entries, rng)
         while self.domain.max_abs_score is not None and not self.admits(result):
             n_q, n_k = (max(n // 2, 1) for n in (sizes.n_q, sizes.n_k))
             if (n_q, n_k) == (sizes.n_q, sizes.n_k):
@@ -312,12 +317,14 @@ class Maker:
             sizes = replace(
                 sizes, n_q=n_q, n_k=n_k
             )  # what is added to scores may grow with the distance
-            result = self._made(self.fitted(sizes), entries, rng)
+            result = self._draw_input_arrays(self.fitted(sizes), entries, rng)
         return result
 
-    def _made(self, s: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
+    def _draw_input_arrays(
+        self, s: Sizes, entries: Entries, rng: np.random.Generator
+    ) -> dict[str, Array]:
         shapes = self.shapes(s)
-        result = self._extras(shapes, rng)
+        result = self._draw_extra_inputs(shapes, rng)
         arrays = {
             n: self.in_format(entries(n, shape)) for n, shape in shapes.items() if n not in result
         }
@@ -325,7 +332,7 @@ class Maker:
             self._in_order(arrays | result | self.masks(s.n_q, s.n_k, rng, result, s.batch))
         )
 
-    def _extras(
+    def _draw_extra_inputs(
         self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator
     ) -> dict[str, Array]:
         """Draw positions, tables, sinks and the like, rounded to the format."""
@@ -340,7 +347,9 @@ class Maker:
         self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None
     ) -> dict[str, Array] | None:
         """Return inputs that give each head these q, k, v; None if there are none. Masks are random, or open."""
-        if self.tokens and (self._plain or self.spec.latent is not None or self.spec.packed):
+        if self.tokens and (
+            self._are_tokens_unprojected or self.spec.latent is not None or self.spec.packed
+        ):
             return None
         if self.tokens and self.domain.square_weights:
             return None
@@ -354,7 +363,7 @@ class Maker:
             Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1])
         )
         # Without rng the probe decides alone, and all other inputs are always the same.
-        result = self._extras(shapes, rng or np.random.default_rng(len(k)))
+        result = self._draw_extra_inputs(shapes, rng or np.random.default_rng(len(k)))
         rest = {  # small whole numbers for matrices that the heads' inputs do not determine
             n: np.random.default_rng(sum(shape)).integers(-1, 2, shape).astype(float)
             for n, shape in shapes.items()
@@ -373,7 +382,7 @@ class Maker:
             q = q[-1:]
         if self.square and len(q) != len(k):
             return None
-        n_q, n_k = self._tokens(len(q), len(k))
+        n_q, n_k = self._choose_token_counts(len(q), len(k))
         if n_q < len(q) or n_k < len(k):
             return None
         if self.domain.tokens == Lengths(1, self.domain.max_tokens) and (n_q, n_k) != (
@@ -386,9 +395,9 @@ class Maker:
         q, k, v = (
             a[np.arange(n) % len(a)] for a, n in ((q, n_q), (k, n_k), (v, n_k))
         )  # longer: rows cyclically again
-        d_k, d_v = self._width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
+        d_k, d_v = self._choose_nearest_width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
         if self._same_width:
-            d_k = d_v = self._width(max(d_k, d_v))
+            d_k = d_v = self._choose_nearest_width(max(d_k, d_v))
         if d_k < q.shape[-1] or d_v < v.shape[-1]:
             return None
         zeros = (d_k - q.shape[-1], d_k - k.shape[-1], d_v - v.shape[-1])
@@ -443,7 +452,7 @@ class Maker:
         labels = {n: a for n, a in (inputs or {}).items() if n.startswith("doc")}
         may = places(self.spec, n_q, n_k, labels)
         front = self.mask_front(batch)
-        items = [self._masks(may, rng) for _ in range(prod(front))]
+        items = [self._draw_key_masks(may, rng) for _ in range(prod(front))]
         result = {name: np.stack([item[name] for item in items]) for name in items[0]}
         of_heads = front
         if self.mask_heads > 1:
@@ -457,21 +466,23 @@ class Maker:
             for name, a in result.items()
         }
 
-    def _masks(self, may: Array, rng: np.random.Generator | None) -> dict[str, Array]:
+    def _draw_key_masks(self, may: Array, rng: np.random.Generator | None) -> dict[str, Array]:
         """Return the masks of one item, in addition to those of the specification and labels."""
         result: dict[str, Array] = {}
         n_k = may.shape[1]
         keep = np.ones(n_k, dtype=bool)
         if self.spec.padding:
-            keep = keep if rng is None else self._keep(n_k, rng)
+            keep = keep if rng is None else self._draw_valid_keys(n_k, rng)
             if not self.domain.fully_masked_rows and not (may & keep).any(axis=1).all():
                 keep = np.ones(n_k, dtype=bool)
             result["keep"] = keep
         if self.spec.mask is not None:
-            result["mask"] = np.stack([self._mask(may & keep, rng) for _ in range(self.mask_heads)])
+            result["mask"] = np.stack(
+                [self._draw_mask_of_head(may & keep, rng) for _ in range(self.mask_heads)]
+            )
         return result
 
-    def _mask(self, may: Array, rng: np.random.Generator | None) -> Array:
+    def _draw_mask_of_head(self, may: Array, rng: np.random.Generator | None) -> Array:
         """Draw a mask of one head, in which each query keeps a key that it may see otherwise."""
         open_ = np.ones(may.shape, dtype=bool) if rng is None else rng.random(may.shape) < 0.6
         open_ = self._with_keys(open_, may, rng)
@@ -480,7 +491,7 @@ class Maker:
             finite = rng.integers(-2, 2, open_.shape) / 2.0
         return open_ if self.spec.mask == "boolean" else np.where(open_, finite, -np.inf)
 
-    def _keep(self, n_k: int, rng: np.random.Generator) -> Array:
+    def _draw_valid_keys(self, n_k: int, rng: np.random.Generator) -> Array:
         """Draw the valid keys: the first ones if the function takes their number, else any, with the first or last."""
         if any(a.form in ("lengths", "length") for a in self.convention.arguments):
             return np.arange(n_k) < rng.integers(1, n_k + 1)
@@ -506,13 +517,13 @@ class Maker:
         first = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
         for names in ((first, *(("b_q",) if first == "w_q" else ())), ADDED):
             for _ in range(_HALVINGS):
-                if self._score(inputs) <= self.largest_score:
+                if self._largest_score_to_tame(inputs) <= self.largest_score:
                     return inputs
                 halved = {n: a / 2 for n, a in inputs.items() if n in names}
                 inputs = inputs | {n: self.in_format(a) for n, a in halved.items()}
         return inputs
 
-    def _score(self, inputs: Mapping[str, Array]) -> float:
+    def _largest_score_to_tame(self, inputs: Mapping[str, Array]) -> float:
         """Return the largest |s|, in float64; 0 where none is too large."""
         return 0.0 if self.largest_score == np.inf else measure_largest_score(self.spec, inputs)
 

@@ -80,7 +80,9 @@ class Traced(Expected):
         return (
             run
             if run.kind is Ball
-            else _sharp(run.spec, run.inputs, run.variant, lambda result: self.allowed)[0]
+            else _run_on_sharp_balls(
+                run.spec, run.inputs, run.variant, lambda result: self.allowed
+            )[0]
         )
 
     @property
@@ -199,20 +201,20 @@ def _by_run(
     """Run on enclosures if their radius is negligible, else in balls; variants run in balls."""
     count = products(spec, inputs) if most is not None else 0
     if variant is RIGHT and (not count or count <= _SCORES * inputs["v"].shape[-1]):
-        result = _enclosed(spec, inputs, precision, fast)
+        result = _run_on_enclosures(spec, inputs, precision, fast)
         if result is not None and (lenient or result.narrow):
             return replace(result, lenient=lenient)
         fast = fast if result is None else result.allowed
     if most is not None and count > most:
         raise Refused(f"{count} products of weights and values are too many for balls")
     return Traced.of(
-        *_sharp(
+        *_run_on_sharp_balls(
             spec, inputs, variant, lambda run: allowed(run, precision) if fast is None else fast
         )
     )
 
 
-def _sharp(
+def _run_on_sharp_balls(
     spec: Attention, inputs: Inputs, variant: Variant, bound: Callable[[Run], np.ndarray]
 ) -> tuple[Run, np.ndarray]:
     """Return a run on balls whose radius is negligible against the allowed error, and that error."""
@@ -242,7 +244,7 @@ def products(spec: Attention, inputs: Inputs) -> int:
     )
 
 
-def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
+def _expect_any_numbers(spec: Attention, inputs: Inputs) -> Traced:
     """Return an output of which any numbers are legal, for comparisons that depend on rounding, as in sparse weights.
 
     Its shape, and which entries are numbers, are those for inputs nearby.
@@ -256,7 +258,7 @@ def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
     return Traced.of(reference, np.full(reference.output.plain_shape, np.inf))
 
 
-def _enclosed(
+def _run_on_enclosures(
     spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None
 ) -> Traced | None:
     """Run the definition on enclosures, with the bound of that run unless it is ``fast``; None if there is none.
@@ -304,14 +306,14 @@ def judge(
     def compare(right: Sequence[Expected]) -> CaseResult:
         return compared(case, outcome, right, precision, legal.loose, legal.changes)
 
-    every = [_decided(legal.ways[0])]
+    every = [_outputs_unless_undecided(legal.ways[0])]
     if every[0] is not None:
         case_result = compare(every[0])
         if len(legal.ways) == 1 or (
             not whole and case_result.finding not in ("values", "not finite")
         ):
             return replace(case_result, whole=len(legal.ways) == 1)
-    every += map(_decided, legal.ways[1:])
+    every += map(_outputs_unless_undecided, legal.ways[1:])
     known = [outputs for outputs in every if outputs is not None]
     if not known:
         return replace(compare(legal.unsaid()), undecided=True)
@@ -323,7 +325,7 @@ def judge(
     return replace(compare(unbounded), undecided=True, whole=False)
 
 
-def _decided(way: Callable[[], Sequence[Expected]]) -> Sequence[Expected] | None:
+def _outputs_unless_undecided(way: Callable[[], Sequence[Expected]]) -> Sequence[Expected] | None:
     """Return the outputs of a way of computing; None if a comparison depends on rounding."""
     try:
         return way()
@@ -381,18 +383,22 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
     def way() -> list[Expected]:
         right = expected(spec, inputs, precision)
         n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
-        near = "q" in inputs and _length(inputs["q"]) * _length(inputs["k"]) < _FAR
+        near = (
+            "q" in inputs and _largest_row_norm(inputs["q"]) * _largest_row_norm(inputs["k"]) < _FAR
+        )
         if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
             return [right]
         open_ = inputs.get("mask", np.ones(right.run.final_scores.plain_shape[-2:], dtype=bool))
         zeros = {**inputs, "mask": np.where(open_, 0.0, -np.inf)}
-        result = _enclosed(replace(canonical(spec), mask="additive"), zeros, precision, None)
+        result = _run_on_enclosures(
+            replace(canonical(spec), mask="additive"), zeros, precision, None
+        )
         return [right if result is None else right.widened(np.fmin(right.allowed, result.allowed))]
 
-    return Legal([way], lambda: [_unsaid(spec, inputs)])
+    return Legal([way], lambda: [_expect_any_numbers(spec, inputs)])
 
 
-def _length(a: np.ndarray) -> float:
+def _largest_row_norm(a: np.ndarray) -> float:
     """Return the largest norm of a row."""
     return float(np.sqrt(np.square(a.astype(np.float64)).sum(axis=-1).max(initial=0.0)))
 

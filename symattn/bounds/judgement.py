@@ -301,12 +301,12 @@ def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> ExactOutp
         reference = run(replace(spec, lse=True), inputs)
         exact = reference.values["lse"]
         try:
-            return ExactOutput(exact.entries, _allowed(reference, exact, precision))
+            return ExactOutput(exact.entries, _bound_logsumexp_error(reference, exact, precision))
         except Undecided:  # exponentials of errors beyond all range
             return ExactOutput(exact.entries, np.full(exact.plain_shape, np.inf))
 
 
-def _allowed(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:
+def _bound_logsumexp_error(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:
     bound = _Bound(reference, precision)
     four, six = g(4, precision.score), g(6, precision.score)
     sums = Ball.lift(bound.counts.below + bound.rescalings) * rate(precision.accumulate)

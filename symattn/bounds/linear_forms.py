@@ -75,23 +75,23 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
 
     q, k = np.abs(terms.q) + terms.more, np.abs(terms.k) + terms.more
     right = np.abs(terms.v) if terms.beta is None else np.abs(terms.beta * terms.v)
-    ends, edges = _pairs(q, k, terms.sums, 0), np.zeros((*k.shape[:-1], n))
+    ends, edges = _gated_scores_of_pairs(q, k, terms.sums, 0), np.zeros((*k.shape[:-1], n))
     if terms.beta is not None:
-        edges = np.abs(terms.beta) * _pairs(k, k, terms.sums, -1)
+        edges = np.abs(terms.beta) * _gated_scores_of_pairs(k, k, terms.sums, -1)
     largest = [1 + float(a.max(initial=0.0)) for a in (q, k, right, edges)]
     lost = float(precision.score.eta) * steps * float(np.prod(largest))
 
     with np.errstate(over="ignore", invalid="ignore"):
-        values = _solved(edges, right)
-        moved = _solved(edges * (1 + r), r * (right + edges @ values) + lost)
+        values = _solve_unit_triangular(edges, right)
+        moved = _solve_unit_triangular(edges * (1 + r), r * (right + edges @ values) + lost)
         if terms.beta is not None:
-            below = terms.beta * _pairs(terms.k, terms.k, terms.sums, -1)
+            below = terms.beta * _gated_scores_of_pairs(terms.k, terms.k, terms.sums, -1)
             moved = moved + _by_factors(below, edges, values, precision)
         error = (1 + r) * (ends @ moved) + r * (ends @ values) + lost
     return np.where(np.isnan(error), np.inf, error * UP)
 
 
-def _pairs(q: Array, k: Array, sums: Array | None, diagonal: int) -> Array:
+def _gated_scores_of_pairs(q: Array, k: Array, sums: Array | None, diagonal: int) -> Array:
     """Σ_f q_if k_jf e^{G_if − G_jf} for j up to a diagonal, 0 elsewhere. Shape: (…, n, n)."""
     if sums is None:
         return np.tril(q @ k.swapaxes(-1, -2), diagonal)
@@ -105,7 +105,7 @@ def _pairs(q: Array, k: Array, sums: Array | None, diagonal: int) -> Array:
     return np.tril(products.sum(axis=-1), diagonal)
 
 
-def _solved(edges: Array, right: Array) -> Array:
+def _solve_unit_triangular(edges: Array, right: Array) -> Array:
     """(I − A)⁻¹ B by substitution, for A ≥ 0 strictly below the diagonal: sums of terms that are not negative."""
     result = np.array(right, dtype=np.float64)
     for i in range(1, result.shape[-2]):
@@ -116,7 +116,7 @@ def _solved(edges: Array, right: Array) -> Array:
 def _by_factors(below: Array, edges: Array, values: Array, precision: Precision) -> Array:
     """(I − A)⁻¹ E Y, |E| ≤ g(3n) w: how far LU factors with partial pivoting may move the corrections of all tokens."""
     n = edges.shape[-1]
-    reach = _solved(edges, np.ones((*edges.shape[:-1], 1)))
+    reach = _solve_unit_triangular(edges, np.ones((*edges.shape[:-1], 1)))
     every = values.sum(axis=-2, keepdims=True)
     size = _TIES * _largest_product(below)[..., None, None]
     relative = growth(precision.roughest, _LU_ROUNDINGS * n)

@@ -59,7 +59,7 @@ class Mistake:
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------
 @lru_cache(maxsize=512)
-def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
+def _steps_of_traced_definition(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
     """Return the steps of a definition whose run contains arrays of these names."""
     foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
     names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(
@@ -72,7 +72,7 @@ def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
 
 def step(spec: Attention, values: Values, name: str) -> Step:
     """Return the definition's own step. Raises ``KeyError`` where there is none."""
-    return _pipeline(spec, frozenset(values))[name]
+    return _steps_of_traced_definition(spec, frozenset(values))[name]
 
 
 def own(spec: Attention, values: Values, name: str, *first: object) -> Any:

@@ -214,7 +214,7 @@ class _Tile:
         """Return t and τ_j of step 1 for some queries."""
         plain, q, factored = self.plain, self.q[:, rows], self.factored[:, rows]
         t, raw = factored @ self.k.mT, np.abs(factored).astype(self.kind) @ self.sizes.mT
-        tau, open_ = self._errors(q, raw), self._seen(rows)
+        tau, open_ = self._bound_raw_score_errors(q, raw), self._keys_visible_to_rows(rows)
         every, largest = open_ is None, row_maxima(raw)
         open_, reach = np.broadcast_to(True if open_ is None else open_, t.shape), largest
         if not every:
@@ -229,7 +229,7 @@ class _Tile:
             t, off, open_, tau, np.maximum(largest, reach), self.sink is not None, every
         )
 
-    def _seen(self, rows: slice) -> NDArray[np.bool_] | None:
+    def _keys_visible_to_rows(self, rows: slice) -> NDArray[np.bool_] | None:
         """Return which keys the queries may see, (heads or 1, rows, n_k); None for all keys."""
         keys, shared = slice(0, self.k.shape[-2]), self.heads[0].seen.given is None
         tiles = [head.seen.tile(rows, keys) for head in (self.heads[:1] if shared else self.heads)]
@@ -238,7 +238,7 @@ class _Tile:
         every = np.ones((self.q[0, rows].shape[0], keys.stop), dtype=bool)
         return np.stack([every if tile is None else tile for tile in tiles])
 
-    def _errors(self, q: Floats, raw: Floats) -> Floats:
+    def _bound_raw_score_errors(self, q: Floats, raw: Floats) -> Floats:
         if self.marks is None:
             return np.asarray(raw * self.table[0] + self.lost)
         terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)

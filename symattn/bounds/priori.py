@@ -104,10 +104,10 @@ class _Formula:
         self.t, self.log_n = sizes.score_max * (1 + 2.0**-20), log(sizes.n)
         self.times = float(counts.rescalings(sizes.n - 1))
         self.below_count = float(counts.below[0, 0])
-        self._scores()
-        self._exponents()
+        self._set_formula_score_error()
+        self._solve_exponent_equations()
 
-    def _scores(self) -> None:
+    def _set_formula_score_error(self) -> None:
         """τ'."""
         s, p, f = self.sizes, self.precision, self.precision.between
         terms = s.d_k + SCALE_ROUNDINGS + factor_roundings(p, f)
@@ -115,7 +115,7 @@ class _Formula:
         tau = g(terms, f) * self.t + each * (s.d_k + SCALE_ROUNDINGS + 2) * LOG2_E * float(f.eta)
         self.tau = max(stored(tau, self.t, p), g(6, f) * self.t)
 
-    def _exponents(self) -> None:
+    def _solve_exponent_equations(self) -> None:
         """a, s and b, by the equations as they are printed."""
         p, t = self.precision, self.t
         self.counts.room(g(6, p.score) + 2 * self.eps)
@@ -137,11 +137,13 @@ class _Formula:
         share = 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
         wide = self.precision.stored.u <= self.precision.accumulate.u
         every = formula_of.equations(wide, share < 0.5, self.definitions)
-        result = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
+        result = every.values(
+            {**self._numbers_for_formula_letters(), **({"h": share} if share < 0.5 else {})}
+        )
         if result["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
         up, factor = 1 + result["ρ"], (1 + result["G"]) * power_up(2 * result[letter("λ_P")])
-        parts = self._parts(
+        parts = self._share_of_formula_steps(
             result["W"],
             factor * result["S"],
             result["G"] * (result["V"] + result["W"] + result["P"]),
@@ -159,7 +161,7 @@ class _Formula:
             formula_of.derivation(self.precision),
         )
 
-    def _letters(self) -> dict[str, float]:
+    def _numbers_for_formula_letters(self) -> dict[str, float]:
         """Return the letters that the equations start from."""
         p, c = self.precision, self.counts
         lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
@@ -172,7 +174,7 @@ class _Formula:
             "ρ": 2.0**-10 + self.sizes.n * 2.0**-22,
         }  # fmt: skip
 
-    def _parts(self, moved: float, apart: float, lost: float) -> dict[str, float]:
+    def _share_of_formula_steps(self, moved: float, apart: float, lost: float) -> dict[str, float]:
         """Return the share of each step: exponents in proportion."""
         rescaling = min(self.times * self.eps, self.a - self.tau)
         roundings = (float(n) * self.lam for n in (self.times, self.counts.alone, self.below_count))

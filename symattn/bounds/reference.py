@@ -261,7 +261,7 @@ def trace(
     """
     steps = spec.pipeline(frozenset(given))
     text = values_name(steps)
-    needed = _ancestors(steps, wanted) if wanted is not None else None
+    needed = _steps_needed_for_arrays(steps, wanted) if wanted is not None else None
     values, result = dict(given), variant.steps.get(variant.values)
     for step in steps:
         if needed is not None and step.name not in needed:
@@ -279,14 +279,16 @@ def trace(
                 break
         else:
             values[step.name] = (
-                change(spec, values) if change else _run(step, spec, [values[n] for n in of])
+                change(spec, values)
+                if change
+                else _run_reference_step(step, spec, [values[n] for n in of])
             )
     if result and text in values and variant.values not in values:
         values[variant.values] = result(spec, values)
     return values
 
 
-def _run(step: Step, spec: Attention, given: Sequence[object]) -> Any:
+def _run_reference_step(step: Step, spec: Attention, given: Sequence[object]) -> Any:
     """Run a step. Angles of counted positions depend on sizes alone: their enclosures are cached.
 
     A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
@@ -308,7 +310,7 @@ def _run(step: Step, spec: Attention, given: Sequence[object]) -> Any:
     return enclosure[..., :n, :]
 
 
-def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:
+def _steps_needed_for_arrays(steps: Sequence[Step], wanted: set[str]) -> set[str]:
     result = set(wanted)
     for step in reversed(steps):
         result |= set(step.of) if step.name in result else set()

@@ -95,7 +95,11 @@ def factor_roundings(precision: Precision, f: Format) -> int:
 class _Scores:
     def __init__(self, run: Run, precision: Precision) -> None:
         self.kind = run.kind
-        self.run, self.precision, self.xp = run, precision, namespace_of(self._lift(np.zeros(())))
+        self.run, self.precision, self.xp = (
+            run,
+            precision,
+            namespace_of(self._lift_to_score_kind(np.zeros(()))),
+        )
         p = precision
         self.f = p.between
         self.constant = SCALE_ROUNDINGS + factor_roundings(p, self.f)
@@ -115,49 +119,58 @@ class _Scores:
 
     def errors(self) -> ScoreErrors:
         """Return the errors by parts 1 to 4."""
-        tau, sizes, roundings = self._raw()
-        tau = tau + self._underflow(sizes)
-        shift = self._shift()
+        tau, sizes, roundings = self._bound_scaled_score_errors()
+        tau = tau + self._bound_score_underflow(sizes)
+        shift = self._bound_shift_of_rows()
         sums, t = shift, size(number(self.run.values[self.run.raw]))
         before = self.run.raw
         for name in self.later:
             now = number(self.run.values[name])
             if name == "capped":
-                tau, t = self._capped(tau, t, size(now)), size(now)
+                tau, t = self._bound_softcap_error(tau, t, size(now)), size(now)
             else:
                 part = size(now - number(self.run.values[before]))
                 sums = sums + part
-                tau = tau + self._slopes(part, name)
+                tau = tau + self._bound_alibi_slope_error(part, name)
             before = name
         if self.added:
-            tau = tau + self._g(roundings + self.constant + self.added, self.f) * (sums + t + tau)
+            tau = tau + self._growth_in_score_kind(
+                roundings + self.constant + self.added, self.f
+            ) * (sums + t + tau)
             tau = tau + float(self.f.eta) * 16
         elif self.later and self.later[-1] == "masked":
-            tau = tau + self._g(roundings + self.constant, self.f) * sums
+            tau = tau + self._growth_in_score_kind(roundings + self.constant, self.f) * sums
         values = self.values() if self.run.spec.latent is not None else None
         return ScoreErrors(
             tau * self.up, shift * self.up, (sizes + sums) * self.up, sizes * self.up, values
         )
 
-    def _raw(self) -> tuple[Balls, Balls, Any]:
+    def _bound_scaled_score_errors(self) -> tuple[Balls, Balls, Any]:
         """Return τ, |t|_j and N_j of the scaled scores."""
         spec, more = self.run.spec, self.constant + self.added
         if of_products(spec):
             sizes = size(self.run.absolute[self.run.raw])
-            return self._g(self.run.terms + more, self.f) * sizes, sizes, self.run.terms
+            return (
+                self._growth_in_score_kind(self.run.terms + more, self.f) * sizes,
+                sizes,
+                self.run.terms,
+            )
         if spec.score == "additive":
-            return self._additive()
-        q, k = (self._vector(name) for name in self.steps["scores"].of[:2])
+            return self._bound_additive_scores()
+        q, k = (self._vector_sizes_and_errors(name) for name in self.steps["scores"].of[:2])
         d = extents(q[0])[-1] + (int(self.run.values["w_uk"].plain_shape[-2]) if spec.latent else 0)
         if spec.score == "distance":
-            return self._distance(q, k, d)
+            return self._bound_distance_scores(q, k, d)
         wide = (q[0] + q[1]) @ (k[0] + k[1]).mT
         tau = (
-            q[1] @ k[0].mT + q[0] @ k[1].mT + q[1] @ k[1].mT + self._g(d + 4 + more, self.f) * wide
+            q[1] @ k[0].mT
+            + q[0] @ k[1].mT
+            + q[1] @ k[1].mT
+            + self._growth_in_score_kind(d + 4 + more, self.f) * wide
         )
-        return self._scaled(tau), self._scaled(wide), d + 4
+        return self._scale_score_sizes(tau), self._scale_score_sizes(wide), d + 4
 
-    def _scaled(self, sizes: Balls) -> Balls:
+    def _scale_score_sizes(self, sizes: Balls) -> Balls:
         step = self.steps.get("scaled")
         return (
             sizes
@@ -165,66 +178,67 @@ class _Scores:
             else size(step.run(sizes, *(self.run.values[n] for n in step.of[1:])))
         )
 
-    def _additive(self) -> tuple[Balls, Balls, Any]:
-        result = self._rounded()[self.run.raw]
+    def _bound_additive_scores(self) -> tuple[Balls, Balls, Any]:
+        result = self._vectors_in_rounded_arithmetic()[self.run.raw]
         sizes = self.xp.sum(size(self.run.values["v_s"]), axis=-1)[..., None, None]
-        v = self._scaled(self.xp.zeros(result.plain_shape) + sizes)
-        tau = self._error(result) + (self.eps + 6 * float(self.f.u)) * v
+        v = self._scale_score_sizes(self.xp.zeros(result.plain_shape) + sizes)
+        tau = self._finite_rounded_error(result) + (self.eps + 6 * float(self.f.u)) * v
         return tau, v, int(self.run.values["v_s"].plain_shape[-1]) + 1
 
-    def _distance(
+    def _bound_distance_scores(
         self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int
     ) -> tuple[Balls, Balls, Any]:
         (a, e), (b, f) = q, k
         distances = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
         moved = self.xp.sum(distances * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
-        sizes = self._scaled(self.xp.sum(distances * distances, axis=-1) / 2)
+        sizes = self._scale_score_sizes(self.xp.sum(distances * distances, axis=-1) / 2)
         return (
-            self._scaled(moved) + self._g(2 * d + 6 + self.constant + self.added, self.f) * sizes,
+            self._scale_score_sizes(moved)
+            + self._growth_in_score_kind(2 * d + 6 + self.constant + self.added, self.f) * sizes,
             sizes,
             2 * d + 6,
         )
 
-    def _g(self, n: object, f: Format) -> Any:
+    def _growth_in_score_kind(self, n: object, f: Format) -> Any:
         return g(n, f, self.kind)
 
-    def _lift(self, floats: np.ndarray) -> Any:
+    def _lift_to_score_kind(self, floats: np.ndarray) -> Any:
         return Ball.lift(floats) if self.kind is Ball else floats
 
     # -- vectors --------------------------------------------------------------------------------------------------
-    def _vector(self, name: str) -> tuple[Balls, Balls]:
+    def _vector_sizes_and_errors(self, name: str) -> tuple[Balls, Balls]:
         """Return a and e of queries or keys."""
         step = self.steps.get(name)
         if step is not None and name.endswith("_rotated"):
-            return self._rotated(step, *self._vector(step.of[0]))
+            return self._rotated(step, *self._vector_sizes_and_errors(step.of[0]))
         if step is not None and name in _LINEAR:
-            result = [self._vector(n) for n in step.of]
+            result = [self._vector_sizes_and_errors(n) for n in step.of]
             sizes, errors = step.run(*[a for a, _ in result]), step.run(*[e for _, e in result])
             return sizes, errors
         found_size = size(number(self.run.values[name]))
         if name == "k_n" and step is not None:
-            a, e = self._vector(step.of[0])
+            a, e = self._vector_sizes_and_errors(step.of[0])
             found_size = step.run(a + e, size(self.run.values["w_uk"]))
-        return found_size, self._error(
-            self._rounded()[name]
+        return found_size, self._finite_rounded_error(
+            self._vectors_in_rounded_arithmetic()[name]
         ) if step is not None else found_size * 0
 
     def _rotated(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
         """Return a and e after a rotation, by part 2b."""
         cos, sin = (size(self.run.values[n]) for n in step.of[1:])
-        off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(
-            cos, sin
-        )
-        moved = _around(step, a + e, off, off)
+        off = self._lift_to_score_kind(
+            self._bound_rotary_table_errors(cos, step.of[1])
+        ) + self._growth_in_score_kind(3, self.f) * self.xp.maximum(cos, sin)
+        moved = _rotate_without_minus_signs(step, a + e, off, off)
         if 2 * extents(cos)[-1] < extents(a)[-1]:  # the columns that no rotation reaches
-            moved = moved - _around(step, a + e, off * 0, off * 0)
+            moved = moved - _rotate_without_minus_signs(step, a + e, off * 0, off * 0)
         a, e = (
-            _around(step, a, cos, sin),
-            _around(step, e, cos, sin) if step.of[0] in self.steps else e,
+            _rotate_without_minus_signs(step, a, cos, sin),
+            _rotate_without_minus_signs(step, e, cos, sin) if step.of[0] in self.steps else e,
         )
-        return a, e + moved + (a + e) * self._g(3, self.f)
+        return a, e + moved + (a + e) * self._growth_in_score_kind(3, self.f)
 
-    def _tables(self, cos: Balls, name: str) -> np.ndarray:
+    def _bound_rotary_table_errors(self, cos: Balls, name: str) -> np.ndarray:
         """Return E without the error of storing."""
         rotary, w = self.run.spec.position, float(self.wide.u)
         assert isinstance(rotary, Rotary)
@@ -240,12 +254,12 @@ class _Scores:
         if rotary.triples:
             return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
         eps = 2 * self.precision.exp_ulps * w
-        omega, rho, magnitude = _frequencies(rotary, n, f, w, eps)
+        omega, rho, magnitude = _frequencies_and_their_errors(rotary, n, f, w, eps)
         return np.asarray(
             (np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20)
         )
 
-    def _rounded(self) -> Values:
+    def _vectors_in_rounded_arithmetic(self) -> Values:
         """Return the vectors, or additive scores, in rounded arithmetic."""
         if self._rough is None:
             kind = rounded(self.precision)
@@ -272,32 +286,34 @@ class _Scores:
             self._rough = inputs | trace(self.run.spec, inputs, self.run.variant, wanted)
         return self._rough
 
-    def _error(self, array: Any) -> Balls:
-        return self._lift(
+    def _finite_rounded_error(self, array: Any) -> Balls:
+        return self._lift_to_score_kind(
             np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600)
         )
 
     def values(self) -> tuple[Balls, Balls]:
         """Return |v|_j and the error of values from latents."""
         step = self.steps["v"]
-        c, e = self._vector("c_kv")
+        c, e = self._vector_sizes_and_errors("c_kv")
         w = size(self.run.values["w_uv"])
         return step.run(c + e, w), step.run(e, w)
 
     # -- afterwards -----------------------------------------------------------------------------------------------
-    def _capped(self, tau: Balls, before: Balls, after: Balls) -> Balls:
-        cap, four = float(self.run.spec.softcap or 0), self._g(4, self.f)
+    def _bound_softcap_error(self, tau: Balls, before: Balls, after: Balls) -> Balls:
+        cap, four = float(self.run.spec.softcap or 0), self._growth_in_score_kind(4, self.f)
         tau = tau + four * (before + tau) + cap * (self.eps + 6 * float(self.f.u)) + four * after
         return tau + float(self.f.eta) * 8 * (cap + 1)
 
-    def _slopes(self, part: Balls, name: str) -> Balls:
+    def _bound_alibi_slope_error(self, part: Balls, name: str) -> Balls:
         position = self.run.spec.position
         if name != "positioned" or not isinstance(position, Alibi) or position.slopes == "given":
             return part * 0
         eps = 2 * self.precision.exp_ulps * float(self.wide.u)
-        return (part + self._shift()) * (self._g(self.run.spec.heads + 8, self.wide) + eps)
+        return (part + self._bound_shift_of_rows()) * (
+            self._growth_in_score_kind(self.run.spec.heads + 8, self.wide) + eps
+        )
 
-    def _shift(self) -> Balls:
+    def _bound_shift_of_rows(self) -> Balls:
         """Bound the shift of a row."""
         run = self.run
         n_q, n_k = run.final_scores.plain_shape[-2:]
@@ -306,10 +322,12 @@ class _Scores:
             return (slopes[:, None, None] if run.spec.heads > 1 else slopes) * max(n_q, n_k)
         if run.spec.score == "distance":
             q = run.values[self.steps["scores"].of[0]]
-            return self._scaled(self.xp.sum(size(q) * size(q), axis=-1, keepdims=True) / 2)
+            return self._scale_score_sizes(
+                self.xp.sum(size(q) * size(q), axis=-1, keepdims=True) / 2
+            )
         return self.xp.zeros((1, 1))
 
-    def _underflow(self, sizes: Balls) -> Balls:
+    def _bound_score_underflow(self, sizes: Balls) -> Balls:
         """Bound what underflow does: each operation of part 1 may be off by η, multiplied by what comes later."""
         run, f = self.run, self.f
         spec, plain = run.spec, of_products(run.spec)
@@ -329,7 +347,7 @@ class _Scores:
 
 
 @lru_cache(128)
-def _frequencies(
+def _frequencies_and_their_errors(
     rotary: Rotary, n: int, f: int, w: float, eps: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return ω_l, their relative error ρ_l, and the factor of the tables."""
@@ -346,6 +364,6 @@ def _frequencies(
     return omega, 12 * rho + 64 * w, float(abs(scaling.magnitude(like)))
 
 
-def _around(step: Step, x: Balls, cos: Balls, sin: Balls) -> Balls:
+def _rotate_without_minus_signs(step: Step, x: Balls, cos: Balls, sin: Balls) -> Balls:
     """Return the rotation without minus signs: for nonnegative numbers, the larger of both directions."""
     return namespace_of(x).maximum(step.run(x, cos, sin), step.run(x, cos, -sin))

@@ -78,13 +78,13 @@ def rounded(f: Grid, x: object) -> Any:
     return xp.where(in_range, f.rounded(xp.where(in_range, a, 0.0)), a)
 
 
-def _step(by: float, f: Grid, at: At) -> Array:
+def _round_step_result(by: float, f: Grid, at: At) -> Array:
     """Return a step's result, rounded."""
     x = np.asarray(at.right())
     return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
 
 
-def _powers(where: str, by: float, f: Grid, at: At) -> Any:
+def _divide_stored_exponentials(where: str, by: float, f: Grid, at: At) -> Any:
     """Divide exponentials by their sum, rounding the sum, or exponentials for the values alone or before both."""
     e, total = np.asarray(at.e), np.asarray(at.total)
     if where == "sum":
@@ -93,7 +93,7 @@ def _powers(where: str, by: float, f: Grid, at: At) -> Any:
     return e / (total if where == "values" else e.sum(axis=-1, keepdims=True) + np.asarray(at.sink))
 
 
-def _differences(by: float, f: Grid, at: At) -> Any:
+def _weights_of_stored_differences(by: float, f: Grid, at: At) -> Any:
     """Return the weights from e^{s − m} in the format: in float32 as NumPy computes it, else rounded."""
     x = np.asarray(at.first - at.top, dtype=np.float64) * (1 + by)
     e = np.exp(x.astype(np.float32)) if f.name == "float32" else f.rounded(np.exp(f.rounded(x)))
@@ -105,15 +105,25 @@ def _differences(by: float, f: Grid, at: At) -> Any:
 _INPUTS = {"qk": ("queries and keys", "score"), "q": ("queries", "score"), "k": ("keys", "score"),
            "v": ("values", "values"), "qkv": ("queries, keys and values", "score")}  # fmt: skip
 _STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
-    (("scores",), "scores are, before they are scaled,", "score", _step),
-    (("scaled",), "scaled scores are", "score", _step),
-    (("weights",), "weights are", "values", _step),
-    (("output",), "the output is", "output", _step),
-    (("cos", "sin"), "cosines and sines of positions are", "position", _step),
-    (("weights",), "exponentials are", "exp", partial(_powers, "")),
-    (("weights",), "exponentials are, where they meet the values,", "values", partial(_powers, "values")),
-    (("weights",), "the sum that weights are divided by is", "normalize", partial(_powers, "sum")),
-)  # fmt: skip
+    (("scores",), "scores are, before they are scaled,", "score", _round_step_result),
+    (("scaled",), "scaled scores are", "score", _round_step_result),
+    (("weights",), "weights are", "values", _round_step_result),
+    (("output",), "the output is", "output", _round_step_result),
+    (("cos", "sin"), "cosines and sines of positions are", "position", _round_step_result),
+    (("weights",), "exponentials are", "exp", partial(_divide_stored_exponentials, "")),
+    (
+        ("weights",),
+        "exponentials are, where they meet the values,",
+        "values",
+        partial(_divide_stored_exponentials, "values"),
+    ),
+    (
+        ("weights",),
+        "the sum that weights are divided by is",
+        "normalize",
+        partial(_divide_stored_exponentials, "sum"),
+    ),
+)
 
 
 def singles(
@@ -125,27 +135,31 @@ def singles(
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
             of: Any = dict.fromkeys(names, partial(rounded, f))
             if "x" in given:  # they are projections, so computed before they are rounded
-                yield _moved(
+                yield _make_mistake_with_nearby(
                     step,
                     f"{role} are rounded to {words}",
-                    partial(_in_steps, tuple(names), _step, f),
+                    partial(_in_steps, tuple(names), _round_step_result, f),
                 )
             else:
                 yield in_inputs(step, f"{role} are rounded to {words}", **of)
         if spec.score == "dot" and spec.scale not in ("given", "1/d_k") and spec.position is None:
-            yield in_steps("scale", f"the scale is rounded to {words}", scaled=partial(_scale, f))
+            yield in_steps(
+                "scale",
+                f"the scale is rounded to {words}",
+                scaled=partial(_scale_by_stored_constant, f),
+            )
         for steps, noun, step, round_ in _STEPS:
             if given.issuperset(steps):  # tables that are given
                 yield in_inputs(
                     step, f"{noun} rounded to {words}", **dict.fromkeys(steps, partial(rounded, f))
                 )
-            elif (plain or round_ is _step) and result.issuperset(steps):
-                yield _moved(
+            elif (plain or round_ is _round_step_result) and result.issuperset(steps):
+                yield _make_mistake_with_nearby(
                     step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f)
                 )
 
 
-def _scale(f: Grid, at: At) -> Any:
+def _scale_by_stored_constant(f: Grid, at: At) -> Any:
     scale = 1 / sqrt(at.size("q")) if at.spec.scale is None else float(at.spec.scale)
     return at.first * float(f.rounded(np.asarray(scale)))
 
@@ -154,7 +168,9 @@ def _in_steps(names: tuple[str, ...], round_: Round, f: Grid, by: float) -> dict
     return {name: change(name, partial(round_, by, f)) for name in names}
 
 
-def _moved(step: str, cause: str, make: Callable[[float], dict[str, Change]]) -> Mistake:
+def _make_mistake_with_nearby(
+    step: str, cause: str, make: Callable[[float], dict[str, Change]]
+) -> Mistake:
     around = tuple(Variant(make(by), False) for by in (_MOVED, -_MOVED))
     return Mistake(step, cause, Variant(make(0.0), False), around=around)
 
@@ -162,11 +178,14 @@ def _moved(step: str, cause: str, make: Callable[[float], dict[str, Change]]) ->
 # -- several at once ---------------------------------------------------------------------------------------------------
 _POWERS: Mapping[str, tuple[str, Round | None]] = {
     "": ("", None),
-    "exponentials": ("exp", partial(_powers, "")),
-    "exponentials, and the differences that they are of,": ("exp", _differences),
-    "exponentials, where they meet the values,": ("values", partial(_powers, "values")),
-    "the sum of exponentials": ("normalize", partial(_powers, "sum")),
-    "weights": ("values", _step),
+    "exponentials": ("exp", partial(_divide_stored_exponentials, "")),
+    "exponentials, and the differences that they are of,": ("exp", _weights_of_stored_differences),
+    "exponentials, where they meet the values,": (
+        "values",
+        partial(_divide_stored_exponentials, "values"),
+    ),
+    "the sum of exponentials": ("normalize", partial(_divide_stored_exponentials, "sum")),
+    "weights": ("values", _round_step_result),
 }
 
 
@@ -178,10 +197,12 @@ def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
             choices = product((0, 1), (0, 1), (0, 1), _POWERS, (0, 1))
             for stored in sorted(choices, key=lambda c: sum(map(bool, c))):
                 if any(stored):
-                    yield _mistake(f, *stored)
+                    yield _make_mistake_of_stores(f, *stored)
 
 
-def _mistake(f: Grid, inputs: int, scores: int, scaled: int, powers: str, out: int) -> Mistake:
+def _make_mistake_of_stores(
+    f: Grid, inputs: int, scores: int, scaled: int, powers: str, out: int
+) -> Mistake:
     all_parts = [
         ("score", "inputs", inputs), ("score", "scores before they are scaled", scores),
         ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),
@@ -198,12 +219,14 @@ def _mistake(f: Grid, inputs: int, scores: int, scaled: int, powers: str, out: i
     round_ = _POWERS[powers][1]
 
     def steps(by: float) -> dict[str, Change]:
-        return _in_steps(names, _step, f, by) | (
+        return _in_steps(names, _round_step_result, f, by) | (
             _in_steps(("weights",), round_, f, by) if round_ else {}
         )
 
     verb = "is" if parts == [("normalize", "the sum of exponentials")] else "are"
-    mistake = _moved(parts[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
+    mistake = _make_mistake_with_nearby(
+        parts[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps
+    )
 
     def round_inputs(spec: Attention, given: Inputs) -> Inputs:
         return {

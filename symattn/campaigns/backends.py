@@ -33,7 +33,7 @@ def work(job: Job, folder: str | None = None) -> Record:
         "domain": job.domain,
     }
     try:
-        result = _verified(job)
+        result = _verify_campaign_job(job)
     except SymattnError as error:
         result = {"verdict": "error", "error": str(error), "kind": type(error).__name__}
     except Exception as error:  # a defect of ours must not end the campaign
@@ -41,7 +41,7 @@ def work(job: Job, folder: str | None = None) -> Record:
     return entries | result | {"seconds": round(monotonic() - started, 3)}
 
 
-def _verified(job: Job) -> Record:
+def _verify_campaign_job(job: Job) -> Record:
     from symattn.attention import presets
     from symattn.bounds.domain import Domain
     from symattn.programs.child import verify_target
@@ -120,7 +120,7 @@ def by_dask(jobs: Sequence[Job], scheduler: str | None, cores: int = -1) -> Resu
     except ImportError as error:
         raise MissingExtra("dask", "scale") from error
     address = scheduler or dask.config.get("scheduler-address", None)
-    with _here_by_dask(cores) if address is None else _client(address) as client:
+    with _here_by_dask(cores) if address is None else _connect_to_scheduler(address) as client:
         futures = client.map(work, jobs, folder=os.getcwd(), pure=False, retries=2)
         try:
             for future in as_completed(futures):
@@ -129,7 +129,7 @@ def by_dask(jobs: Sequence[Job], scheduler: str | None, cores: int = -1) -> Resu
             client.cancel(futures)
 
 
-def _client(address: str) -> Any:
+def _connect_to_scheduler(address: str) -> Any:
     from distributed import Client
 
     try:

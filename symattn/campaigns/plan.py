@@ -101,11 +101,11 @@ def read(path: Path) -> tuple[Job, ...]:
     result = loaded(path, _LARGEST, toml=True)
     refuse_unknown(result, _SECTIONS, str(path))
     for name in ("options", "specs", "domains"):
-        _table(result.get(name, {}), f"{path}: {name}")
+        _require_table_of_plan(result.get(name, {}), f"{path}: {name}")
     return planned(
-        _list(result.get("targets", []), f"{path}: targets"),
+        _require_list_of_plan(result.get("targets", []), f"{path}: targets"),
         result.get("specs", {}),
-        _list(result.get("dtypes", ["float32"]), f"{path}: dtypes"),
+        _require_list_of_plan(result.get("dtypes", ["float32"]), f"{path}: dtypes"),
         result.get("domains", {}),
         result.get("options", {}),
     )
@@ -119,16 +119,19 @@ def planned(
     options: Mapping[str, object],
 ) -> tuple[Job, ...]:
     """Return a job for every target with every specification, dtype and domain, without duplicates."""
-    targets, dtypes = tuple(_targets(targets)), tuple(map(_dtype, dtypes))
+    targets, dtypes = (
+        tuple(_yield_campaign_targets(targets)),
+        tuple(map(_expand_dtype_name, dtypes)),
+    )
     specs, domains = specs or {"plain": {}}, domains or {"all": {}}
-    _options(options, "options")
+    _check_campaign_options(options, "options")
     if not targets:
         raise InputError("a campaign needs a target; hint: targets = ['file.py:function']")
     if len(targets) * len(specs) * len(dtypes) * len(domains) > _MOST:
         raise InputError(f"a campaign of more than {_MOST} verifications is not planned")
     jobs: dict[str, Job] = {}
     for (target, own), (spec, of_spec), dtype, (domain, promised) in product(
-        targets, _specs(specs), dtypes, _domains(domains)
+        targets, _yield_campaign_specs(specs), dtypes, _yield_campaign_domains(domains)
     ):
         result = {n: x for n, x in of_spec.items() if n not in OPTIONS}
         more = {n: x for n, x in of_spec.items() if n in OPTIONS}
@@ -137,25 +140,32 @@ def planned(
     return tuple(jobs.values())
 
 
-def _targets(targets: Iterable[object]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _yield_campaign_targets(targets: Iterable[object]) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, entry in enumerate(targets, 1):
         where = f"targets, entry {number}"
-        own = dict(_table(entry, where)) if not isinstance(entry, str) else {"target": entry}
+        own = (
+            dict(_require_table_of_plan(entry, where))
+            if not isinstance(entry, str)
+            else {"target": entry}
+        )
         name = own.pop("target", None)
         if not isinstance(name, str) or ":" not in name:
             raise InputError(
                 f"{where} names no target; give package.module:function or file.py:function"
             )
-        _options(own, where)
+        _check_campaign_options(own, where)
         yield name, own
 
 
-def _specs(specs: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _yield_campaign_specs(specs: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in specs.items():
         where = f"specs.{name}"
-        result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
+        result = {
+            key.replace("-", "_"): value
+            for key, value in _require_table_of_plan(entry, where).items()
+        }
         refuse_unknown(result, (*_FIELDS, "like", *OPTIONS), where)
-        _options({n: x for n, x in result.items() if n in OPTIONS}, where)
+        _check_campaign_options({n: x for n, x in result.items() if n in OPTIONS}, where)
         of_fields = {n: x for n, x in result.items() if n not in OPTIONS}
         _ = Job(
             "", name, "", "", of_fields, {}, {}
@@ -163,10 +173,13 @@ def _specs(specs: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield name, result
 
 
-def _domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _yield_campaign_domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in domains.items():
         where = f"domains.{name}"
-        result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
+        result = {
+            key.replace("-", "_"): value
+            for key, value in _require_table_of_plan(entry, where).items()
+        }
         refuse_unknown(result, _DOMAIN, where)
         for field, value in result.items():
             whole = type(getattr(Domain(), field)) is int
@@ -180,7 +193,7 @@ def _domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any
         yield name, result
 
 
-def _options(results: Mapping[str, Any], where: str) -> None:
+def _check_campaign_options(results: Mapping[str, Any], where: str) -> None:
     from symattn.programs.verifying import check_numbers
 
     refuse_unknown(results, OPTIONS, where)
@@ -197,19 +210,19 @@ def _options(results: Mapping[str, Any], where: str) -> None:
     )
 
 
-def _dtype(name: object) -> str:
+def _expand_dtype_name(name: object) -> str:
     if (full := format_name(str(name))) not in FORMATS:
         raise InputError(f"dtypes: {name!r} is unknown; known: {', '.join(FORMATS)}")
     return full
 
 
-def _table(value: object, where: str) -> Mapping[str, Any]:
+def _require_table_of_plan(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(f"{where} must be a table, got {value!r}")
     return value
 
 
-def _list(value: object, where: str) -> list[Any]:
+def _require_list_of_plan(value: object, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{where} must be a list, got {value!r}")
     return value

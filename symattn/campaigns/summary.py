@@ -37,14 +37,18 @@ def summary(folder: Path, command: str = "") -> Document:
         if job["key"] in results
     ]
     left = len(jobs) - len(result)
-    whole = (*_verdicts(jobs, result), *_faults(result), *_errors(result))
-    short = (
-        *_verdicts(jobs, result, _MAX_ROWS_IN_SHORT),
-        *_faults(result, _MAX_CAUSES_IN_SHORT),
-        *_errors(result),
+    whole = (
+        *_yield_verdict_table(jobs, result),
+        *_yield_faults_by_cause(result),
+        *_yield_failed_verifications(result),
     )
-    blocks: list[Block] = [*_grades(result)]
-    details = (*_took(result), *_notes(result))
+    short = (
+        *_yield_verdict_table(jobs, result, _MAX_ROWS_IN_SHORT),
+        *_yield_faults_by_cause(result, _MAX_CAUSES_IN_SHORT),
+        *_yield_failed_verifications(result),
+    )
+    blocks: list[Block] = [*_yield_counts_of_grades(result)]
+    details = (*_yield_table_of_times(result), *_yield_notes_of_targets(result))
     if left:
         are = "is" if left == 1 else "are"
         blocks.append(
@@ -71,20 +75,20 @@ def summary(folder: Path, command: str = "") -> Document:
             "planned": len(jobs),
             "results": [{k: v for k, v in record.items() if k != "checks"} for record in result],
         },
-        verdict=_verdict(result, left),
-        reason=(_counts(result, left),),
+        verdict=_decide_campaign_verdict(result, left),
+        reason=(_count_verdicts_in_words(result, left),),
         hints=("-v prints every cause with its command, cases and times, and notes",) if details else (),
     )  # fmt: skip
 
 
-def _verdict(results: Sequence[Record], left: int) -> Verdict:
+def _decide_campaign_verdict(results: Sequence[Record], left: int) -> Verdict:
     seen = {record["verdict"] for record in results}
     if "fault" in seen:
         return Verdict.FAULT
     return Verdict.NO_FAULT if seen == {"no fault"} and not left else Verdict.UNDECIDED
 
 
-def _counts(results: Sequence[Record], left: int) -> str:
+def _count_verdicts_in_words(results: Sequence[Record], left: int) -> str:
     counts = Counter(record["verdict"] for record in results)
     parts = [
         f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}" for v in _WORST if counts[v]
@@ -98,7 +102,7 @@ def _counts(results: Sequence[Record], left: int) -> str:
 _PLURALS = {"fault": "with faults", "error": "errors"}
 
 
-def _verdicts(
+def _yield_verdict_table(
     jobs: Sequence[Record], results: Sequence[Record], most: int | None = None
 ) -> Iterator[Block]:
     """Yield a table with a row for each target, specification and domain, and a column for each dtype.
@@ -107,8 +111,10 @@ def _verdicts(
     """
     dtypes = list(dict.fromkeys(job["dtype"] for job in jobs))
     domains = len({job["domain"] for job in jobs}) > 1
-    result = {(*_place(record), record["dtype"]): record["verdict"] for record in results}
-    every = list(dict.fromkeys(_place(job) for job in jobs))
+    result = {
+        (*_campaign_key_of_record(record), record["dtype"]): record["verdict"] for record in results
+    }
+    every = list(dict.fromkeys(_campaign_key_of_record(job) for job in jobs))
     if most is not None and len(every) > most:
         every.sort(
             key=lambda place: all(result.get((*place, dtype)) == "no fault" for dtype in dtypes)
@@ -129,11 +135,11 @@ def _verdicts(
         yield Paragraph((f"{len(every) - len(places)} more rows are listed by -v.",))
 
 
-def _place(record: Record) -> tuple[str, str, str]:
+def _campaign_key_of_record(record: Record) -> tuple[str, str, str]:
     return record["target"], record["spec"], record["domain"]
 
 
-def _faults(results: Sequence[Record], most: int | None = None) -> Iterator[Block]:
+def _yield_faults_by_cause(results: Sequence[Record], most: int | None = None) -> Iterator[Block]:
     """Yield each cause once, with how often it occurs and how to reproduce it; or ``most`` of them, and one command."""
     groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
     for record in results:
@@ -159,7 +165,7 @@ def _faults(results: Sequence[Record], most: int | None = None) -> Iterator[Bloc
             yield Paragraph((f"{step} of ", Code(target), ": ", Code(f"{record['command']}{case}")))
 
 
-def _errors(results: Sequence[Record]) -> Iterator[Block]:
+def _yield_failed_verifications(results: Sequence[Record]) -> Iterator[Block]:
     wrong = [record for record in results if record["verdict"] == "error"]
     if wrong:
         yield Heading(("What could not be verified",))
@@ -172,7 +178,7 @@ def _errors(results: Sequence[Record]) -> Iterator[Block]:
         )
 
 
-def _grades(results: Sequence[Record]) -> Iterator[Block]:
+def _yield_counts_of_grades(results: Sequence[Record]) -> Iterator[Block]:
     """Yield the grades of the verdicts, and how many verifications have each."""
     counts = Counter(record["grade"] for record in results if "grade" in record)
     if counts:
@@ -181,7 +187,7 @@ def _grades(results: Sequence[Record]) -> Iterator[Block]:
         )
 
 
-def _took(results: Sequence[Record]) -> Iterator[Block]:
+def _yield_table_of_times(results: Sequence[Record]) -> Iterator[Block]:
     """Yield what each verification tried, in which steps it would have noticed a mistake, and how long it took."""
     if results:
         yield Heading(("Cases and times",))
@@ -189,13 +195,13 @@ def _took(results: Sequence[Record]) -> Iterator[Block]:
         names = ("target", "specification", *("domain",) * domains, "dtype", "verdict")
         yield Table(
             headers(*names, "power", ">cases", ">seconds"),
-            tuple(_row(record, domains) for record in results),
+            tuple(_make_row_of_times(record, domains) for record in results),
         )
         total = sum(record.get("seconds", 0.0) for record in results)
         yield Paragraph((f"All of them took {total:.1f} s, one after another.",))
 
 
-def _row(record: Record, domains: bool) -> tuple[Text, ...]:
+def _make_row_of_times(record: Record, domains: bool) -> tuple[Text, ...]:
     names = (record["spec"], *(record["domain"],) * domains, record["dtype"], record["verdict"])
     seconds = f"{record['seconds']:.1f}" if "seconds" in record else "–"
     cases = str(record.get("cases", "–"))
@@ -207,7 +213,7 @@ def _row(record: Record, domains: bool) -> tuple[Text, ...]:
     return ((Code(record["target"]),), *((name,) for name in names), (power,), (cases,), (seconds,))
 
 
-def _notes(results: Sequence[Record]) -> Iterator[Block]:
+def _yield_notes_of_targets(results: Sequence[Record]) -> Iterator[Block]:
     """Yield each note once, with its target, or with the number of verifications that have it."""
     places: dict[str, list[str]] = {}
     for record in results:

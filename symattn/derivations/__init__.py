@@ -118,13 +118,13 @@ def derive(
     if named("derive()", name) not in entries:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     arguments = checked(name, entries[name].parameters, parameters)
-    derivation = _derivation(name)
-    document = _numbered(derivation(**arguments))
+    derivation = _find_derivation_maker(name)
+    document = _number_result_titles(derivation(**arguments))
     if not document.command:
         asked = signature(derivation).bind(**arguments)
         asked.apply_defaults()
         document = replace(document, command=command("derive", name, options=asked.arguments))
-    return chosen(with_brief(document, _answer(document)), all, step, part)
+    return chosen(with_brief(document, _load_short_answer(document)), all, step, part)
 
 
 def chosen(
@@ -138,7 +138,7 @@ def chosen(
     return document.whole() if all else excerpt(document, step, part)
 
 
-def _derivation(name: str) -> Callable[..., Document]:
+def _find_derivation_maker(name: str) -> Callable[..., Document]:
     """Return the function that makes a derivation: that of its module or of ``implemented``, or one that reads its
     text."""
     module = f"symattn.derivations.{name.replace('-', '_')}"
@@ -150,14 +150,14 @@ def _derivation(name: str) -> Callable[..., Document]:
     return DERIVATIONS.get(name) or (lambda: DerivationText().document(name))
 
 
-def _answer(document: Document) -> tuple[Block, ...]:
+def _load_short_answer(document: Document) -> tuple[Block, ...]:
     """Return what the module of a derivation says in short after its first result; () if it has no such function."""
     module = f"symattn.derivations.{document.name.replace('-', '_')}"
     answer = getattr(import_module(module), "answer", None) if find_spec(module) else None
     return answer(document) if answer else ()
 
 
-def _numbered(document: Document) -> Document:
+def _number_result_titles(document: Document) -> Document:
     """Number the results if there are several."""
     if sum(isinstance(block, Result) for block in document.blocks) < 2:
         return document

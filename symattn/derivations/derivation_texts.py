@@ -76,14 +76,16 @@ class DerivationText:
         heads = [match.groups() for line, _ in lines if (match := _HEAD.fullmatch(line))]
         hints = tuple(said for kind, said in heads if kind == "hint")
         below = "".join(said for kind, said in heads if kind == "subtitle")
-        blocks = self._blocks([line for line in lines if not _HEAD.fullmatch(line[0])])
+        blocks = self._convert_lines_to_blocks(
+            [line for line in lines if not _HEAD.fullmatch(line[0])]
+        )
         return Document(
             "derivation", name, self.words(title), blocks, self.words(below), hints=hints, **more
         )
 
     def blocks(self, typed: str) -> tuple[Block, ...]:
         """Return the blocks of a part of a document."""
-        return self._blocks(lines_of(typed))
+        return self._convert_lines_to_blocks(lines_of(typed))
 
     def theorem(self, name: str) -> CitedTheorem:
         """Return a theorem of the catalogue, decided once per text."""
@@ -103,13 +105,17 @@ class DerivationText:
         """Return a formula, which may be a relation."""
         return formulas.formula(typed, self.roles, self.values)
 
-    def _blocks(self, lines: list[Line]) -> tuple[Block, ...]:
+    def _convert_lines_to_blocks(self, lines: list[Line]) -> tuple[Block, ...]:
         """Return the blocks of lines; consecutive steps are one group, and so are hypotheses."""
         if labels := labels_of(lines):
             self.labels = labels
-            self.sections = {name: self._section(x) for name, x in self.letters.items()}
+            self.sections = {
+                name: self._make_section_of_letters(x) for name, x in self.letters.items()
+            }
         result: list[Any] = []
-        for kind, group in groupby((part for line in lines for part in self._parts(*line)), type):
+        for kind, group in groupby(
+            (part for line in lines for part in self._yield_parts_of_line(*line)), type
+        ):
             if kind is Step:
                 result.append(model.Steps(tuple(group)))
             elif kind is Assumption:
@@ -119,30 +125,36 @@ class DerivationText:
                 result += group
         return tuple(result)
 
-    def _parts(self, line: str, options: list[str]) -> Iterator[Any]:
+    def _yield_parts_of_line(self, line: str, options: list[str]) -> Iterator[Any]:
         if step := _STEP.fullmatch(line):
-            yield self._step(self.sections[step[1]], step[2], step[3].split(" :: "), options)
+            yield self._make_typed_step(
+                self.sections[step[1]], step[2], step[3].split(" :: "), options
+            )
         elif letters := _LETTERS.fullmatch(line):
             section = letters[1] or ""
             if letters[2]:
                 self.letters[section] = letters_of(letters[2], self.letters)
-                self.sections[section] = self._section(self.letters[section])
+                self.sections[section] = self._make_section_of_letters(self.letters[section])
             elif letters[3]:
                 self.roles |= roles_of(letters[3])
         elif said := _SAID.fullmatch(line):
-            yield from self._said(said[1], self.sections.get(said[2] or ""), said[4], options)
+            yield from self._yield_said_blocks(
+                said[1], self.sections.get(said[2] or ""), said[4], options
+            )
         elif line.startswith("# "):
             yield model.Heading(self.words(line[2:]))
         elif named := _NAMED.fullmatch(line):
-            yield from self._named(*named.groups())
+            yield from self._yield_named_theorem_blocks(*named.groups())
         else:
             yield model.Paragraph(self.words(line)) if line else line
 
-    def _section(self, letters: Glossary) -> Section:
+    def _make_section_of_letters(self, letters: Glossary) -> Section:
         """Return the section of these letters, with the assumptions of the text."""
         return Section(letters.also(labels=self.labels))
 
-    def _step(self, section: Section, mark: str, parts: list[str], options: list[str]) -> Any:
+    def _make_typed_step(
+        self, section: Section, mark: str, parts: list[str], options: list[str]
+    ) -> Any:
         formula, reason, form = self.formula(parts[0]), self.words("".join(parts[1:2])), parts[2:]
         if mark == ":=":
             return section.define(formula, reason or "definition")
@@ -156,34 +168,41 @@ class DerivationText:
             if (match := _OPTION.fullmatch(x)) and match[1] == "free"
         }
         return section.claim(
-            formula, reason, free=free or None, keep="keep" in options, **self._shown(options)
+            formula,
+            reason,
+            free=free or None,
+            keep="keep" in options,
+            **self._read_gap_options(options),
         )
 
-    def _said(self, kind: str, section: Any, typed: str, options: list[str]) -> Iterator[Any]:
+    def _yield_said_blocks(
+        self, kind: str, section: Any, typed: str, options: list[str]
+    ) -> Iterator[Any]:
         if kind == "result":
             rows = [tuple(map(self.formula, APART.split(row))) for row in typed.split(" // ")]
-            yield section.result("Result", *rows, **self._shown(options))
+            yield section.result("Result", *rows, **self._read_gap_options(options))
             return
         first, *remark = map(self.words, typed.split(" :: "))
         if section is not None and kind != "caveat":
             section.let(first)
         if kind[0] == "A":
-            yield Assumption(kind, _sentence(first), *remark)
+            yield Assumption(kind, _complete_sentence(first), *remark)
         elif kind != "with":
             yield model.Caveat(first) if kind == "caveat" else model.Paragraph(first)
 
-    def _named(self, kind: str, name: str) -> Iterator[Any]:
+    def _yield_named_theorem_blocks(self, kind: str, name: str) -> Iterator[Any]:
         if kind == "insert":
             yield from self.values[name]
         elif kind == "A of":
             yield from (
-                Assumption("", _sentence(text)) for text in self.theorem(name).theorem.hypotheses
+                Assumption("", _complete_sentence(text))
+                for text in self.theorem(name).theorem.hypotheses
             )
         else:
             yield from self.theorem(name).result() if kind == "theorem" else ()
             yield self.theorem(name).wrong()
 
-    def _shown(self, options: list[str]) -> dict[str, Any]:
+    def _read_gap_options(self, options: list[str]) -> dict[str, Any]:
         """Return the argument that a side is larger, or of which sign it is."""
         shown: dict[str, Any] = {"gap": {}, "sign": {}}
         for option in options:
@@ -219,6 +238,6 @@ def lines_of(typed: str) -> list[Line]:
     return result
 
 
-def _sentence(said: Text) -> Text:
+def _complete_sentence(said: Text) -> Text:
     """Return the words with a capital letter and a full stop."""
     return (*capitalised(said), ".")

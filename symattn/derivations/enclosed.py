@@ -21,7 +21,9 @@ from symattn.document.errors import Refused, Undecided
 from symattn.document.notation import Decimal, Node, Words
 
 
-def _operator(operation: Callable[[Any, Any], object]) -> Callable[[Enclosed, object], Any]:
+def _make_ball_operator(
+    operation: Callable[[Any, Any], object],
+) -> Callable[[Enclosed, object], Any]:
     """Return a method that computes with balls, at the precision of the number."""
 
     def method(self: Enclosed, other: object) -> Any:
@@ -43,10 +45,16 @@ class Enclosed:
         self.ball = ball
         self.bits = bits
 
-    __add__ = __radd__ = _operator(lambda x, y: x + y)
-    __sub__, __rsub__ = _operator(lambda x, y: x - y), _operator(lambda x, y: y - x)
-    __mul__ = __rmul__ = _operator(lambda x, y: x * y)
-    __truediv__, __rtruediv__ = _operator(lambda x, y: x / y), _operator(lambda x, y: y / x)
+    __add__ = __radd__ = _make_ball_operator(lambda x, y: x + y)
+    __sub__, __rsub__ = (
+        _make_ball_operator(lambda x, y: x - y),
+        _make_ball_operator(lambda x, y: y - x),
+    )
+    __mul__ = __rmul__ = _make_ball_operator(lambda x, y: x * y)
+    __truediv__, __rtruediv__ = (
+        _make_ball_operator(lambda x, y: x / y),
+        _make_ball_operator(lambda x, y: y / x),
+    )
 
     def __neg__(self) -> Any:
         return 0 - self

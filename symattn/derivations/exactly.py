@@ -33,12 +33,12 @@ def entries(x: Any) -> Node:
     """Return the entries of an exact array as a matrix, or a single number."""
     result = x.tolist()
     if not isinstance(result, list):
-        return _entry(result)
+        return _notation_of_quotient(result)
     rows = result if isinstance(result[0], list) else [result]
-    return nt.matrix([[_entry(e) for e in row] for row in rows])
+    return nt.matrix([[_notation_of_quotient(e) for e in row] for row in rows])
 
 
-def _entry(x: Quotient) -> Node:
+def _notation_of_quotient(x: Quotient) -> Node:
     shown: Node = x.notation()
     return shown
 

@@ -55,12 +55,15 @@ def with_brief(document: Document, after: Sequence[Block] = ()) -> Document:
         _without_further(b, further)
         for part in every[:to_result]
         for b in part.blocks
-        if _answers(b)
+        if _is_block_of_answer(b)
     ]
     caveats = [block for block in document.blocks if isinstance(block, Caveat)]
     closing = [_with_numbers(block, document) for block in after or caveats]
     hint = f"{document.command} --all  every step and every part"
-    blocks = (*_joined([*opening, *closing]), Paragraph(_titles(further)))
+    blocks = (
+        *_join_neighbouring_steps([*opening, *closing]),
+        Paragraph(_name_further_parts(further)),
+    )
     return replace(document, brief=blocks, hints=(hint, *document.hints))
 
 
@@ -71,7 +74,11 @@ def excerpt(document: Document, step: object = None, part: object = None) -> Doc
     if step is None and part is None:
         return document
     option = f"--step {step}" if part is None else f"--part {shlex.quote(str(part))}"
-    blocks = _step(document, step) if part is None else _part(document, str(part)).blocks
+    blocks = (
+        _excerpt_numbered_step(document, step)
+        if part is None
+        else _find_part_by_title(document, str(part)).blocks
+    )
     chosen = (*_defined_before(document, blocks[0]), *blocks)
     command = f"{document.command} {option}"
     return replace(document, blocks=chosen, brief=(), hints=(), page=None, command=command)
@@ -93,7 +100,7 @@ def parts_of(document: Document) -> list[DocumentSection]:
     return parts
 
 
-def _answers(block: Block) -> bool:
+def _is_block_of_answer(block: Block) -> bool:
     """Return whether the answer in short keeps a block of the opening parts: false variants are left out."""
     return not isinstance(block, (Heading, Note))
 
@@ -109,7 +116,7 @@ def _without_further(block: Block, further: Sequence[DocumentSection]) -> Block:
     return Assumptions(tuple(items))
 
 
-def _joined(blocks: Sequence[Block]) -> Iterator[Block]:
+def _join_neighbouring_steps(blocks: Sequence[Block]) -> Iterator[Block]:
     """Yield the blocks with neighbouring groups of steps as one group."""
     last: Block | None = None
     for block in blocks:
@@ -134,7 +141,7 @@ def _with_numbers(block: Block, document: Document) -> Block:
     return replace(block, numbers=tuple(number_of[id(step)] for step in block.items))
 
 
-def _titles(parts: Sequence[DocumentSection]) -> Text:
+def _name_further_parts(parts: Sequence[DocumentSection]) -> Text:
     """Name the parts of which the answer in short says nothing."""
     named = "; ".join(f"{part.number} {part.title}" for part in parts)
     return ("Further parts, each by ", Code("--part N"), ", all by ", Code("--all"), f": {named}.")
@@ -154,7 +161,7 @@ def _defined_before(document: Document, first: Block) -> Iterator[Block]:
                 yield block
 
 
-def _step(document: Document, wanted: object) -> tuple[Block, ...]:
+def _excerpt_numbered_step(document: Document, wanted: object) -> tuple[Block, ...]:
     numbered_steps: dict[int, Step] = {}
     for block, first in numbered(document):
         if isinstance(block, Steps):
@@ -169,7 +176,7 @@ def _step(document: Document, wanted: object) -> tuple[Block, ...]:
     return (Steps((numbered_steps[number],), (number,)),)
 
 
-def _part(document: Document, wanted: str) -> DocumentSection:
+def _find_part_by_title(document: Document, wanted: str) -> DocumentSection:
     """Return the part of this number, or the only one whose title has these words."""
     named = [part for part in parts_of(document) if part.number]
     if not named:

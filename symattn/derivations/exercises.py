@@ -54,7 +54,7 @@ def checked(task: Task) -> Node:
     return equals(task.asked, entries(task.answer[0, 0] if alone else task.answer))
 
 
-def _task(
+def _make_exercise_task(
     topic: str,
     title: str,
     question: str,
@@ -66,36 +66,36 @@ def _task(
     **values: object,
 ) -> Task:
     """Return a task from typed words and formulas; ``values`` are the numbers in them."""
-    shown = {name: _shown(value) for name, value in values.items()}
+    shown = {name: _write_exercise_number(value) for name, value in values.items()}
     text, reason = (running_text(words, values=shown) for words in (question, why))
     return Task(topic, title, text, formula(asked, values=shown), answer, other, how, reason)
 
 
-def _shown(value: Any) -> Node:
+def _write_exercise_number(value: Any) -> Node:
     """Return a number, or a matrix, with one row for a list of numbers."""
     if not isinstance(value, list):
         return nt.node(value)
     return nt.matrix(value if isinstance(value[0], list) else [value])
 
 
-def _whole(rng: Draw, low: int, high: int, *shape: int) -> list[Any]:
+def _draw_whole_numbers(rng: Draw, low: int, high: int, *shape: int) -> list[Any]:
     """Draw integers from ``low`` to ``high``, as nested lists."""
     result: list[Any] = rng.integers(low, high + 1, shape).tolist()
     return result
 
 
-def _scores(rng: Draw, n: int = 3) -> list[Any]:
+def _draw_unequal_scores(rng: Draw, n: int = 3) -> list[Any]:
     """Draw scores from 0 to 3 that are not all equal; exponents then stay readable."""
-    while len(set(result := _whole(rng, 0, 3, n))) < 2:
+    while len(set(result := _draw_whole_numbers(rng, 0, 3, n))) < 2:
         continue
     return result
 
 
 def scaled(rng: Draw) -> Task:
     """Ask for q·k/√d_k with d_k = 4."""
-    a, b = _whole(rng, -2, 3, 4), _whole(rng, -2, 3, 4)
+    a, b = _draw_whole_numbers(rng, -2, 3, 4), _draw_whole_numbers(rng, -2, 3, 4)
     left, right = exact([a]), exact([b])
-    return _task(
+    return _make_exercise_task(
         "scaling", "A scaled score", "$q = @a$, $k = @b$. What is the scaled score?", "q·k/√d_k",
         scale_by_root(dot_scores(left, right), left), exact([[sum(x * y for x, y in zip(a, b, strict=True))]]) / 2,
         "entry by entry, divided by 2", a=a, b=b,
@@ -110,7 +110,7 @@ def variance(rng: Draw) -> Task:
     mean_of_squares = exact([[sum(x * x for x in every)]]) / len(every)
     question = """Every entry of $q$ and $k$ is 1 or −1, each with probability 1/2 and independent of the others, and \
 $d_k = @width$. What is the variance of the score?"""
-    return _task(
+    return _make_exercise_task(
         "scaling", "The variance of a score", question, "Var(q·k)", exact([[width]]), mean_of_squares,
         f"as the mean over all {len(every)} pairs", "The mean is 0, and variances add up.", width=width,
     )  # fmt: skip
@@ -118,9 +118,9 @@ $d_k = @width$. What is the variance of the score?"""
 
 def shift(rng: Draw) -> Task:
     """Ask for softmax(s + c) = softmax(s)."""
-    row, by = _scores(rng), int(rng.integers(10, 100))
+    row, by = _draw_unequal_scores(rng), int(rng.integers(10, 100))
     moved = [x + by for x in row]
-    return _task(
+    return _make_exercise_task(
         "shift", "Softmax of large scores", "$s = @moved$. What are the weights?", "softmax(s)", softmax(exact([row])),
         softmax(exact([moved])), "with the scores as they are given",
         f"Only differences matter: subtract {by} from each.", moved=moved,
@@ -129,13 +129,13 @@ def shift(rng: Draw) -> Task:
 
 def jacobian(rng: Draw) -> Task:
     """Ask for diag(p) − p pᵀ with fractions as weights."""
-    parts = _whole(rng, 1, 4, 3)
+    parts = _draw_whole_numbers(rng, 1, 4, 3)
     p = exact([parts]) / sum(parts)
     row = p.tolist()[0]
     by_entry = exact([[row[i] * (int(i == j) - row[j]) for j in range(3)] for i in range(3)])
     diagonal = exact([[row[i] if i == j else 0 for j in range(3)] for i in range(3)])
     question = "The weights are $p = @p$. What are their derivatives by the scores?"
-    return _task(
+    return _make_exercise_task(
         "jacobian", "The derivatives of softmax", question, "diag(p) - p pᵀ", diagonal - p.mT @ p, by_entry,
         "entry by entry", p=[x.notation() for x in row],
     )  # fmt: skip
@@ -143,10 +143,14 @@ def jacobian(rng: Draw) -> Task:
 
 def output(rng: Draw) -> Task:
     """Ask for the output of one query with two keys and values."""
-    query, keys, values = _whole(rng, 0, 1, 2), _whole(rng, 0, 2, 2, 2), _whole(rng, -2, 4, 2, 2)
+    query, keys, values = (
+        _draw_whole_numbers(rng, 0, 1, 2),
+        _draw_whole_numbers(rng, 0, 2, 2, 2),
+        _draw_whole_numbers(rng, -2, 4, 2, 2),
+    )
     weights = softmax(dot_scores(exact([query]), exact(keys)))
     pairs = [[w * v[c] for w, v in zip(weights.tolist()[0], values, strict=True)] for c in range(2)]
-    return _task(
+    return _make_exercise_task(
         "matrix-form", "One query, two keys", "$q = @q$, $K = @k$, $V = @v$, without scaling. What is the output?", "o",
         weights @ exact(values), exact([[a + b for a, b in pairs]]), "value by value", q=query, k=keys, v=values,
     )  # fmt: skip
@@ -154,12 +158,12 @@ def output(rng: Draw) -> Task:
 
 def permuted(rng: Draw) -> Task:
     """Ask for the weights of permuted keys, which are permuted weights."""
-    row = _scores(rng)
+    row = _draw_unequal_scores(rng)
     order = [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]][int(rng.integers(5))]
     weights = softmax(exact([row])).tolist()[0]
     question = f"""$s = @row$ are the scores of keys 1, 2, 3. The keys come as \
 {", ".join(str(i + 1) for i in order)} instead. What are the weights, in the new order?"""
-    return _task(
+    return _make_exercise_task(
         "equivariance", "Keys in another order", question, "a", softmax(exact([[row[i] for i in order]])),
         exact([[weights[i] for i in order]]), "as the old weights in the new order", row=row,
     )  # fmt: skip
@@ -167,7 +171,7 @@ def permuted(rng: Draw) -> Task:
 
 def tiles(rng: Draw) -> Task:
     """Ask for the sum of exponentials of two tiles, relative to the common maximum."""
-    first, second = _scores(rng, 2), [x + 2 for x in _scores(rng, 2)]
+    first, second = _draw_unequal_scores(rng, 2), [x + 2 for x in _draw_unequal_scores(rng, 2)]
     row, values = exact([first + second]), exact([[1]] * 4)
     parts = (
         tile_state(exact([first]), exact([[1]] * 2)),
@@ -175,7 +179,7 @@ def tiles(rng: Draw) -> Task:
     )
     question = """Scores come in two tiles, $@first$ and $@second$. With $m$ the largest of all, what is the sum of \
 $e^{s_j - m}$ that the tiles merge to?"""
-    return _task(
+    return _make_exercise_task(
         "online-softmax", "Two tiles", question, "ℓ", merge(*parts).normaliser, tile_state(row, values).normaliser,
         "over all four scores at once", "The sum of the first tile is multiplied by $e^@by$.",
         first=first, second=second, by=max(first) - max(first + second),
@@ -184,10 +188,10 @@ $e^{s_j - m}$ that the tiles merge to?"""
 
 def lookup(rng: Draw) -> Task:
     """Ask for the limit of softmax(βs): equal shares of the largest scores."""
-    row = _scores(rng, 4)
+    row = _draw_unequal_scores(rng, 4)
     ties = [int(x == max(row)) for x in row]
     share = softmax(exact([[0] * sum(ties)])).tolist()[0][0]
-    return _task(
+    return _make_exercise_task(
         "lookup", "Sharp attention", "$s = @row$. What do the weights of $β s$ tend to as $β$ grows?", "a",
         exact([ties]) / sum(ties), exact([[share if tie else 0 for tie in ties]]),
         "as softmax over the largest scores alone", row=row,
@@ -196,9 +200,9 @@ def lookup(rng: Draw) -> Task:
 
 def sink(rng: Draw) -> Task:
     """Ask for the weights with a sink, one more key of value 0."""
-    row, z = _scores(rng, 2), int(rng.integers(0, 3))
+    row, z = _draw_unequal_scores(rng, 2), int(rng.integers(0, 3))
     question = "$s = @row$ and a sink of score $@z$. What are the weights of the two keys?"
-    return _task(
+    return _make_exercise_task(
         "sinks", "A sink", question, "a", sink_weights(exact([row]), exact([[z]])),
         softmax(exact([[*row, z]]))[:, :2], "with the sink as a third key", row=row, z=z,
     )  # fmt: skip
@@ -207,8 +211,8 @@ def sink(rng: Draw) -> Task:
 def rotated(rng: Draw) -> Task:
     """Ask for a score at positions (m, n), equal to that at (0, n − m)."""
     query, key, place = (
-        _whole(rng, 1, 3, 2),
-        _whole(rng, 1, 3, 2),
+        _draw_whole_numbers(rng, 1, 3, 2),
+        _draw_whole_numbers(rng, 1, 3, 2),
         1,
     )  # that of the query; the key's is the next
     angles = turns()
@@ -222,7 +226,7 @@ def rotated(rng: Draw) -> Task:
     )
     question = f"""$q = @query$, $k = @key$ at the positions {place + 17} and {place + 18}. A position turns by the \
 angle of cosine $@cosine$ and sine $@sine$. What is the score?"""
-    return _task(
+    return _make_exercise_task(
         "rope", "Rotary positions", question, "(R_m q)·(R_n k)", dot_scores(*shifted), dot_scores(*here),
         f"at the positions {place} and {place + 1}", "Only the distance matters, so put the query at 0.",
         query=query, key=key, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]),
@@ -259,7 +263,7 @@ def exercises(seed: int = 1, *, answers: bool = False) -> Document:
         "derivation",
         "exercises",
         ("Ten exercises on attention",),
-        (*_asked(tasks), *_answered(tasks, answers)),
+        (*_yield_exercise_questions(tasks), *_yield_exercise_solutions(tasks, answers)),
         (f"seed {seed}",),
         command,
         {"seed": seed, "answers": answers},
@@ -268,7 +272,7 @@ def exercises(seed: int = 1, *, answers: bool = False) -> Document:
     )
 
 
-def _asked(tasks: list[Task]) -> Iterator[Block]:
+def _yield_exercise_questions(tasks: list[Task]) -> Iterator[Block]:
     yield Paragraph(("Write answers exactly: fractions and powers of e stay as they are.",))
     for task in tasks:
         yield Heading((task.title,))
@@ -276,7 +280,7 @@ def _asked(tasks: list[Task]) -> Iterator[Block]:
         yield Paragraph((_PLACE,))
 
 
-def _answered(tasks: list[Task], shown: bool) -> Iterator[Block]:
+def _yield_exercise_solutions(tasks: list[Task], shown: bool) -> Iterator[Block]:
     """Check the solutions and, if they are ``shown``, yield them after their source."""
     lines = [checked(task) for task in tasks]
     if not shown:

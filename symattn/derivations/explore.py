@@ -87,10 +87,12 @@ def explore(
         return Exploration(command, {"d_k": "64"}, document)
     sheet = sheet_of(source)
     sheet = with_fields(sheet, fields) if fields else sheet
-    return Exploration(command, _state(sheet), _page(sheet, command))
+    return Exploration(
+        command, _make_initial_page_state(sheet), _make_explore_document(sheet, command)
+    )
 
 
-def _state(sheet: Sheet) -> dict[str, str]:
+def _make_initial_page_state(sheet: Sheet) -> dict[str, str]:
     """Return the page's initial state. Raises InputError if the sheet is too large for it, or of another form."""
     spec, given = sheet.attention, dict(sheet.inputs)
     if set(given) == {"x"}:  # without parameters: each token is its own query, key and value
@@ -130,7 +132,7 @@ def _state(sheet: Sheet) -> dict[str, str]:
     )
 
 
-def _page(sheet: Sheet, command: str) -> Document:
+def _make_explore_document(sheet: Sheet, command: str) -> Document:
     """Return the document whose sections the page fills."""
     names = ("x", "q", "k", "v", "scores", "scaled", "weights", "output")
     x, q, k, v, s, masked, a, o = (SYMBOLS[n] for n in names)

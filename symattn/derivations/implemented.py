@@ -61,11 +61,13 @@ _STEPS = {
 
 def matrix_form() -> Document:
     """Derive C = softmax(X W_Q W_Kᵀ Xᵀ/√d_k) X W_V, which equals the result token by token in every entry."""
-    tokens = Glossary(_TOKENS, defined={letter: _step(of) for letter, of in _STEPS.items()})
+    tokens = Glossary(
+        _TOKENS, defined={letter: _make_trace_reader(of) for letter, of in _STEPS.items()}
+    )
     return DerivationText({"tokens": tokens}).document("matrix-form")
 
 
-def _step(of: str) -> Any:
+def _make_trace_reader(of: str) -> Any:
     """Return the implementation's result for tokens and projections, up to a step."""
     return lambda reader: ATTENTION.trace(**{key.lower(): reader.arrays[key] for key in _TOKENS})[
         of
@@ -79,12 +81,17 @@ _LATENT = {"q": "d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"}
 def mla() -> Document:
     """Derive q·(c U_K) = (q U_Kᵀ)·c and P(C U_V) = (P C)U_V: the cache holds only the latent."""
     latents = Glossary(
-        _LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True
+        _LATENT,
+        defined={
+            "o": _make_latent_output_reader(False),
+            "o_narrow": _make_latent_output_reader(True),
+        },
+        rows=True,
     )
     return DerivationText({"latents": latents}).document("mla")
 
 
-def _attended(narrow: bool) -> Any:
+def _make_latent_output_reader(narrow: bool) -> Any:
     """Return the output for the query from keys and values, or from latents, divided by the root of their width."""
 
     def computed(reader: Reader) -> Any:
@@ -192,7 +199,10 @@ def initialisation(dk: int = 64, dmodel: int = 512) -> Document:
             (
                 (called,),
                 (deviation,),
-                *((_digits(x, deviation, dk, dmodel),) for x in (_SQUARE, _COMPONENT, _SCORE)),
+                *(
+                    (_compute_deviation_digits(x, deviation, dk, dmodel),)
+                    for x in (_SQUARE, _COMPONENT, _SCORE)
+                ),
             )
         )
     caption = (
@@ -204,7 +214,7 @@ def initialisation(dk: int = 64, dmodel: int = 512) -> Document:
     ).document("initialisation", parameters=sizes)  # fmt: skip
 
 
-def _digits(variance: Node, deviation: Node, dk: int, dmodel: int) -> Decimal:
+def _compute_deviation_digits(variance: Node, deviation: Node, dk: int, dmodel: int) -> Decimal:
     """Return the root of a formula above, for a typed σ and tokens of the length √d_model."""
     letters = {
         nt.Name("σ"): nt.Fence("round", deviation),
@@ -230,25 +240,29 @@ def online_softmax() -> Document:
     states, direct = list(accumulate(tiles, merge)), softmax(scores) @ values
     if not same(finish(reduce(merge, reversed(tiles))), direct):
         raise FalseStep("merged from the end, the output is another")
-    letters = {"states": _states(), "merged": STATE_LETTERS, "blocks": BLOCK_LETTERS}
+    letters = {
+        "states": _make_glossary_of_state(),
+        "merged": STATE_LETTERS,
+        "blocks": BLOCK_LETTERS,
+    }
     # a table of three keys, one by one, in exact numbers
     columns = [Column((x,)) for x in _COLUMNS]
     given = [
         (nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))
     ]
     rows = [
-        (*cells, *map(_entry, (*state, finish(state))))
+        (*cells, *map(_read_corner_entry, (*state, finish(state))))
         for cells, state in zip(given, states, strict=True)
     ]
     caption = ("Keys one by one; the last entry of the last row is the output.",)
     table = Table(tuple(columns), tuple(tuple((x,) for x in row) for row in rows), caption=caption)
     return DerivationText(
         letters, table=[table], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
-        output=_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
+        output=_read_corner_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
     ).document("online-softmax")  # fmt: skip
 
 
-def _states() -> Glossary:
+def _make_glossary_of_state() -> Glossary:
     """Return the sum ℓ and the weighted sum a of keys for any maximum, by the implementation."""
 
     def state(s: Value, v: Value, m: Value) -> SoftmaxState:
@@ -261,7 +275,7 @@ def _states() -> Glossary:
     return Glossary(functions=functions, rows=True)
 
 
-def _entry(x: Array) -> Node:
+def _read_corner_entry(x: Array) -> Node:
     return entries(x[0, 0])
 
 
@@ -299,7 +313,9 @@ def lookup() -> Document:
         "p": lambda reader: _weights_of_ties(reader)[reader.length("t") :],
         "o": _output_of_ties,
     }
-    text = DerivationText({"ties": Glossary(sizes={}, defined=defined)}, table=[_shares()])
+    text = DerivationText(
+        {"ties": Glossary(sizes={}, defined=defined)}, table=[_make_table_of_sharpness()]
+    )
     text.blocks(_TIES)
     dispersion = text.theorem("softmax.softmax-dispersion")
     *_, entropy = relations(dispersion.theorem.says)
@@ -338,7 +354,7 @@ def _output_of_ties(reader: Reader) -> Any:
     return (_weights_of_ties(reader)[None, :] @ values)[0, :]
 
 
-def _shares() -> Table:
+def _make_table_of_sharpness() -> Table:
     """Return a table of weights at growing β, with and without a tie: exact numbers, correctly rounded."""
     columns = [Column((nt.Name("β"),))]
     for scores in _EXAMPLES:

@@ -35,7 +35,7 @@ def derivation() -> Document:
     letters = {
         "plane": positions({"y": "f 2"}, "m", {"R": _in_a_plane}, defined=defined),
         "whole": ROTARY,
-        "turned": Glossary(families={"R": _turned}),
+        "turned": Glossary(families={"R": _read_example_rotations}),
     }
     return DerivationText(
         letters, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]), q=nt.matrix([QUERY]),
@@ -50,7 +50,7 @@ def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:
     return Value(rotate_interleaved(unit, cosine[:, None, None], sine[:, None, None]).mT, ("f",), 2)
 
 
-def _turned(reader: Reader, parts: tuple[Node, ...]) -> Value:
+def _read_example_rotations(reader: Reader, parts: tuple[Node, ...]) -> Value:
     """Return R_p of the example for each of its positions."""
     rotated = [rotate_interleaved(identity(reader, 2), *angle).mT for angle in turns()]
     return Value(reader.xp.stack(rotated), (reader.index(parts[0]),), 2)

@@ -125,7 +125,7 @@ insert end
 
 def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Derive moments of q·k, the effect of 1/√d_k, and the Jacobian of softmax, its size typically and in the mean."""
-    setting = ScalingSetting(dk, None if mean is None else _mean(mean))
+    setting = ScalingSetting(dk, None if mean is None else _parse_component_mean(mean))
     comparison = numpy_section(setting, seed)
     values: dict[str, Any] = {
         "at": at_size(setting), "mu": setting.mu, "dk": dk, "one": variance_formula(setting, ""),
@@ -135,11 +135,11 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     }  # fmt: skip
     text = DerivationText({"": jacobian.letters()}, **values)
     text.values |= {
-        "variance": _result(text, setting, evidence(comparison)),
-        "difference": _difference(text, setting),
+        "variance": _yield_variance_result(text, setting, evidence(comparison)),
+        "difference": _yield_score_gap_result(text, setting),
     }
     return text.document(
-        "scaling", _typed(setting),
+        "scaling", _write_scaling_text(setting),
         command=command("derive", "scaling", options={"dk": dk, "mean": mean, "seed": seed or None}),
         parameters={"dk": dk, "mean": None if mean is None else str(mean), "seed": seed},
     )  # fmt: skip
@@ -158,7 +158,7 @@ def _is_of_answer(step: Step) -> bool:
     return (divided and not by_numpy) or step.reason == (_NONZERO,)
 
 
-def _typed(setting: ScalingSetting) -> str:
+def _write_scaling_text(setting: ScalingSetting) -> str:
     """Return the text for means that are 0, that have a value, or first 0 and then any."""
     centred = setting.centred
     dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
@@ -179,7 +179,7 @@ def _typed(setting: ScalingSetting) -> str:
     return "\n".join(part.strip() for part in parts if part)
 
 
-def _mean(given: object) -> Fraction | str:
+def _parse_component_mean(given: object) -> Fraction | str:
     value = number_or_letter("mean", given)
     if isinstance(value, str) and value in _TAKEN:
         raise InputError(
@@ -207,7 +207,7 @@ def variance_formula(setting: ScalingSetting, size: str) -> Node:
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
-def _result(
+def _yield_variance_result(
     text: DerivationText, setting: ScalingSetting, by_numpy: tuple[Evidence, ...]
 ) -> Iterator[Result]:
     section, variance = text.sections["main"], formula("Var(q·k)")
@@ -234,7 +234,7 @@ def _at_size(setting: ScalingSetting, general: bool) -> Node:
     return setting.formula(f"{d_k if d_k > 1 else ''} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
 
 
-def _difference(text: DerivationText, setting: ScalingSetting) -> Iterator[Result]:
+def _yield_score_gap_result(text: DerivationText, setting: ScalingSetting) -> Iterator[Result]:
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
     rows = [text.sections["end"].claim(equals(*map(setting.formula, sides)), ()) for sides in typed]

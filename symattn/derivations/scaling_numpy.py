@@ -71,7 +71,11 @@ def numpy_section(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
         else Fraction(0 if setting.centred else 1)
     )
     small = 2 * setting.d_k <= _LARGEST_CUBE
-    blocks = _enumerated(setting, centre) if small else _sampled(setting, centre, seed)
+    blocks = (
+        _enumerate_moments_of_cube(setting, centre)
+        if small
+        else _estimate_sampled_moments(setting, centre, seed)
+    )
     return (Heading(("Compared with NumPy",)), *blocks)
 
 
@@ -107,7 +111,7 @@ def moments(values: np.ndarray) -> tuple[Fraction, Fraction]:
     ) ** 2
 
 
-def _enumerated(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
+def _enumerate_moments_of_cube(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
     d_k, unit = setting.d_k, centre.denominator
     low, high = (centre.numerator - unit, centre.numerator + unit)  # in units of 1/unit
     first, second = moments(cube(d_k, 1, low, high)[0])
@@ -116,10 +120,17 @@ def _enumerated(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
         (_VARIANCE, second / unit**4),
         (_SCALED, second / unit**4 / d_k),
     ]
-    steps = [_agrees(setting, centre, formula, value, 2 * d_k) for formula, value in result]
+    steps = [
+        _compare_with_closed_form(setting, centre, formula, value, 2 * d_k)
+        for formula, value in result
+    ]
     if 3 * d_k <= _LARGEST_CUBE:
         one, other = cube(d_k, 2, low, high)
-        steps.append(_agrees(setting, centre, _GAP, moments(one - other)[1] / unit**4, 3 * d_k))
+        steps.append(
+            _compare_with_closed_form(
+                setting, centre, _GAP, moments(one - other)[1] / unit**4, 3 * d_k
+            )
+        )
     words = (
         "Let each component be ",
         Number(centre - 1),
@@ -128,10 +139,10 @@ def _enumerated(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
         ", equally likely, so that ",
     )
     end = ". NumPy goes through all points, in integers."
-    return Paragraph((*words, *_there(setting, centre), end)), together(steps)
+    return Paragraph((*words, *_name_scaling_setting(setting, centre), end)), together(steps)
 
 
-def _agrees(
+def _compare_with_closed_form(
     setting: ScalingSetting, centre: Fraction, formula: Node, value: Fraction, width: int
 ) -> Step:
     signs = nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))
@@ -148,7 +159,7 @@ def _agrees(
     return Step(relation, (f"{2**width} points",), decide(relation))
 
 
-def _there(setting: ScalingSetting, centre: Fraction) -> Text:
+def _name_scaling_setting(setting: ScalingSetting, centre: Fraction) -> Text:
     """Name the variance, mean and d_k: σ = 1, μ = 0 and d_k = 4."""
     return formula("σ = 1"), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
 
@@ -163,7 +174,9 @@ def closed(setting: ScalingSetting, centre: Fraction, moment: Node) -> Fraction:
     return result
 
 
-def _sampled(setting: ScalingSetting, centre: Fraction, seed: int) -> tuple[Block, ...]:
+def _estimate_sampled_moments(
+    setting: ScalingSetting, centre: Fraction, seed: int
+) -> tuple[Block, ...]:
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
     one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
     root = sqrt(setting.d_k)
@@ -174,13 +187,13 @@ def _sampled(setting: ScalingSetting, centre: Fraction, seed: int) -> tuple[Bloc
         (_GAP, one - other, True),
     ]
     steps = [
-        _near(setting, centre, formula, estimate(values, spread), seed)
+        _compare_sampled_moment(setting, centre, formula, estimate(values, spread), seed)
         for formula, values, spread in result
     ]
     words = (
         f"{rows} queries with two keys each, drawn from normal laws in float64 (seed {seed}), with "
     )
-    return Paragraph((words, *_there(setting, centre), ":")), together(steps)
+    return Paragraph((words, *_name_scaling_setting(setting, centre), ":")), together(steps)
 
 
 def drawn_scores(
@@ -202,7 +215,7 @@ def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
     )
 
 
-def _near(
+def _compare_sampled_moment(
     setting: ScalingSetting,
     centre: Fraction,
     formula: Node,

@@ -67,7 +67,7 @@ def scaled_mean(d_k: int, bits: int) -> Any:
     return mean_slope(1, bits) / _at_precision(bits, flint.arb(d_k).sqrt)
 
 
-def _ratio(d_k: int, bits: int) -> Any:
+def _ratio_of_median_slopes(d_k: int, bits: int) -> Any:
     return scaled_median(d_k, bits) / median_slope(d_k, bits)
 
 
@@ -76,7 +76,7 @@ _MOMENTS = {formula("median(∂p_1/∂s_1)"): median_slope, formula("E[∂p_1/�
 
 def digits_at(d_k: int, ball: Number) -> Decimal:
     """Return a number correctly rounded; at d_k = 1 the ratio is exactly 1."""
-    if ball is _ratio and d_k == 1:
+    if ball is _ratio_of_median_slopes and d_k == 1:
         return Decimal("1")
     return Decimal(decimal(lambda bits: ball(d_k, max(bits, _BITS)), _DIGITS))
 
@@ -112,7 +112,7 @@ _BOUNDS = """
 def typical(d_k: int) -> tuple[Block, ...]:
     """Return the section on median and mean of the slope for normal gaps, with the table over d_k."""
     sizes = sorted({*_SIZES, d_k})
-    if not _same(formula("(2 σ² √{d_k/2})²"), formula("2 d_k σ⁴")):
+    if not _are_slope_formulas_equal(formula("(2 σ² √{d_k/2})²"), formula("2 d_k σ⁴")):
         raise FalseStep("the variance of the gap is not that of A4")
     half = _at_precision(
         128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf()
@@ -120,7 +120,11 @@ def typical(d_k: int) -> tuple[Block, ...]:
     if not half.overlaps(flint.arb(0.5)) or half.rad() >= 1e-30:
         raise FalseStep("half of a normal law is not within the quartile")
     quartile = Decimal(decimal(lambda bits: _at_precision(bits, gaussian.upper_quartile), 6))
-    values = {**_checked_caveat(), "quartile": quartile, "table": [_table(sizes, d_k)]}
+    values = {
+        **_checked_caveat(),
+        "quartile": quartile,
+        "table": [_make_table_of_slopes(sizes, d_k)],
+    }
     text = DerivationText({"": Glossary({"s": "2"})}, **values)
     text.blocks("with: $p = softmax(s)$, $Δ = s_1 - s_2$")
     lines = (
@@ -148,7 +152,7 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
     points = [(d, square) for square in _SQUARES for d in sizes]
 
     def decide(relation: Relation) -> Evidence:
-        if not all(_same(side, derived) for _, side in relation.rest):
+        if not all(_are_slope_formulas_equal(side, derived) for _, side in relation.rest):
             raise FalseStep(f"{text(relation)} is not what its reason gives")
         with precision(_BITS):
             for d_k, square in points:
@@ -157,26 +161,30 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
             ", ".join(text(equals(x, commas(*at))) for x, at in ((_SQUARE, _SQUARES), (D_K, sizes)))
         )
 
-    record(DecidedRelation(formula, decide, equal=_same))
+    record(DecidedRelation(formula, decide, equal=_are_slope_formulas_equal))
     return Step(formula, running_text(reason), decide(formula))
 
 
-def _same(a: Node, b: Node) -> bool:
+def _are_slope_formulas_equal(a: Node, b: Node) -> bool:
     """Return whether two formulas in σ, d_k, z and π are proved equal."""
     return RelationQuestion(equals(a, b), _NUMBERS).equal(a, b)
 
 
-def _ball(x: object) -> Ball:
+def _lift_slope_to_ball(x: object) -> Ball:
     return Ball.lift(np.array(x, dtype=object))
 
 
 def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     sides = [relation.first, *(side for _, side in relation.rest)]
     numbers = (flint.arb(square).sqrt(), flint.arb(d_k), gaussian.upper_quartile(), flint.arb.pi())
-    reader = Reader(_NUMBERS, dict(zip(_LETTERS, map(_ball, numbers), strict=True)), {})
+    reader = Reader(
+        _NUMBERS, dict(zip(_LETTERS, map(_lift_slope_to_ball, numbers), strict=True)), {}
+    )
     try:
         result = [
-            _ball(_MOMENTS[x](d_k * square**2, _BITS)) if x in _MOMENTS else reader.one(x).array
+            _lift_slope_to_ball(_MOMENTS[x](d_k * square**2, _BITS))
+            if x in _MOMENTS
+            else reader.one(x).array
             for x in sides
         ]
         signs = [sign for sign, _ in relation.rest]
@@ -190,8 +198,8 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
         raise FalseStep(f"{text(relation)} is false at d_k = {d_k}, σ² = {square}")
 
 
-def _table(sizes: list[int], value: int) -> Table:
-    work = (median_slope, mean_slope, scaled_median, scaled_mean, _ratio)
+def _make_table_of_slopes(sizes: list[int], value: int) -> Table:
+    work = (median_slope, mean_slope, scaled_median, scaled_mean, _ratio_of_median_slopes)
     rows = tuple(
         (
             (nt.node(d),),
@@ -216,7 +224,7 @@ def _checked_caveat() -> dict[str, Any]:
     if not 0.99 < 2 * mean_slope(4 * largest, _BITS) / mean_slope(largest, _BITS) < 1.01:
         raise FalseStep("the caveat of scaling: the mean does not fall like 1/√d_k")
     least = formula("e/(1 + e)²")
-    if not _same(formula("¼ sech(½)²"), least):
+    if not _are_slope_formulas_equal(formula("¼ sech(½)²"), least):
         raise FalseStep("the caveat of scaling: the slope at a gap of 1 is another")
     ties: Number = lambda d_k, bits: of_gap(2 * d_k, bits, "near_ties")  # noqa: E731
     work = {"median": median_slope, "mean": mean_slope, "ties": ties, "scaled": scaled_mean}

@@ -60,7 +60,7 @@ class Support:
         """Inputs in sixteenths; masks that leave every query a key, and documents of two tokens and more."""
         rng = np.random.default_rng(crc32(self.name.encode()))
         return {
-            name: _entries(name, self.variant, size, rng)
+            name: _draw_entries_of_variant(name, self.variant, size, rng)
             for name, size in self.variant.shapes().items()
         }
 
@@ -92,7 +92,7 @@ def support(name: str, variant: NamedVariant, kinds: tuple[str, ...] = KINDS) ->
     return result
 
 
-def _entries(
+def _draw_entries_of_variant(
     name: str, variant: NamedVariant, size: tuple[int, ...], rng: np.random.Generator
 ) -> np.ndarray:
     kind = holds(name, variant.spec)
@@ -106,7 +106,7 @@ def _entries(
 
 
 # -- the kinds --------------------------------------------------------------------------------------------------------
-def _exact(of: Support) -> str | None:
+def _fault_on_exact_arrays(of: Support) -> str | None:
     for array, balls in zip(of.run(Exact.literal), of.balls, strict=True):
         if not all(
             x.arb(_BITS).overlaps(ball)
@@ -116,12 +116,12 @@ def _exact(of: Support) -> str | None:
     return None
 
 
-def _ball(of: Support) -> str | None:
+def _fault_on_ball_arrays(of: Support) -> str | None:
     radii = [x.rad() for balls in of.balls for x in balls.entries.flat]
     return None if all(r < 2.0**-80 for r in radii) else "gives wide balls"
 
 
-def _enclosure(of: Support) -> str | None:
+def _fault_on_enclosures(of: Support) -> str | None:
     from symattn.arrays.enclosure import Enclosure
 
     for array, balls in zip(of.run(Enclosure.literal), of.balls, strict=True):
@@ -134,7 +134,7 @@ def _enclosure(of: Support) -> str | None:
     return None
 
 
-def _symbolic(of: Support) -> str | None:
+def _fault_on_symbolic_arrays(of: Support) -> str | None:
     from symattn.arrays.symbolic import Symbolic
 
     small = replace(of.variant, sizes={**_SMALL, **of.variant.sizes})
@@ -145,7 +145,7 @@ def _symbolic(of: Support) -> str | None:
     return None
 
 
-def _indexed(of: Support) -> str | None:
+def _fault_on_indexed_letters(of: Support) -> str | None:
     from symattn.proof.prover import prove
     from symattn.proof.statement import Declared, Letters
 
@@ -188,7 +188,8 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
             .split()
         )
         result[name] = " ".join(
-            _times(*(written.get(f, f) for f in axis.split("*"))) for axis in axes
+            _write_distributed_product(*(written.get(f, f) for f in axis.split("*")))
+            for axis in axes
         )
     if spec.packed:
         columns = "+".join(f"{blocks}*d_k" for blocks in (h, g, g))
@@ -200,13 +201,13 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
     return result
 
 
-def _times(*factors: str) -> str:
+def _write_distributed_product(*factors: str) -> str:
     """Return a product, distributed if the last factor is a sum: 2*d_n+2*d_r."""
     *blocks, last = factors
     return "+".join("*".join([*blocks, part]) for part in last.split("+"))
 
 
-def _modular(of: Support) -> str | None:
+def _fault_on_residues(of: Support) -> str | None:
     from symattn.arrays.modular import modular
     from symattn.arrays.residues import primes
 
@@ -215,7 +216,7 @@ def _modular(of: Support) -> str | None:
     return None
 
 
-def _float32(of: Support) -> str | None:
+def _fault_on_float32_arrays(of: Support) -> str | None:
     from symattn.arrays.rounded import rounded
 
     kind = rounded("float32")
@@ -227,7 +228,7 @@ def _float32(of: Support) -> str | None:
     return None
 
 
-def _gradient(of: Support) -> str | None:
+def _fault_on_gradients(of: Support) -> str | None:
     """Compare ⟨∂⟨G, f⟩/∂X, X'⟩ on a tape with ⟨G, ∂f(X)⟨X'⟩⟩ on dual numbers, X' = 1 and G = 1, 2, …."""
     spec = of.variant.spec
     with precision(_BITS):
@@ -250,7 +251,7 @@ def _gradient(of: Support) -> str | None:
     )
 
 
-def _latex(of: Support) -> str | None:
+def _fault_on_latex_formulas(of: Support) -> str | None:
     """Return whether its document has a printable formula for every step."""
     document = of.variant.spec.document(of.variant.names)
     formulas = [
@@ -267,9 +268,16 @@ def _latex(of: Support) -> str | None:
 
 
 _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
-    "indexed": _indexed, "symbolic": _symbolic, "exact": _exact, "modular": _modular, "ball": _ball,
-    "enclosure": _enclosure, "float32": _float32, "gradient": _gradient, "LaTeX": _latex,
-}  # fmt: skip
+    "indexed": _fault_on_indexed_letters,
+    "symbolic": _fault_on_symbolic_arrays,
+    "exact": _fault_on_exact_arrays,
+    "modular": _fault_on_residues,
+    "ball": _fault_on_ball_arrays,
+    "enclosure": _fault_on_enclosures,
+    "float32": _fault_on_float32_arrays,
+    "gradient": _fault_on_gradients,
+    "LaTeX": _fault_on_latex_formulas,
+}
 
 
 # -- the document ------------------------------------------------------------------------------------------------------
@@ -280,12 +288,12 @@ def derivation() -> model.Document:
         "derivation",
         "variants",
         ("Variants of attention, and what they run on",),
-        tuple(_blocks(rows)),
+        tuple(_yield_blocks_of_variants(rows)),
         hints=("symattn derive attention --help   the fields of a specification",),
     )
 
 
-def _blocks(rows: list[Support]) -> Iterator[model.Block]:
+def _yield_blocks_of_variants(rows: list[Support]) -> Iterator[model.Block]:
     yield model.Paragraph(
         (
             "Each variant is one specification, run here on an example in which all sizes differ. Exact and NumPy"
@@ -297,7 +305,7 @@ def _blocks(rows: list[Support]) -> Iterator[model.Block]:
         )
     )  # fmt: skip
     for family, group in groupby(rows, lambda row: row.variant.family):
-        yield from _family(family, list(group))
+        yield from _yield_table_of_family(family, list(group))
     cells = [reason for row in rows for reason in row.found.values()]
     passed = sum(reason is None for reason in cells)
     words = f"{len(rows)} variants in {len(KINDS)} ways: {passed} of {len(cells)} hold, the others are explained"
@@ -309,21 +317,23 @@ def _blocks(rows: list[Support]) -> Iterator[model.Block]:
     )
 
 
-def _family(family: str, rows: list[Support]) -> Iterator[model.Block]:
+def _yield_table_of_family(family: str, rows: list[Support]) -> Iterator[model.Block]:
     yield model.Heading((family.capitalize(),))
     reasons = list(dict.fromkeys(r for row in rows for r in row.found.values() if r is not None))
     titles = ["variant", *("NumPy" if k == "float32" else k for k in KINDS), "agrees with"]
     columns = model.headers(*titles)
-    yield model.Table(columns, tuple(_row(row, reasons) for row in rows))
+    yield model.Table(columns, tuple(_make_row_of_support(row, reasons) for row in rows))
     if reasons:
-        yield model.Items(tuple((f"({_letter(reasons, r)}) {r}",) for r in reasons))
+        yield model.Items(tuple((f"({_letter_of_reason(reasons, r)}) {r}",) for r in reasons))
 
 
-def _row(row: Support, reasons: list[str]) -> tuple[model.Text, ...]:
-    cells = ["yes" if r is None else f"({_letter(reasons, r)})" for r in row.found.values()]
+def _make_row_of_support(row: Support, reasons: list[str]) -> tuple[model.Text, ...]:
+    cells = [
+        "yes" if r is None else f"({_letter_of_reason(reasons, r)})" for r in row.found.values()
+    ]
     others = ", ".join(other for other, names in AGREES.items() if row.name in names)
     return ((row.name,), *((cell,) for cell in cells), (others or "loops alone",))
 
 
-def _letter(reasons: list[str], reason: str) -> str:
+def _letter_of_reason(reasons: list[str], reason: str) -> str:
     return "abcdefghijklmnopqrstuvwxyz"[reasons.index(reason)]

@@ -78,10 +78,10 @@ FUNCTIONS = frozenset((
 
 def to_ascii(text: str) -> str:
     """Return text with every sign spelt in ASCII, or ``?`` if it has no spelling."""
-    return "".join(_ascii(c) for c in text)
+    return "".join(_convert_character_to_ascii(c) for c in text)
 
 
-def _ascii(c: str) -> str:
+def _convert_character_to_ascii(c: str) -> str:
     if c.isascii():
         return c
     for table in (ASCII_OF_GREEK, ASCII_SIGNS, ASCII_SYMBOLS):
@@ -103,7 +103,7 @@ _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 def without_controls(x: Any) -> Any:
     """Return texts, or data classes and tuples of texts, with the characters that a terminal obeys spelled out."""
     if isinstance(x, str):
-        return _OBEYED.sub(_spelled, x) if _OBEYED.search(x) else x
+        return _OBEYED.sub(_spell_control_character, x) if _OBEYED.search(x) else x
     if isinstance(x, tuple):
         parts = [without_controls(y) for y in x]
         return x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
@@ -121,5 +121,5 @@ def escaped_controls(json: str) -> str:
     return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", json)
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _spell_control_character(match: re.Match[str]) -> str:
     return repr(match[0])[1:-1]

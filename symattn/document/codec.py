@@ -42,28 +42,28 @@ def record(x: object) -> Any:
         case list() | tuple():
             return [record(value) for value in x]
     if is_dataclass(x):
-        return _recorded(x)
+        return _record_object_fields(x)
     if isinstance(x, Fraction) or hasattr(x, "notation"):
         return str(x)
     raise TypeError(f"no JSON for {type(x).__name__}")
 
 
-def _recorded(x: Any) -> Record:
+def _record_object_fields(x: Any) -> Record:
     """Return the entries in ``RECORD``, or all fields."""
     result: Record = {}
     entries = x.RECORD.split(", ") if hasattr(x, "RECORD") else [f.name for f in fields(x)]
     for entry in entries:
         name, optional, condition = entry.partition("?")
         key, _, path = name.partition(" = ")
-        value = _at(x, path or key.removeprefix("*"))
+        value = _follow_attribute_path(x, path or key.removeprefix("*"))
         if key.startswith("*"):
             result |= record(value)
-        elif not optional or (_at(x, condition) if condition else value):
+        elif not optional or (_follow_attribute_path(x, condition) if condition else value):
             result[key] = record(value)
     return result
 
 
-def _at(x: object, path: str) -> Any:
+def _follow_attribute_path(x: object, path: str) -> Any:
     """Return the value at the end of a path of attributes, or None if one on the path is None."""
     for name in path.split("."):
         x = None if x is None else getattr(x, name)
@@ -138,11 +138,15 @@ def command(
     """
     pairs = options.items() if isinstance(options, Mapping) else options
     return shlex.join(
-        ["symattn", *map(str, words), *(w for name, value in pairs for w in _option(name, value))]
+        [
+            "symattn",
+            *map(str, words),
+            *(w for name, value in pairs for w in _yield_option_words(name, value)),
+        ]
     )
 
 
-def _option(name: str, value: object) -> Iterator[str]:
+def _yield_option_words(name: str, value: object) -> Iterator[str]:
     option = name.replace("_", "-")
     if isinstance(value, bool):
         yield f"--{option}" if value else f"--no-{option}"

@@ -59,12 +59,12 @@ def write(path: Path, content: str | bytes, force: bool, kind: Kind = "document"
         if path.exists() and not path.is_file():  # a device or a pipe is written to, never replaced
             path.write_bytes(content)
         else:
-            replaced(Path(os.path.realpath(path)), content, _mode(path))
+            replaced(Path(os.path.realpath(path)), content, _choose_file_mode(path))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _mode(path: Path) -> int:
+def _choose_file_mode(path: Path) -> int:
     """Return the mode of the file to be replaced, else that of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
@@ -89,13 +89,13 @@ def replaced(path: Path, content: bytes, mode: int) -> None:
 
 def written_by_symattn(path: Path) -> bool:
     """Return whether the file starts or ends like symattn's own, or is empty."""
-    head, tail = _ends(path)
+    head, tail = _read_ends_of_file(path)
     return not head or bool(_HEAD.search(head) or _TAIL.search(tail) or _MADE.search(head + tail))
 
 
 def _to_be_kept(path: Path, kind: Kind) -> str:
     """Return why a file is not replaced by one of ``kind``; "" if it may be."""
-    head, _ = _ends(path)
+    head, _ = _read_ends_of_file(path)
     if not written_by_symattn(path):
         return "exists, and does not say that symattn wrote it"
     if _SHEET.search(head):
@@ -109,12 +109,12 @@ def _to_be_kept(path: Path, kind: Kind) -> str:
     )
 
 
-def _ends(path: Path) -> tuple[str, str]:
+def _read_ends_of_file(path: Path) -> tuple[str, str]:
     with path.open("rb") as file:
-        head = _text(file.read(_ENOUGH))
+        head = _decode_file_content(file.read(_ENOUGH))
         file.seek(max(0, file.seek(0, os.SEEK_END) - _ENOUGH))
-        return head, _text(file.read())
+        return head, _decode_file_content(file.read())
 
 
-def _text(content: bytes) -> str:
+def _decode_file_content(content: bytes) -> str:
     return content.decode(errors="replace").replace("\r\n", "\n")

@@ -84,7 +84,7 @@ def running_text(
 
 
 @cache
-def _split(typed: str) -> tuple[tuple[str, str, bool], ...]:
+def _split_formula_tokens(typed: str) -> tuple[tuple[str, str, bool], ...]:
     """Return the tokens: kind, text, and whether there is no space before it."""
     result = [(kind := str(m.lastgroup), m[kind]) for m in _TOKENS.finditer(typed)]
     return tuple(
@@ -102,7 +102,7 @@ class _FormulaReader:
             typed,
             roles,
             values,
-            _split(typed),
+            _split_formula_tokens(typed),
             0,
         )
         self.closing: list[str] = []
@@ -184,7 +184,9 @@ class _FormulaReader:
         result = self.factors()
         while True:
             if self.take("/"):
-                result = nt.Over(_bare(result), _bare(self.power()))
+                result = nt.Over(
+                    _strip_redundant_brackets(result), _strip_redundant_brackets(self.power())
+                )
             elif sign := self.take("·", "×"):
                 before = (
                     result.factors
@@ -248,7 +250,7 @@ class _FormulaReader:
             case "[":
                 return self.matrix()
             case "√":
-                return nt.Root(_bare(self.atom()))
+                return nt.Root(_strip_redundant_brackets(self.atom()))
             case "∂":
                 of = self.power()
                 self.need("/")
@@ -268,9 +270,9 @@ class _FormulaReader:
 
     def matrix(self) -> Node:
         self.closing.append("]")
-        rows = [_parts(self.row())]
+        rows = [_split_at_commas(self.row())]
         while self.take(";"):
-            rows.append(_parts(self.row()))
+            rows.append(_split_at_commas(self.row()))
         self.closing.pop()
         self.need("]")
         return nt.Matrix(tuple(rows))
@@ -283,13 +285,15 @@ class _FormulaReader:
             return self.big(_BIG[word])
         base = "1" if word == "𝟏" else word.replace("′", "'").replace("″", "''")
         sub = self.below()
-        first = _parts(sub[0])[0] if sub else None
+        first = _split_at_commas(sub[0])[0] if sub else None
         below = f"{base}_{first.base}" if isinstance(first, nt.Name) else ""
         role = self.roles.get(below, self.roles.get(base.rstrip("'")))
         name = nt.Name(base, sub, role, word == "𝟏")
         if self.touches("(", "["):
             opened = self.take()
-            return nt.Call(name, _parts(self.until(")" if opened == "(" else "]")), opened == "[")
+            return nt.Call(
+                name, _split_at_commas(self.until(")" if opened == "(" else "]")), opened == "["
+            )
         return name
 
     def below(self) -> tuple[Node, ...]:
@@ -326,10 +330,10 @@ class _FormulaReader:
         return nt.Big(operator, index, low, high, self.product())
 
 
-def _parts(x: Node) -> tuple[Node, ...]:
+def _split_at_commas(x: Node) -> tuple[Node, ...]:
     return x.parts if isinstance(x, nt.Commas) else (x,)
 
 
-def _bare(x: Node) -> Node:
+def _strip_redundant_brackets(x: Node) -> Node:
     """Return a part without round brackets that a fraction bar or a root makes redundant."""
     return x.body if isinstance(x, nt.Fence) and x.style == "round" and x.sub is None else x

@@ -57,7 +57,7 @@ def _is_as_in_file(name: str, module: ModuleType) -> bool:
         code = _code_of(name, file)
     except (OSError, SyntaxError, ImportError):
         return False
-    return _agrees(code, vars(module), module.__name__, module)
+    return _is_namespace_unchanged(code, vars(module), module.__name__, module)
 
 
 @cache
@@ -71,25 +71,25 @@ def _code_of(name: str, file: str) -> CodeType:
 @cache
 def _codes_of(name: str, file: str) -> frozenset[CodeType]:
     """Return the code of every function of a file."""
-    return frozenset(_nested(_code_of(name, file)))
+    return frozenset(_yield_nested_code(_code_of(name, file)))
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
+def _yield_nested_code(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
-            yield from _nested(constant)
+            yield from _yield_nested_code(constant)
 
 
 @cache
-def _bindings(code: CodeType) -> Bindings:
+def _collect_code_bindings(code: CodeType) -> Bindings:
     """Return what the names stand for that a module or class body binds."""
     result, bound = Bindings(), set[str]()
     made: CodeType | None = None  # the function or class that was made last
     source = ""  # the module from which names are imported
     before: tuple[str, Any] = ("", None)
     calls = 0
-    for operation, value in _operations(code):
+    for operation, value in _yield_binding_operations(code):
         if operation == "LOAD_CONST" and isinstance(value, CodeType):
             made, calls = value, 0
         elif operation == "CALL":
@@ -114,10 +114,10 @@ def _bindings(code: CodeType) -> Bindings:
 @cache
 def _set_by_functions(code: CodeType) -> frozenset[str]:
     """Return the names of globals that functions of a module set when they run."""
-    return frozenset(name for inner in _nested(code) for name in _global_names(inner))
+    return frozenset(name for inner in _yield_nested_code(code) for name in _global_names(inner))
 
 
-def _operations(code: CodeType) -> Iterator[tuple[str, Any]]:
+def _yield_binding_operations(code: CodeType) -> Iterator[tuple[str, Any]]:
     """Yield the operations that bind names, with the name or constant; others as ("", None)."""
     extended, known = 0, _known_operations()
     for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
@@ -143,12 +143,18 @@ def _global_names(code: CodeType) -> Iterator[str]:
     """Yield the names of globals that a function may set."""
     number = dis.opmap["STORE_GLOBAL"]
     if number in code.co_code[::2]:
-        yield from (value for operation, value in _operations(code) if operation == "STORE_GLOBAL")
+        yield from (
+            value
+            for operation, value in _yield_binding_operations(code)
+            if operation == "STORE_GLOBAL"
+        )
 
 
-def _agrees(code: CodeType, live: Mapping[str, Any], module: str, owner: object) -> bool:
+def _is_namespace_unchanged(
+    code: CodeType, live: Mapping[str, Any], module: str, owner: object
+) -> bool:
     """Return whether the names of a module or class stand for what its byte code says."""
-    bindings = _bindings(code)
+    bindings = _collect_code_bindings(code)
     verified = {name for name in bindings.functions if name not in bindings.decorated} | {
         *bindings.imported
     }
@@ -179,11 +185,11 @@ def _is_made_of(value: object, codes: list[CodeType], decorated: bool, module: s
     """Return whether a value is the function or class of one of the codes, or what a decorator may have made of it."""
     if isinstance(value, type):
         return value.__module__ == module and any(
-            _agrees(code, vars(value), module, value)
+            _is_namespace_unchanged(code, vars(value), module, value)
             for code in codes
             if code.co_name == value.__name__
         )
-    function = _unwrapped(value)
+    function = _unwrap_decorated_function(value)
     if isinstance(function, FunctionType):
         return function.__code__ in codes or decorated
     return decorated
@@ -201,7 +207,7 @@ def _is_constant(owner: object, value: object, expected: object) -> bool:
 
 def _is_known(value: object, owner: object) -> bool:
     """Return whether a function belongs to the file that it names, and that file is symattn's or an installed one."""
-    function = _unwrapped(value)
+    function = _unwrap_decorated_function(value)
     if not isinstance(function, FunctionType):
         return True
     file = function.__code__.co_filename
@@ -217,7 +223,7 @@ def _is_known(value: object, owner: object) -> bool:
     )
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap_decorated_function(value: Any) -> Any:
     """Return the function behind descriptors, caches and wrappers."""
     for _ in range(20):
         if isinstance(value, staticmethod | classmethod):

@@ -67,7 +67,7 @@ def plain(name: str) -> str:
 
 
 @cache
-def _groups() -> tuple[frozenset[str], ...]:
+def _group_parameter_names() -> tuple[frozenset[str], ...]:
     return tuple(
         frozenset(map(plain, (name, *also.split())))
         for name, also in (*FIELDS.items(), *OTHERS.items())
@@ -85,7 +85,7 @@ def other_name(word: str, known: Iterable[str]) -> str:
         {plain(word)},
         *(
             {plain(front + w) for w in group}
-            for group in _groups()
+            for group in _group_parameter_names()
             if plain(word.removeprefix(front)) in group
         ),
     ]
@@ -154,11 +154,11 @@ def unknown(
 
 
 @cache
-def _signature(function: Callable[..., object]) -> Signature:
+def _cached_signature(function: Callable[..., object]) -> Signature:
     return signature(function)
 
 
-def _check(
+def _check_call_signature(
     function: Callable[..., object],
     whose: str,
     values: tuple[object, ...],
@@ -166,9 +166,11 @@ def _check(
 ) -> None:
     """Raise InputError if a call does not match the signature."""
     try:
-        _signature(function).bind(*values, **named)
+        _cached_signature(function).bind(*values, **named)
     except TypeError as error:
-        parameters = [p for p in _signature(function).parameters.values() if p.name != "self"]
+        parameters = [
+            p for p in _cached_signature(function).parameters.values() if p.name != "self"
+        ]
         known = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         closed = all(p.kind != p.VAR_KEYWORD for p in parameters)
         for word in named:
@@ -211,7 +213,9 @@ def answering(function: _Function) -> _Function:
         try:
             return function(*values, **named)
         except TypeError:
-            _check(function, function.__qualname__.removesuffix(".__call__"), values, named)
+            _check_call_signature(
+                function, function.__qualname__.removesuffix(".__call__"), values, named
+            )
             raise
 
     return cast(_Function, called)
@@ -223,13 +227,13 @@ class _Class(type):
         try:
             return cast(_Instance, type.__call__(cls, *values, **named))
         except TypeError:
-            _check(cls.__init__, cls.__name__, (None, *values), named)
+            _check_call_signature(cls.__init__, cls.__name__, (None, *values), named)
             raise
 
     @property
     def __signature__(cls) -> Signature:
         """The parameters of ``__init__``, which ``help`` shows."""
-        whole = _signature(cast(Any, cls).__init__)
+        whole = _cached_signature(cast(Any, cls).__init__)
         return whole.replace(parameters=[*whole.parameters.values()][1:])
 
 

@@ -15,7 +15,7 @@ _BRACKETS = 0.76
 def width(x: nt.Node, flat: bool = False) -> float:
     """Return the width of ``x`` in em, in a displayed formula (``flat``: with slashes for fractions)."""
     if (body := minus(x)) is not None:
-        return 0.8 + _wrapped(body, Level.BIG, flat)
+        return 0.8 + _measure_bracketed_width(body, Level.BIG, flat)
     match x:
         case nt.Name():
             base = GREEK.get(x.base, x.base)
@@ -32,34 +32,36 @@ def width(x: nt.Node, flat: bool = False) -> float:
         case nt.Words():
             return 0.48 * len(x.text)
         case nt.Sum():
-            return sum(_wrapped(t, Level.BIG, flat) for t in x.terms) + _BINARY * (len(x.terms) - 1)
+            return sum(_measure_bracketed_width(t, Level.BIG, flat) for t in x.terms) + _BINARY * (
+                len(x.terms) - 1
+            )
         case nt.Product():
             gap = 0.08 if not x.sign else 1.0
-            return sum(_wrapped(f, Level.PRODUCT, flat) for f in x.factors) + gap * (
-                len(x.factors) - 1
-            )
+            return sum(
+                _measure_bracketed_width(f, Level.PRODUCT, flat) for f in x.factors
+            ) + gap * (len(x.factors) - 1)
         case nt.Over() | nt.Partial():
-            return _fraction(x, flat)
+            return _measure_fraction_width(x, flat)
         case nt.Matrix():
             columns = [max(map(width, column), default=0) for column in zip(*x.rows, strict=True)]
             return sum(columns) + max(len(columns) - 1, 0) + 1.3
         case _:
-            return _composite(x, flat)
+            return _measure_composite_width(x, flat)
 
 
-def _composite(x: nt.Node, flat: bool) -> float:
+def _measure_composite_width(x: nt.Node, flat: bool) -> float:
     match x:
         case nt.Power():
             over = _SCRIPT * (
                 sum(width(i, True) for i in x.base.sub) if isinstance(x.base, nt.Name) else 0
             )
-            return _wrapped(x.base, Level.ATOM, flat) + max(
+            return _measure_bracketed_width(x.base, Level.ATOM, flat) + max(
                 _SCRIPT * width(x.exponent, True) - over, 0
             )
         case nt.Root():
             return 0.9 + width(x.body, flat)
         case nt.Transposed():
-            return 0.6 + _wrapped(x.body, Level.ATOM, flat)
+            return 0.6 + _measure_bracketed_width(x.body, Level.ATOM, flat)
         case nt.PlusMinus():
             return 0.8 + width(x.body, flat)
         case nt.Call():
@@ -75,7 +77,7 @@ def _composite(x: nt.Node, flat: bool) -> float:
             sign = (
                 sign + _SCRIPT * limits if flat else max(sign, _SCRIPT * limits)
             )  # beside or below it
-            return sign + _wrapped(x.body, Level.BIG, flat) + 0.2
+            return sign + _measure_bracketed_width(x.body, Level.BIG, flat) + 0.2
         case nt.Fence():
             return _BRACKETS + width(x.body, flat) + (_SCRIPT * width(x.sub, True) if x.sub else 0)
         case nt.Relation():
@@ -83,7 +85,11 @@ def _composite(x: nt.Node, flat: bool) -> float:
                 _BINARY + 0.2 + width(side, flat) for _, side in x.rest
             )
         case nt.At():
-            return _wrapped(x.body, Level.BIG, flat) + 0.5 + _SCRIPT * width(x.condition, True)
+            return (
+                _measure_bracketed_width(x.body, Level.BIG, flat)
+                + 0.5
+                + _SCRIPT * width(x.condition, True)
+            )
         case nt.Commas():
             return sum(width(p, flat) + 0.45 for p in x.parts)
         case nt.Row():
@@ -93,12 +99,15 @@ def _composite(x: nt.Node, flat: bool) -> float:
     raise TypeError(f"no width for {type(x).__name__}")
 
 
-def _fraction(x: nt.Over | nt.Partial, flat: bool) -> float:
+def _measure_fraction_width(x: nt.Over | nt.Partial, flat: bool) -> float:
     parts = (x.numerator, x.denominator) if isinstance(x, nt.Over) else (x.of, x.by)
     sign = 0.0 if isinstance(x, nt.Over) else 0.6
-    widths = [sign + _wrapped(p, Level.PRODUCT if flat else Level.ROW, True) for p in parts]
+    widths = [
+        sign + _measure_bracketed_width(p, Level.PRODUCT if flat else Level.ROW, True)
+        for p in parts
+    ]
     return sum(widths) + 0.5 if flat else max(widths) + 0.3
 
 
-def _wrapped(x: nt.Node, least: Level, flat: bool) -> float:
+def _measure_bracketed_width(x: nt.Node, least: Level, flat: bool) -> float:
     return width(x, flat) + (0 if level(x, flat) >= least else _BRACKETS)

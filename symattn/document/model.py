@@ -270,7 +270,7 @@ class Document(Printable):
     def __repr__(self) -> str:
         graded = self.verdict is not None or "verdict" in self.record or any(self.evidence())
         verdict_words = f": {self.verdict_word}" if graded and self.kind != "listing" else ""
-        return self._brief(f"{self.kind} {self.name!r}{verdict_words}")
+        return self._make_brief_repr(f"{self.kind} {self.name!r}{verdict_words}")
 
     def document(self) -> Document:
         """Return the document itself."""

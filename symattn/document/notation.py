@@ -22,7 +22,9 @@ class Node:
     __match_args__: ClassVar[tuple[str, ...]] = ()
 
     def __add__(self, other: Like) -> Node:
-        return Sum((*_parts(Sum, self), *_parts(Sum, node(other))))
+        return Sum(
+            (*_split_terms_or_factors(Sum, self), *_split_terms_or_factors(Sum, node(other)))
+        )
 
     def __radd__(self, other: Like) -> Node:
         return node(other) + self
@@ -37,7 +39,12 @@ class Node:
         return Neg(self)
 
     def __mul__(self, other: Like) -> Node:
-        return Product((*_parts(Product, self), *_parts(Product, node(other))))
+        return Product(
+            (
+                *_split_terms_or_factors(Product, self),
+                *_split_terms_or_factors(Product, node(other)),
+            )
+        )
 
     def __rmul__(self, other: Like) -> Node:
         return node(other) * self
@@ -262,7 +269,7 @@ def total(index: Like, low: Like, high: Like, body: Like) -> Big:
     return Big("sum", node(index), node(low), node(high), node(body))
 
 
-def _parts(kind: type[Sum] | type[Product], x: Node) -> tuple[Node, ...]:
+def _split_terms_or_factors(kind: type[Sum] | type[Product], x: Node) -> tuple[Node, ...]:
     if isinstance(x, Sum) and kind is Sum:
         return x.terms
     if isinstance(x, Product) and kind is Product and not x.sign:
@@ -276,18 +283,18 @@ def replaced(formula: object, letters: Mapping[Node, Node]) -> Any:
     def meaning(x: Node) -> Node:
         return letters[x] if x in letters else mapped(x, meaning)
 
-    return _changed(formula, meaning) if letters else formula
+    return _change_nested_nodes(formula, meaning) if letters else formula
 
 
 def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
     """Return ``x`` with every direct part changed."""
-    return type(x)(*[_changed(getattr(x, name), change) for name in x.__match_args__])
+    return type(x)(*[_change_nested_nodes(getattr(x, name), change) for name in x.__match_args__])
 
 
-def _changed(part: object, change: Callable[[Node], Node]) -> Any:
+def _change_nested_nodes(part: object, change: Callable[[Node], Node]) -> Any:
     if isinstance(part, Node):
         return change(part)
-    return tuple(_changed(p, change) for p in part) if isinstance(part, tuple) else part
+    return tuple(_change_nested_nodes(p, change) for p in part) if isinstance(part, tuple) else part
 
 
 def parts(x: Any) -> Iterator[Node]:

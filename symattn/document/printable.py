@@ -28,15 +28,15 @@ class Shown:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return self._as("html", fragment=True, shown=next(_SHOWN))
+        return self._render_document_as("html", fragment=True, shown=next(_SHOWN))
 
     def _repr_latex_(self) -> str:
-        return self._as("latex", fragment=True)
+        return self._render_document_as("latex", fragment=True)
 
     def _repr_markdown_(self) -> str:
-        return self._as("markdown")
+        return self._render_document_as("markdown")
 
-    def _as(self, form: str, **options: object) -> str:
+    def _render_document_as(self, form: str, **options: object) -> str:
         from symattn.document.render import render
 
         return render(self.document(), form, **options)
@@ -59,27 +59,27 @@ class Printable(Shown, ABC):
     @answering
     def text(self, *, ascii: bool = False, columns: int = 80) -> str:
         """Return text, of at most ``columns`` columns if its formulas permit; ``ascii`` spells every sign in ASCII."""
-        return self._as("text", ascii=ascii, columns=columns)
+        return self._render_document_as("text", ascii=ascii, columns=columns)
 
     @answering
     def latex(self, *, fragment: bool = False) -> str:
         """Return LaTeX: a whole file, or a ``fragment`` without preamble, to be included in a file."""
-        return self._as("latex", fragment=fragment)
+        return self._render_document_as("latex", fragment=fragment)
 
     @answering
     def markdown(self) -> str:
         """Return Markdown, with formulas that GitHub shows."""
-        return self._as("markdown")
+        return self._render_document_as("markdown")
 
     @answering
     def html(self, *, fragment: bool = False) -> str:
         """Return a page of HTML that loads nothing, or a ``fragment``: one element with its own style."""
-        return self._as("html", fragment=fragment)
+        return self._render_document_as("html", fragment=fragment)
 
     @answering
     def json(self) -> str:
         """Return JSON: the text of an object with the keys listed in the documentation."""
-        return self._as("json")
+        return self._render_document_as("json")
 
     @answering
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -92,12 +92,12 @@ class Printable(Shown, ABC):
         from symattn.document import files
         from symattn.document.render import format_of
 
-        files.write(Path(path), self._as(format_of(Path(path))), force)
+        files.write(Path(path), self._render_document_as(format_of(Path(path))), force)
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")
 
-    def _brief(self, words: str) -> str:
+    def _make_brief_repr(self, words: str) -> str:
         """Return a short ``repr`` with the ways to see the whole."""
         return f"<{words}; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>"
 

@@ -54,7 +54,7 @@ def folder() -> Path:
 def get(kind: str, key: str) -> str | None:
     """Return the text stored under a key, or None if there is none that can be trusted."""
     try:
-        path = _path(kind, key)
+        path = _make_stored_result_path(kind, key)
         state = path.stat()
         # Only this user, or the system's administrator, could have written the file.
         ours = sys.platform == "win32" or (
@@ -71,7 +71,7 @@ def get(kind: str, key: str) -> str | None:
 def put(kind: str, key: str, text: str) -> None:
     """Store a text atomically, with its key, so that a copy under another name is ignored."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        path = _path(kind, key)
+        path = _make_stored_result_path(kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         replaced(path, f"{digest([kind, key, text])}\n{text}".encode(), 0o600)
 
@@ -79,10 +79,10 @@ def put(kind: str, key: str, text: str) -> None:
 def sizes() -> dict[str, tuple[int, int]]:
     """Return the number of stored files of each kind, or for Coq of compiled theories, and their bytes."""
     result: dict[str, list[int]] = {}
-    for entry in _entries():
+    for entry in _yield_stored_entries():
         with contextlib.suppress(OSError):
             result.setdefault(entry.parent.name, []).append(
-                sum(file.stat().st_size for file in _files(entry))
+                sum(file.stat().st_size for file in _list_files_of_entry(entry))
             )
     return {kind: (len(each), sum(each)) for kind, each in sorted(result.items())}
 
@@ -90,9 +90,9 @@ def sizes() -> dict[str, tuple[int, int]]:
 def clear() -> int:
     """Remove every stored file and compiled theory, and nothing else in the folder; return how many there were."""
     gone = 0
-    for entry in _entries():
+    for entry in _yield_stored_entries():
         with contextlib.suppress(OSError):
-            for file in _files(entry):
+            for file in _list_files_of_entry(entry):
                 file.unlink()
             if entry.is_dir():
                 entry.rmdir()
@@ -100,7 +100,7 @@ def clear() -> int:
     return gone
 
 
-def _entries() -> Iterator[Path]:
+def _yield_stored_entries() -> Iterator[Path]:
     """Yield the files that ``put`` writes, and the folders of compiled theories, all named by digests."""
     with contextlib.suppress(OSError, RuntimeError):
         for path in sorted(folder().glob("*/*")):
@@ -110,7 +110,7 @@ def _entries() -> Iterator[Path]:
                 yield path
 
 
-def _files(entry: Path) -> list[Path]:
+def _list_files_of_entry(entry: Path) -> list[Path]:
     return [*entry.iterdir()] if entry.is_dir() else [entry]
 
 
@@ -146,7 +146,7 @@ def ground() -> str:
     return digest([*versions, *files])
 
 
-def _path(kind: str, key: str) -> Path:
+def _make_stored_result_path(kind: str, key: str) -> Path:
     return folder() / kind / f"{key}.json"
 
 
@@ -161,7 +161,7 @@ _CLASSES: dict[str, type[Any]] = {
 
 def written(x: object) -> str:
     """Return ``x`` as JSON. Raises TypeError for types that do not occur in documents."""
-    return json.dumps(_plain(x), ensure_ascii=False)
+    return json.dumps(_convert_to_plain_json(x), ensure_ascii=False)
 
 
 def read(source: str, kind: type[_Stored], *parts: type[Any]) -> _Stored:
@@ -170,7 +170,7 @@ def read(source: str, kind: type[_Stored], *parts: type[Any]) -> _Stored:
     Raises ValueError for any other text.
     """
     try:
-        result = _restored(
+        result = _restore_from_plain_json(
             json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}}
         )
     except (KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
@@ -180,28 +180,39 @@ def read(source: str, kind: type[_Stored], *parts: type[Any]) -> _Stored:
     return result
 
 
-def _plain(x: object) -> Any:
+def _convert_to_plain_json(x: object) -> Any:
     if isinstance(x, Grade | Verdict):
         return {"is": type(x).__name__, "value": x.value}
     if isinstance(x, Fraction):
         return {"is": "Fraction", "value": str(x)}
     if isinstance(x, tuple | list):
-        return [_plain(y) for y in x]
+        return [_convert_to_plain_json(y) for y in x]
     if isinstance(x, Mapping):
-        return {"is": "Mapping", "value": [[_plain(key), _plain(y)] for key, y in x.items()]}
+        return {
+            "is": "Mapping",
+            "value": [
+                [_convert_to_plain_json(key), _convert_to_plain_json(y)] for key, y in x.items()
+            ],
+        }
     if is_dataclass(x):
-        return {"is": type(x).__name__, **{f.name: _plain(getattr(x, f.name)) for f in fields(x)}}
+        return {
+            "is": type(x).__name__,
+            **{f.name: _convert_to_plain_json(getattr(x, f.name)) for f in fields(x)},
+        }
     if x is None or isinstance(x, bool | int | float | str):
         return x
     raise TypeError(f"{type(x).__name__} is not kept")
 
 
-def _restored(x: object, classes: Mapping[str, type[Any]]) -> Any:
+def _restore_from_plain_json(x: object, classes: Mapping[str, type[Any]]) -> Any:
     if isinstance(x, list):
-        return tuple(_restored(y, classes) for y in x)
+        return tuple(_restore_from_plain_json(y, classes) for y in x)
     if not isinstance(x, dict):
         return x
-    kind, values = x["is"], {name: _restored(y, classes) for name, y in x.items() if name != "is"}
+    kind, values = (
+        x["is"],
+        {name: _restore_from_plain_json(y, classes) for name, y in x.items() if name != "is"},
+    )
     if kind in _ENUMS:
         return _ENUMS[kind](values["value"])
     if kind == "Fraction":

@@ -80,14 +80,14 @@ class _Converter:
         import sympy
 
         terms = x.as_ordered_terms()
-        exponents = {t: _exponent(sympy, t) for t in terms}
+        exponents = {t: _real_exponent_of_term(sympy, t) for t in terms}
         exponential = any(e != 0 for e in exponents.values())
 
         def key(term: object) -> tuple[bool, bool, float]:
             exponent = exponents[term]
             growth = float(exponent) if exponent is not None else float("inf")
             return (
-                bool(_coefficient(term) < 0),
+                bool(_leading_coefficient(term) < 0),
                 exponential and growth != 0,
                 growth if exponential else 0.0,
             )
@@ -98,7 +98,7 @@ class _Converter:
         """Return one fraction without negative powers: coefficients and surds first, then in SymPy's order."""
         import sympy
 
-        if _coefficient(x) < 0:
+        if _leading_coefficient(x) < 0:
             return nt.Neg(self.node(-x))
         coefficient, rest = x.as_coeff_Mul()
         above: list[Any] = []
@@ -121,10 +121,13 @@ class _Converter:
 
     def by_role(self, nodes: list[nt.Node]) -> list[nt.Node]:
         """Sort queries, keys and values among their own places, so that q is before k before v."""
-        places = [i for i, n in enumerate(nodes) if _letter(n).role in _ROLE_ORDER]
+        places = [i for i, n in enumerate(nodes) if _base_letter_of_factor(n).role in _ROLE_ORDER]
         ordered = sorted(
             (nodes[i] for i in places),
-            key=lambda n: (repr(_letter(n).sub), _ROLE_ORDER.index(_letter(n).role)),
+            key=lambda n: (
+                repr(_base_letter_of_factor(n).sub),
+                _ROLE_ORDER.index(_base_letter_of_factor(n).role),
+            ),
         )
         for i, n in zip(places, ordered, strict=True):
             nodes[i] = n
@@ -193,13 +196,13 @@ def _exponentials_cancelled(sympy: Any, above: list[Any], below: list[Any]) -> N
 def _least_exponent(sympy: Any, x: Any) -> Any:
     if not x.is_Add:
         return sympy.Integer(0)
-    exponents = [_exponent(sympy, term) for term in x.args]
+    exponents = [_real_exponent_of_term(sympy, term) for term in x.args]
     if any(e is None for e in exponents):
         return sympy.Integer(0)
     return min(exponents, key=lambda e: e.evalf(50))
 
 
-def _exponent(sympy: Any, term: Any) -> Any:
+def _real_exponent_of_term(sympy: Any, term: Any) -> Any:
     """Return the real number e in c·exp(e), 0 without an exponential, None if it is not a number."""
     total = sympy.Integer(0)
     for factor in sympy.Mul.make_args(term):
@@ -209,17 +212,17 @@ def _exponent(sympy: Any, term: Any) -> Any:
     return total if total.is_number and total.is_real else None
 
 
-def _coefficient(x: Any) -> Any:
+def _leading_coefficient(x: Any) -> Any:
     return x.as_coeff_Mul()[0]
 
 
-def _sorted(args: Iterable[object]) -> list[Any]:
+def _sort_sympy_arguments(args: Iterable[object]) -> list[Any]:
     import sympy
 
     return sorted(args, key=sympy.default_sort_key)
 
 
-def _letter(x: nt.Node) -> nt.Name:
+def _base_letter_of_factor(x: nt.Node) -> nt.Name:
     """Return the name that a factor is, or is a power of, or an empty one."""
     name = x.base if isinstance(x, nt.Power) else x
     return name if isinstance(name, nt.Name) else nt.Name("")
@@ -241,8 +244,8 @@ _WRITERS: dict[str, Callable[[_Converter, Any], nt.Node]] = {
     "Derivative": _Converter.derivative,
     "Sum": _Converter.big,
     "Product": _Converter.big,
-    "Max": lambda c, x: nt.call("max", *c.all(_sorted(x.args))),
-    "Min": lambda c, x: nt.call("min", *c.all(_sorted(x.args))),
+    "Max": lambda c, x: nt.call("max", *c.all(_sort_sympy_arguments(x.args))),
+    "Min": lambda c, x: nt.call("min", *c.all(_sort_sympy_arguments(x.args))),
     "Indexed": _Converter.indexed,
     "Function": _Converter.call,
 }

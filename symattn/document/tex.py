@@ -84,7 +84,7 @@ class _LatexPrinter(Printer):
         return {"+": " + ", "−": " - ", ",": ", "}[sign]
 
     def brackets(self, style: str, inner: str, flat: bool) -> str:
-        return _fence(style, inner, flat)
+        return _write_tex_brackets(style, inner, flat)
 
     def fraction(self, above: str, below: str) -> str:
         return rf"\frac{{{above}}}{{{below}}}"
@@ -106,14 +106,14 @@ class _LatexPrinter(Printer):
 
     def fence(self, x: nt.Fence, flat: bool) -> str:
         sub = "" if x.sub is None else self.sub((x.sub,))
-        return _fence(x.style, self.show(x.body, flat), flat) + sub
+        return _write_tex_brackets(x.style, self.show(x.body, flat), flat) + sub
 
     def at(self, x: nt.At, flat: bool) -> str:
         bar = r"\Big\vert" if not flat else r"\big\vert"
         return rf"{self.wrap(x.body, Level.BIG, flat)}\,{bar}_{{{self.show(x.condition, True)}}}"
 
     def name(self, x: nt.Name, _: bool = True) -> str:
-        letter = _base(x.base)
+        letter = _write_tex_base(x.base)
         if x.bold:
             letter = (
                 rf"\boldsymbol{{{letter}}}" if letter.startswith("\\") else rf"\mathbf{{{letter}}}"
@@ -130,12 +130,12 @@ class _LatexPrinter(Printer):
             return ""
         pieces = [self.show(p, True) for p in parts]
         if not letters(parts):
-            return _script("_", ",".join(pieces))
+            return _write_tex_script("_", ",".join(pieces))
         ended = [
             x + " " if _COMMAND.search(x) and y[:1].isalpha() else x
             for x, y in pairwise([*pieces, ""])
         ]
-        return _script("_", "".join(ended))
+        return _write_tex_script("_", "".join(ended))
 
     def number(self, x: nt.Number, flat: bool) -> str:
         top, bottom = x.value.numerator, x.value.denominator
@@ -162,7 +162,7 @@ class _LatexPrinter(Printer):
         return r"\, " if separate else " "
 
     def power(self, x: nt.Power, flat: bool) -> str:
-        exponent = _script("^", self.show(x.exponent, True))
+        exponent = _write_tex_script("^", self.show(x.exponent, True))
         base = x.base
         if isinstance(base, nt.Call) and _squares_early(base.function, x.exponent):
             return self.call(base, flat, exponent)
@@ -176,10 +176,10 @@ class _LatexPrinter(Printer):
     def big(self, x: nt.Big, flat: bool) -> str:
         index = self.show(x.index, True)
         below = index if x.low is None else f"{index} = {self.show(x.low, True)}"
-        above = "" if x.high is None else _script("^", self.show(x.high, True))
+        above = "" if x.high is None else _write_tex_script("^", self.show(x.high, True))
         body = self.wrap(x.body, Level.BIG, flat)
         space = r"\, " if body.startswith((r"\l", "(", r"\bigl", r"\Bigl")) else " "
-        return rf"{_BIG[x.operator]}{_script('_', below)}{above}{space}{body}"
+        return rf"{_BIG[x.operator]}{_write_tex_script('_', below)}{above}{space}{body}"
 
     def matrix(self, x: nt.Matrix, _: bool) -> str:
         rows = [" & ".join(self.show(entry, False) for entry in row) for row in x.rows]
@@ -213,11 +213,11 @@ def relation_sign(sign: str) -> str:
     return SIGNS[sign]
 
 
-def _base(base: str) -> str:
+def _write_tex_base(base: str) -> str:
     base = GREEK.get(base, base)
     letter = base.rstrip("'′")
     if letter and letter != base:
-        return f"{{{_base(letter)}{chr(39) * (len(base) - len(letter))}}}"
+        return f"{{{_write_tex_base(letter)}{chr(39) * (len(base) - len(letter))}}}"
     letters = unicodedata.normalize("NFD", base)
     if len(letters) == 2 and letters[1] in MARKS:
         return f"{MARKS[letters[1]][0]}{{{letter_to_tex(letters[0]) or letters[0]}}}"
@@ -230,7 +230,7 @@ def _base(base: str) -> str:
     return words(base)
 
 
-def _script(mark: str, shown: str) -> str:
+def _write_tex_script(mark: str, shown: str) -> str:
     return f"{mark}{shown}" if len(shown) == 1 else f"{mark}{{{shown}}}"
 
 
@@ -238,7 +238,7 @@ def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
     return isinstance(function, nt.Name) and function.base in _SQUARED_EARLY and digit(exponent)
 
 
-def _fence(style: str, inner: str, flat: bool) -> str:
+def _write_tex_brackets(style: str, inner: str, flat: bool) -> str:
     """Return brackets as high as their contents, without the space that ``\\left`` adds before it."""
     left, right = _FENCES[style]
     if r"\begin" in inner:
@@ -292,10 +292,12 @@ def letter_to_tex(c: str) -> str | None:
 def escape_text(text: str) -> str:
     """Return text for pdflatex: special characters escaped, signs as formulas, unknown ones as code points."""
     separated = re.sub("-(?=-)", "-\0", text)  # two hyphens would make a dash
-    return "".join(_escape(c) for c in unicodedata.normalize("NFC", separated)).replace("\0", "{}")
+    return "".join(
+        _escape_tex_character(c) for c in unicodedata.normalize("NFC", separated)
+    ).replace("\0", "{}")
 
 
-def _escape(c: str) -> str:
+def _escape_tex_character(c: str) -> str:
     if c in _SPECIAL:
         return _SPECIAL[c]
     if c in _TYPOGRAPHY:

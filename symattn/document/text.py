@@ -73,7 +73,7 @@ class _Printer(Printer):
         )
 
     def at(self, x: nt.At, flat: bool) -> str:
-        return f"{self.wrap(x.body, Level.BIG, flat)} |_{{{_tight(self.show(x.condition, flat))}}}"
+        return f"{self.wrap(x.body, Level.BIG, flat)} |_{{{_tighten_short_text(self.show(x.condition, flat))}}}"
 
     def link(self, sign: str, side: nt.Node, flat: bool) -> str:
         return f" {characters.ASCII_SIGNS.get(sign, sign) if self.ascii else sign} {self.side(side, flat)}"
@@ -93,9 +93,9 @@ class _Printer(Printer):
     def sub(self, parts: tuple[nt.Node, ...]) -> str:
         if not parts:
             return ""
-        shown = [_tight(_Printer(self.ascii, False).show(p, flat=True)) for p in parts]
+        shown = [_tighten_short_text(_Printer(self.ascii, False).show(p, flat=True)) for p in parts]
         joined = ("" if all(len(s) == 1 for s in shown) else ",").join(shown)
-        if not self.ascii and (small := _translate(joined, characters.SUBSCRIPTS)):
+        if not self.ascii and (small := _translate_all_characters(joined, characters.SUBSCRIPTS)):
             return small
         return f"_{joined}" if joined.isalnum() or len(joined) == 1 else f"_{{{joined}}}"
 
@@ -127,19 +127,19 @@ class _Printer(Printer):
                 f"{self.wrap(x.base, Level.ATOM, flat)}^{self.wrap(x.exponent, Level.ATOM, flat)}"
             )
         shown = _Printer(False, False).show(x.exponent, flat)
-        small = _translate(shown, characters.SUPERSCRIPTS)
+        small = _translate_all_characters(shown, characters.SUPERSCRIPTS)
         simple = isinstance(x.exponent, nt.Name) and not x.exponent.sub
         exponent = small or (f"^{shown}" if simple else f"^({shown})")
         return self.wrap(x.base, Level.ATOM, flat) + exponent
 
     def big(self, x: nt.Big, flat: bool) -> str:
         operator = (_BIG_ASCII if self.ascii else _BIG)[x.operator]
-        index = _tight(self.show(x.index, flat))
-        below = index if x.low is None else f"{index}={_tight(self.show(x.low, flat))}"
+        index = _tighten_short_text(self.show(x.index, flat))
+        below = index if x.low is None else f"{index}={_tighten_short_text(self.show(x.low, flat))}"
         short = x.low is None and isinstance(x.index, nt.Name)
         out = operator + (self.sub((x.index,)) if short else f"_{{{below}}}")
         if x.high is not None:
-            out += f"^{{{_tight(self.show(x.high, flat))}}}"
+            out += f"^{{{_tighten_short_text(self.show(x.high, flat))}}}"
         return f"{out} {self.wrap(x.body, Level.BIG, flat)}"
 
     def matrix(self, x: nt.Matrix, flat: bool) -> str:
@@ -174,11 +174,11 @@ def plain(shown: str) -> str:
     return _ESCAPES.sub("", shown)
 
 
-def _tight(shown: str) -> str:
+def _tighten_short_text(shown: str) -> str:
     return shown if len(shown) > _TIGHT else shown.replace(" ", "")
 
 
-def _translate(shown: str, table: dict[str, str]) -> str:
+def _translate_all_characters(shown: str, table: dict[str, str]) -> str:
     return "".join(table[c] for c in shown) if all(c in table for c in shown) else ""
 
 

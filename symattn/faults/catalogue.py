@@ -61,6 +61,8 @@ _REASONS_WITHOUT_INPUT = {
         "not-deterministic",
     "the mistake shows only where many keys lie far below two others":
         "keys-skipped",
+    "the mistake shows beyond a chunk of 16 tokens or more, and inputs of fewer tokens are shown":
+        "state-transposed delta-undecayed chunk-token-lost gate-of-chunk-missing",
     "the mistake is named from the difference between calls whose inputs differ in one place":
         "keys-miscounted input-ignored",
     "the mistake is named by an audit, from the arrays of a model's own call":
@@ -140,14 +142,14 @@ def page_of(name: str) -> CodePage:
         else next((c for c, fs in _of_corpus().items() if name in {f.name for f in fs}), "")
     )
     if not code:
-        raise InputError(f"there is no code {name!r}{_near(name)}")
+        raise InputError(f"there is no code {name!r}{_hint_nearest_codes(name)}")
     return CodePage(code, lines_of(code), _of_corpus().get(code, ()), example_of(code))
 
 
 _JOIN = re.compile(r"\s+(?:\+|or)\s+")
 
 
-def _near(name: str) -> str:
+def _hint_nearest_codes(name: str) -> str:
     """Return a hint with the codes that are nearest in spelling, or with the command that lists all."""
     from difflib import get_close_matches
 
@@ -167,7 +169,7 @@ def listed_codes() -> Document:
     steps = dict.fromkeys(lines_of(code)[0].step for code in codes())
     for step in steps:
         own = [lines_of(code) for code in codes() if lines_of(code)[0].step == step]
-        rows = tuple(((Code(lines[0].code),), _sentence(lines[0])) for lines in own)
+        rows = tuple(((Code(lines[0].code),), _emphasise_parameters(lines[0])) for lines in own)
         blocks += [Heading((heading(step),)), Table(headers("code", "what is wrong"), rows)]
     entries = [
         {
@@ -189,7 +191,7 @@ def heading(step: str) -> str:
     return "any array" if step == ANY_STEP else step
 
 
-def _sentence(sentence: CauseSentence) -> Text:
+def _emphasise_parameters(sentence: CauseSentence) -> Text:
     """Return a sentence with the names of its parameters emphasised."""
     parts: list[Inline] = []
     for is_name, words in sentence.parts:
@@ -199,23 +201,28 @@ def _sentence(sentence: CauseSentence) -> Text:
 
 def shown_code(page: CodePage) -> Document:
     """Return the page of a code as a document."""
-    blocks = [*_meaning(page), *_shown(page), *_mended(page), *_seen(page)]
+    blocks = [
+        *_yield_meaning_of_code(page),
+        *_yield_smallest_input(page),
+        *_yield_mended_steps(page),
+        *_yield_reports_of_code(page),
+    ]
     return Document(
         "listing", "code", ("Code ", Code(page.code)), tuple(blocks), command=f"symattn faults show {page.code}",
-        subtitle=(heading(page.step),), record=record(_entries(page)),
+        subtitle=(heading(page.step),), record=record(_record_code_page(page)),
     )  # fmt: skip
 
 
-def _meaning(page: CodePage) -> Iterator[Block]:
+def _yield_meaning_of_code(page: CodePage) -> Iterator[Block]:
     """Yield what the code stands for, and its parameters."""
-    sentences = tuple(map(_sentence, page.sentences))
+    sentences = tuple(map(_emphasise_parameters, page.sentences))
     blamed = (
         "It may happen to any array."
         if page.step == ANY_STEP
         else f"First wrong step: {page.step}."
     )
     if len(sentences) == 1:
-        yield Paragraph((*_capital(sentences[0]), f". {blamed}"))
+        yield Paragraph((*_capitalise_sentence(sentences[0]), f". {blamed}"))
     else:
         yield Paragraph((f"{blamed} The code stands for:",))
         yield Items(sentences)
@@ -223,7 +230,7 @@ def _meaning(page: CodePage) -> Iterator[Block]:
         yield Paragraph((f"Parameters: {', '.join(page.parameters)}.", *_for_example(page)))
 
 
-def _capital(sentence: Text) -> Text:
+def _capitalise_sentence(sentence: Text) -> Text:
     first, *rest = sentence
     return (first[:1].upper() + first[1:], *rest) if isinstance(first, str) else sentence
 
@@ -233,7 +240,7 @@ def _for_example(page: CodePage) -> Text:
     return (" In the example: ", Code(code.text), ".") if code and code.parameters else ()
 
 
-def _shown(page: CodePage) -> Iterator[Block]:
+def _yield_smallest_input(page: CodePage) -> Iterator[Block]:
     """Yield the smallest input found, with both outputs."""
     example = page.example
     if example is None:
@@ -247,11 +254,14 @@ def _shown(page: CodePage) -> Iterator[Block]:
 def shown_input(example: Example) -> str:
     """Return the inputs and both outputs, each array from a new line on."""
     outputs = {"expected": example.right, "with this mistake": example.wrong}
-    lines = (assignment(name, _array(a)) for name, a in (*example.inputs.items(), *outputs.items()))
+    lines = (
+        assignment(name, _write_array_in_line(a))
+        for name, a in (*example.inputs.items(), *outputs.items())
+    )
     return "\n".join(lines)
 
 
-def _array(a: np.ndarray) -> str:
+def _write_array_in_line(a: np.ndarray) -> str:
     """Return an array in a line; only its shape if it is large."""
     numbers = np.round(a, _DIGITS) + 0.0 if a.dtype.kind == "f" else a
     text = (
@@ -268,7 +278,7 @@ def _array(a: np.ndarray) -> str:
     )
 
 
-def _mended(page: CodePage) -> Iterator[Block]:
+def _yield_mended_steps(page: CodePage) -> Iterator[Block]:
     """Yield the definition's step, and the command that looks for an edit."""
     steps = mended(page)
     if steps:
@@ -281,10 +291,12 @@ def _mended(page: CodePage) -> Iterator[Block]:
 def mended(page: CodePage) -> tuple[Text, ...]:
     """Return the steps of the definition that are to blame: the formula and the reason of each."""
     steps = _right_steps(page.example)
-    return tuple((Relation(s.symbol, (("=", s.formula),)), *_because(s)) for s in steps)
+    return tuple(
+        (Relation(s.symbol, (("=", s.formula),)), *_write_reason_after_colon(s)) for s in steps
+    )
 
 
-def _because(step: Step) -> Text:
+def _write_reason_after_colon(step: Step) -> Text:
     return (": ", *step.reason) if step.reason else ()
 
 
@@ -301,7 +313,7 @@ def _right_steps(example: Example | None) -> list[Step]:
     return [step for step in steps if step_to_blame(step.name, "") == wanted]
 
 
-def _seen(page: CodePage) -> Iterator[Block]:
+def _yield_reports_of_code(page: CodePage) -> Iterator[Block]:
     """Yield the faults of the corpus with this code, and the public reports that they resemble."""
     for fault in page.faults:
         yield from detection.in_sample(fault)
@@ -315,7 +327,7 @@ def _seen(page: CodePage) -> Iterator[Block]:
         yield Listing("\n".join(dict.fromkeys(report.link for report in page.reports)))
 
 
-def _entries(page: CodePage) -> dict[str, object]:
+def _record_code_page(page: CodePage) -> dict[str, object]:
     """Return the page as JSON has it."""
     example = page.example
     shown = None if example is None else {

@@ -63,7 +63,7 @@ class CorpusFault:
 
     def wrong(self, inputs: Mapping[str, Array]) -> Array:
         """Return the output of code with this mistake, in the arithmetic of the inputs."""
-        return _output(self.spec, inputs, self.mistake.variant)
+        return _compute_variant_output(self.spec, inputs, self.mistake.variant)
 
     RECORD = "name, step = mistake.step, words, specification = fields, family, reports"
 
@@ -112,8 +112,10 @@ def sample(fault: CorpusFault, seed: int, sizes: Sizes = TELLING) -> Sample:
     """Draw inputs N(0, 1) by a seed, the same on every machine, with outputs of a right and of the wrong program."""
     inputs = drawn(fault.spec, seed, sizes)
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-    exact = _output(fault.spec, wide, RIGHT)
-    return Sample(inputs, exact, _output(fault.spec, inputs, RIGHT), fault.wrong(inputs))
+    exact = _compute_variant_output(fault.spec, wide, RIGHT)
+    return Sample(
+        inputs, exact, _compute_variant_output(fault.spec, inputs, RIGHT), fault.wrong(inputs)
+    )
 
 
 def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
@@ -139,7 +141,9 @@ def convention(spec: Attention) -> Convention:
     )
 
 
-def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> Array:
+def _compute_variant_output(
+    spec: Attention, inputs: Mapping[str, Array], variant: Variant
+) -> Array:
     """Return the output of the definition or a variant of it, on NumPy's floats, in the dtype of q."""
     with np.errstate(all="ignore"):
         output = variant_values(spec, dict(inputs), variant)["output"]

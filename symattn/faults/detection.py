@@ -77,13 +77,13 @@ def probed(fault: CorpusFault, right: bool = False) -> int | None:
     session = Session(
         target, subject, Precision.of("float32"), DOMAIN, SEED, examples=_EXAMPLES, budget=_BUDGET
     )
-    for count, case in enumerate(islice(_cases(session), _CASES), 1):
+    for count, case in enumerate(islice(_yield_verification_cases(session), _CASES), 1):
         if session.admits(case) and session.run_case(case).finding is not None:
             return count
     return None
 
 
-def _cases(session: Session) -> Iterator[Case]:
+def _yield_verification_cases(session: Session) -> Iterator[Case]:
     """Yield cases in the order of ``verify``: probes, those that take longer, and random inputs."""
     rng, subject = np.random.default_rng(session.seed), session.subject
     for group in chain(subject.first().values(), subject.later().values()):
@@ -100,7 +100,7 @@ def listed(faults: Iterable[CorpusFault]) -> Document:
         (
             (Code(f.name),),
             (f.mistake.step,),
-            (_fields(f),),
+            (_write_fields_of_fault(f),),
             typeset(f.words),
             (", ".join(map(short, f.reports)),),
         )
@@ -122,7 +122,10 @@ def in_sample(fault: CorpusFault) -> Iterator[Block]:
     drawn = sample(fault, 0)
     off = max(abs(float(x)) for x in (drawn.wrong - drawn.exact).flat if x == x)
     right = max(abs(float(x)) for x in (drawn.right - drawn.exact).flat)
-    words = f"Specification: {_fields(fault)}. In the sample of seed 0 it is off by {off:.2g}, a correct one by"
+    fields = _write_fields_of_fault(fault)
+    words = (
+        f"Specification: {fields}. In the sample of seed 0 it is off by {off:.2g}, a correct one by"
+    )
     yield Paragraph(("In the corpus: ", Code(fault.name), f". {words} {right:.2g}."))
 
 
@@ -153,7 +156,7 @@ def compared(rows: Iterable[Detection]) -> Document:
     )  # fmt: skip
 
 
-def _fields(fault: CorpusFault) -> str:
+def _write_fields_of_fault(fault: CorpusFault) -> str:
     return ", ".join(f"{name}={value}" for name, value in fault.fields.items()) or "plain"
 
 

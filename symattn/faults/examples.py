@@ -99,10 +99,10 @@ class Example:
     @property
     def specification(self) -> str:
         """The specification in words."""
-        return _words(self.spec)
+        return _describe_specification(self.spec)
 
 
-def _words(spec: Any) -> str:
+def _describe_specification(spec: Any) -> str:
     """Return a specification as reports call it."""
     return inside(spec)
 
@@ -122,7 +122,7 @@ class _Candidate:
 
 
 # -- the mistakes of a specification -----------------------------------------------------------------------------------
-def _candidates(spec: Any) -> Iterator[_Candidate]:
+def _yield_candidates_of_spec(spec: Any) -> Iterator[_Candidate]:
     if isinstance(spec, Attention) and not spec.lse:
         for given in _inputs_of(spec):
             yield from _of_attention(spec, given)
@@ -171,7 +171,7 @@ def _of_attention(
             spec, mistake.step, mistake.cause,
             lambda inputs: [variant_values(spec, dict(inputs), RIGHT)["output"]],
             partial(_with_mistake, spec, mistake),
-            partial(_drawn, maker), OfAttention(spec).axes, maker.admits,
+            partial(_yield_drawn_inputs, maker), OfAttention(spec).axes, maker.admits,
         )  # fmt: skip
 
 
@@ -187,7 +187,7 @@ _SIZES = (
 _FAMILIES = ("integer", "normal", "large")
 
 
-def _drawn(maker: Maker) -> Iterator[Arrays]:
+def _yield_drawn_inputs(maker: Maker) -> Iterator[Arrays]:
     rng = np.random.default_rng(_SEED)
     for sizes, family in product(_SIZES, _FAMILIES):
         try:
@@ -249,7 +249,9 @@ _FAILS = (
 )
 
 
-def _outputs(run: Callable[[Arrays], Sequence[Any]], inputs: Arrays) -> list[np.ndarray] | None:
+def _run_for_float_outputs(
+    run: Callable[[Arrays], Sequence[Any]], inputs: Arrays
+) -> list[np.ndarray] | None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -258,11 +260,13 @@ def _outputs(run: Callable[[Arrays], Sequence[Any]], inputs: Arrays) -> list[np.
             return None
 
 
-def _difference(
+def _find_differing_outputs(
     candidate: _Candidate, least: float, inputs: Arrays
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the first outputs that differ by ``least`` at a place where both are numbers; None without one."""
-    right, wrong = (_outputs(run, inputs) for run in (candidate.right, candidate.wrong))
+    right, wrong = (
+        _run_for_float_outputs(run, inputs) for run in (candidate.right, candidate.wrong)
+    )
     for x, y in zip(right or (), wrong or (), strict=False):
         if x.shape != y.shape or not x.size:
             continue
@@ -272,7 +276,7 @@ def _difference(
     return None
 
 
-def _example(candidate: _Candidate) -> Example | None:
+def _find_smallest_example(candidate: _Candidate) -> Example | None:
     """Return the mistake at the smallest input found; None if no input that was tried shows it."""
     for least in _VISIBLE:
         for start in islice(candidate.draws(), _STARTS):
@@ -281,14 +285,14 @@ def _example(candidate: _Candidate) -> Example | None:
                 try:
                     return (
                         candidate.admits(inputs)
-                        and _difference(candidate, least, inputs) is not None
+                        and _find_differing_outputs(candidate, least, inputs) is not None
                     )
                 except _FAILS:
                     return False
 
             if fails(start):
                 smallest = reduce(start, fails, candidate.axes(start), _DOMAIN, _TRIALS)
-                outputs = _difference(candidate, least, smallest)
+                outputs = _find_differing_outputs(candidate, least, smallest)
                 assert outputs is not None
                 return Example(candidate.spec, candidate.step, candidate.cause, smallest, *outputs)
     return None
@@ -299,13 +303,13 @@ def found(wanted: Iterable[str]) -> dict[str, Example]:
     missing, result = dict.fromkeys(wanted, 0), {}
     for spec in EXAMPLES:
         tried = dict.fromkeys(missing, 0)
-        for candidate in _candidates(spec) if missing else ():
+        for candidate in _yield_candidates_of_spec(spec) if missing else ():
             read = read_code(candidate.cause, candidate.step)
             code = read.code if read else ""
             if code not in missing or tried[code] >= _TRIED:
                 continue
             tried[code] += 1
-            example = _example(candidate)
+            example = _find_smallest_example(candidate)
             if example is not None:
                 result[code] = example
                 del missing[code]
@@ -328,7 +332,7 @@ def written(examples: Mapping[str, Example]) -> str:
 
 
 @lru_cache(maxsize=1)
-def _stored() -> dict[str, Any]:
+def _load_stored_examples() -> dict[str, Any]:
     text = resources.files("symattn.faults").joinpath(_FILE).read_text(encoding="utf-8")
     result: dict[str, Any] = json.loads(text)
     return result
@@ -339,8 +343,8 @@ def _by_cause(specification: str) -> dict[tuple[str, str], list[_Candidate]]:
     """Return the mistakes of a specification by step and sentence: with inputs q, k, v, and with projections."""
     result: dict[tuple[str, str], list[_Candidate]] = {}
     for spec in EXAMPLES:
-        if _words(spec) == specification:
-            for candidate in _candidates(spec):
+        if _describe_specification(spec) == specification:
+            for candidate in _yield_candidates_of_spec(spec):
                 result.setdefault((candidate.step, candidate.cause), []).append(candidate)
     return result
 
@@ -350,12 +354,12 @@ def example_of(code: str) -> Example | None:
 
     Raises ``LookupError`` if the definition and its rules have changed, so that it shows nothing any more.
     """
-    entry = _stored().get(code)
+    entry = _load_stored_examples().get(code)
     if entry is None:
         return None
     inputs = {name: np.asarray(a, dtype=dtype) for name, (dtype, a) in entry["inputs"].items()}
     for candidate in _by_cause(entry["spec"]).get((entry["step"], entry["cause"]), ()):
-        outputs = _difference(candidate, _VISIBLE[-1], inputs)
+        outputs = _find_differing_outputs(candidate, _VISIBLE[-1], inputs)
         if outputs is not None:
             return Example(candidate.spec, candidate.step, candidate.cause, inputs, *outputs)
     raise LookupError(

@@ -44,11 +44,13 @@ class Checkpoint:
         )
         names = {m[1]: name for name in self.arrays if half in name and (m := below.match(name))}
         arrays = {
-            inner: self._floats(name) for inner, name in names.items() if not passed_over(inner)
+            inner: self._read_float_tensor(name)
+            for inner, name in names.items()
+            if not passed_over(inner)
         }
         if not arrays:
             raise InputError(f"{self.path} has no attention of the layer {layer} by a known name")
-        self._check(sum(8 * a.size for a in arrays.values()))
+        self._check_attention_size(sum(8 * a.size for a in arrays.values()))
         return {inner: a.astype(np.float64) for inner, a in arrays.items()}
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
@@ -56,13 +58,13 @@ class Checkpoint:
         name = next((name for name in self.arrays if _EMBEDDING.search(name)), None)
         if name is None:
             raise InputError(f"{self.path} has no embedding of tokens by a known name")
-        table = self._floats(name)
+        table = self._read_float_tensor(name)
         if table.ndim != 2:
             raise InputError(
                 f"{self.path}: the embedding {name[:80]} has {table.ndim} axes; a matrix is expected"
             )
         n, width = table.shape
-        self._check(8 * len(ids) * width)
+        self._check_attention_size(8 * len(ids) * width)
         for i in ids:
             if not 0 <= i < n:
                 raise InputError(
@@ -70,7 +72,7 @@ class Checkpoint:
                 )
         return table[list(ids)].astype(np.float64)
 
-    def _floats(self, name: str) -> np.ndarray:
+    def _read_float_tensor(self, name: str) -> np.ndarray:
         array = self.arrays[name]
         if array.dtype.name not in _FLOATS:
             raise InputError(
@@ -78,7 +80,7 @@ class Checkpoint:
             )
         return array
 
-    def _check(self, size: int) -> None:
+    def _check_attention_size(self, size: int) -> None:
         if size > MOST_BYTES:
             raise InputError(
                 f"{self.path}: one attention of {size} bytes; at most {MOST_BYTES} are read"

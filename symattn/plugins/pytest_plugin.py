@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("symattn", "verification of attention (symattn)")
     group.addoption(
         "--symattn-budget",
-        type=_seconds,
+        type=_parse_positive_seconds,
         metavar="SECONDS",
         help="most processor time for each assert_attention",
     )
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("symattn_baseline", "file of known, accepted faults", type="string", default="")
 
 
-def _seconds(text: str) -> float:
+def _parse_positive_seconds(text: str) -> float:
     result = float(text)
     if not 0 < result < float("inf"):
         raise ValueError(text)
@@ -58,14 +58,14 @@ def _seconds(text: str) -> float:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Apply the options to assertions while a test runs, and make their reports properties of the test."""
     before = testing.settings
-    testing.settings = _settings(item)
+    testing.settings = _make_test_settings(item)
     try:
         return (yield)
     finally:
         testing.settings = before
 
 
-def _settings(item: pytest.Item) -> testing.Settings:
+def _make_test_settings(item: pytest.Item) -> testing.Settings:
     config = item.config
     result = {
         "budget": config.getoption("--symattn-budget"),
@@ -77,7 +77,7 @@ def _settings(item: pytest.Item) -> testing.Settings:
     return testing.Settings(
         {**effort, **{name: value for name, value in result.items() if value is not None}},
         root / listed if listed else None,
-        lambda report: item.user_properties.extend(_properties(report)),
+        lambda report: item.user_properties.extend(_yield_junit_properties(report)),
         lambda sought: item.user_properties.extend(
             (f"{_PREFIX}power", _would_be_seen(mistake)) for mistake in sought if mistake.seen
         ),
@@ -87,7 +87,7 @@ def _settings(item: pytest.Item) -> testing.Settings:
     )
 
 
-def _properties(report: Report) -> Iterator[tuple[str, str]]:
+def _yield_junit_properties(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the properties of a verification for JUnit files."""
     yield f"{_PREFIX}target", report.target
     yield f"{_PREFIX}verdict", report.verdict.value
@@ -129,11 +129,11 @@ def audit_attention() -> Callable[..., AbstractContextManager[AuditReport]]:
 
     ``with audit_attention(model) as report: model(**inputs)``; it has the parameters of ``symattn.audit``.
     """
-    return _audited
+    return _audit_model_strictly
 
 
 @contextmanager
-def _audited(model: object = None, **options: Any) -> Iterator[AuditReport]:
+def _audit_model_strictly(model: object = None, **options: Any) -> Iterator[AuditReport]:
     from symattn.models.auditing.audit import audit
 
     with audit(model, **options) as report:
@@ -153,7 +153,7 @@ def pytest_runtest_makereport(
         call.excinfo.value, testing.AttentionFault | SymattnError
     ):
         return report
-    words, (path, line) = str(call.excinfo.value), _asserted(item, call.excinfo)
+    words, (path, line) = str(call.excinfo.value), _locate_failed_assertion(item, call.excinfo)
     if item.config.getoption("tbstyle") == "auto":
         shown = call.excinfo.getrepr(style="value")
         if shown.reprcrash is not None:  # shown in the summary and by other plugins
@@ -165,7 +165,9 @@ def pytest_runtest_makereport(
     return report
 
 
-def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
+def _locate_failed_assertion(
+    item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]
+) -> tuple[str, int]:
     """Return the file and line of the assertion, in the test or in a helper of its own."""
     own = [entry for entry in excinfo.traceback if not str(entry.path).startswith(_PASSED_OVER)]
     entry = own[-1] if own else excinfo.traceback[-1]
@@ -184,17 +186,17 @@ _PASSED_OVER = (
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Write the section on verified functions, then annotations on separate lines, not broken by other output."""
     if config.get_verbosity() >= 0:
-        _section(terminalreporter)
-    for report in terminalreporter.getreports("failed") if _annotates(config) else ():
+        _write_detectability_section(terminalreporter)
+    for report in terminalreporter.getreports("failed") if _is_annotation_enabled(config) else ():
         result = dict(report.user_properties)
         if f"{_PREFIX}message" in result:
             path, _, line = result[f"{_PREFIX}at"].rpartition(":")
             terminalreporter.write_line(
-                _annotation(path, line, report.nodeid, result[f"{_PREFIX}message"])
+                _format_github_annotation(path, line, report.nodeid, result[f"{_PREFIX}message"])
             )
 
 
-def _section(terminalreporter: Any) -> None:
+def _write_detectability_section(terminalreporter: Any) -> None:
     """Write for each passed test the arithmetic, and the smallest detectable part of a mistake in each step."""
     result = [(r.nodeid, list(_of_test(r))) for r in terminalreporter.getreports("passed")]
     result = [(name, lines) for name, lines in result if lines]
@@ -212,7 +214,7 @@ def _of_test(report: Any) -> Iterator[str]:
             yield f"{kind}: {words}"
 
 
-def _annotates(config: pytest.Config) -> bool:
+def _is_annotation_enabled(config: pytest.Config) -> bool:
     wish = config.getoption("--symattn-annotate")
     if wish != "auto":
         return bool(wish == "always")
@@ -222,17 +224,19 @@ def _annotates(config: pytest.Config) -> bool:
     )
 
 
-def _annotation(path: str, line: str, name: str, message: str) -> str:
+def _format_github_annotation(path: str, line: str, name: str, message: str) -> str:
     """Return a workflow command: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
     workspace = os.environ.get("GITHUB_WORKSPACE")
     if workspace and Path(path).resolve().is_relative_to(Path(workspace).resolve()):
         path = str(Path(path).resolve().relative_to(Path(workspace).resolve()))
     where = {"file": path.replace(os.sep, "/"), "line": line, "title": name}
-    properties = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in where.items())
-    return f"::error {properties}::{_escaped(message)}"
+    properties = ",".join(
+        f"{key}={_escape_workflow_text(value, ':,')}" for key, value in where.items()
+    )
+    return f"::error {properties}::{_escape_workflow_text(message)}"
 
 
-def _escaped(text: str, also: str = "") -> str:
+def _escape_workflow_text(text: str, also: str = "") -> str:
     """Escape percent signs, line ends, and in properties colons and commas, for a workflow command."""
     for character in "%\r\n" + also:
         text = text.replace(character, f"%{ord(character):02X}")

@@ -83,12 +83,12 @@ class Directive(SphinxDirective):
         except ValueError as error:
             outcome = f"`symattn {command}`: {error}; hint: quote what has a space or a quote in it"
             raise ExtensionError(f"{place}: {outcome}") from error
-        own = _own(self.env, self.env.docname)
+        own = _folder_of_page_files(self.env, self.env.docname)
         folder = str(own if own.is_dir() else Path(self.env.doc2path(self.env.docname)).parent)
         result = answer(
             "", words=words, exit=self.options.get("exit", 0), place=place, folder=folder
         )
-        listed = _draws(words) and {"--list", "--help", "-h"} & set(
+        listed = _is_picture_command(words) and {"--list", "--help", "-h"} & set(
             words
         )  # in text, where pictures are drawn
         if "terminal" in self.options or listed:
@@ -97,14 +97,14 @@ class Directive(SphinxDirective):
             raise ExtensionError(
                 f"{place}: start-at, end-before and says are for text; hint: add :terminal:"
             )
-        result["html"] = _printed(
-            result, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"]
+        result["html"] = _checked_command_output(
+            result, ["--fragment"] if _is_picture_command(words) else ["-f", "html", "--fragment"]
         )
         return [result]
 
     def terminal(self, node: answer, command: str) -> nodes.Node:
         """Return the command after its prompt, its output, and its exit code unless that is 0."""
-        whole = _printed(node, []).rstrip("\n")
+        whole = _checked_command_output(node, []).rstrip("\n")
         self.line(whole.split("\n"), "says", 0, node["place"])
         text = self.part(whole, node["place"])
         if node["exit"]:
@@ -147,7 +147,7 @@ class File(SphinxDirective):
             raise ExtensionError(
                 f"{self.get_location()}: {name!r} is not a file's name; give a name such as attn.py"
             )
-        folder = _own(self.env, self.env.docname)
+        folder = _folder_of_page_files(self.env, self.env.docname)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
         language = {".py": "python", ".json": "json", ".toml": "toml"}.get(
@@ -162,24 +162,24 @@ class File(SphinxDirective):
         ]
 
 
-def _own(env: BuildEnvironment, page: str) -> Path:
+def _folder_of_page_files(env: BuildEnvironment, page: str) -> Path:
     """Return the folder of the files of a page."""
     return Path(env.doctreedir) / "symattn-files" / page
 
 
-def _forget(_app: Sphinx, env: BuildEnvironment, page: str) -> None:
+def _remove_page_files(_app: Sphinx, env: BuildEnvironment, page: str) -> None:
     """Remove the files of a page that is read again, or was deleted."""
-    shutil.rmtree(_own(env, page), ignore_errors=True)
+    shutil.rmtree(_folder_of_page_files(env, page), ignore_errors=True)
 
 
-def _draws(words: list[str]) -> bool:
+def _is_picture_command(words: list[str]) -> bool:
     return words[:1] == [_PICTURES]
 
 
-def _printed(node: answer, form: list[str]) -> str:
+def _checked_command_output(node: answer, form: list[str]) -> str:
     """Return the output of the command of a node. Raises ExtensionError if the exit code is not the expected one."""
     words, expected = node["words"], node["exit"]
-    ran = _ran([*words, *form], node["folder"])
+    ran = _run_symattn_command([*words, *form], node["folder"])
     if ran.returncode != expected:
         why = ran.stderr.strip().splitlines()[-1:] or ["see what it prints"]
         result = (
@@ -189,7 +189,7 @@ def _printed(node: answer, form: list[str]) -> str:
     return ran.stdout
 
 
-def _ran(words: list[str], folder: str) -> subprocess.CompletedProcess[str]:
+def _run_symattn_command(words: list[str], folder: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "symattn_cli", *words]
     around = {**os.environ, "COLUMNS": "80", "PYTHONUTF8": "1"}
     return subprocess.run(
@@ -215,8 +215,12 @@ class Formula(SphinxRole):
         topic, colon, number = self.text.partition(":")
         try:
             # matrix-form would be read as a difference: the name of a derivation lacks its number
-            of_derivation = colon or topic.strip() in _topics()
-            step = _step(topic.strip(), number.strip()) if of_derivation else _letters(self.text)
+            of_derivation = colon or topic.strip() in _list_derivation_topics()
+            step = (
+                _find_derivation_step(topic.strip(), number.strip())
+                if of_derivation
+                else _parse_ungraded_formula(self.text)
+            )
         except (SymattnError, ValueError) as error:
             raise ExtensionError(
                 f"{self.get_location()}: :symattn:`{self.text}`: {error}"
@@ -239,7 +243,7 @@ class Formula(SphinxRole):
         ], []
 
 
-def _letters(typed: str) -> md.Step:
+def _parse_ungraded_formula(typed: str) -> md.Step:
     """Return a formula without a grade. Raises ValueError for a relation."""
     from symattn.document.formulas import formula
     from symattn.document.notation import Relation
@@ -250,14 +254,14 @@ def _letters(typed: str) -> md.Step:
     return md.Step(read)
 
 
-def _topics() -> Container[str]:
+def _list_derivation_topics() -> Container[str]:
     """Return the names of derivations."""
     from symattn.derivations import names
 
     return names()
 
 
-def _step(topic: str, number: str) -> md.Step:
+def _find_derivation_step(topic: str, number: str) -> md.Step:
     from symattn.derivations import derive
 
     for block, first in numbered(derive(topic)):
@@ -270,24 +274,24 @@ def _step(topic: str, number: str) -> md.Step:
     raise ValueError(f"{topic} has no step {number!r}; hint: TOPIC:NUMBER, such as scaling:11")
 
 
-def _html(writer: Any, node: answer) -> None:
+def _write_html_answer(writer: Any, node: answer) -> None:
     writer.body.append(node["html"])
     raise nodes.SkipNode
 
 
-def _latex(writer: Any, node: answer) -> None:
-    if _draws(node["words"]):
-        _plain(writer, node)
+def _write_latex_answer(writer: Any, node: answer) -> None:
+    if _is_picture_command(node["words"]):
+        _write_plain_answer(writer, node)
         return
-    writer.body.append("\n" + _printed(node, ["-f", "latex", "--fragment"]))
+    writer.body.append("\n" + _checked_command_output(node, ["-f", "latex", "--fragment"]))
     raise nodes.SkipNode
 
 
-def _plain(_writer: object, node: answer) -> None:
+def _write_plain_answer(_writer: object, node: answer) -> None:
     """Replace the node's children by ones that every writer knows: a picture's words, or a document's text."""
     node.clear()
-    if not _draws(node["words"]):
-        text = _printed(node, [])
+    if not _is_picture_command(node["words"]):
+        text = _checked_command_output(node, [])
         node += nodes.literal_block(text, text, language="none")
         return
     root = ElementTree.fromstring(node["html"])
@@ -295,18 +299,23 @@ def _plain(_writer: object, node: answer) -> None:
     node += nodes.paragraph("", "", nodes.strong("", title), nodes.Text(f". {description}"))
 
 
-def _leave(_writer: object, _node: answer) -> None:
+def _leave_answer_node(_writer: object, _node: answer) -> None:
     """Do nothing after the node's children."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add directives, roles and nodes to Sphinx, which calls this."""
-    plain = (_plain, _leave)
+    plain = (_write_plain_answer, _leave_answer_node)
     app.add_node(
-        answer, html=(_html, None), latex=(_latex, _leave), text=plain, man=plain, texinfo=plain
+        answer,
+        html=(_write_html_answer, None),
+        latex=(_write_latex_answer, _leave_answer_node),
+        text=plain,
+        man=plain,
+        texinfo=plain,
     )
     app.add_directive("symattn", Directive)
     app.add_directive("symattn-file", File)
     app.add_role("symattn", Formula())
-    app.connect("env-purge-doc", _forget)
+    app.connect("env-purge-doc", _remove_page_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -77,7 +77,7 @@ def arithmetic(
         dtype=format_name(dtype), domain=domain, call=call or {}, mask_arg=mask_arg, layout=layout, framework=framework,
         seed=seed,
     )  # fmt: skip
-    return _answer(function, _spec(spec, how), how, keys)
+    return _determine_arithmetic(function, _check_arithmetic_spec(spec, how), how, keys)
 
 
 def arithmetic_target(
@@ -88,15 +88,15 @@ def arithmetic_target(
     ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
     """
     how = TargetOptions(**{"dtype": "bfloat16", **options})
-    spec = _spec(spec, how)
-    answer = _answer(target, spec, how, keys)
+    spec = _check_arithmetic_spec(spec, how)
+    answer = _determine_arithmetic(target, spec, how, keys)
     line = how.command(
         target, spec=spec, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None
     )
     return replace(answer, command=line)
 
 
-def _spec(spec: Spec | None, how: Options) -> Spec:
+def _check_arithmetic_spec(spec: Spec | None, how: Options) -> Spec:
     result = checked(spec, how.domain)
     if not isinstance(result, Attention | LayerNorm | RMSNorm):
         raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
@@ -113,7 +113,7 @@ def _check_count(name: str, count: int, least: int, most: int) -> None:
 
 
 @one_blas_thread
-def _answer(function: Function | str, spec: Spec, how: Options, keys: int) -> Answer:
+def _determine_arithmetic(function: Function | str, spec: Spec, how: Options, keys: int) -> Answer:
     _check_count("keys", keys, LEAST, MOST)
     dtype = how.precision.input.name
     with how.opened(function, spec) as runner:

@@ -28,7 +28,7 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     It is wrong, too, if the comparison lacks a requested power. A runtime that multiplies incorrectly in the format is
     named first. Raises ``InputError`` for arguments that do not fit together.
     """
-    _check(question)
+    _check_question(question)
     if question.power and question.alpha is not None:
         question = replace(
             question, alpha=question.alpha / 2
@@ -60,7 +60,7 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     return words or "\n".join(missed), results
 
 
-def _check(question: Question) -> None:
+def _check_question(question: Question) -> None:
     check_alpha(question.alpha)
     if question.gradients is not None and (question.do is None or not question.layout.plain):
         raise InputError(
@@ -146,19 +146,24 @@ def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Tenso
     if layout.cu_seqlens is not None:
         if layout.block_table is not None or layout.lengths is not None:
             raise InputError("cu_seqlens and block_table exclude each other; give one of them")
-        return list(_packed(layout.cu_seqlens, inputs, out, lse))
+        return list(_yield_packed_sequences(layout.cu_seqlens, inputs, out, lse))
     if layout.block_table is None or layout.lengths is None:
         raise InputError(
             "block_table and lengths go together; hint: the number of keys of each sequence as lengths"
         )
-    return list(_paged(layout.block_table, layout.lengths, inputs, out, lse))
+    return list(_yield_paged_sequences(layout.block_table, layout.lengths, inputs, out, lse))
 
 
-def _packed(cu_seqlens: Tensor, inputs: Tensors, out: Tensor, lse: Tensor) -> Iterator[Piece]:
+def _yield_packed_sequences(
+    cu_seqlens: Tensor, inputs: Tensors, out: Tensor, lse: Tensor
+) -> Iterator[Piece]:
     pair = isinstance(cu_seqlens, tuple) and len(cu_seqlens) == 2 and np.ndim(cu_seqlens[0]) == 1
     of_q, of_k = cu_seqlens if pair else (cu_seqlens, cu_seqlens)
-    queries, keys = _bounds(of_q, "q", inputs["q"]), _bounds(of_k, "k", inputs["k"])
-    _bounds(of_k, "v", inputs["v"])
+    queries, keys = (
+        _read_sequence_bounds(of_q, "q", inputs["q"]),
+        _read_sequence_bounds(of_k, "k", inputs["k"]),
+    )
+    _read_sequence_bounds(of_k, "v", inputs["v"])
     if len(queries) != len(keys):
         raise InputError(
             f"cu_seqlens has {len(queries) - 1} sequences of queries and {len(keys) - 1} of keys"
@@ -182,20 +187,23 @@ def _packed(cu_seqlens: Tensor, inputs: Tensors, out: Tensor, lse: Tensor) -> It
         )
 
 
-def _bounds(given: object, name: str, array: Array) -> list[int]:
-    result = _numbers("cu_seqlens", given, 1).tolist()
+def _read_sequence_bounds(given: object, name: str, array: Array) -> list[int]:
+    result = _read_whole_number_array("cu_seqlens", given, 1).tolist()
     total = int(array.shape[-2])
     if len(result) < 2 or result[0] != 0 or result[-1] != total or result != sorted(result):
         raise InputError(
-            f"cu_seqlens of {name} is {_short(result)}; hint: numbers that rise from 0 to {total}"
+            f"cu_seqlens of {name} is {_format_shortened_numbers(result)}; hint: numbers that rise from 0 to {total}"
         )
     return [int(i) for i in result]
 
 
-def _paged(
+def _yield_paged_sequences(
     table: object, lengths: object, inputs: Tensors, out: Tensor, lse: Tensor
 ) -> Iterator[Piece]:
-    blocks, counts = _numbers("block_table", table, 2), _numbers("lengths", lengths, 1)
+    blocks, counts = (
+        _read_whole_number_array("block_table", table, 2),
+        _read_whole_number_array("lengths", lengths, 1),
+    )
     k, v, q = inputs["k"], inputs["v"], inputs["q"]
     page, batch = int(k.shape[-2]), len(blocks)
     for name, size in (
@@ -213,20 +221,26 @@ def _paged(
             )
         if not ((used >= 0) & (used < k.shape[0])).all():
             raise InputError(
-                f"block_table[{i}] is {_short(used.tolist())}; there are blocks 0 to {k.shape[0] - 1}"
+                f"block_table[{i}] is {_format_shortened_numbers(used.tolist())}; there are blocks 0 to "
+                f"{k.shape[0] - 1}"
             )
-        mine = {**inputs, "q": q[i], "k": _gathered(k, used, n), "v": _gathered(v, used, n)}
+        mine = {
+            **inputs,
+            "q": q[i],
+            "k": _gather_cache_blocks(k, used, n),
+            "v": _gather_cache_blocks(v, used, n),
+        }
         yield Piece(f"sequence {i}", mine, out[i], None if lse is None else lse[i])
 
 
-def _gathered(cache: Tensor, used: np.ndarray, n: int) -> Tensor:
+def _gather_cache_blocks(cache: Tensor, used: np.ndarray, n: int) -> Tensor:
     """Concatenate the blocks of a sequence: (blocks, …, page, d) to (…, n, d)."""
     blocks = cache[used.tolist()]
     joined = blocks.swapaxes(0, -3) if blocks.ndim > 3 else blocks
     return joined.reshape(*joined.shape[:-3], -1, joined.shape[-1])[..., :n, :]
 
 
-def _numbers(name: str, given: Tensor, axes: int) -> np.ndarray:
+def _read_whole_number_array(name: str, given: Tensor, axes: int) -> np.ndarray:
     values = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
     if values.ndim != axes or values.dtype.kind not in "iu":
         raise InputError(
@@ -235,5 +249,5 @@ def _numbers(name: str, given: Tensor, axes: int) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _short(numbers: Sequence[int]) -> str:
+def _format_shortened_numbers(numbers: Sequence[int]) -> str:
     return f"[{', '.join(map(str, numbers[:6]))}{', …' * (len(numbers) > 6)}]"

@@ -101,7 +101,7 @@ class Agreement(Parameters):
         super().__init__(function, request, name, [i.name for i in subject.inputs if i.needed])
         self.subject = subject
         self.derived: dict[str, Function] = {}
-        self.arguments = self._arguments(self._meanings())
+        self.arguments = self._make_call_arguments(self._assign_parameter_meanings())
         placed = {a.input for a in self.arguments}
         for i in subject.inputs:
             if i.needed and i.name not in placed:
@@ -113,7 +113,7 @@ class Agreement(Parameters):
         """Return how the function is called."""
         return Convention(self.arguments, self.request.framework or "numpy", self.request.dtype)
 
-    def _meanings(self) -> dict[str, str]:
+    def _assign_parameter_meanings(self) -> dict[str, str]:
         """Return {parameter: input or setting}, each at most once; unnamed required places take the inputs in order."""
         known = meanings(self.subject)
         result: dict[str, str] = {}
@@ -134,7 +134,7 @@ class Agreement(Parameters):
                 return result | dict(zip(free, choice, strict=True))
         return result
 
-    def _arguments(self, meanings: Mapping[str, str]) -> tuple[Argument, ...]:
+    def _make_call_arguments(self, meanings: Mapping[str, str]) -> tuple[Argument, ...]:
         inputs = {i.name for i in self.subject.inputs}
         result: list[Argument] = []
         leading = True  # a parameter can be passed by position only if all before it are
@@ -228,7 +228,7 @@ class _Agreement(Parameters):
     guessed = ""
 
     def convention(self) -> Convention:
-        arguments = self._arguments(self._meanings())
+        arguments = self._make_call_arguments(self._assign_parameter_meanings())
         self._check_masks(arguments)
         r = self.request
         notes = [self.guessed] if self.guessed else []
@@ -249,7 +249,7 @@ class _Agreement(Parameters):
             arguments, r.framework or "numpy", r.dtype, layout, r.alignment, tuple(notes)
         )
 
-    def _meanings(self) -> dict[str, str]:
+    def _assign_parameter_meanings(self) -> dict[str, str]:
         """Return {parameter: input or setting}, each at most once."""
         result: dict[str, str] = {}
         r = self.request
@@ -287,7 +287,7 @@ class _Agreement(Parameters):
         if set(projected) <= set(result.values()):
             result = {n: what for n, what in result.items() if what not in _QKV}
             return result | self._left_over(result)
-        placed = self._placed(result, others)
+        placed = self._place_required_inputs(result, others)
         return others | placed | self._left_over(others | placed)
 
     def _find_keep(self, results: dict[str, str]) -> None:
@@ -333,7 +333,9 @@ class _Agreement(Parameters):
         """The input that the parameter named by the user as the mask stands for, or ""."""
         return next(iter(self.request.masks), "") if self.mask_name else ""
 
-    def _placed(self, results: dict[str, str], others: dict[str, str]) -> dict[str, str]:
+    def _place_required_inputs(
+        self, results: dict[str, str], others: dict[str, str]
+    ) -> dict[str, str]:
         """Return the three required places as q, k, v (a single place x as x) if no name contradicts that."""
         taken = (*others, *self.values, self.mask_name)
         free = [p.name for p in self.parameters if is_place(p) and p.name not in taken]
@@ -349,17 +351,17 @@ class _Agreement(Parameters):
             )
         return roles
 
-    def _arguments(self, meanings: dict[str, str]) -> tuple[Argument, ...]:
+    def _make_call_arguments(self, meanings: dict[str, str]) -> tuple[Argument, ...]:
         result: list[Argument] = []
         leading = True  # a parameter can be passed by position only if all before it are
         for p in self.parameters:
             leading = leading and is_place(p) and p.name not in self.values
-            argument = self._argument(p, meanings.get(p.name), leading)
+            argument = self._choose_argument(p, meanings.get(p.name), leading)
             if argument is not None:
                 result.append(argument)
         return tuple(result)
 
-    def _argument(self, p: Parameter, what: str | None, positional: bool) -> Argument | None:
+    def _choose_argument(self, p: Parameter, what: str | None, positional: bool) -> Argument | None:
         required = p.default is Parameter.empty
         if p.name in self.values:
             return Argument(p.name, value=self.values[p.name])
@@ -369,13 +371,13 @@ class _Agreement(Parameters):
         if p.kind is Parameter.POSITIONAL_ONLY and not required:
             return None  # it cannot be named, and can be left out
         if what in MASKS:
-            return self._mask(p.name, what, positional, required)
+            return self._choose_mask_argument(p.name, what, positional, required)
         if what in AROUND and not is_setting(what):
-            return self._around(p, what, positional, required)
+            return self._make_computed_argument(p, what, positional, required)
         if what == "scale" and required and self.request.spec.scale is None:
             return Argument(p.name, FACTOR, None, positional, required)
         if what is not None and is_setting(what) and what not in self.request.extras:
-            value = self._setting(what, p)
+            value = self._choose_setting_value(what, p)
             return None if value is None else Argument(p.name, None, value, positional, required)
         if what is not None:
             return Argument(p.name, what, None, positional, required)
@@ -383,7 +385,9 @@ class _Agreement(Parameters):
             raise unknown(self.label, p.name)
         return None
 
-    def _mask(self, name: str, what: str, positional: bool, required: bool) -> Argument | None:
+    def _choose_mask_argument(
+        self, name: str, what: str, positional: bool, required: bool
+    ) -> Argument | None:
         """Return the argument for a parameter named as a mask; None is passed if it is required and no mask exists."""
         result = self._mask_input() if self.mask_name else None
         if what in self.request.masks and what != result:
@@ -411,19 +415,23 @@ class _Agreement(Parameters):
         result = self.request.masks or self.mask_name or "causal" in named
         return self.request.causal and not result
 
-    def _around(self, p: Parameter, what: str, positional: bool, required: bool) -> Argument | None:
+    def _make_computed_argument(
+        self, p: Parameter, what: str, positional: bool, required: bool
+    ) -> Argument | None:
         """Return an argument computed from other inputs: numbers of tokens or valid keys, bounds of documents."""
         if what == "lengths" and "keep" in self.request.masks:
             return Argument(p.name, "keep", None, positional, required, form="length")
         if what == "bounds" and self.request.spec.documents:
-            return Argument(p.name, self._bounded(p), None, positional, required, form="bounds")
+            return Argument(
+                p.name, self._choose_bounds_document(p), None, positional, required, form="bounds"
+            )
         if what == "past" or (required and what in ("n_q", "n_k", "d_k", "lengths")):
             return Argument(p.name, _COUNTS.get(what, COUNT_K), None, positional, required)
         if required:
             raise unknown(self.label, p.name)
         return None
 
-    def _bounded(self, p: Parameter) -> str:
+    def _choose_bounds_document(self, p: Parameter) -> str:
         """Return whose document bounds a parameter takes: of queries, of keys, or of both if there is no pair."""
         ends = {
             q.name: _END.search(plain(q.name))
@@ -434,7 +442,7 @@ class _Agreement(Parameters):
         both = {*of.values()} == {"doc_q", "doc_k"} and self.request.spec.position is None
         return of[p.name] if both else "doc"
 
-    def _setting(self, what: str, p: Parameter) -> object:
+    def _choose_setting_value(self, what: str, p: Parameter) -> object:
         """Return the value of a setting, or None to leave it to the function."""
         r, required = self.request, p.default is Parameter.empty
         if what == "causal":

@@ -81,17 +81,18 @@ class Target:
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
         self.begin_call()
-        given = self._given(inputs)
+        given = self._compute_call_arguments(inputs)
         placed_arrays = {
-            a: self._place(value, laid_out_of(memory, a.input)) for a, value in given.items()
+            a: self._make_framework_array(value, laid_out_of(memory, a.input))
+            for a, value in given.items()
         }
         passed = (
             self._in_kept_memory(placed_arrays)
             if memory == "reused"
-            else _shared(placed_arrays, given, memory)
+            else _merge_equal_arrays(placed_arrays, given, memory)
         )
         bits = {
-            a: self._bits(array)
+            a: self._snapshot_shape_and_bits(array)
             for a, array in passed.items()
             if not isinstance(array, (int, float))
         }
@@ -107,7 +108,11 @@ class Target:
             error=by_memory(seen.error, memory),
             stdout=seen.stdout,
             mutated=tuple(
-                dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])
+                dict.fromkeys(
+                    a.input or ""
+                    for a in bits
+                    if self._snapshot_shape_and_bits(passed[a]) != bits[a]
+                )
             ),
             overwrote=before is not None and not np.array_equal(*before, equal_nan=True),
             views=tuple(
@@ -139,8 +144,8 @@ class Target:
 
         This is ``run`` without its records, for edits of which most fail: prints and warnings are the caller's.
         """
-        given = self._given(inputs)
-        passed = {a: self._place(value, "contiguous") for a, value in given.items()}
+        given = self._compute_call_arguments(inputs)
+        passed = {a: self._make_framework_array(value, "contiguous") for a, value in given.items()}
         places, keywords = placed(self.convention.arguments, passed)
         for listener in _listeners:
             listener()
@@ -231,7 +236,7 @@ class Target:
         """Return the function for arrays of another kind, with the same parameters."""
         return self.kinds.make(self._own, kind)
 
-    def _given(self, inputs: Inputs) -> dict[Argument, Tensor]:
+    def _compute_call_arguments(self, inputs: Inputs) -> dict[Argument, Tensor]:
         """Return the arguments computed from inputs, in the function's forms; optional ones may be missing."""
         arrays: dict[Argument, Tensor] = {}
         for a in self.convention.arguments:
@@ -244,7 +249,7 @@ class Target:
             arrays[a] = argument(a, self.convention, inputs)
         return arrays
 
-    def _place(self, values: Tensor, memory: Memory) -> Tensor:
+    def _make_framework_array(self, values: Tensor, memory: Memory) -> Tensor:
         """Return a fresh array of the framework; plain numbers stay as they are."""
         if isinstance(values, (int, float)):
             return values
@@ -269,7 +274,7 @@ class Target:
                 self._kept[a] = array
         return {a: self._kept[a] for a in passed}
 
-    def _bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
+    def _snapshot_shape_and_bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
 
     def _with_output(self, outcome: Outcome, output: Tensor, inputs: Inputs) -> Outcome:
@@ -309,7 +314,7 @@ def laid_out_of(memory: Memory, name: str | None) -> Memory:
     return cast(Memory, layout if alone in ("", name) else "contiguous")
 
 
-def _shared(
+def _merge_equal_arrays(
     passed: dict[Argument, Tensor], inputs: Mapping[Argument, Tensor], memory: Memory
 ) -> dict[Argument, Tensor]:
     """Return the arguments with equal arrays as one array if ``memory`` is "shared"."""
@@ -376,7 +381,7 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
             with guard.watched(lambda: not _is_own(function)):
                 output = function(*places, **keywords)
                 if guard.is_installed():
-                    output = _computed(output)
+                    output = _export_call_output(output)
         except (KeyboardInterrupt, guard.Tampered):
             raise
         except BaseException as e:
@@ -392,19 +397,19 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
     return Watched(output, error, text(), tuple(words)[:_WARNINGS])
 
 
-def _computed(output: Tensor) -> Tensor:
+def _export_call_output(output: Tensor) -> Tensor:
     """Return what a call has returned, with arrays of other types as arrays of NumPy.
 
     Such an array may compute its numbers when they are read: that is the candidate's code, and is watched like it.
     """
     if isinstance(output, tuple | list):
         return (
-            type(output)(map(_computed, output))
+            type(output)(map(_export_call_output, output))
             if type(output) is list
-            else tuple(map(_computed, output))
+            else tuple(map(_export_call_output, output))
         )
     if isinstance(output, Mapping):
-        return {name: _computed(item) for name, item in output.items()}
+        return {name: _export_call_output(item) for name, item in output.items()}
     return output if _is_plain_array(output) else frameworks.exported(output)
 
 

@@ -116,7 +116,7 @@ class Process:
 
     def ask(self, message: tuple[object, ...], limit: float) -> Any:
         """Send ``message``, and wait at most ``limit`` seconds for each call that begins. Ctrl-C ends the process."""
-        return self.answer(limit) if self.send(message) else self._autopsy()
+        return self.answer(limit) if self.send(message) else self._diagnose_process_end()
 
     def send(self, message: tuple[object, ...]) -> bool:
         """Send ``message``; return False if the process has ended."""
@@ -133,7 +133,7 @@ class Process:
     def answer(self, limit: float) -> Any:
         """Return the next answer, or a ``Failure`` if there is none within ``limit`` seconds."""
         try:
-            answer = self._received(limit)
+            answer = self._wait_for_worker_answer(limit)
         except BaseException:
             self.end()
             raise
@@ -141,12 +141,12 @@ class Process:
             self.end()
             return Failure("time limit", f"did not return within {limit:g} s", "TimeLimit")
         if answer is _ENDED:
-            return self._autopsy()
+            return self._diagnose_process_end()
         return answer
 
     def end(self) -> None:
         """Kill the process and all that it started, and wait for its end."""
-        self._measure()
+        self._measure_processor_time()
         if self._confined:
             end_descendants(self._process.pid)
         if sys.platform == "win32":
@@ -170,13 +170,13 @@ class Process:
             return self._process.poll() is not None
         return state is not None
 
-    def _measure(self) -> None:
+    def _measure_processor_time(self) -> None:
         """Take the processor time from the system, which knows that of a call without an answer, too."""
         if self._process.returncode is None and Path("/proc/self/stat").exists():
             worked, ready = time_spent(self._process.pid)
             self.spent = max(worked, self.spent[0]), max(ready, self.spent[1])
 
-    def _received(self, limit: float) -> Any:
+    def _wait_for_worker_answer(self, limit: float) -> Any:
         waiting = Waiting(self._process.pid, limit)
         while True:
             try:
@@ -194,13 +194,13 @@ class Process:
                 if self._confined and len(descendants_of(self._process.pid)) > MAX_PROCESSES:
                     raise Tampered(f"it starts more than {MAX_PROCESSES} processes") from None
                 if waiting.over:
-                    self.spent = _sum(self.spent, waiting.spent)
+                    self.spent = _add_spent_times(self.spent, waiting.spent)
                     return None
 
-    def _autopsy(self) -> Failure:
+    def _diagnose_process_end(self) -> Failure:
         """Return how the process ended: its exit code or signal, and the place that ``faulthandler`` reported."""
         self._has_ended(0)
-        self._measure()  # the system knows its time until it is waited for
+        self._measure_processor_time()  # the system knows its time until it is waited for
         code = self._process.wait()
         self._errors.seek(0)
         written = self._errors.read(100_000).decode("utf-8", errors="replace")
@@ -220,7 +220,7 @@ def _kind_of(failure: Failure) -> type[CannotRun]:
     return kinds.get(failure.reason, CannotRun)
 
 
-def _sum(spent: tuple[float, float], more: tuple[float, float]) -> tuple[float, float]:
+def _add_spent_times(spent: tuple[float, float], more: tuple[float, float]) -> tuple[float, float]:
     return spent[0] + more[0], spent[1] + more[1]
 
 
@@ -267,7 +267,7 @@ class Child(AbstractContextManager["Child"]):
         self._process, self._secret = process, secret
         self._convention: Convention | None = None
         try:
-            self.convention = self._convention = self._agreed()
+            self.convention = self._convention = self._agree_on_convention()
         except BaseException:
             self.close()
             raise
@@ -282,15 +282,19 @@ class Child(AbstractContextManager["Child"]):
     @property
     def spent(self) -> tuple[float, float]:
         """The processor time of all processes so far, and how long they were ready to run."""
-        return self._spent if self._process is None else _sum(self._spent, self._process.spent)
+        return (
+            self._spent
+            if self._process is None
+            else _add_spent_times(self._spent, self._process.spent)
+        )
 
     def close(self) -> None:
         """End the child."""
         if self._process is not None:
             self._process.end()
-        self._gone()
+        self._forget_ended_process()
 
-    def _gone(self) -> None:
+    def _forget_ended_process(self) -> None:
         self._spent, self._process = self.spent, None
         self._sent.clear()
 
@@ -299,8 +303,8 @@ class Child(AbstractContextManager["Child"]):
 
         Cases for which it is not called are computed in vain.
         """
-        if not isinstance(self._ready(), Failure):
-            self._skip()
+        if not isinstance(self._restart_target_if_ended(), Failure):
+            self._discard_sent_outcomes()
         if self._process is not None and self._process.send(
             ("ahead", [(dict(i), memory) for i, memory in cases])
         ):
@@ -309,11 +313,11 @@ class Child(AbstractContextManager["Child"]):
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once in the child; see ``Runner``. ``error`` also reports time-outs and crashes."""
         if self._sent and self._sent[0][0] is inputs and self._sent[0][1] == memory:
-            answer = self._next()
+            answer = self._receive_next_outcome()
         else:
-            answer = self._ready()
+            answer = self._restart_target_if_ended()
             if not isinstance(answer, Failure):
-                answer = self._ask("run", dict(inputs), memory)
+                answer = self._ask_worker("run", dict(inputs), memory)
         if isinstance(answer, Failure):
             return Outcome(error=answer)
         outcome: Outcome = answer
@@ -323,9 +327,9 @@ class Child(AbstractContextManager["Child"]):
         self, spec: Attention, seconds: float, domain: Domain | None = None
     ) -> IdentityResult | None:
         """Return the identity test on residues, run in a copy of the child, or None if the child is gone."""
-        answer = self._ready()
+        answer = self._restart_target_if_ended()
         if not isinstance(answer, Failure):
-            answer = self._ask("semantics", spec, seconds, domain)
+            answer = self._ask_worker("semantics", spec, seconds, domain)
         return None if isinstance(answer, Failure) else answer
 
     def trials(self, samples: Samples) -> TrialsInChild:
@@ -339,10 +343,10 @@ class Child(AbstractContextManager["Child"]):
     def ask(self, question: str, *rest: Any, seconds: float = 0.0) -> Any:
         """Return the worker's answer, or a ``Failure``, after which the process is gone; ``seconds`` are added to the
         limit of a call."""
-        answer = self._ready()
+        answer = self._restart_target_if_ended()
         if not isinstance(answer, Failure):
-            self._skip()
-            answer = self._reply(
+            self._discard_sent_outcomes()
+            answer = self._read_worker_reply(
                 lambda process: process.ask((question, *rest), self._limits.call + seconds)
             )
         return answer
@@ -362,9 +366,9 @@ class Child(AbstractContextManager["Child"]):
         """The process that answers, by which a restart is noticed; None if there is none."""
         return self._process
 
-    def _agreed(self) -> Convention:
+    def _agree_on_convention(self) -> Convention:
         """Find the target and agree on the call, for the first time."""
-        result = self._ask("find", self._target, self._request)
+        result = self._ask_worker("find", self._target, self._request)
         if isinstance(result, Failure):
             raise _kind_of(result)(
                 f"{self._target} cannot be imported: its import {result.message}"
@@ -374,69 +378,69 @@ class Child(AbstractContextManager["Child"]):
 
     def _agreed_call(self) -> Convention:
         """Agree on the call of the target that was found."""
-        answer = self._ask("prepare", self._request)
+        answer = self._ask_worker("prepare", self._request)
         if isinstance(answer, Failure):  # the first small call failed: let the cases show that
             layout = "nd" if self._request.layout == "auto" else self._request.layout
             self._request = replace(
                 self._request, framework=self._request.frameworks[0], layout=layout
             )
-            answer = self._ready()
+            answer = self._restart_target_if_ended()
         if isinstance(answer, Failure):
             raise _kind_of(answer)(f"{self._target} cannot be called: it {answer.message}")
         return answer  # type: ignore[no-any-return]
 
-    def _ready(self) -> Any:
+    def _restart_target_if_ended(self) -> Any:
         """Restart the target if its process has ended; return a ``Failure`` if that is impossible."""
         if self._process is not None:
             return None
-        result = self._ask("find", self._target, self._request)
+        result = self._ask_worker("find", self._target, self._request)
         return (
             result
             if isinstance(result, Failure)
-            else self._ask("prepare", self._request, self._convention)
+            else self._ask_worker("prepare", self._request, self._convention)
         )
 
-    def _ask(self, question: str, *rest: Any) -> Any:
+    def _ask_worker(self, question: str, *rest: Any) -> Any:
         """Return the worker's answer, or a failure, after which there is no process."""
-        self._skip()
+        self._discard_sent_outcomes()
         limit = (
             self._limits.start if question in ("find", "hold", "semantics") else self._limits.call
         )
         limit += (
             2 * rest[1] if question == "semantics" else 0.0
         )  # the test runs twice, each with its own limit
-        return self._reply(lambda process: process.ask((question, *rest), limit))
+        return self._read_worker_reply(lambda process: process.ask((question, *rest), limit))
 
-    def _next(self) -> Any:
+    def _receive_next_outcome(self) -> Any:
         """Return the outcome of the next case that was sent ahead."""
         self._sent.popleft()
-        return self._reply(lambda process: process.answer(self._limits.call))
+        return self._read_worker_reply(lambda process: process.answer(self._limits.call))
 
-    def _skip(self) -> None:
+    def _discard_sent_outcomes(self) -> None:
         """Wait for the outcomes of cases that were sent ahead, and discard them."""
         while self._sent:
             with contextlib.suppress(SymattnError):
-                self._next()
+                self._receive_next_outcome()
 
-    def _reply(self, reply_of: Callable[[Process], Any]) -> Any:
+    def _read_worker_reply(self, reply_of: Callable[[Process], Any]) -> Any:
         """Return the contents of a reply within the limits, or a failure, after which there is no process.
 
         Raises the worker's error.
         """
         if self._process is None:
-            self._process = self._started()
+            self._process = self._start_target_process()
             self._tell(self._process)
             if self._secret is not None:
-                self._watch(self._process, self._secret)
+                self._watch_target_process(self._process, self._secret)
         reply = reply_of(self._process)
         if isinstance(reply, Failure):
-            self._gone()
+            self._forget_ended_process()
             if self._secret is not None and reply.exit_code == 0:
                 raise Tampered(f"it {reply.message}")
             return reply
         return _content_of(reply)
 
-    def _started(self) -> Process:
+    def _start_target_process(self) -> Process:
         """Start a process: confined, and without the secret files, if the target is watched."""
         if self._secret is None:
             return Process()
@@ -450,7 +454,7 @@ class Child(AbstractContextManager["Child"]):
         ]
         return Process(self._limits.memory_gib, hidden)
 
-    def _watch(self, process: Process, secret: tuple[str, ...]) -> None:
+    def _watch_target_process(self, process: Process, secret: tuple[str, ...]) -> None:
         """Have a new process watched before the target is imported; what could not be limited there is a note."""
         left_open = process.ask(("watch", place_of(self._target), secret), self._limits.start)
         if not isinstance(left_open, Failure):
@@ -488,16 +492,16 @@ class WithArraysAlone(Child):
         """Return the adviser's answer."""
         return self._adviser.ask(question, *rest, seconds=seconds)
 
-    def _agreed(self) -> Convention:
+    def _agree_on_convention(self) -> Convention:
         self.display = self._adviser.display
-        failure = self._ready()
+        failure = self._restart_target_if_ended()
         if isinstance(failure, Failure):
             raise _kind_of(failure)(
                 f"{self._target} cannot be imported: its import {failure.message}"
             )
         return self._adviser.convention
 
-    def _ready(self) -> Any:
+    def _restart_target_if_ended(self) -> Any:
         if self._process is not None:
             return None
         how = self._adviser.convention
@@ -506,7 +510,7 @@ class WithArraysAlone(Child):
         )  # the one argument that an alignment decides
         alignment: Alignment = how.alignment if made else "bottom-right"
         told = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
-        return self._ask(
+        return self._ask_worker(
             "hold", self._target, self._request.form, told, self._adviser.returns_lists
         )
 
@@ -592,7 +596,7 @@ class TargetOptions(Options):
         changed["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
         # rows without any key are an option of the specification
         promised = {n: getattr(domain, n) for n in domain.promises if n != "fully_masked_rows"}
-        said = _options(spec, domain, self.origin or RequestOrigin())
+        said = _yield_request_options(spec, domain, self.origin or RequestOrigin())
         return command(name, *targets, options=[*promised.items(), *said, *changed.items()])
 
 
@@ -616,7 +620,7 @@ def verify_target(target: str, spec: Specification | None = None, **options: Any
     return report.with_reservations(*how.notes)
 
 
-def _options(
+def _yield_request_options(
     spec: Specification, domain: Domain, origin: RequestOrigin
 ) -> Iterator[tuple[str, object]]:
     """Yield the options of a specification: its fields, or for a definition those of its attention."""

@@ -85,7 +85,7 @@ def ready(question: Question) -> Ready:
     inputs = _without_masked(spec, dequantised(spec, inputs, factors))
     named = isinstance(precision, Precision) or question.contract is not None
     how = Stores.of(arithmetic, not named, spec.capped) if question.alpha is not None else None
-    return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
+    return Ready(spec, inputs, arithmetic, _shape_of_attention_output(spec, inputs), how)
 
 
 def check_alpha(alpha: float | None) -> None:
@@ -105,12 +105,15 @@ def close_to_exact(question: Question, called: str = "out") -> str:
     how = question.out, question.lse, question.alpha or 1.0, rows, called
     words = close(of, *how)
     if words:
-        other = next((name for name, other in _others(question, of) if not close(other, *how)), "")
+        other = next(
+            (name for name, other in _yield_other_readings(question, of) if not close(other, *how)),
+            "",
+        )
         return f"{words}\nIt passes with {other}" if other else words
     return ""
 
 
-def _others(question: Question, of: Ready) -> Iterator[tuple[str, Ready]]:
+def _yield_other_readings(question: Question, of: Ready) -> Iterator[tuple[str, Ready]]:
     """Yield other alignments, contracts and arithmetic of products, in words, that the user may have meant."""
     if of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
         top = of.spec.alignment == "top-left"
@@ -174,10 +177,12 @@ def close(
         return words
     spec, inputs = (of.spec, of.inputs) if rows is None else only(of.spec, of.inputs, rows)
     judgement = judge_output(spec, inputs, got, of.precision, of.how, alpha, every, averaged)
-    words = _describe(judgement, of._replace(spec=spec, inputs=inputs), got, alpha, every, called)
+    words = _describe_accusation(
+        judgement, of._replace(spec=spec, inputs=inputs), got, alpha, every, called
+    )
     if words or lse is None:
         return words
-    return _logarithms(
+    return _judge_row_logarithms(
         of.spec, of.inputs, of.precision, lse, of.shape[:-1], rows or range(of.shape[-2])
     )[0]
 
@@ -186,8 +191,8 @@ def measured(
     out: Tensor, arrays: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> Measured | None:
     """Measure ``rows`` of ``out`` against the worst-case bound; None for a wrong shape."""
-    inputs, (got, _) = _read(spec, arrays), read_array("out", out)
-    if got.shape != _shape(spec, inputs):
+    inputs, (got, _) = _read_unmasked_inputs(spec, arrays), read_array("out", out)
+    if got.shape != _shape_of_attention_output(spec, inputs):
         return None
     return measure(*of_rows(spec, inputs, rows), got[..., list(rows), :], precision)
 
@@ -202,17 +207,19 @@ def logarithms(
 ) -> tuple[str, float]:
     """Describe what is wrong with ``lse`` (…, n_q) in ``rows``, or ""; and return the largest error / worst-case bound,
     ∞ for a wrong shape or type."""
-    inputs = _read(spec, arrays)
-    return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
+    inputs = _read_unmasked_inputs(spec, arrays)
+    return _judge_row_logarithms(
+        spec, inputs, precision, lse, _shape_of_attention_output(spec, inputs)[:-1], rows
+    )
 
 
-def _read(spec: Attention, inputs: Tensors) -> Arrays:
+def _read_unmasked_inputs(spec: Attention, inputs: Tensors) -> Arrays:
     return _without_masked(
         spec, {name: read_array(name, array)[0] for name, array in inputs.items()}
     )
 
 
-def _describe(
+def _describe_accusation(
     judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: list[int], called: str
 ) -> str:
     """Describe what a judgement accuses, or return ""."""
@@ -223,16 +230,20 @@ def _describe(
     assert judgement.measured is not None
     accused, named = judgement.accused, [rows[i] for i in judgement.rows]
     if accused is None:
-        form = partial(_form, of.spec, on_cpu(of.inputs), of.precision, copied(got))
-        return _elements(called, copied(got), judgement.measured, of.precision, form, named)
+        form = partial(
+            _format_exact_element_form, of.spec, on_cpu(of.inputs), of.precision, copied(got)
+        )
+        return _describe_elements_beyond(
+            called, copied(got), judgement.measured, of.precision, form, named
+        )
     less, mine = only(of.spec, of.inputs, judgement.rows)
     part, size = copied(got[..., list(judgement.rows), :]), prod(got.shape)
     assert of.how is not None
-    alike = _alike(less, on_cpu(mine), of.how, part, named)
+    alike = _yield_mistake_resemblance(less, on_cpu(mine), of.how, part, named)
     if judgement.beyond == "worst case":
         return "\n".join(
             (
-                _elements(
+                _describe_elements_beyond(
                     "out", part, judgement.measured, of.precision, lambda at: "", named, size
                 ),
                 *alike,
@@ -243,17 +254,23 @@ def _describe(
     y, o = part[at], judgement.measured.near[at]
     # Rounding to nearest does not explain these elements, though the worst case allows them.
     lines = (
-        f"{accused.count} of {size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)} in"
+        f"{accused.count} of {size} elements {'is' if accused.count == 1 else 'are'} "
+        f"{_describe_exceeded_bound(accused.certain)} in"
         f" {of.how.format.name}",
         f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
-        f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(judgement.measured.allowed[at]))}",
+        f"Off by {abs(y - o):.2g}; "
+        + _describe_smaller_tolerance(accused.tolerance, float(judgement.measured.allowed[at])),
     )
     return "\n".join(
-        (*lines, *alike, _sure(of.how, alpha, accused.guard, accused.certain, "tolerance"))
+        (
+            *lines,
+            *alike,
+            _describe_certainty(of.how, alpha, accused.guard, accused.certain, "tolerance"),
+        )
     )
 
 
-def _alike(
+def _yield_mistake_resemblance(
     spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]
 ) -> Iterator[str]:
     """Yield a line on the known mistake that these rows look like, if there is one."""
@@ -263,7 +280,7 @@ def _alike(
         yield f"The worst rows{'' if place == 'of all rows' else f', {place},'} are {words}"
 
 
-def _legal(sharp: float, worst: float) -> str:
+def _describe_smaller_tolerance(sharp: float, worst: float) -> str:
     """Describe the smaller of two tolerances; if that is not the sharp one, say why."""
     if sharp <= worst:
         return f"the sharp tolerance is {sharp:.2g} (the worst case: {worst:.2g})"
@@ -275,19 +292,20 @@ def _describe_means(mean: MeanBeyondLimit, how: Stores | None, alpha: float) -> 
     assert how is not None
     return "\n".join(
         (
-            f"Weighted means of the output ({mean.place}) are {_beyond(mean.certain)} in {how.format.name},"
+            f"Weighted means of the output ({mean.place}) are {_describe_exceeded_bound(mean.certain)} in "
+            f"{how.format.name},"
             f" {mean.share:.3g} times the limit of roundings to nearest",
             f"They are {mean.words}; every element is within its tolerance",
-            _sure(how, alpha, mean.guard, mean.certain, "limit"),
+            _describe_certainty(how, alpha, mean.guard, mean.certain, "limit"),
         )
     )
 
 
-def _beyond(certain: float) -> str:
+def _describe_exceeded_bound(certain: float) -> str:
     return f"beyond {'all roundings together' if certain > 1 else 'rounding to nearest'}"
 
 
-def _sure(how: Stores, alpha: float, guard: float, certain: float, what: str) -> str:
+def _describe_certainty(how: Stores, alpha: float, guard: float, certain: float, what: str) -> str:
     """Say how sure it is: whatever the roundings, or by the filter."""
     if certain > 1:
         return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {how.stored}"
@@ -297,7 +315,7 @@ def _sure(how: Stores, alpha: float, guard: float, certain: float, what: str) ->
     )
 
 
-def _logarithms(
+def _judge_row_logarithms(
     spec: Attention,
     inputs: Arrays,
     precision: Precision,
@@ -311,7 +329,7 @@ def _logarithms(
         return words, float("inf")
     (spec, inputs), got = of_rows(spec, inputs, rows), got[..., list(rows)]
     result = measure_logarithms(spec, on_cpu(inputs), got, precision)
-    return _elements("lse", got, result, precision, lambda at: "", rows), float(
+    return _describe_elements_beyond("lse", got, result, precision, lambda at: "", rows), float(
         result.ratios.max(initial=0.0)
     )
 
@@ -390,14 +408,14 @@ def on_cpu(inputs: Arrays) -> Arrays:
     return {name: copied(a) for name, a in inputs.items()}
 
 
-def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
+def _shape_of_attention_output(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
     q, k, v = (inputs[name].shape for name in "qkv")
     own = 2 + len(spec.head_axis)
     batch = np.broadcast_shapes(q[: len(q) - own], k[: len(k) - own], v[: len(v) - own])
     return (*batch, *q[len(q) - own : -1], v[-1])
 
 
-def _elements(
+def _describe_elements_beyond(
     name: str,
     got: np.ndarray,
     measured: Measured,
@@ -445,7 +463,7 @@ def _elements(
     )
 
 
-def _form(
+def _format_exact_element_form(
     spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]
 ) -> str:
     """Return `` = exp(1)/(1+exp(1))`` if the inputs are few and the exact value is irrational, else ""."""

@@ -94,17 +94,17 @@ def _enter_namespaces(hidden: Sequence[str]) -> Iterator[str]:
     if not closed:
         yield "files were not closed to the candidate: this system permits no namespace of files"
         return
-    _mount("none", "/", _MS_REC | _MS_PRIVATE)
-    if not all([_mount("/dev/null", path, _MS_BIND) for path in hidden]):
+    _call_system_mount("none", "/", _MS_REC | _MS_PRIVATE)
+    if not all([_call_system_mount("/dev/null", path, _MS_BIND) for path in hidden]):
         yield "the reference was not hidden from the candidate: this system permits no mounts"
-    if not all([_protect(folder) for folder in _protected()]):
+    if not all([_make_folder_read_only(folder) for folder in _list_protected_folders()]):
         yield "symattn's files, and those of Python, were not closed to writing: this system permits no mounts"
     _continue_as_first_process()
-    if not _mount("proc", "/proc", 0, "proc") and not _hide_process(judge):
+    if not _call_system_mount("proc", "/proc", 0, "proc") and not _hide_process(judge):
         yield "the judge's process was not hidden from the candidate: this system permits no mounts"
 
 
-def _protected() -> list[str]:
+def _list_protected_folders() -> list[str]:
     """Return the folders whose files decide later judgements: symattn's, and those of this Python."""
     own = os.path.dirname(os.path.dirname(__file__))
     folders = sorted({os.path.realpath(f) for f in (own, sys.prefix, sys.base_prefix)}, key=len)
@@ -115,22 +115,22 @@ def _protected() -> list[str]:
     return result
 
 
-def _protect(folder: str) -> bool:
+def _make_folder_read_only(folder: str) -> bool:
     """Make a folder read-only for this process and what it starts."""
     flags = os.statvfs(folder).f_flag
     kept = flags & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME)
     relative = _MS_RELATIME if flags & os.ST_RELATIME else 0
-    if not _mount(folder, folder, _MS_BIND | _MS_REC):
+    if not _call_system_mount(folder, folder, _MS_BIND | _MS_REC):
         return False
-    return _mount("none", folder, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept | relative)
+    return _call_system_mount("none", folder, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept | relative)
 
 
 def _hide_process(process: int) -> bool:
     """Hide the files of a process under /proc behind an empty folder."""
-    return _mount("none", f"/proc/{process}", _MS_RDONLY, "tmpfs")
+    return _call_system_mount("none", f"/proc/{process}", _MS_RDONLY, "tmpfs")
 
 
-def _mount(source: str, target: str, flags: int, kind: str | None = None) -> bool:
+def _call_system_mount(source: str, target: str, flags: int, kind: str | None = None) -> bool:
     name = None if kind is None else kind.encode()
     return bool(
         _c_library().mount(source.encode(), os.fsencode(target), name, ctypes.c_ulong(flags), None)

@@ -103,15 +103,21 @@ def target(
     With a convention ``agreed`` before, nothing is tried. Raises ``InputError`` if it is unclear how to call it.
     """
     if isinstance(agreed, Formed):
-        function, request = _differentiated(*_held(function, request, name))
+        function, request = _wrap_forward_by_autograd(
+            *_wrap_weighted_module(function, request, name)
+        )
         place = (agreed.order, agreed.form)
         return Laid(
             Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name
         )
     frameworks.numpy_dtype(request.dtype)
     name = name or getattr(function, "__name__", type(function).__name__)
-    function, request = _differentiated(*_held(function, settled(function, request), name))
-    result, note = preferred(function, request, lambda outcome: _laid(function, outcome, name))
+    function, request = _wrap_forward_by_autograd(
+        *_wrap_weighted_module(function, settled(function, request), name)
+    )
+    result, note = preferred(
+        function, request, lambda outcome: _choose_axes_layout(function, outcome, name)
+    )
     layout = result.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
     notes += (function.note,) if isinstance(function, HeldModule) else ()
@@ -135,7 +141,9 @@ def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
     return replace(subject, shapes=shapes, kept=subject.kept | set(sizes)) if sizes else subject
 
 
-def _held(function: Function, request: Request, name: str) -> tuple[Function, Request]:
+def _wrap_weighted_module(
+    function: Function, request: Request, name: str
+) -> tuple[Function, Request]:
     """Return a module of a norm, or torch's encoder layer, as a function of its weights; others as they are."""
     kind = type(request.spec).__name__
     host = host_of(function) if kind in ("LayerNorm", "RMSNorm", "Block") else None
@@ -218,7 +226,7 @@ class Laid(Target):
         return Laid(self._adapted.on(whole), self.convention, self._name)
 
 
-def _laid(function: Function, request: Request, name: str) -> Adapted:
+def _choose_axes_layout(function: Function, request: Request, name: str) -> Adapted:
     """Return the first form, and order of the axes, in which a small call returns about the right values.
 
     Orders that the function's text names come first. If no call does, it is the first in which the shapes are right. An
@@ -302,7 +310,7 @@ def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:
     )
 
 
-def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]:
+def _small_call_sizes(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]:
     """Return the sizes of small calls: the second ones, which mostly all differ; without an order, one per set of axes.
 
     The latter do not occur again in later calls, in which they would hide stale state.
@@ -315,7 +323,9 @@ def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]
     return tuple({frozenset(sizes): sizes for sizes in larger}.values())
 
 
-def _agrees(subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]) -> bool | None:
+def _is_output_as_defined(
+    subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]
+) -> bool | None:
     """Return whether a call gave about the right values; None if not even the shapes are right."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
     if len(got) < len(right):
@@ -326,26 +336,32 @@ def _agrees(subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]) ->
             shape, wanted = (tuple(n for n in axes if n != 1) for axes in (shape, wanted))
         if shape != wanted:
             return None
-    return all(_about(np.ravel(a), np.ravel(b)) for a, b in zip(got, right, strict=False))
+    return all(
+        _are_arrays_roughly_equal(np.ravel(a), np.ravel(b))
+        for a, b in zip(got, right, strict=False)
+    )
 
 
-def _partly(outcome: Outcome, right: tuple[Tensor, ...]) -> bool:
+def _are_some_outputs_right(outcome: Outcome, right: tuple[Tensor, ...]) -> bool:
     """Return whether the first output and another one are right, or the others have the right numbers of axes and of
     columns, in any order: then what is wrong is a mistake, and no other output."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
     if len(got) < max(len(right), 1 + len(outcome.others)):
         return False
-    alike = [a.shape == np.shape(b) and _about(a, b) for a, b in zip(got, right, strict=False)]
+    alike = [
+        a.shape == np.shape(b) and _are_arrays_roughly_equal(a, b)
+        for a, b in zip(got, right, strict=False)
+    ]
     columns = [sorted((np.ndim(a), *np.shape(a)[-1:]) for a in of[1:]) for of in (got, right)]
     return alike[0] and (any(alike[1:]) or (len(right) > 2 and columns[0] == columns[1]))
 
 
-def _about(a: np.ndarray, b: np.ndarray) -> bool:
+def _are_arrays_roughly_equal(a: np.ndarray, b: np.ndarray) -> bool:
     """Return whether arrays are closer than arrays in another order would be; used only to choose, not to judge."""
     return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
 
 
-def _differentiated(function: Function, request: Request) -> tuple[Function, Request]:
+def _wrap_forward_by_autograd(function: Function, request: Request) -> tuple[Function, Request]:
     """Wrap a function of the forward pass by autograd if gradients are requested."""
     if not _forward_alone(function, request):
         return function, request
@@ -423,15 +439,15 @@ class Adapted:
         result: list[bool] = []
         names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
         numbers, precision = [*self.subject.families.values()][1], Precision.of(request.dtype)
-        for sizes in _shown(self.subject, ordered(request.spec)):
+        for sizes in _small_call_sizes(self.subject, ordered(request.spec)):
             fitted = self.subject.within(sizes, request.domain)
             rng = np.random.default_rng(0)
             inputs = self.subject.draw(names, fitted, numbers(rng), precision, rng)
             outcome = Target(self, self.convention).run(inputs)
             with np.errstate(all="ignore"):
                 wanted = self.subject.run(self.subject.ways[0], inputs)
-            right = _agrees(self.subject, outcome, wanted)
-            self.partly = self.partly or _partly(outcome, wanted)
+            right = _is_output_as_defined(self.subject, outcome, wanted)
+            self.partly = self.partly or _are_some_outputs_right(outcome, wanted)
             self.error = self.error or outcome.error
             if right is None:
                 return
@@ -475,14 +491,19 @@ class Backpropagated:
         return Backpropagated(function)
 
     def __call__(self, *places: Tensor, do: Tensor, **keywords: Tensor) -> tuple[Tensor, ...]:
-        leaves = [x.detach().requires_grad_() if _moves(x) else x for x in places]
-        named = {n: x.detach().requires_grad_() if _moves(x) else x for n, x in keywords.items()}
+        leaves = [
+            x.detach().requires_grad_() if _has_floating_point_entries(x) else x for x in places
+        ]
+        named = {
+            n: x.detach().requires_grad_() if _has_floating_point_entries(x) else x
+            for n, x in keywords.items()
+        }
         output = self._function(*leaves, **named)
         output = output[0] if isinstance(output, tuple) else output
         output.backward(do)
-        moved = [x for x in (*leaves, *named.values()) if _moves(x)]
+        moved = [x for x in (*leaves, *named.values()) if _has_floating_point_entries(x)]
         return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
 
 
-def _moves(x: object) -> bool:
+def _has_floating_point_entries(x: object) -> bool:
     return bool(getattr(x, "is_floating_point", lambda: False)())

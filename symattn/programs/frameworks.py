@@ -185,7 +185,7 @@ def read(
 
     Raises ``TypeError`` unless ``output`` is an array of real numbers.
     """
-    if _module(type(output)) == "torch":
+    if _top_level_package_of(type(output)) == "torch":
         dtype = dtype_name(output)
         if output.is_complex():
             raise TypeError(f"returned an array of {dtype}")
@@ -252,7 +252,7 @@ def numpy_dtype(name: str) -> np.dtype:
     return result
 
 
-def _imported(name: str) -> Any:
+def _import_framework_library(name: str) -> Any:
     """Import a library. Raises ``MissingExtra`` if it is not installed."""
     try:
         return importlib.import_module(name)
@@ -261,8 +261,8 @@ def _imported(name: str) -> Any:
 
 
 import_torch, import_jax = (
-    functools.partial(_imported, "torch"),
-    functools.partial(_imported, "jax"),
+    functools.partial(_import_framework_library, "torch"),
+    functools.partial(_import_framework_library, "jax"),
 )
 
 
@@ -277,13 +277,13 @@ def check_wide(dtype: str) -> None:
 def wanted(function: Function) -> Framework | None:
     """Return the framework that a function uses by its module, its annotations and the names in its code, or None."""
     function = without_partial(function)
-    if _module(function) == "torch" or is_module(function):
+    if _top_level_package_of(function) == "torch" or is_module(function):
         return "torch"
     hints = " ".join(str(p.annotation) for p in parameters(function) or ())
     named = {m for m in ("torch", "numpy") if m in hints or (m == "numpy" and "NDArray" in hints)}
     named = named or ({"torch"} if "Tensor" in hints else set())
     if not named:
-        used, names = _packages(function), _names(_with_code(function))
+        used, names = _packages_in_function_code(function), _names_in_code(_with_code(function))
         named = {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
     if "torch" not in named and is_of_jax(function):
         return "jax"
@@ -295,8 +295,8 @@ def has_torch(function: Function) -> bool:
     function = without_partial(function)
     function = inspect.unwrap(function)
     function = function if hasattr(function, "__globals__") else type(function).__call__
-    seen = (*getattr(function, "__globals__", {}).values(), *_captured(function))
-    return any(_module(thing) == "torch" for thing in seen)
+    seen = (*getattr(function, "__globals__", {}).values(), *_list_captured_objects(function))
+    return any(_top_level_package_of(thing) == "torch" for thing in seen)
 
 
 def is_of_jax(function: Function) -> bool:
@@ -304,18 +304,25 @@ def is_of_jax(function: Function) -> bool:
     if "jax" not in sys.modules:
         return False
     function = without_partial(function)
-    named = {_module(function), _module(type(function)), *_packages(function)}
+    named = {
+        _top_level_package_of(function),
+        _top_level_package_of(type(function)),
+        *_packages_in_function_code(function),
+    }
     return getattr(function, "traceable", False) or not named.isdisjoint(
         ("jax", "jaxlib", "equinox")
     )
 
 
-def _packages(function: Function) -> set[str]:
+def _packages_in_function_code(function: Function) -> set[str]:
     """Return the top-level packages of the objects that the function's own code names."""
     function = _with_code(function)
     scope = getattr(function, "__globals__", {})
-    things = (*_captured(function), *(scope[name] for name in _names(function) if name in scope))
-    return {_module(thing) for thing in things}
+    things = (
+        *_list_captured_objects(function),
+        *(scope[name] for name in _names_in_code(function) if name in scope),
+    )
+    return {_top_level_package_of(thing) for thing in things}
 
 
 def _with_code(function: Function) -> Function:
@@ -323,11 +330,11 @@ def _with_code(function: Function) -> Function:
     return function if hasattr(function, "__code__") else type(function).__call__
 
 
-def _names(function: Function) -> tuple[str, ...]:
+def _names_in_code(function: Function) -> tuple[str, ...]:
     return getattr(getattr(function, "__code__", None), "co_names", ())
 
 
-def _captured(function: Function) -> list[object]:
+def _list_captured_objects(function: Function) -> list[object]:
     """Return the objects that a function captures from enclosing functions."""
     result = []
     for cell in getattr(function, "__closure__", None) or ():
@@ -336,7 +343,7 @@ def _captured(function: Function) -> list[object]:
     return [x for x in result if x is not None]
 
 
-def _module(thing: object) -> str:
+def _top_level_package_of(thing: object) -> str:
     """Return the top-level package of an object."""
     name = getattr(thing, "__module__", None) or getattr(thing, "__name__", None) or ""
     return str(name).partition(".")[0]

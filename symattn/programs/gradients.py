@@ -41,7 +41,7 @@ def gradients_close_to_exact(question: Question) -> str:
     check_inputs(spec, dict(inputs))
     if read_as["do"][1] != arithmetic.input.name:
         check_representable("do", upstream, arithmetic.input)
-    _check(spec, inputs, upstream, how, returned)
+    _check_gradient_question(spec, inputs, upstream, how, returned)
     assert how is not None
     assert returned is not None
     got = {
@@ -51,7 +51,7 @@ def gradients_close_to_exact(question: Question) -> str:
         words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
         if words:
             return words
-    return _judged(
+    return _judge_gradients(
         spec,
         inputs,
         upstream,
@@ -61,7 +61,7 @@ def gradients_close_to_exact(question: Question) -> str:
     )
 
 
-def _judged(
+def _judge_gradients(
     spec: Attention,
     inputs: Arrays,
     do: np.ndarray,
@@ -82,7 +82,14 @@ def _judged(
     )
     result = nearest(spec, inputs, do, how, got, queries, keys)
     return next(
-        filter(None, (_words(name, result[name], values, how) for name, values in got.items())), ""
+        filter(
+            None,
+            (
+                _describe_gradient_excess(name, result[name], values, how)
+                for name, values in got.items()
+            ),
+        ),
+        "",
     )
 
 
@@ -144,7 +151,9 @@ def _check_range(
         )
 
 
-def _words(name: str, sharp_gradient: SharpGradient, values: np.ndarray, how: Stores) -> str:
+def _describe_gradient_excess(
+    name: str, sharp_gradient: SharpGradient, values: np.ndarray, how: Stores
+) -> str:
     got = sharp_gradient.of(values)
     shares = sharp_gradient.ratios(got)
     count = int((shares > 1).sum())
@@ -164,7 +173,7 @@ def _words(name: str, sharp_gradient: SharpGradient, values: np.ndarray, how: St
     )
 
 
-def _check(
+def _check_gradient_question(
     spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: object
 ) -> None:
     if not hasattr(returned, "__len__") or len(returned) != len(NAMES):

@@ -62,14 +62,14 @@ class Guard:
         self._candidate = os.path.realpath(place) if place.endswith(".py") else ""
         # a candidate that stands in the reference's own file is imported from it
         self._secret = frozenset(map(os.path.realpath, secret)) - {self._candidate}
-        self._before = {name: _found(name) for name in _WATCHED}
+        self._before = {name: _resolve_loaded_object(name) for name in _WATCHED}
         self._active, self._inside, self._thread = False, False, threading.get_ident()
         # threads that run already are symattn's own; those that the candidate starts are watched between calls, too
         self._helpers = frozenset(t.ident for t in threading.enumerate()) - {self._thread}
         self._import = builtins.__import__
         self.events: list[str] = []
         self._process, self._started = os.getpid(), 0
-        sys.addaudithook(self._heard)
+        sys.addaudithook(self._hear_audit_event)
 
     @contextlib.contextmanager
     def watching(self, hiding: bool = True) -> Iterator[None]:
@@ -82,7 +82,7 @@ class Guard:
             for name in [*sys.modules]
             if hiding and name.split(".")[0] in _OWN
         }
-        builtins.__import__ = self._imported  # type: ignore[assignment]
+        builtins.__import__ = self._import_and_note_symattn  # type: ignore[assignment]
         sys.meta_path.insert(0, self)
         self._active = True
         try:
@@ -100,21 +100,23 @@ class Guard:
         if self.events:
             raise Tampered(self.events[0])
 
-    def _note(self, words: str) -> None:
+    def _note_guarded_event(self, words: str) -> None:
         if words not in self.events:
             self.events.append(words)
 
-    def _imported(self, name: str, spaces: Any = None, *rest: Any, **named: Any) -> Any:
+    def _import_and_note_symattn(
+        self, name: str, spaces: Any = None, *rest: Any, **named: Any
+    ) -> Any:
         """Import as usual, and note that the candidate's own code imports symattn."""
         if name.split(".")[0] in _OWN and self._is_candidates((spaces or {}).get("__file__")):
-            self._note(f"it imports {name}")
+            self._note_guarded_event(f"it imports {name}")
             raise ImportError(f"No module named {name!r}")
         return self._import(name, spaces, *rest, **named)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Refuse to find modules of symattn, as the first finder on ``sys.meta_path``; leave others to the rest."""
         if self._active and name.split(".")[0] in _OWN and not self._by_symattn(sys._getframe(1)):
-            self._note(f"it imports {name}")
+            self._note_guarded_event(f"it imports {name}")
             raise ImportError(f"No module named {name!r}")
 
     def _is_candidates(self, file: object) -> bool:
@@ -126,7 +128,7 @@ class Guard:
             _SITE & set(real.split(os.sep)) or real.startswith(_LIBRARIES)
         )
 
-    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _hear_audit_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Hear an audit event; those of symattn's own threads, and of this hook itself, are left out."""
         thread = threading.get_ident()
         if self._inside or thread in self._helpers or (thread == self._thread and not self._active):
@@ -139,16 +141,16 @@ class Guard:
         finally:
             self._inside = False
         if words:
-            self._note(words)
+            self._note_guarded_event(words)
 
     def _words_of(self, event: str, arguments: tuple[Any, ...]) -> str:
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
-            return self._opened(os.fsdecode(arguments[0]))
+            return self._describe_opened_path(os.fsdecode(arguments[0]))
         if event in _SIGNALS and arguments[0] in (os.getppid(), 0, -1):
             return "it sends a signal to the judge"
         if event in _NETWORK:
             return "it opens a network connection"
-        if event in _STACK and self._looked(sys._getframe(2)):
+        if event in _STACK and self._is_candidate_looking(sys._getframe(2)):
             return f"it looks at the judge's memory ({event})"
         return ""
 
@@ -157,11 +159,11 @@ class Guard:
         self._started += 1
         copies_itself = event.startswith("os.fork") and os.getpid() != self._process
         if self._started > MAX_STARTED:
-            self._note(f"it starts more than {MAX_STARTED} processes")
+            self._note_guarded_event(f"it starts more than {MAX_STARTED} processes")
         if self._started > MAX_STARTED or copies_itself:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    def _opened(self, path: str) -> str:
+    def _describe_opened_path(self, path: str) -> str:
         real = os.path.realpath(path)
         if real in self._secret:
             return f"it reads the reference, {path}"
@@ -174,7 +176,7 @@ class Guard:
         )
         return f"it reads {path}, of another process" if others else ""
 
-    def _looked(self, frame: FrameType | None) -> bool:
+    def _is_candidate_looking(self, frame: FrameType | None) -> bool:
         """Return whether the candidate's own code looks: itself, by a text, or through the standard library."""
         while frame is not None and _is_between(frame.f_code.co_filename):
             frame = frame.f_back
@@ -190,9 +192,9 @@ class Guard:
 
     def _look_for_replaced(self) -> None:
         for name, before in self._before.items():
-            now = _found(name)
-            if now is not before and (before is not None or not _belongs(now, name)):
-                self._note(f"it replaces {name}")
+            now = _resolve_loaded_object(name)
+            if now is not before and (before is not None or not _is_function_of_library(now, name)):
+                self._note_guarded_event(f"it replaces {name}")
 
 
 def _is_between(file: str) -> bool:
@@ -201,7 +203,7 @@ def _is_between(file: str) -> bool:
     )
 
 
-def _found(name: str) -> Any:
+def _resolve_loaded_object(name: str) -> Any:
     """Return what a dotted name stands for among loaded modules; None if it is not loaded."""
     parts = name.split(".")
     for k in range(len(parts) - 1, 0, -1):
@@ -213,7 +215,7 @@ def _found(name: str) -> Any:
     return None
 
 
-def _belongs(function: Any, name: str) -> bool:
+def _is_function_of_library(function: Any, name: str) -> bool:
     """Return whether a function that was loaded since is one of the library of its name."""
     library = name.split(".")[0]
     if function is None or isinstance(function, BuiltinFunctionType):

@@ -154,14 +154,14 @@ class TorchHost(Host):
         return tuple(p for p in every if meaning(p.name) != "y" or p.default is Parameter.empty)
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
-        tokens = {n: self._turned(x) for n, x in tokens.items()}
+        tokens = {n: self._swap_batch_and_tokens(x) for n, x in tokens.items()}
         with self.xp.no_grad():
             output = self.xp.func.functional_call(
                 self.module, dict(state), (), {**tokens, **inputs}
             )
-        return on_first(self._turned, output)
+        return on_first(self._swap_batch_and_tokens, output)
 
-    def _turned(self, x: Tensor) -> Tensor:
+    def _swap_batch_and_tokens(self, x: Tensor) -> Tensor:
         return x.swapaxes(0, 1) if self._swapped and x.ndim == 3 else x
 
     def prepared(self, dtype: str) -> TorchHost:
@@ -189,10 +189,11 @@ class KerasHost(Host):
                 f"the layer {self.module.name} has no weights yet; hint: call it once on tokens"
             )
         return {
-            key: SimpleNamespace(shape=flat(key, shape)) for key, shape in self._shapes().items()
+            key: SimpleNamespace(shape=flat(key, shape))
+            for key, shape in self._shapes_of_keras_weights().items()
         }
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
+    def _shapes_of_keras_weights(self) -> dict[str, tuple[int, ...]]:
         """Return ``query.kernel``, … with the shapes in which Keras keeps them, in its order."""
         variables = self.module.trainable_variables
         keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in variables)
@@ -205,7 +206,10 @@ class KerasHost(Host):
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Return the output of ``stateless_call``."""
         tensor = self._keras.ops.convert_to_tensor
-        weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
+        weights = [
+            tensor(state[key].reshape(shape))
+            for key, shape in self._shapes_of_keras_weights().items()
+        ]
         result = {
             n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **inputs}.items()
         }
@@ -243,9 +247,9 @@ class EquinoxHost(Host):
         self._call: Function | None = None
 
     def weights(self) -> Tensors:
-        return {key: leaf for key, leaf in self._leaves() if key}
+        return {key: leaf for key, leaf in self._list_equinox_leaves() if key}
 
-    def _leaves(self) -> list[tuple[str, Tensor]]:
+    def _list_equinox_leaves(self) -> list[tuple[str, Tensor]]:
         """Return all leaves in order, with "" as the name of those that are no arrays of floats."""
         import equinox
 
@@ -257,14 +261,17 @@ class EquinoxHost(Host):
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Return the output; calls are compiled once per shape, and norms of one vector are mapped over rows."""
-        leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
+        leaves = [
+            self.xp.asarray(state[key]) if key else leaf
+            for key, leaf in self._list_equinox_leaves()
+        ]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
         result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in inputs.items()}
         if self._call is None:
             import equinox
 
             tree = self._jax.tree_util.tree_structure(self.module)
-            self._call = equinox.filter_jit(partial(_called, tree))
+            self._call = equinox.filter_jit(partial(_call_equinox_module, tree))
         return self._call(leaves, arrays, result)
 
     def prepared(self, dtype: str) -> EquinoxHost:
@@ -274,7 +281,9 @@ class EquinoxHost(Host):
         return EquinoxHost(equinox.nn.inference_mode(self.module))
 
 
-def _called(tree: object, leaves: list[Tensor], tokens: Tensors, inputs: Tensors) -> Tensor:
+def _call_equinox_module(
+    tree: object, leaves: list[Tensor], tokens: Tensors, inputs: Tensors
+) -> Tensor:
     jax = import_jax()
     module = jax.tree_util.tree_unflatten(tree, leaves)
     if type(module).__name__ not in ("LayerNorm", "RMSNorm"):

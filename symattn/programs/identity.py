@@ -73,7 +73,10 @@ def identity(
     def kept(wanted: Sequence[Sizes]) -> tuple[Sizes, ...]:
         """Return the sizes of the domain nearest to these, with batches."""
         return tuple(
-            dict.fromkeys(_given(maker, s) for s in _stage(wanted, spec.heads, maker.square))
+            dict.fromkeys(
+                _fit_sizes_to_maker(maker, s)
+                for s in _select_stage_sizes(wanted, spec.heads, maker.square)
+            )
         )
 
     def masks(s: Sizes, random: Random) -> Tensors:
@@ -87,7 +90,9 @@ def identity(
     )
 
 
-def _stage(sizes: Sequence[Sizes], heads: int, square: bool = False) -> Sequence[Sizes]:
+def _select_stage_sizes(
+    sizes: Sequence[Sizes], heads: int, square: bool = False
+) -> Sequence[Sizes]:
     """Return the sizes of a stage; of those ``TOGETHER``, the first with few enough scores of all heads."""
     if sizes != TOGETHER:
         return sizes
@@ -99,7 +104,7 @@ def _stage(sizes: Sequence[Sizes], heads: int, square: bool = False) -> Sequence
     )
 
 
-def _given(maker: Maker, sizes: Sizes) -> Sizes:
+def _fit_sizes_to_maker(maker: Maker, sizes: Sizes) -> Sizes:
     """Return the sizes that the specification and the domain take, with items on each batch axis of the layout."""
     fitted = maker.fitted(sizes)
     if fitted.d_k != sizes.d_k and sizes.d_k <= _USUAL_WIDTH:
@@ -134,7 +139,7 @@ def identity_of_definition(
         return outputs if len(outputs) > 1 else outputs[0]
 
     runs = []
-    for wanted, names in product(_stage(sizes, definition.items), definition.whole):
+    for wanted, names in product(_select_stage_sizes(sizes, definition.items), definition.whole):
         letters = {
             x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()
         }

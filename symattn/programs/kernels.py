@@ -69,7 +69,7 @@ class Kernels:
             except Exception as error:  # a user's function may raise anything
                 refusal = run.refusal
                 if run.launches:
-                    raise (refusal or _cause(error)) from error
+                    raise (refusal or _unwrap_interpreter_error(error)) from error
             if run.launches:
                 self._tile = min(self._tile or run.longest, run.longest)
                 return result
@@ -93,7 +93,7 @@ class Kernels:
         return (Sizes(n + 2, 2 * n + 3, 4, 3, 6),) if n > _USUAL else ()
 
 
-def _cause(error: BaseException) -> BaseException:
+def _unwrap_interpreter_error(error: BaseException) -> BaseException:
     """Return what a kernel raised, without the interpreter's errors around it."""
     while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
         error = error.__cause__
@@ -193,7 +193,11 @@ class _Memory:
             return tensor.numpy()
         if not tensor.numel():
             return np.zeros(tuple(tensor.shape))
-        return self.block(tensor).read(_places(tensor), self).reshape(tuple(tensor.shape))
+        return (
+            self.block(tensor)
+            .read(_storage_places_of_tensor(tensor), self)
+            .reshape(tuple(tensor.shape))
+        )
 
     def put(self, tensor: Tensor, value: Value) -> None:
         """Give a tensor a meaning."""
@@ -204,7 +208,8 @@ class _Memory:
         elif tensor.numel():
             value = value if isinstance(value, ArrayBase) else np.asarray(value, np.float64)
             self.block(tensor).write(
-                _places(tensor), np.broadcast_to(value, tuple(tensor.shape)).reshape(-1)
+                _storage_places_of_tensor(tensor),
+                np.broadcast_to(value, tuple(tensor.shape)).reshape(-1),
             )
 
     def locate(
@@ -219,7 +224,7 @@ class _Memory:
         return block, at, (at >= 0) & (at + max(bits // 8, 1) <= int(block.storage.nbytes()))
 
 
-def _places(tensor: Tensor) -> np.ndarray:
+def _storage_places_of_tensor(tensor: Tensor) -> np.ndarray:
     """Return the places of a tensor's elements in its storage, flat."""
     at = np.asarray(tensor.storage_offset())
     for n, stride in zip(tensor.shape, tensor.stride(), strict=True):
@@ -244,48 +249,55 @@ class _Run:
     ) -> Value:
         """Return what the function returns, with arrays for its tensors."""
         self._torch.set_num_threads(1)  # threads do not survive copying the process
-        given = [self._tensor(x) for x in places]
-        named = {name: self._tensor(x) for name, x in keywords.items()}
-        with self._interpreter(), self._dispatch(), lighter(self._kind), np.errstate(all="ignore"):
+        given = [self._make_shadowed_tensor(x) for x in places]
+        named = {name: self._make_shadowed_tensor(x) for name, x in keywords.items()}
+        with (
+            self._patch_triton_interpreter(),
+            self._make_torch_dispatch_mode(),
+            lighter(self._kind),
+            np.errstate(all="ignore"),
+        ):
             result = function(*given, **named)
-            return self._array(result)
+            return self._convert_tensors_to_arrays(result)
 
-    def _tensor(self, x: Value) -> Value:
+    def _make_shadowed_tensor(self, x: Value) -> Value:
         if not isinstance(x, self._kind):
             return torch_reader.constant(x, str(self._dtype).removeprefix("torch."))
         tensor = self._torch.zeros(x.plain_shape, dtype=self._dtype)
         self._memory.put(tensor, x)
         return tensor
 
-    def _array(self, x: Value) -> Value:
+    def _convert_tensors_to_arrays(self, x: Value) -> Value:
         if isinstance(x, (tuple, list)):
-            return tuple(map(self._array, x))
+            return tuple(map(self._convert_tensors_to_arrays, x))
         if not isinstance(x, self._torch.Tensor) or not x.is_floating_point():
             return x
         return self._memory.lifted(self._memory.array(x.detach()))
 
     # -- operators of torch
-    def _dispatch(self) -> Any:
+    def _make_torch_dispatch_mode(self) -> Any:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         class Dispatch(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(
                 _, operator: Any, types: object, places: Any = (), keywords: Any = None
             ) -> Value:
-                return self._operator(operator, places, keywords or {})
+                return self._run_operator_with_shadow(operator, places, keywords or {})
 
         return Dispatch()
 
-    def _operator(
+    def _run_operator_with_shadow(
         self, operator: Any, places: Sequence[Value], keywords: Mapping[str, Value]
     ) -> Value:
         """Run an operator of torch; on tensors with a shadow, compute what its results mean."""
         tensors = [
-            x for x in _leaves((places, *keywords.values())) if isinstance(x, self._torch.Tensor)
+            x
+            for x in _yield_nested_leaves((places, *keywords.values()))
+            if isinstance(x, self._torch.Tensor)
         ]
         name, computed = str(operator.overloadpacket), any(map(self._memory.known, tensors))
         if computed and name not in RULES and (decomposed := torch_reader.decomposition(operator)):
-            with self._dispatch():
+            with self._make_torch_dispatch_mode():
                 return decomposed(*places, **keywords)
         result = operator(*places, **keywords)
         if name in _EMPTY:
@@ -301,13 +313,13 @@ class _Run:
         ]
         if operator._schema.is_mutable or any(apart):
             try:
-                self._compute(name, places, keywords, made)
+                self._compute_shadow_values(name, places, keywords, made)
             except SymattnError as error:  # torch hides a ``TypeError`` of an operator
                 self.refusal = type(error)(f"{name}: {str(error).removeprefix(f'{name}: ')}")
                 raise self.refusal from error
         return result
 
-    def _compute(
+    def _compute_shadow_values(
         self,
         name: str,
         places: Sequence[Value],
@@ -318,22 +330,28 @@ class _Run:
         if rule is None or not all(isinstance(x, self._torch.Tensor) for x in made):
             raise InputError("this operator of torch is not read, of computed numbers")
         options = {
-            key: self._operand(x) for key, x in keywords.items() if key not in torch_reader.PLACED
+            key: self._convert_torch_operand(x)
+            for key, x in keywords.items()
+            if key not in torch_reader.PLACED
         }
-        value = rule(self._context, *map(self._operand, places), **options)
+        value = rule(self._context, *map(self._convert_torch_operand, places), **options)
         for tensor, x in zip(
             made, value if isinstance(value, (list, tuple)) else [value], strict=True
         ):
             self._memory.put(tensor, x)
 
-    def _operand(self, x: Value) -> Value:
+    def _convert_torch_operand(self, x: Value) -> Value:
         if isinstance(x, self._torch.Tensor):
             return self._memory.array(x)
-        return [*map(self._operand, x)] if isinstance(x, (list, tuple)) else torch_reader.operand(x)
+        return (
+            [*map(self._convert_torch_operand, x)]
+            if isinstance(x, (list, tuple))
+            else torch_reader.operand(x)
+        )
 
     # -- launches of kernels
     @contextmanager
-    def _interpreter(self) -> Iterator[None]:
+    def _patch_triton_interpreter(self) -> Iterator[None]:
         """Put the operators of floats in the place of the interpreter's own, and the shadow in that of memory."""
         module: Any = sys.modules[INTERPRETER]
         operators = _Operators(module, self._memory)
@@ -345,7 +363,7 @@ class _Run:
             operators.kernel = executor.fn.__name__
             with importlib.import_module("torch.utils._python_dispatch")._disable_current_modes():
                 for name, x in (*zip(executor.arg_names, places, strict=False), *keywords.items()):
-                    for leaf in _leaves([getattr(x, "base", x)]):
+                    for leaf in _yield_nested_leaves([getattr(x, "base", x)]):
                         if isinstance(leaf, self._torch.Tensor):
                             self._memory.block(leaf).name = name
                 return launch(executor, *places, **keywords)
@@ -375,10 +393,10 @@ class _Run:
             yield
 
 
-def _leaves(x: Value) -> Iterator[Value]:
+def _yield_nested_leaves(x: Value) -> Iterator[Value]:
     if isinstance(x, (list, tuple)):
         for part in x:
-            yield from _leaves(part)
+            yield from _yield_nested_leaves(part)
     else:
         yield x
 
@@ -420,10 +438,16 @@ class _Operators:
             yield (
                 builder,
                 f"get_{name}",
-                lambda _, x, of=of: self._made(np.array([x], np.float64), getattr(types, of)),
+                lambda _, x, of=of: self._make_typed_handle(
+                    np.array([x], np.float64), getattr(types, of)
+                ),
             )
         for name in ("exp", "exp2", "log", "log2", "erf"):
-            yield builder, f"create_{name}", lambda _, x, name=name: self._unary(name, x)
+            yield (
+                builder,
+                f"create_{name}",
+                lambda _, x, name=name: self._apply_unary_function(name, x),
+            )
         for name, function in {
             "maxnumf": np.maximum,
             "minnumf": np.minimum,
@@ -432,25 +456,31 @@ class _Operators:
             yield (
                 builder,
                 f"create_{name}",
-                lambda _, x, *y, f=function: self._made(f(x.data, *(z.data for z in y)), x),
+                lambda _, x, *y, f=function: self._make_typed_handle(
+                    f(x.data, *(z.data for z in y)), x
+                ),
             )
         # checks of overflow are slow, and there in floats as well
         yield self._builder, "options", replace(self._builder.options, sanitize_overflow=False)
-        yield module, "_validate_np_data_size", self._fits(module._validate_np_data_size)
+        yield (
+            module,
+            "_validate_np_data_size",
+            self._exempt_floats_from_check(module._validate_np_data_size),
+        )
         yield module, "_get_np_dtype", self._dtype(module._get_np_dtype)
-        yield from self._reductions(module.ReduceOps, module.ReduceScanOpInterface)
+        yield from self._yield_reduction_patches(module.ReduceOps, module.ReduceScanOpInterface)
 
-    def _made(self, data: Value, of: Any) -> Handle:
+    def _make_typed_handle(self, data: Value, of: Any) -> Handle:
         """Return a handle of a type, or of that of another handle."""
         return self._handle(data, getattr(of, "dtype", of).scalar)
 
-    def _fits(self, own: Function) -> Function:
+    def _exempt_floats_from_check(self, own: Function) -> Function:
         return lambda data, dtype: not _is_plain(data) or dtype.is_floating() or own(data, dtype)
 
     def _dtype(self, own: Function) -> Function:
         return lambda dtype: np.dtype(np.float64) if dtype.scalar.is_floating() else own(dtype)
 
-    def _reductions(self, reduce: Any, scan: Any) -> Iterator[tuple[Any, str, Any]]:
+    def _yield_reduction_patches(self, reduce: Any, scan: Any) -> Iterator[tuple[Any, str, Any]]:
         extreme, to_tensor, tl = reduce.min_max, scan.to_tensor, self._module.tl
 
         def min_max(own: Any, given: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Value:
@@ -470,42 +500,46 @@ class _Operators:
             shape = list(result.plain_shape)
             kind = tl.block_type(dtype, shape) if shape else dtype
             return tl.core.tensor(
-                self._made(result if shape else result.reshape((1,)), dtype), kind
+                self._make_typed_handle(result if shape else result.reshape((1,)), dtype), kind
             )
 
         yield reduce, "min_max", min_max
         yield scan, "to_tensor", tensor
 
     # -- numbers
-    def _unary(self, name: str, x: Handle) -> Handle:
+    def _apply_unary_function(self, name: str, x: Handle) -> Handle:
         """Return a function of each element; of plain numbers by the kind, unless the value is exact."""
         data = x.data
         if _is_plain(data):
             exact = data == 1 if name.startswith("log") else (data == 0) | (data == -np.inf)
         if not _is_plain(data) or name == "erf" or not exact.all():
-            return self._made(getattr(self._kind.xp, name)(self._memory.lifted(data)), x)
-        return self._made(getattr(np, name)(data), x)
+            return self._make_typed_handle(
+                getattr(self._kind.xp, name)(self._memory.lifted(data)), x
+            )
+        return self._make_typed_handle(getattr(np, name)(data), x)
 
     def create_fsub(self, x: Handle, y: Handle) -> Handle:
         """x − y; undefined where y is −∞, as in floats where both are."""
         a, b = x.data, y.data
         infinite = np.isneginf(b) if _is_plain(b) else self._kind.xp.isinf(b)
         if not infinite.any():
-            return self._made(np.subtract(a, b), x)
+            return self._make_typed_handle(np.subtract(a, b), x)
         b = np.where(infinite, 0.0, b)
-        return self._made(np.where(infinite, self._memory.undefined, np.subtract(a, b)), x)
+        return self._make_typed_handle(
+            np.where(infinite, self._memory.undefined, np.subtract(a, b)), x
+        )
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
-        return self._made(x.data * y.data + z.data, z)
+        return self._make_typed_handle(x.data * y.data + z.data, z)
 
     def create_clampf(self, x: Handle, low: Handle, high: Handle, *_: object) -> Handle:
-        return self._made(np.minimum(np.maximum(x.data, low.data), high.data), x)
+        return self._make_typed_handle(np.minimum(np.maximum(x.data, low.data), high.data), x)
 
     def create_dot(self, a: Handle, b: Handle, added: Handle, *_: object) -> Handle:
         if not _is_float(added):
             return self._own["create_dot"](self._builder, a, b, added, *_)
         product = np.matmul(a.data, b.data)
-        return self._made(
+        return self._make_typed_handle(
             product if _is_plain(added.data) and not added.data.any() else product + added.data,
             added,
         )
@@ -514,14 +548,14 @@ class _Operators:
         """Cast; floats stay as they are."""
         if not dtype.scalar.is_floating() and not _is_plain(x.data):
             if str(dtype.scalar) == "int1":
-                return self._made(x.data != 0, dtype)
+                return self._make_typed_handle(x.data != 0, dtype)
             raise Refused("a cast of computed numbers to whole ones is not read")
         if not dtype.scalar.is_floating():
-            return self._made(x.data.astype(self._module._get_np_dtype(dtype)), dtype)
-        return self._made(x.data if _is_float(x) else x.data.astype(np.float64), dtype)
+            return self._make_typed_handle(x.data.astype(self._module._get_np_dtype(dtype)), dtype)
+        return self._make_typed_handle(x.data if _is_float(x) else x.data.astype(np.float64), dtype)
 
     def create_fp_to_fp(self, x: Handle, dtype: Any, *_: object) -> Handle:
-        return self._made(x.data, dtype)
+        return self._make_typed_handle(x.data, dtype)
 
     def create_bitcast(self, x: Handle, dtype: Any) -> Handle:
         if _is_float(x) or dtype.scalar.is_floating():
@@ -531,13 +565,13 @@ class _Operators:
     def create_splat(self, result: Any, x: Handle) -> Handle:
         if _is_plain(x.data):
             return self._own["create_splat"](self._builder, result, x)
-        return self._made(np.broadcast_to(x.data.reshape(()), tuple(result.shape)), x)
+        return self._make_typed_handle(np.broadcast_to(x.data.reshape(()), tuple(result.shape)), x)
 
     def create_unsplat(self, x: Handle) -> Handle:
-        return self._made(x.data.reshape(-1)[:1], x)
+        return self._make_typed_handle(x.data.reshape(-1)[:1], x)
 
     # -- memory
-    def _met(
+    def _locate_pointed_block(
         self, act: str, pointers: Handle, mask: Handle
     ) -> tuple[_Block | None, np.ndarray, np.ndarray]:
         """Return the block that pointers lead to, the places in it, in bytes, and which pointers do, not masked."""
@@ -551,7 +585,7 @@ class _Operators:
             side = "before the first" if at.min() < 0 else "after the last"
             of = f"{side} element of {block.name or 'a tensor'}" if block else "in no tensor"
             program = ", ".join(map(str, self._builder.grid_idx))
-            self._report(
+            self._note_outside_access(
                 f"the kernel {self.kernel} {act} {OUTSIDE}, {of}, in its program ({program})",
                 element,
             )
@@ -562,7 +596,7 @@ class _Operators:
             )
         return block, at[within], seen
 
-    def _report(self, words: str, element: Any) -> None:
+    def _note_outside_access(self, words: str, element: Any) -> None:
         """Note an access out of bounds; it gives undefined floats, while whole numbers are not known."""
         if not element.is_floating():
             raise InputError(words)
@@ -570,7 +604,9 @@ class _Operators:
             note(words)
         self._noted = True
 
-    def _real(self, pointers: Handle, met: tuple[_Block | None, np.ndarray, np.ndarray]) -> Handle:
+    def _convert_to_real_pointers(
+        self, pointers: Handle, met: tuple[_Block | None, np.ndarray, np.ndarray]
+    ) -> Handle:
         """Return pointers to whole numbers in real memory."""
         block, at, seen = met
         real = np.zeros(seen.shape, np.uint64)
@@ -578,7 +614,9 @@ class _Operators:
             real[seen] = at + block.storage.data_ptr()
         return self._handle(real.reshape(pointers.data.shape), pointers.dtype)
 
-    def _floats(self, pointers: Handle, block: _Block, at: np.ndarray) -> np.ndarray:
+    def _element_places_of_floats(
+        self, pointers: Handle, block: _Block, at: np.ndarray
+    ) -> np.ndarray:
         """Return the places of floats, counted in elements."""
         width = pointers.get_element_ty().primitive_bitwidth // 8
         if width != block.width or (at % width).any():
@@ -591,48 +629,55 @@ class _Operators:
         self, pointers: Handle, mask: Handle, other: Handle, *rest: object, **more: object
     ) -> Handle:
         element, shape = pointers.get_element_ty(), pointers.data.shape
-        block, at, seen = met = self._met("reads", pointers, mask)
+        block, at, seen = met = self._locate_pointed_block("reads", pointers, mask)
         if not element.is_floating():
-            real = self._real(pointers, met)
+            real = self._convert_to_real_pointers(pointers, met)
             return self._own["create_masked_load"](self._builder, real, mask, other, *rest, **more)
         filled = np.zeros(shape) if other is None else np.broadcast_to(other.data, shape)
         beyond = np.broadcast_to(mask.data, shape).astype(bool) & ~seen.reshape(shape)
         if beyond.any():
             filled = np.where(beyond, self._memory.undefined, filled)
         if block is None or not len(at):
-            return self._made(filled, element)
-        values = block.read(self._floats(pointers, block, at), self._memory)
+            return self._make_typed_handle(filled, element)
+        values = block.read(self._element_places_of_floats(pointers, block, at), self._memory)
         if seen.all():
-            return self._made(values.reshape(shape), element)
+            return self._make_typed_handle(values.reshape(shape), element)
         spread = values[np.maximum(np.cumsum(seen) - 1, 0)].reshape(shape)
-        return self._made(np.where(seen.reshape(shape), spread, filled), element)
+        return self._make_typed_handle(np.where(seen.reshape(shape), spread, filled), element)
 
     def create_masked_store(
         self, pointers: Handle, value: Handle, mask: Handle, *rest: object
     ) -> Any:
-        block, at, seen = met = self._met("writes", pointers, mask)
+        block, at, seen = met = self._locate_pointed_block("writes", pointers, mask)
         if not pointers.get_element_ty().is_floating():
             return self._own["create_masked_store"](
-                self._builder, self._real(pointers, met), value, mask, *rest
+                self._builder, self._convert_to_real_pointers(pointers, met), value, mask, *rest
             )
         if block is not None and len(at):
             values = self._memory.lifted(
                 np.broadcast_to(value.data, pointers.data.shape).reshape(-1)
             )
-            block.write(self._floats(pointers, block, at), values if seen.all() else values[seen])
+            block.write(
+                self._element_places_of_floats(pointers, block, at),
+                values if seen.all() else values[seen],
+            )
         return None
 
     def create_atomic_rmw(
         self, operator: Any, pointers: Handle, value: Handle, mask: Handle, *rest: object
     ) -> Handle:
         if not pointers.get_element_ty().is_floating():
-            real = self._real(pointers, self._met("changes", pointers, mask))
+            real = self._convert_to_real_pointers(
+                pointers, self._locate_pointed_block("changes", pointers, mask)
+            )
             return self._own["create_atomic_rmw"](self._builder, operator, real, value, mask, *rest)
         places = pointers.data[np.broadcast_to(mask.data, pointers.data.shape).astype(bool)]
         if operator.name != "FADD" or len(np.unique(places)) < len(places):
             raise Refused(f"the atomic operation {operator.name} of floats is not read")
         before = self.create_masked_load(pointers, mask, None)
-        self.create_masked_store(pointers, self._made(before.data + value.data, value), mask)
+        self.create_masked_store(
+            pointers, self._make_typed_handle(before.data + value.data, value), mask
+        )
         return before
 
     def create_atomic_cas(
@@ -641,5 +686,7 @@ class _Operators:
         mask = self._handle(np.ones(pointers.data.shape, bool), self._module.tl.int1)
         if _is_float(value):
             raise Refused("a comparison and exchange of floats in memory is not read")
-        real = self._real(pointers, self._met("changes", pointers, mask))
+        real = self._convert_to_real_pointers(
+            pointers, self._locate_pointed_block("changes", pointers, mask)
+        )
         return self._own["create_atomic_cas"](self._builder, real, expected, value, *rest)

@@ -39,7 +39,7 @@ def in_words(layout: Layout) -> str:
     return f"({', '.join('h d' if axis == 'c' else axis for axis in layout)})"
 
 
-def _order(name: str, layout: Layout) -> str:
+def _axes_in_layout(name: str, layout: Layout) -> str:
     """Return the axes of an input in a layout, heads apart; tokens have no heads, and a batch in every layout."""
     letters = layout.replace("c", "hd")
     if name in _HEADS:
@@ -47,7 +47,7 @@ def _order(name: str, layout: Layout) -> str:
     return "nbd" if letters.find("b") > 0 else "bnd"
 
 
-def _usual(order: str) -> list[int]:
+def _permutation_from_usual_order(order: str) -> list[int]:
     """Return the permutation that takes the usual order, (b, h, n, d), to this one."""
     return [sorted(order, key="bhnd".index).index(axis) for axis in order]
 
@@ -81,9 +81,9 @@ def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
         return values
     if name == "keep":
         return values.reshape((1,) * (2 - values.ndim) + tuple(values.shape))
-    order = _order(name, layout)
+    order = _axes_in_layout(name, layout)
     values = values.reshape((1,) * (len(order) - values.ndim) + tuple(values.shape)).transpose(
-        *_usual(order)
+        *_permutation_from_usual_order(order)
     )
     if name in _HEADS and layout[-1] == "c":
         *front, h, d = values.shape
@@ -100,7 +100,7 @@ def of_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
         return values
     if name in _HEADS and layout[-1] == "c":
         raise InputError(f"the heads of {name} are side by side in {in_words(layout)}")
-    order = _usual(_order(name, layout))
+    order = _permutation_from_usual_order(_axes_in_layout(name, layout))
     return values.transpose(*map(order.index, range(len(order))))
 
 
@@ -109,7 +109,7 @@ def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
     if layout == "nd":
         return output
     source = "q" if "q" in inputs else "x"
-    order, array = _order(source, layout), inputs[source]
+    order, array = _axes_in_layout(source, layout), inputs[source]
     joined = source == "q" and layout[-1] == "c"
     if output.ndim != max(len(order), array.ndim) - joined:
         return output
@@ -119,7 +119,9 @@ def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
             return output
         output = output.reshape((*output.shape[:-1], h, output.shape[-1] // h))
     if output.ndim == len(order):
-        output = output.transpose(*map(_usual(order).index, range(len(order))))
+        output = output.transpose(
+            *map(_permutation_from_usual_order(order).index, range(len(order)))
+        )
     added = max(len(order) - array.ndim, 0)
     return (
         output.reshape(output.shape[added:])
@@ -158,7 +160,7 @@ _PATTERNS: tuple[tuple[Layout, str], ...] = (
 
 def documented(function: Function) -> tuple[Layout, ...]:
     """Return the layouts that the text of the function names, in the order of the text."""
-    text = _text(function).lower()
+    text = _read_function_text(function).lower()
     result = [
         (m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))
     ]
@@ -172,7 +174,7 @@ def declared(function: Function) -> tuple[Layout, ...]:
     Comments within the body may speak of other arrays.
     """
     result: dict[Layout, None] = {}
-    for line in _statement(function):
+    for line in _list_documenting_lines(function):
         for layout, pattern in _PATTERNS:
             for m in re.finditer(pattern, line.lower()):
                 last = re.split(r"[, ]+", m[0].strip(" )]=[("))[-1]
@@ -187,10 +189,10 @@ def declared(function: Function) -> tuple[Layout, ...]:
     return tuple(result)
 
 
-def _statement(function: Function) -> list[str]:
+def _list_documenting_lines(function: Function) -> list[str]:
     """Return the lines of a function's docstring, and of its parameters with annotations and comments apart."""
     result = (inspect.getdoc(without_partial(function)) or "").splitlines()
-    for line in _text(function).splitlines() if _has_source(function) else ():
+    for line in _read_function_text(function).splitlines() if _has_source(function) else ():
         code, _, comment = line.partition("#")
         result += [code] if code.strip() else []
         result += [f"# {comment.strip()}"] if comment else []
@@ -212,9 +214,10 @@ def names_form(function: Function, parameter: str, form: str, right: Iterable[st
     It does by the axes behind the parameter's name, ``attn_mask: (b, 1, 1, n_k)``, and by code that asks for the number
     of axes, or for an axis of queries of length 1, unless one of the ``right`` forms answers to that as well.
     """
-    name, text = re.escape(parameter), _text(function)
+    name, text = re.escape(parameter), _read_function_text(function)
     for axes in re.findall(
-        rf"\b{name}\b[^()\[\]\n]{{0,40}}[(\[]([\w, ]+)[)\]]", "\n".join(_statement(function))
+        rf"\b{name}\b[^()\[\]\n]{{0,40}}[(\[]([\w, ]+)[)\]]",
+        "\n".join(_list_documenting_lines(function)),
     ):
         with suppress(InputError):
             if form_of(axes) == form:
@@ -239,7 +242,7 @@ def lettered(function: Function) -> frozenset[Layout]:
     Arrays may be transposed before, so this is no more than a hint.
     """
     result: set[Layout] = set()
-    for texts in _EINSUM.findall(_text(function)):
+    for texts in _EINSUM.findall(_read_function_text(function)):
         one, other, out = (x.split() if " " in x.strip() else [*x.strip()] for x in texts)
         tokens = [x for x in one if x not in other]
         if len(tokens) == 1 and one[-1] == other[-1] and one[-1] not in out:
@@ -247,7 +250,7 @@ def lettered(function: Function) -> frozenset[Layout]:
     return frozenset(result)
 
 
-def _text(function: Function) -> str:
+def _read_function_text(function: Function) -> str:
     function = without_partial(function)
     try:
         return inspect.getsource(function)
@@ -390,7 +393,7 @@ def placed(
     return places, keywords
 
 
-def _width(how: Convention, inputs: Inputs) -> int:
+def _width_of_head(how: Convention, inputs: Inputs) -> int:
     """Return the width d_k of a head."""
     if "q" in inputs:
         return int(inputs["q"].shape[-1])
@@ -400,8 +403,8 @@ def _width(how: Convention, inputs: Inputs) -> int:
 
 
 _NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
-    WIDTH: _width,
-    FACTOR: lambda how, inputs: float(_width(how, inputs)) ** -0.5,
+    WIDTH: _width_of_head,
+    FACTOR: lambda how, inputs: float(_width_of_head(how, inputs)) ** -0.5,
     # the number of keys before the first query
     PAST: lambda how, inputs: (
         lengths(inputs)[1] - lengths(inputs)[0] if how.alignment == "bottom-right" else 0
@@ -456,15 +459,15 @@ def _bounds_of(labels: Tensor, documents: Tensor) -> Tensor:
     return np.concatenate([[0], np.searchsorted(labels, documents, side="right")]).astype(np.int32)
 
 
-def _counted(keep: Tensor) -> Tensor:
+def _count_valid_keys(keep: Tensor) -> Tensor:
     """Return the numbers of valid keys, (b,), from (b, n_k) or (b, 1, n_k)."""
     result = keep.sum(axis=-1)
     return result.reshape(-1) if result.ndim < 2 else result[:, 0]
 
 
 _OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
-    "lengths": _counted,
-    "length": lambda keep: int(_counted(keep)[0]),
+    "lengths": _count_valid_keys,
+    "length": lambda keep: int(_count_valid_keys(keep)[0]),
     "bounds": lambda doc: _bounds_of(doc, numbers_of_documents(doc)),
     "nff": lambda table: np.concatenate([table, table], axis=-1),
     "nf2": lambda table: np.repeat(table, 2, axis=-1),

@@ -85,9 +85,9 @@ def load(target: str) -> Loaded:
         raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
     module = load_module(place)
     function = (
-        _find(module, attribute, place)
+        _resolve_target_attribute(module, attribute, place)
         if arguments is None
-        else _made(module, attribute, place, arguments)
+        else _make_class_instance(module, attribute, place, arguments)
     )
     return Loaded(function, whole, str(getattr(module, "__file__", None) or place))
 
@@ -123,19 +123,21 @@ def _call_of(target: str) -> tuple[str, _Arguments | None]:
         ) from None
 
 
-def _made(module: ModuleType, attribute: str, place: str, arguments: _Arguments) -> Function:
+def _make_class_instance(
+    module: ModuleType, attribute: str, place: str, arguments: _Arguments
+) -> Function:
     """Return an instance of the class ``attribute``.
 
     Raises ``NotCallable`` for anything but a class with instances that can be called.
     """
     made = getattr(module, attribute, None)
     if not inspect.isclass(made):
-        _find(module, attribute, place)  # no such name
+        _resolve_target_attribute(module, attribute, place)  # no such name
         raise NotCallable(
             f"{place}:{attribute} is a function; hint: leave out what is in parentheses"
         )
     places, keywords = arguments
-    result = _guarded(f"{place}:{attribute}", lambda: made(*places, **keywords))
+    result = _import_under_guard(f"{place}:{attribute}", lambda: made(*places, **keywords))
     if not callable(result):
         raise NotCallable(f"an instance of {place}:{attribute} cannot be called; name a function")
     return result
@@ -152,7 +154,7 @@ def load_module(place: str) -> ModuleType:
                     f"{place} is a file, and Python files end with .py; hint: rename it, or name another"
                 )
             _first_on_path(Path.cwd())
-            return _guarded(place, lambda: importlib.import_module(place))
+            return _import_under_guard(place, lambda: importlib.import_module(place))
         path = Path(place)
         if not path.is_file():
             files = sorted(p.stem for p in path.parent.glob("*.py"))
@@ -164,12 +166,12 @@ def load_module(place: str) -> ModuleType:
             )
             raise NoSuchFile(f"{path}: there is no such file{near or others}")
         path = path.resolve()
-        root, name = _package(path)
+        root, name = _locate_package_root(path)
         _first_on_path(Path.cwd())
         _first_on_path(root)
         if "." in name:  # a file of a package may use relative imports
-            return _guarded(path.name, lambda: importlib.import_module(name))
-        return _guarded(path.name, lambda: _execute(path, name))
+            return _import_under_guard(path.name, lambda: importlib.import_module(name))
+        return _import_under_guard(path.name, lambda: _execute_target_file(path, name))
 
 
 def choose_backend() -> None:
@@ -189,7 +191,7 @@ def choose_backend() -> None:
         os.environ["KERAS_BACKEND"] = backends[0]
 
 
-def _package(path: Path) -> tuple[Path, str]:
+def _locate_package_root(path: Path) -> tuple[Path, str]:
     """Return the folder that must be on the path for a file, and the name of its module from there."""
     folder, parts = path.parent, [path.stem]
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
@@ -198,7 +200,7 @@ def _package(path: Path) -> tuple[Path, str]:
     return folder, ".".join(parts)
 
 
-def _execute(path: Path, name: str) -> ModuleType:
+def _execute_target_file(path: Path, name: str) -> ModuleType:
     # A file with the name of a loaded module (numpy.py, attention.py) must not replace it.
     name = f"symattn_target_{name}" if name in sys.modules else name
     spec = importlib.util.spec_from_file_location(name, path)
@@ -214,7 +216,7 @@ def _execute(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _guarded(name: str, bring: Callable[[], Brought]) -> Brought:
+def _import_under_guard(name: str, bring: Callable[[], Brought]) -> Brought:
     try:
         with guard.watched():
             return bring()
@@ -229,7 +231,7 @@ def _guarded(name: str, bring: Callable[[], Brought]) -> Brought:
         raise kind(f"{name} cannot be imported: {one_line(error)}{at}") from error
 
 
-def _find(module: ModuleType, attribute: str, place: str) -> Function:
+def _resolve_target_attribute(module: ModuleType, attribute: str, place: str) -> Function:
     owner: object = module
     result: object = module
     seen = place

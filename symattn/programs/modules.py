@@ -73,7 +73,7 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
     label = name or "the module"
     normed = request.spec.qk_norm in ("rms", "layer")
     slots = tuple(
-        _slot(host, key, tuple(weight.shape), label, normed)
+        _make_parameter_slot(host, key, tuple(weight.shape), label, normed)
         for key, weight in host.weights().items()
     )
     entries = [n for s in slots for n in s.names]
@@ -102,7 +102,9 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
 _ORDERS: tuple[Order, ...] = ("out in", "in out")
 
 
-def _slot(host: Host, key: str, shape: tuple[int, ...], label: str, normed: bool) -> ModuleSlot:
+def _make_parameter_slot(
+    host: Host, key: str, shape: tuple[int, ...], label: str, normed: bool
+) -> ModuleSlot:
     """Return the slot of a parameter by its name and by its layer; gains are accepted if q and k are ``normed``."""
     path, _, last = key.rpartition(".")
     own = plain(last) in OWN
@@ -181,11 +183,14 @@ class HeldAttention(ModuleAsFunction):
             slots,
             reading,
         )
-        self.d_model, self.width = self._sizes(label)
+        self.d_model, self.width = self._model_and_head_widths(label)
         self._tokens = host.tokens()
         rest = [p for p in host.parameters() if p.name not in self._tokens]
         self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
-        own = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest), *map(_keyword, self._names)]
+        own = [
+            *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest),
+            *map(_make_keyword_parameter, self._names),
+        ]
         super().__init__(
             host.text, (Parameter("x", Parameter.POSITIONAL_OR_KEYWORD), *own), reading, label
         )
@@ -212,15 +217,18 @@ class HeldAttention(ModuleAsFunction):
         for s in self._slots:
             axis = -1 if s.names[0].endswith("_o") else 0
             parts = [
-                self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in s.names
+                self._pad_to_model_width(weights[n], axis) if n[0] == "w" or axis else weights[n]
+                for n in s.names
             ]
             heads = self._spec.heads if len(parts) == 3 and self.reading.by_head else 1
             state[s.name] = s.filled(self._xp, parts, self.reading.order, heads)
         d = x.shape[-1]
-        output = self._host.run(state, dict.fromkeys(self._tokens, self._wide(x, -1)), keywords)
+        output = self._host.run(
+            state, dict.fromkeys(self._tokens, self._pad_to_model_width(x, -1)), keywords
+        )
         return on_first(lambda first: first[..., :d] if "w_o" in weights else first, output)
 
-    def _wide(self, a: Tensor, axis: int) -> Tensor:
+    def _pad_to_model_width(self, a: Tensor, axis: int) -> Tensor:
         """Pad an axis of d_model with zeros if the module has more columns than its heads fill."""
         more = self.d_model - a.shape[axis]
         if more <= 0:
@@ -229,7 +237,7 @@ class HeldAttention(ModuleAsFunction):
         shape[axis] = more
         return self._xp.concat([a, self._xp.zeros(shape, dtype=a.dtype)], axis=axis)
 
-    def _sizes(self, label: str) -> tuple[int, int]:
+    def _model_and_head_widths(self, label: str) -> tuple[int, int]:
         """Return d_model, and the width of a head."""
         h, g = self._spec.heads, self._spec.key_heads
         slot = next(s for s in self._slots if "w_q" in s.names)
@@ -245,7 +253,7 @@ class HeldAttention(ModuleAsFunction):
         return d_model, out // columns
 
 
-def _keyword(name: str) -> Parameter:
+def _make_keyword_parameter(name: str) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY)
 
 
@@ -265,7 +273,7 @@ class HeldModule(ModuleAsFunction):
     ) -> None:
         self._host, self._slots, self.sizes = host, slots, sizes
         names = ("x", *(n for s in slots for n in s.names))
-        super().__init__(host.text, map(_keyword, names), None, label)
+        super().__init__(host.text, map(_make_keyword_parameter, names), None, label)
         self.note = f"{note} is called with other weights in place of its own"
         self.reservations: tuple[str, ...] = ()  # what limits a verdict
         self.rest: Tensors = {}  # other weights of the module

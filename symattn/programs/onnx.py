@@ -45,8 +45,8 @@ class Frontier:
         """Return the frontier of a node's attributes."""
         return cls(
             bool(attributes.get("is_causal", 0)),
-            _side(attributes, "left_window_size"),
-            _side(attributes, "right_window_size"),
+            _read_window_side(attributes, "left_window_size"),
+            _read_window_side(attributes, "right_window_size"),
             offset,
         )
 
@@ -86,7 +86,7 @@ def masks_of(
     opset: int | None = None,
 ) -> FieldsAndInputs:
     """Return fields and inputs for a frontier, a mask (booleans, or numbers to add) and the lengths of a cache."""
-    fields, inputs = _padding(n_k, mask, lengths, opset)
+    fields, inputs = _padding_of_onnx_cache(n_k, mask, lengths, opset)
     if mask is not None:
         mask = _of_scores(mask, n_k, repeated="keep" not in inputs)
         fields |= {"mask": "boolean" if are_booleans(mask) else "additive"}
@@ -102,7 +102,9 @@ def masks_of(
     return fields | {"mask": "boolean"}, inputs | {"mask": seen}
 
 
-def _padding(n_k: int, mask: Value, lengths: Value, opset: int | None) -> FieldsAndInputs:
+def _padding_of_onnx_cache(
+    n_k: int, mask: Value, lengths: Value, opset: int | None
+) -> FieldsAndInputs:
     """Return the padding that hides keys beyond the end of a cache, and keys for which a mask has no column.
 
     Opset 23 repeats a single column for all keys, and allows no other number; later ones hide keys without a column.
@@ -139,7 +141,7 @@ def _of_scores(mask: Value, n_k: int, repeated: bool) -> Value:
     return xp.concat([mask, xp.zeros((*mask.shape[:-1], missing), dtype=mask.dtype)], axis=-1)
 
 
-def _side(attributes: Mapping[str, Value], name: str) -> int | None:
+def _read_window_side(attributes: Mapping[str, Value], name: str) -> int | None:
     size: int = attributes.get(name, -1)
     if size < -1:
         raise InputError(
@@ -270,11 +272,11 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     as ``attention_of`` does, and for an attribute or an input that the opset lacks.
     """
     node.known(*(_FLEX if node.operator == "FlexAttention" else _ATTRIBUTES))
-    _check(node, arrays)
+    _check_onnx_attention_node(node, arrays)
     for name in (*node.attributes, *arrays):
         if opset is not None and opset < (first := _SINCE.get(name, _FIRST)):
             raise InputError(f"{node.operator}: opset {opset} has no {name}; {first} is the first")
-    q, k, v = (_heads(node, arrays[role], role) for role in "QKV")
+    q, k, v = (_split_onnx_heads(node, arrays[role], role) for role in "QKV")
     offset, lengths = 0, arrays.get("nonpad_kv_seqlen")
     if lengths is not None:
         offset = lengths - q.shape[-2]
@@ -300,7 +302,7 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, arrays["Q"].ndim == 3)
 
 
-def _heads(node: OnnxNode, x: Array, role: str) -> Array:
+def _split_onnx_heads(node: OnnxNode, x: Array, role: str) -> Array:
     """Return the input with an axis of heads: its own, or one split from the last axis."""
     if x.ndim == 4:
         return x
@@ -317,7 +319,7 @@ def _heads(node: OnnxNode, x: Array, role: str) -> Array:
     return split_heads(x, heads)
 
 
-def _check(node: OnnxNode, inputs: Mapping[str, Value]) -> None:
+def _check_onnx_attention_node(node: OnnxNode, inputs: Mapping[str, Value]) -> None:
     """Raise ``InputError`` for inputs and attributes that contradict each other."""
     for role in "QKV":
         if role not in inputs:

@@ -71,15 +71,15 @@ def end_descendants(process: int) -> None:
         new = descendants_of(process) - stopped
         if not new:
             break
-        _signal([process, *new], signal.SIGSTOP)
+        _send_signal_to_processes([process, *new], signal.SIGSTOP)
         stopped |= new
-    _signal(stopped, signal.SIGKILL)
+    _send_signal_to_processes(stopped, signal.SIGKILL)
 
 
 _MAX_ROUNDS = 100  # of looking for processes that started while others were stopped
 
 
-def _signal(processes: Iterable[int], number: int) -> None:
+def _send_signal_to_processes(processes: Iterable[int], number: int) -> None:
     for process in processes:
         with contextlib.suppress(OSError):  # it has ended
             os.kill(process, number)
@@ -134,10 +134,10 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
         warnings.simplefilter("ignore")  # about threads that the copy lacks
         copy = os.fork()
     if copy == 0:
-        _work(task, writing, seconds)
+        _work_in_process_copy(task, writing, seconds)
     os.close(writing)
     try:
-        answers, ended = _read(reading, Waiting(copy, seconds))
+        answers, ended = _read_pipe_until_limit(reading, Waiting(copy, seconds))
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
@@ -154,7 +154,9 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
     return results
 
 
-def _work(task: Callable[[], Iterable[object]], writing: int, seconds: float) -> None:
+def _work_in_process_copy(
+    task: Callable[[], Iterable[object]], writing: int, seconds: float
+) -> None:
     """Send the results or the message of an exception from the copy, and end it in every case."""
     import resource  # missing on systems that cannot copy a process
 
@@ -173,7 +175,7 @@ def _work(task: Callable[[], Iterable[object]], writing: int, seconds: float) ->
         os._exit(0)
 
 
-def _read(reading: int, waiting: Waiting) -> tuple[bytes, bool]:
+def _read_pipe_until_limit(reading: int, waiting: Waiting) -> tuple[bytes, bool]:
     """Return the bytes received in time, and whether they are complete."""
     result = b""
     while True:

@@ -152,13 +152,15 @@ def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
         if not (np.isfinite(narrow) & (narrow >= 0)).all():
             raise InputError(f"{name} must hold finite numbers of at least 0")
         whose = NAMES[name]
-        result[whose] = result[whose] * _spread(
+        result[whose] = result[whose] * _spread_descale_factors(
             name, narrow.astype(np.float64), result[whose].shape, spec
         )
     return result
 
 
-def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attention) -> np.ndarray:
+def _spread_descale_factors(
+    name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attention
+) -> np.ndarray:
     """Return one factor for each token, (…, tokens, 1)."""
     *front, tokens, _ = shape
     blocks = factors.ndim > len(front) and factors.ndim > 0

@@ -90,8 +90,8 @@ def judge_recurrence(
     check_alpha(alpha)
     check_covered(spec)
     notes = []
-    for question in _questions(out, arrays, spec, precision, contract, alpha, rows):
-        verdict = _judge(question)
+    for question in _yield_recurrent_questions(out, arrays, spec, precision, contract, alpha, rows):
+        verdict = _judge_recurrent_output(question)
         if verdict.words:
             return RecurrentVerdict(question.place + verdict.words, "")
         notes += [question.place + verdict.note] if verdict.note else []
@@ -105,7 +105,7 @@ def check_covered(spec: LinearAttention) -> None:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-def _questions(
+def _yield_recurrent_questions(
     out: Any,
     arrays: dict[str, Any],
     spec: LinearAttention,
@@ -135,11 +135,11 @@ def _questions(
         raise InputError(form)
     arithmetic = replace(arithmetic, output=Format(dtype))
     kept = Format(read_as["final_state"][1]) if "final_state" in read_as else None
-    sequences = list(_sequences(given.get("cu_seqlens"), values, result))
+    sequences = list(_yield_recurrent_sequences(given.get("cu_seqlens"), values, result))
     share = None if alpha is None else alpha / len(sequences)
     for place, mine, its in sequences:
         length = mine["q"].shape[-2]
-        ways = _ways(arithmetic, contract, length, kept)
+        ways = _list_possible_arithmetics(arithmetic, contract, length, kept)
         final = mine.pop("final_state", None)
         heads = tuple(recurrences(spec, mine))
         flat = its.reshape(-1, *its.shape[-2:])
@@ -192,7 +192,7 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
         )
 
 
-def _sequences(
+def _yield_recurrent_sequences(
     cu_seqlens: Any, values: dict[str, Array], out: Array
 ) -> Iterator[tuple[str, dict[str, Array], Array]]:
     """Yield the place, the arrays and the output of each sequence; states have an axis of sequences in front then."""
@@ -225,7 +225,7 @@ def _check_states(values: dict[str, Array], shape: tuple[int, ...]) -> None:
             )
 
 
-def _ways(
+def _list_possible_arithmetics(
     precision: Precision,
     contract: Contract | RecurrentArithmetic | None,
     length: int,
@@ -261,14 +261,16 @@ class _Excess(NamedTuple):
     guard: float = 0.0
 
 
-def _judge(question: RecurrentQuestion) -> RecurrentVerdict:
+def _judge_recurrent_output(question: RecurrentQuestion) -> RecurrentVerdict:
     note = ""
     finite = np.isfinite(question.out)
     state_finite = None if question.final is None else np.isfinite(question.final)
     every = bool(finite.all() and (state_finite is None or state_finite.all()))
     if not every:
         reach = _largest_chunk_exponent(question)
-        held = all(_representable(exact_values(of), question.precision) for of in question.heads)
+        held = all(
+            _is_output_representable(exact_values(of), question.precision) for of in question.heads
+        )
         if reach <= MAX_SPLIT_EXPONENT and held:
             return RecurrentVerdict(_not_finite(question, finite), "")
         note = (
@@ -276,14 +278,16 @@ def _judge(question: RecurrentQuestion) -> RecurrentVerdict:
             f"gates sum to −{reach:.3g} in a chunk, where e^G and e^−G apart overflow"
         )
     exact = [exact_values(of) for of in question.heads]
-    rows = [_rows(question, head, e) for head, e in enumerate(exact)]
+    rows = [_choose_rows_of_head(question, head, e) for head, e in enumerate(exact)]
     tried: list[_Excess] = []
     for way in question.ways:
         if tried:  # a few elements are enough to reject another arithmetic
             last = tried[-1]
             suspects = rows[last.head][-FEW_ROWS:] if last.of_state else [last.at[0]]
-            found = _limits(question, way, last.head, suspects, with_state=last.of_state)
-            excess = _measure(question, way, last.head, exact[last.head], found)
+            found = _compute_head_limits(
+                question, way, last.head, suspects, with_state=last.of_state
+            )
+            excess = _measure_worst_excess(question, way, last.head, exact[last.head], found)
             if excess is not None:
                 tried.append(excess)
                 continue
@@ -294,7 +298,7 @@ def _judge(question: RecurrentQuestion) -> RecurrentVerdict:
             )
             return RecurrentVerdict("", note or words)
         tried.append(excess)
-    return RecurrentVerdict(_describe(question, exact, tried), "")
+    return RecurrentVerdict(_describe_unexplained_output(question, exact, tried), "")
 
 
 def _first_excess(
@@ -306,15 +310,17 @@ def _first_excess(
     """Return the first head that a way does not explain, or None; and the number of elements without a limit."""
     silent = 0
     for head in range(len(question.heads)):
-        found = _limits(question, way, head, rows[head], with_state=question.final is not None)
+        found = _compute_head_limits(
+            question, way, head, rows[head], with_state=question.final is not None
+        )
         silent += int(np.isinf(found.worst).sum())
-        excess = _measure(question, way, head, exact[head], found)
+        excess = _measure_worst_excess(question, way, head, exact[head], found)
         if excess is not None:
             return excess, silent
     return None, silent
 
 
-def _limits(
+def _compute_head_limits(
     question: RecurrentQuestion,
     way: RecurrentArithmetic,
     head: int,
@@ -326,7 +332,7 @@ def _limits(
     return found if question.alpha is not None else replace(found, sharp=None, sharp_state=None)
 
 
-def _measure(
+def _measure_worst_excess(
     question: RecurrentQuestion,
     way: RecurrentArithmetic,
     head: int,
@@ -378,8 +384,8 @@ def guard(
     question: RecurrentQuestion, way: RecurrentArithmetic, exact: ExactRecurrence, head: int
 ) -> float:
     """Return the part of the sharp limit that a right program in this arithmetic needs for a head."""
-    rows = _rows(question, head, exact)
-    found = _limits(question, way, head, rows, with_state=True)
+    rows = _choose_rows_of_head(question, head, exact)
+    found = _compute_head_limits(question, way, head, rows, with_state=True)
     assert found.sharp is not None
     assert found.sharp_state is not None
     own = replay(question.heads[head], way)
@@ -388,7 +394,9 @@ def guard(
     return max(float(np.nan_to_num(a, nan=np.inf).max(initial=0.0)) for a in shares)
 
 
-def _rows(question: RecurrentQuestion, head: int, exact: ExactRecurrence) -> list[int]:
+def _choose_rows_of_head(
+    question: RecurrentQuestion, head: int, exact: ExactRecurrence
+) -> list[int]:
     """Return the rows of a head to judge: those that were asked for, all, or those furthest off and drawn ones."""
     length, asked = question.length, question.rows
     if asked is not None and not isinstance(asked, int):
@@ -420,7 +428,7 @@ def _largest_chunk_exponent(question: RecurrentQuestion) -> float:
     return max(float(np.abs(total).max()) for total in totals)
 
 
-def _representable(exact: ExactRecurrence, precision: Precision) -> bool:
+def _is_output_representable(exact: ExactRecurrence, precision: Precision) -> bool:
     most = float(precision.returned.largest) / 2
     return bool(np.abs(exact.output).max() < most and np.abs(exact.state).max() < most)
 
@@ -430,15 +438,16 @@ def _not_finite(question: RecurrentQuestion, finite: Array) -> str:
     if finite.all():
         return "final_state has numbers that are not finite, and the exact ones are"
     at = tuple(int(i) for i in np.argwhere(~finite)[0])
-    return f"{int((~finite).sum())} of {finite.size} elements are not finite\nThe first is out{_place(question, *at)}"
+    count, place = int((~finite).sum()), _format_element_place(question, *at)
+    return f"{count} of {finite.size} elements are not finite\nThe first is out{place}"
 
 
-def _place(question: RecurrentQuestion, head: int, *at: int) -> str:
+def _format_element_place(question: RecurrentQuestion, head: int, *at: int) -> str:
     front = [int(i) for i in np.unravel_index(head, question.front)] if question.front else []
     return str([*front, *at])
 
 
-def _describe(
+def _describe_unexplained_output(
     question: RecurrentQuestion, exact: list[ExactRecurrence], tried: list[_Excess]
 ) -> str:
     """Describe an output that none of the ways tried explains, by the way that comes nearest."""
@@ -456,9 +465,10 @@ def _describe(
     )
     lines = [
         f"At least {excess.beyond} element{'s are' if excess.beyond > 1 else ' is'} beyond {beyond}",
-        f"The worst is {name}{_place(question, excess.head, *excess.at)}: got {got:.10g}, exact {right:.10g}",
-        f"Off by {abs(got - right):.2g}; {_allowed(excess, certain)}",
-        f"Orders tried: {_orders(question.ways)}",
+        f"The worst is {name}{_format_element_place(question, excess.head, *excess.at)}: got {got:.10g}, "
+        f"exact {right:.10g}",
+        f"Off by {abs(got - right):.2g}; {_describe_allowed_error(excess, certain)}",
+        f"Orders tried: {_describe_orders_of_addition(question.ways)}",
     ]
     if not certain:
         lines.append(
@@ -468,13 +478,13 @@ def _describe(
     return "\n".join(lines)
 
 
-def _allowed(excess: _Excess, certain: bool) -> str:
+def _describe_allowed_error(excess: _Excess, certain: bool) -> str:
     if not certain and excess.limit < excess.worst:
         return f"the sharp limit is {excess.limit:.2g} (the worst case: {excess.worst:.2g})"
     return f"at most {excess.worst:.2g} is allowed, which the worst-case bound certifies"
 
 
-def _orders(ways: Sequence[RecurrentArithmetic]) -> str:
+def _describe_orders_of_addition(ways: Sequence[RecurrentArithmetic]) -> str:
     sizes = sorted({way.size for way in ways if way.order == "chunks"})
     words = ["token by token"] if any(way.order == "tokens" for way in ways) else []
     return ", ".join(

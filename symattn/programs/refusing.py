@@ -115,20 +115,20 @@ def refuses(error: BaseException, function: object = None) -> Refusal:
     """Return who refuses the inputs: "own" for the function itself, "library" for one that it calls, "" for nobody."""
     if isinstance(error, _ENDS) or error.__traceback__ is None:
         return ""
-    function = _inner(function)
+    function = _unwrap_user_function(function)
     module = getattr(function, "__module__", None) or type(function).__module__
     package = "" if function is None else str(module).partition(".")[0]
     frames = [
         (f, at)
-        for f, at in _frames(error.__traceback__)
-        if _mine(f, package) or _librarys(f, package)
+        for f, at in _yield_frames_inwards(error.__traceback__)
+        if _is_own_code_frame(f, package) or _is_library_code_frame(f, package)
     ]
-    mine = [k for k, (f, _) in enumerate(frames) if _mine(f, package)]
+    mine = [k for k, (f, _) in enumerate(frames) if _is_own_code_frame(f, package)]
     if (
         mine
         and mine[-1] == len(frames) - 1
-        and _last(error) is frames[-1][0]
-        and _raises(*frames[-1])
+        and _innermost_frame_of_error(error) is frames[-1][0]
+        and _is_stopped_at_raise(*frames[-1])
     ):
         return "own" if isinstance(error, _OWN) else ""
     if not isinstance(error, _LIBRARYS):
@@ -136,7 +136,11 @@ def refuses(error: BaseException, function: object = None) -> Refusal:
     below = frames[mine[-1] + 1 :] if mine else frames
     if _on_arrays(below, frames[mine[-1]] if mine else None, function):
         return ""
-    on_purpose = bool(below) and _last(error) is below[-1][0] and _raises(*below[-1])
+    on_purpose = (
+        bool(below)
+        and _innermost_frame_of_error(error) is below[-1][0]
+        and _is_stopped_at_raise(*below[-1])
+    )
     return "library" if on_purpose or not _MISFIT.search(one_line(error)) else ""
 
 
@@ -157,18 +161,18 @@ def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
     return replace(failure, refused=failure.refused or "library")
 
 
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+def _yield_frames_inwards(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
     """Yield the frames from the outermost inwards, each with the instruction at which it stopped."""
     while traceback is not None:
         yield traceback.tb_frame, traceback.tb_lasti
         traceback = traceback.tb_next
 
 
-def _last(error: BaseException) -> FrameType:
-    return list(_frames(error.__traceback__))[-1][0]
+def _innermost_frame_of_error(error: BaseException) -> FrameType:
+    return list(_yield_frames_inwards(error.__traceback__))[-1][0]
 
 
-def _inner(function: object) -> object:
+def _unwrap_user_function(function: object) -> object:
     """Return the function inside partials, decorators and symattn's own adapters."""
     while True:
         name = "func" if isinstance(function, partial) else "__wrapped__"
@@ -179,22 +183,28 @@ def _inner(function: object) -> object:
         function = inner
 
 
-def _module(frame: FrameType) -> str:
+def _module_name_of_frame(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _mine(frame: FrameType, package: str) -> bool:
+def _is_own_code_frame(frame: FrameType, package: str) -> bool:
     """Return whether a frame runs the function's own code."""
     file = frame.f_code.co_filename
-    return own_frame(file) and (not installed(file) or _module(frame).partition(".")[0] == package)
+    return own_frame(file) and (
+        not installed(file) or _module_name_of_frame(frame).partition(".")[0] == package
+    )
 
 
-def _librarys(frame: FrameType, package: str) -> bool:
+def _is_library_code_frame(frame: FrameType, package: str) -> bool:
     file = frame.f_code.co_filename
-    return own_frame(file) and installed(file) and _module(frame).partition(".")[0] != package
+    return (
+        own_frame(file)
+        and installed(file)
+        and _module_name_of_frame(frame).partition(".")[0] != package
+    )
 
 
-def _raises(frame: FrameType, at: int) -> bool:
+def _is_stopped_at_raise(frame: FrameType, at: int) -> bool:
     """Return whether a frame stopped at a ``raise`` or an ``assert``."""
     return dis.opname[frame.f_code.co_code[at]] == "RAISE_VARARGS"
 
@@ -203,25 +213,27 @@ def _on_arrays(
     below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: object
 ) -> bool:
     """Return whether the outermost call of ``below`` is an operation on arrays, or is unknown and in no library."""
-    called = _called(*caller) if caller is not None else function if not below else None
+    called = (
+        _resolve_called_function(*caller) if caller is not None else function if not below else None
+    )
     if called is not None and not isinstance(called, ModuleType):
         home = getattr(called, "__module__", None)
         if isinstance(home, str) and home not in _PLUMBING:
-            return _elementary(home)
+            return _is_elementary_library(home)
     for frame, _ in below:
-        if _module(frame) not in _PLUMBING:
-            return _elementary(_module(frame))
+        if _module_name_of_frame(frame) not in _PLUMBING:
+            return _is_elementary_library(_module_name_of_frame(frame))
     return not below  # an operator, an index, a method of an array
 
 
-def _elementary(module: str) -> bool:
+def _is_elementary_library(module: str) -> bool:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True
     return module in _ALONE or any(module == m or module.startswith(f"{m}.") for m in _ARRAYS)
 
 
-def _called(frame: FrameType, at: int) -> object:
+def _resolve_called_function(frame: FrameType, at: int) -> object:
     """Return the function of a library that an instruction calls, read from the source, or None."""
     where = next(islice(frame.f_code.co_positions(), at // 2, None), None)
     if where is None or None in where:
@@ -238,14 +250,14 @@ def _called(frame: FrameType, at: int) -> object:
         call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
         return None
-    return _resolved(call.func, frame) if isinstance(call, ast.Call) else None
+    return _evaluate_name_in_frame(call.func, frame) if isinstance(call, ast.Call) else None
 
 
-def _resolved(node: ast.expr, frame: FrameType) -> object:
+def _evaluate_name_in_frame(node: ast.expr, frame: FrameType) -> object:
     """Return the value of a name, or of an attribute of a module, in the frame."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
-        base = _resolved(node.value, frame)
+        base = _evaluate_name_in_frame(node.value, frame)
         return getattr(base, node.attr, None) if isinstance(base, ModuleType) else None
     return None

@@ -21,7 +21,7 @@ from symattn.programs.child import TargetOptions, verify_target
 from symattn.programs.definitions import Formed
 from symattn.programs.frameworks import Tensor
 from symattn.programs.layouts import argument, to_layout
-from symattn.programs.loading import _package
+from symattn.programs.loading import _locate_package_root
 from symattn.programs.target import Wrapped
 from symattn.verification import engine
 from symattn.verification.case_codes import decode, encode, inputs_of, named, speaks
@@ -56,7 +56,7 @@ def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
     call with other numbers in the same shapes."""
     from symattn.verification.diagnosis.faults import faults  # imports all known mistakes
 
-    for calls in _attempts(session, inputs, word):
+    for calls in _yield_repeat_attempts(session, inputs, word):
         if calls[-1].finding is not None:
             session.records = list(calls)
             # One case does not prove a cause: a mistake that explains it may not explain others.
@@ -65,11 +65,15 @@ def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
                 f if f.cause is None else replace(f, cause=None, message=f"{seen}: {f.cause}")
                 for f in faults(session)
             )
-            return Repeated(calls, session.runner.convention, _report(session, results))
-    return Repeated(tuple(session.records), session.runner.convention, _report(session, ()))
+            return Repeated(calls, session.runner.convention, _make_repeat_report(session, results))
+    return Repeated(
+        tuple(session.records), session.runner.convention, _make_repeat_report(session, ())
+    )
 
 
-def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[CaseResult, ...]]:
+def _yield_repeat_attempts(
+    session: Session, inputs: Inputs, word: str
+) -> Iterator[tuple[CaseResult, ...]]:
     for memory in _MEMORIES[: 1 if session.domain.contiguous else None]:
         judged = session.run_case(Case(GROUP, word, inputs, memory))
         session.records.append(judged)
@@ -87,7 +91,7 @@ def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Cas
     yield first, judged
 
 
-def _report(session: Session, results: tuple[Fault, ...]) -> Report:
+def _make_repeat_report(session: Session, results: tuple[Fault, ...]) -> Report:
     checks = tuple(engine.checks(session))
     said = any(check.grade is not Grade.UNDECIDED for check in checks)
     verdict = Verdict.FAULT if results else Verdict.NO_FAULT if said else Verdict.UNDECIDED
@@ -187,7 +191,7 @@ def written(
             "hint: write it for a function of these inputs; --case repeats the case"
         )
     torch = first.convention.framework == "torch"
-    path, result = _import(target, folder)
+    path, result = _write_import_lines(target, folder)
     libraries = {"torch": "import torch\n", "jax": "import jax.numpy as jnp\n"}.get(
         first.convention.framework, ""
     )
@@ -204,16 +208,19 @@ def written(
         if torch
         else "np.asarray(result, dtype=np.float64)",
     )
-    parts = [head, *(_test(target.rpartition(":")[2], word, one) for word, one in repeated)]
+    parts = [
+        head,
+        *(_write_test_function(target.rpartition(":")[2], word, one) for word, one in repeated),
+    ]
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _import(target: str, folder: Path) -> tuple[str, str]:
+def _write_import_lines(target: str, folder: Path) -> tuple[str, str]:
     """Return the line that puts the target's folder on the path, if needed, and the line that imports it."""
     place, _, attribute = target.rpartition(":")
     first, root, module = Path(place.partition(".")[0]), None, place
     if place.endswith(".py"):
-        root, module = _package(Path(place).resolve())
+        root, module = _locate_package_root(Path(place).resolve())
     elif first.is_dir() or first.with_suffix(".py").is_file():
         root = Path.cwd()
     name = attribute.partition(".")[0]
@@ -229,7 +236,7 @@ def _import(target: str, folder: Path) -> tuple[str, str]:
     return f"sys.path.insert(0, str({here}))\n", result
 
 
-def _test(attribute: str, word: str, one: Repeated) -> str:
+def _write_test_function(attribute: str, word: str, one: Repeated) -> str:
     """Return the text of one test function."""
     judged, convention = one.judged, one.convention
     said = (
@@ -237,19 +244,18 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
         .replace("\\", "")
         .replace('"', "'")
     )
-    lines = [f'"""{said}"""', *_calls(attribute, one)]
+    lines = [f'"""{said}"""', *_yield_call_lines(attribute, one)]
     exact = next((f.counterexample.exact for f in one.report.faults if f.counterexample), None)
     if exact is not None:
         at = next(f.counterexample.index for f in one.report.faults if f.counterexample)
         lines.append(f"# exactly, at {at}: {exact}")
     for number, part in enumerate(judged.parts):
-        lines += _checked(
+        lines += _yield_assertion_lines(
             part, "result" if len(judged.parts) == 1 else f"result[{number}]", judged, convention
         )
     if judged.finding == "mutates":
-        lines.append(
-            f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
-        )
+        arguments = _evaluate_call_arguments(convention, judged.case.inputs)
+        lines.append(f"for a, b in zip(({_join_array_argument_names(arguments)}), before):")
         lines.append('    assert bool((a == b).all()), "an argument was changed"')
     if judged.finding == "overwrites":
         lines.append(
@@ -259,7 +265,9 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
     return f"def test_{name}():\n" + indent("\n".join(lines), "    ")
 
 
-def _checked(part: Part, result: str, judged: CaseResult, convention: Convention) -> Iterator[str]:
+def _yield_assertion_lines(
+    part: Part, result: str, judged: CaseResult, convention: Convention
+) -> Iterator[str]:
     """Yield the lines that check one output: against the exact one as decimals, with the axes of the function's."""
     entries, allowed = part.expected.entries, part.expected.allowed
     digits = np.empty(entries.shape, dtype=object)
@@ -276,46 +284,46 @@ def _checked(part: Part, result: str, judged: CaseResult, convention: Convention
     like = "q" if "q" in judged.case.inputs else "x"
     wanted = Format(convention.dtype).u
     fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
-    yield f"expected = np.array({_nested(to_layout(like, digits, convention.layout))}, dtype=object)"
-    yield f"allowed = np.array({_nested(to_layout(like, limits, convention.layout))})"
+    yield f"expected = np.array({_write_nested_lists(to_layout(like, digits, convention.layout))}, dtype=object)"
+    yield f"allowed = np.array({_write_nested_lists(to_layout(like, limits, convention.layout))})"
     yield f"check({result}, expected, allowed, {fine!r})"
 
 
-def _calls(attribute: str, one: Repeated) -> Iterator[str]:
+def _yield_call_lines(attribute: str, one: Repeated) -> Iterator[str]:
     """Yield the lines that make the calls in order; earlier calls matter only for the state that they leave."""
     for number, judged in enumerate(one.calls):
         last = number == len(one.calls) - 1
-        given = _given(one.convention, judged.case.inputs)
+        given = _evaluate_call_arguments(one.convention, judged.case.inputs)
         for a, values in given.items():
-            array = values if isinstance(values, int) else _array(values, one.convention)
-            yield f"{a.parameter} = {_placed(str(array), judged.case.memory, one.convention)}"
+            array = values if isinstance(values, int) else _write_array_code(values, one.convention)
+            yield f"{a.parameter} = {_write_memory_layout_code(str(array), judged.case.memory, one.convention)}"
         if last and judged.finding == "mutates":
-            yield f"before = [{_copied('a', one.convention)} for a in ({_names(given)})]"
-        result = f"{attribute}({_arguments(one.convention, given)})"
+            yield f"before = [{_write_copy_code('a', one.convention)} for a in ({_join_array_argument_names(given)})]"
+        result = f"{attribute}({_write_call_arguments(one.convention, given)})"
         if not last:
             yield f"earlier = {result}"
-            yield f"kept = {_copied('earlier', one.convention)}"
+            yield f"kept = {_write_copy_code('earlier', one.convention)}"
         else:
             yield f"result = {result}"
     if one.judged.outcome.returned > 1 and len(one.judged.parts) == 1:
         yield "result = result[0]"
 
 
-def _given(how: Convention, inputs: Inputs) -> dict[Argument, Tensor]:
+def _evaluate_call_arguments(how: Convention, inputs: Inputs) -> dict[Argument, Tensor]:
     """Return the value of each argument that is computed from inputs."""
     return {
         a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE
     }
 
 
-def _names(inputs: dict[Argument, Tensor]) -> str:
+def _join_array_argument_names(inputs: dict[Argument, Tensor]) -> str:
     """Return the names of the array arguments, as the inside of a tuple."""
     return "".join(
         f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)
     ).rstrip()
 
 
-def _arguments(convention: Convention, inputs: dict[Argument, Tensor]) -> str:
+def _write_call_arguments(convention: Convention, inputs: dict[Argument, Tensor]) -> str:
     words = []
     for a in convention.arguments:
         if a.input is None or a in inputs:
@@ -324,21 +332,21 @@ def _arguments(convention: Convention, inputs: dict[Argument, Tensor]) -> str:
     return ", ".join(words)
 
 
-def _array(values: np.ndarray, convention: Convention) -> str:
+def _write_array_code(values: np.ndarray, convention: Convention) -> str:
     """Return an array as Python code."""
     whole = {"b": "bool", "i": "int64", "u": "int64"}.get(values.dtype.kind)
     if convention.framework == "torch":
-        return f"torch.tensor({_nested(values, 'torch.')}, dtype=torch.{whole or convention.dtype})"
+        return f"torch.tensor({_write_nested_lists(values, 'torch.')}, dtype=torch.{whole or convention.dtype})"
     if convention.framework == "jax":  # whose whole numbers are as wide as it is set to have them
-        return f"jnp.asarray({_nested(values)}, dtype={'None' if whole else f'jnp.{convention.dtype}'})"
+        return f"jnp.asarray({_write_nested_lists(values)}, dtype={'None' if whole else f'jnp.{convention.dtype}'})"
     if whole:
-        return f"np.array({_nested(values)}, dtype={'bool' if whole == 'bool' else 'np.int64'})"
+        return f"np.array({_write_nested_lists(values)}, dtype={'bool' if whole == 'bool' else 'np.int64'})"
     if not hasattr(np, convention.dtype):
-        return f"np.array({_nested(values)}).astype(ml_dtypes.{convention.dtype})"
-    return f"np.array({_nested(values)}, dtype=np.{convention.dtype})"
+        return f"np.array({_write_nested_lists(values)}).astype(ml_dtypes.{convention.dtype})"
+    return f"np.array({_write_nested_lists(values)}, dtype=np.{convention.dtype})"
 
 
-def _placed(array: str, memory: str, convention: Convention) -> str:
+def _write_memory_layout_code(array: str, memory: str, convention: Convention) -> str:
     """Return the code of an array in a memory layout: contiguous, with gaps, or as a transposed view."""
     torch = convention.framework == "torch"
     if (
@@ -351,11 +359,11 @@ def _placed(array: str, memory: str, convention: Convention) -> str:
     return f"{'torch' if torch else 'np'}.{'repeat_interleave' if torch else 'repeat'}({array}, 2, -1)[..., ::2]"
 
 
-def _copied(name: str, convention: Convention) -> str:
+def _write_copy_code(name: str, convention: Convention) -> str:
     return f"{name}.clone()" if convention.framework == "torch" else f"np.array({name})"
 
 
-def _nested(values: object, module: str = "np.") -> str:
+def _write_nested_lists(values: object, module: str = "np.") -> str:
     """Return the entries as nested lists, with one row per line if they are many."""
     if not isinstance(values, np.ndarray):
         x = (
@@ -366,7 +374,7 @@ def _nested(values: object, module: str = "np.") -> str:
         if isinstance(x, float) and not np.isfinite(x):
             return module + "nan" if np.isnan(x) else ("-" if x < 0 else "") + module + "inf"
         return repr(x)
-    rows = [_nested(row, module) for row in values]
+    rows = [_write_nested_lists(row, module) for row in values]
     one = f"[{', '.join(rows)}]"
     return (
         one

@@ -56,7 +56,7 @@ def sought(
     wanted = aims(of.spec, power)
     if of.spec.lse:
         raise InputError("power is for an output alone; hint: leave out lse")
-    looks, got = _looks(of, rows), read_array("out", out)[0]
+    looks, got = _choose_row_sets(of, rows), read_array("out", out)[0]
     result, left, share = dict[Aim, Sought](), list(wanted), alpha / len(looks)
     look = None
     for at in looks:
@@ -77,7 +77,7 @@ def sought(
     return "", tuple(result[aim] for aim in wanted)
 
 
-def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
+def _choose_row_sets(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
     """Return the sets of rows to read: the requested ones, then twice as many each time, as far as memory allows."""
     spec, inputs, n = of.spec, of.inputs, of.shape[-2]
     if rows is not None and not np.isscalar(rows):
@@ -112,34 +112,46 @@ class _Look:
 
     def shows(self, variants: Sequence[Variant]) -> bool:
         """Return whether each of these mistakes would be detected."""
-        if self._filtered is not None:
-            return self._filtered.shows(self._contract, variants)
-        spec, inputs = self._given
+        if self._rounding_filter_of_rows is not None:
+            return self._rounding_filter_of_rows.shows(self._likeliest_contract, variants)
+        spec, inputs = self._definition_of_read_rows
         return all(
-            least_shown(of_variant(spec, "", "", v), [(inputs, [self._expected])]) < SURE
+            least_shown(of_variant(spec, "", "", v), [(inputs, [self._measured_output_of_rows])])
+            < SURE
             for v in variants
         )
 
     def why(self, aim: Aim, rows: int | Sequence[int] | None) -> str:
         """Say in lines why a mistake would not be detected, and what to change."""
         return "\n".join(
-            filter(None, (self._least(aim), self._legal(aim), f"Hint: {self._hint(rows)}"))
+            filter(
+                None,
+                (
+                    self._describe_least_detectable(aim),
+                    self._describe_legal_scale_error(aim),
+                    f"Hint: {self._suggest_more_sensitive_call(rows)}",
+                ),
+            )
         )
 
-    def _least(self, aim: Aim) -> str:
+    def _describe_least_detectable(self, aim: Aim) -> str:
         least = next((x for x in larger(aim) if self.shows(aim.variants(x))), None)
-        who = "The worst case" if self._filtered is None else "The limits of roundings to nearest"
+        who = (
+            "The worst case"
+            if self._rounding_filter_of_rows is None
+            else "The limits of roundings to nearest"
+        )
         shows = (
             f"from {in_percent(least)} on it would be detected"
             if least
             else "nothing near it would be detected"
         )
-        return f"{who} in {self.words} allow{'s' * (self._filtered is None)} as much; {shows}"
+        return f"{who} in {self.words} allow{'s' * (self._rounding_filter_of_rows is None)} as much; {shows}"
 
-    def _legal(self, aim: Aim) -> str:
+    def _describe_legal_scale_error(self, aim: Aim) -> str:
         """Say if a stored scale, which is legal, is as far off as the mistake."""
         c = scale_of(self.of.spec, self.of.inputs["q"].shape[-1])
-        if aim.step != "scale" or not c or self._filtered is None:
+        if aim.step != "scale" or not c or self._rounding_filter_of_rows is None:
             return ""
         off = [abs(x / c - 1) for x in stored_scales(self.of.precision.input, c).values()]
         near = [x for x in off if abs(x - aim.share) < aim.share / 2]
@@ -150,36 +162,44 @@ class _Look:
             else ""
         )
 
-    def _hint(self, rows: int | Sequence[int] | None) -> str:
+    def _suggest_more_sensitive_call(self, rows: int | Sequence[int] | None) -> str:
         least = "or a larger number in power"
         if rows is not None and not np.isscalar(rows):
             return f"rows as a number, so that more are read, {least}"
-        if self._filtered is None:
+        if self._rounding_filter_of_rows is None:
             return f"a finer dtype, or alpha where it is None, {least}"
-        wide = "contract='fused' where scores are in float32, " if self._filtered.how.scores else ""
+        wide = (
+            "contract='fused' where scores are in float32, "
+            if self._rounding_filter_of_rows.how.scores
+            else ""
+        )
         if len(self.rows) < self.of.shape[-2]:
             return f"{wide}fewer heads in a call, of which more rows are read, {least}"
         return f"{wide}more heads or tokens, larger queries, {least}"
 
     @cached_property
-    def _given(self) -> tuple[Attention, Arrays]:
+    def _definition_of_read_rows(self) -> tuple[Attention, Arrays]:
         return of_rows(self.of.spec, self.of.inputs, self.rows)
 
     @cached_property
-    def _filtered(self) -> Grown | None:
+    def _rounding_filter_of_rows(self) -> Grown | None:
         """The rows for the filter; None if it does not apply."""
         if self.of.how is None or not applies(self.of.spec, self.of.inputs):
             return None
         got = self.out[..., self.rows, :]
-        return Grown(*self._given, self.rows, got, self.of.how, self.words, self.alpha / 2)
+        return Grown(
+            *self._definition_of_read_rows, self.rows, got, self.of.how, self.words, self.alpha / 2
+        )
 
     @cached_property
-    def _contract(self) -> Contract:
+    def _likeliest_contract(self) -> Contract:
         """The arithmetic that is nearest to the output by the bits of a few rows."""
         few = self.rows[:: -(-len(self.rows) // _BITS)]
         spec, inputs = of_rows(self.of.spec, self.of.inputs, few)
         return likeliest(BitSample(spec, inputs, self.out[..., few, :], self.of.precision.input))
 
     @cached_property
-    def _expected(self) -> Measured:
-        return measure(*self._given, self.out[..., self.rows, :], self.of.precision)
+    def _measured_output_of_rows(self) -> Measured:
+        return measure(
+            *self._definition_of_read_rows, self.out[..., self.rows, :], self.of.precision
+        )

@@ -60,11 +60,11 @@ class _Numpy:
         if name in _AS_ARRAY:
             return functools.partial(_as_array, self._kind)
         if name in _CREATION:
-            return functools.partial(_created, getattr(self._kind.xp, name), result)
+            return functools.partial(_create_array_of_kind, getattr(self._kind.xp, name), result)
         if name == "sqrt":
             return functools.partial(_square_root, self._kind, np.sqrt)
         if name in ("cos", "sin"):
-            return functools.partial(_turned, self._kind, result)
+            return functools.partial(_tabulated_cosine_or_sine, self._kind, result)
         plain = isinstance(result, (type, types.ModuleType, np.ufunc)) or not callable(result)
         return result if plain else functools.partial(_with_plain_sizes, result)
 
@@ -91,9 +91,10 @@ class _Math(_Library):
         self.sqrt = functools.partial(_square_root, kind, math.sqrt)
         self.pow = lambda x, y: x**y
         for name in FUNCTIONS.keys() - {"sqrt"}:  # math's, which a kind may know exactly
-            setattr(self, name, functools.partial(_element, kind, name))
+            setattr(self, name, functools.partial(_apply_math_to_element, kind, name))
         self.cos, self.sin = (
-            functools.partial(_turned, kind, getattr(np, name)) for name in ("cos", "sin")
+            functools.partial(_tabulated_cosine_or_sine, kind, getattr(np, name))
+            for name in ("cos", "sin")
         )
 
 
@@ -140,14 +141,14 @@ class _Special(_Library):
 
     module = "scipy.special"
 
-    def _shifted(self, x: object, axis: object) -> tuple[Tensor, Tensor]:
+    def _subtract_axis_maximum(self, x: object, axis: object) -> tuple[Tensor, Tensor]:
         xp = self._kind.xp
         a = self._kind.of(x)
         m = xp.max(a, axis=axis, keepdims=True)
         return a - m, m
 
     def softmax(self, x: object, axis: object = None) -> Tensor:
-        e = self._kind.xp.exp(self._shifted(x, axis)[0])
+        e = self._kind.xp.exp(self._subtract_axis_maximum(x, axis)[0])
         return e / self._kind.xp.sum(e, axis=axis, keepdims=True)
 
     def log_softmax(self, x: object, axis: object = None) -> Tensor:
@@ -155,7 +156,7 @@ class _Special(_Library):
 
     def logsumexp(self, a: object, axis: object = None, keepdims: bool = False) -> Tensor:
         xp = self._kind.xp
-        shifted, m = self._shifted(a, axis)
+        shifted, m = self._subtract_axis_maximum(a, axis)
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
         return (
             total
@@ -190,8 +191,8 @@ class _Substitution:
         """Return the substitute of ``x``."""
         if isinstance(x, types.ModuleType):
             return self._module(x)
-        if isinstance(x, types.FunctionType) and self._followed(x.__module__ or ""):
-            return self._function(x)
+        if isinstance(x, types.FunctionType) and self._is_users_own_module(x.__module__ or ""):
+            return self._substitute_user_function(x)
         if isinstance(x, types.MethodType) and isinstance(x.__func__, types.FunctionType):
             return types.MethodType(self.value(x.__func__), x.__self__)
         if isinstance(x, functools.partial):
@@ -200,7 +201,7 @@ class _Substitution:
             return x.copy()
         if type(x) in (dict, list, set):
             return x.copy()
-        return self._library(x)
+        return self._substitute_library_function(x)
 
     def _module(self, module: types.ModuleType) -> object:
         if module is np:
@@ -209,9 +210,9 @@ class _Substitution:
             return self._math
         if module.__name__ == "scipy.special":
             return self._special
-        return _Module(module, self.value) if self._followed(module.__name__) else module
+        return _Module(module, self.value) if self._is_users_own_module(module.__name__) else module
 
-    def _library(self, x: object) -> object:
+    def _substitute_library_function(self, x: object) -> object:
         """Return the substitute of a function of NumPy, math or scipy.special that was imported by its name."""
         name, home = getattr(x, "__name__", ""), getattr(x, "__module__", None) or ""
         if not callable(x) or isinstance(x, type):
@@ -222,7 +223,7 @@ class _Substitution:
             return getattr(self._numpy, name)
         return getattr(self._special, name) if home.startswith("scipy.special") else x
 
-    def _function(self, f: types.FunctionType) -> types.FunctionType:
+    def _substitute_user_function(self, f: types.FunctionType) -> types.FunctionType:
         if f in self._functions:
             return self._functions[f]
         cells = tuple(types.CellType() for _ in f.__closure__ or ())
@@ -245,7 +246,7 @@ class _Substitution:
                 cell.cell_contents = self.value(given.cell_contents)
         return result
 
-    def _followed(self, module: str) -> bool:
+    def _is_users_own_module(self, module: str) -> bool:
         """Return whether a module is the user's: in the function's own package, or not installed."""
         top = module.partition(".")[0]
         file = getattr(sys.modules.get(top), "__file__", None) or ""
@@ -253,7 +254,9 @@ class _Substitution:
         return top == self._package or not others
 
 
-def _created(of_kind: Function, plain: Function, *args: object, **kwargs: object) -> Tensor:
+def _create_array_of_kind(
+    of_kind: Function, plain: Function, *args: object, **kwargs: object
+) -> Tensor:
     """Return a new array of the kind, or NumPy's if its dtype, passed by position, is bool."""
     return (
         _with_plain_sizes(plain, *args, **kwargs)
@@ -284,7 +287,9 @@ def _square_root(kind: type[Planes], real: Function, x: Tensor, **kwargs: Tensor
     return real(float(number)) if exact else kind.xp.sqrt(kind.lift(number))
 
 
-def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> Tensor:
+def _tabulated_cosine_or_sine(
+    kind: type[Planes], real: Function, x: object, **kwargs: object
+) -> Tensor:
     """Return the cosine or sine; for known angles its entry in the kind's tables, if it has any."""
     tables = getattr(kind, "tables", None)
     if tables is None or isinstance(x, ArrayBase):
@@ -292,7 +297,7 @@ def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> 
     return tables(real.__name__, np.asarray(x, np.float64))
 
 
-def _element(kind: type[Planes], name: str, x: object) -> Tensor:
+def _apply_math_to_element(kind: type[Planes], name: str, x: object) -> Tensor:
     """Return a function of the module math of an element, or of a plain number if only the kind represents it exactly.
 
     For a kind with tables of angles, logarithms of a base are floats, as angles are.

@@ -58,26 +58,26 @@ def target(
     if host := host_of(function):
         request = replace(request, framework=request.framework or host.framework)
     if wrapped := tuple(wrappers(function, request, name)):
-        return _wrapped(*_best(wrapped, request, name), request, name)
-    trial, note = _agreed(function, settled(function, request), name)
+        return _make_wrapped_target(*_choose_best_wrapper(wrapped, request, name), request, name)
+    trial, note = _agree_on_call_trial(function, settled(function, request), name)
     single = tuple(packed.one_query(function, name)) if trial.tried and trial.right is None else ()
     if single and not request.domain.square:
-        best = _best(single, request, name)
+        best = _choose_best_wrapper(single, request, name)
         # A function that returns an output for several queries takes them, and a wrong output is a fault.
         alone = request.domain.decoding or best[1].convention.layout not in trial.ran
         if alone and (best[1].right or (best[1].right is False and request.domain.decoding)):
-            return _wrapped(*best, request, name)
+            return _make_wrapped_target(*best, request, name)
     return Target(function, trial.noted(*note), name)
 
 
-def _best(
+def _choose_best_wrapper(
     ways: Sequence[packed.Wrapper], request: Request, name: str
 ) -> tuple[packed.Wrapper, ConventionTrial, tuple[str, ...]]:
     """Return the first way to call a function that is right, else the first that runs, else the first."""
     best: tuple[packed.Wrapper, ConventionTrial, tuple[str, ...]] | None = None
     for way in ways:
         result = replace(settled(way, request), domain=way.within(request.domain))
-        trial, note = _tried(way, result, name)
+        trial, note = _try_preferred_frameworks(way, result, name)
         if best is None or trial.right or (best[1].right is None and trial.right is not None):
             best = way, trial, note
         if trial.right:
@@ -86,7 +86,7 @@ def _best(
     return best
 
 
-def _wrapped(
+def _make_wrapped_target(
     chosen: packed.Wrapper,
     outcome: ConventionTrial,
     note: tuple[str, ...],
@@ -145,22 +145,24 @@ def settled(function: Function, request: Request) -> Request:
     return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
-def _agreed(
+def _agree_on_call_trial(
     function: Function, request: Request, name: str
 ) -> tuple[ConventionTrial, tuple[str, ...]]:
     """Return the trial of the framework, layout and forms of arguments, run only if these are open; and a note."""
-    if request.framework and not (trial := _trial(function, request, name)).is_open:
+    if request.framework and not (trial := _make_convention_trial(function, request, name)).is_open:
         return trial, ()
-    return _tried(function, request, name)
+    return _try_preferred_frameworks(function, request, name)
 
 
-def _tried(
+def _try_preferred_frameworks(
     function: Function, request: Request, name: str
 ) -> tuple[ConventionTrial, tuple[str, ...]]:
-    return preferred(function, request, lambda result: _trial(function, result, name).make())
+    return preferred(
+        function, request, lambda result: _make_convention_trial(function, result, name).make()
+    )
 
 
-def _trial(function: Function, request: Request, name: str) -> ConventionTrial:
+def _make_convention_trial(function: Function, request: Request, name: str) -> ConventionTrial:
     def outside(how: Convention, inputs: Inputs) -> bool:
         return Target(function, how).reads_outside(inputs)
 

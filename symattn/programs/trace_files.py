@@ -60,7 +60,7 @@ class TensorRange(NamedTuple):
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays by name, mapped from the file: only the header is read. Raises ``InputError``."""
-    entries, start = _header(path)
+    entries, start = _read_safetensors_header(path)
     if not entries:
         raise InputError(f"{path} holds no array")
     if not any(e.end for e in entries.values()):
@@ -71,7 +71,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
+def _read_safetensors_header(path: Path) -> tuple[dict[str, TensorRange], int]:
     """Return the ranges of the arrays, and the offset of the numbers."""
     size = path.stat().st_size
     with path.open("rb") as opened:
@@ -86,16 +86,16 @@ def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
             raise InputError(
                 f"{path}: its header has {length} bytes; at most {MOST_HEADER} are read"
             )
-        result = _parsed(path, opened.read(length))
+        result = _parse_header_json(path, opened.read(length))
     result.pop("__metadata__", None)
-    entries = {name: _entry(f"{path}: {name[:40]!r}", result[name]) for name in result}
+    entries = {name: _parse_tensor_range(f"{path}: {name[:40]!r}", result[name]) for name in result}
     _check_ranges(path, entries, size - _LENGTH - length)
     return entries, _LENGTH + length
 
 
-def _parsed(path: Path, header: bytes) -> dict[str, object]:
+def _parse_header_json(path: Path, header: bytes) -> dict[str, object]:
     try:
-        result = json.loads(header.decode("utf-8"), object_pairs_hook=_once)
+        result = json.loads(header.decode("utf-8"), object_pairs_hook=_refuse_repeated_json_names)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: its header cannot be read: {str(error)[:100]}") from None
     if not isinstance(result, dict):
@@ -103,19 +103,24 @@ def _parsed(path: Path, header: bytes) -> dict[str, object]:
     return result
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _refuse_repeated_json_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) < len(pairs):
         raise ValueError("a name occurs in it twice")
     return result
 
 
-def _entry(place: str, result: Any) -> TensorRange:
+def _parse_tensor_range(place: str, result: Any) -> TensorRange:
     result = result if isinstance(result, dict) else {}
     name, shape, ends = (result.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(name, str) or name not in DTYPES:
         raise InputError(f"{place} has the type {str(name)[:20]!r}; known: {', '.join(DTYPES)}")
-    if not _whole(shape) or len(shape) > _MOST_AXES or not _whole(ends) or len(ends) != 2:
+    if (
+        not _is_whole_number_list(shape)
+        or len(shape) > _MOST_AXES
+        or not _is_whole_number_list(ends)
+        or len(ends) != 2
+    ):
         raise InputError(
             f"{place}: shape and data_offsets must be lists of whole numbers from 0 on"
         )
@@ -129,7 +134,7 @@ def _entry(place: str, result: Any) -> TensorRange:
     return TensorRange(DTYPES[name], tuple(shape), *ends)
 
 
-def _whole(x: object) -> bool:
+def _is_whole_number_list(x: object) -> bool:
     return isinstance(x, list) and all(
         isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**60 for n in x
     )
@@ -171,7 +176,10 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
                 names = [m.filename for m in members]
                 if len(set(names)) < len(names):
                     raise InputError(f"{path} holds {names[0][:40]!r} twice, or another name")
-                return {m.filename.removesuffix(".npy"): _mapped(path, m) for m in members}
+                return {
+                    m.filename.removesuffix(".npy"): _map_array_from_archive(path, m)
+                    for m in members
+                }
         if path.stat().st_size > MOST_BYTES:
             most = f"{MOST_BYTES >> 20} MiB"
             raise InputError(
@@ -184,7 +192,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{path} is not a readable npz file: {str(error)[:100]}") from None
 
 
-def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
+def _map_array_from_archive(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
     """Map an uncompressed array from the file."""
     place = f"{path}: {member.filename[:40]!r}"
     with path.open("rb") as opened:
@@ -234,7 +242,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
         result = _READERS[file.suffix.lower()](file)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    named = _named(path, result)
+    named = _rename_trace_arrays(path, result)
     for name in ("q", "k", "v", "o", *required(spec)):
         if name not in named:
             raise InputError(
@@ -248,7 +256,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     return {name: _in_order(f"{path}: {name}", a, name, layout) for name, a in named.items()}
 
 
-def _named(path: str, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _rename_trace_arrays(path: str, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     named: dict[str, np.ndarray] = {}
     for name, array in results.items():
         known = _WORDS.get(plain(name)) or meaning(name)
@@ -299,7 +307,7 @@ def floats(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def count(spec: Attention, arrays: Mapping[str, np.ndarray]) -> int:
     """Return the number of pieces."""
     front = arrays["q"].shape[: -2 - (spec.heads > 1)]
-    return int(np.prod(front, dtype=int)) * (spec.heads if _alike(spec) else 1)
+    return int(np.prod(front, dtype=int)) * (spec.heads if _are_heads_independent(spec) else 1)
 
 
 def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TracePiece]:
@@ -323,7 +331,7 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
         given = element(spec, inputs, index)
         result = {name: arrays[name][index] for name in MADE if name in arrays}
         whole = TracePiece(spec, given, result, index)
-        for piece in _heads(whole) if _alike(spec) else (whole,):
+        for piece in _yield_heads_of_piece(whole) if _are_heads_independent(spec) else (whole,):
             size = max(a.size for a in (*piece.inputs.values(), piece.made["o"]))
             if size > MOST:
                 words = f"an array of {size} entries; at most {MOST} are judged at once"
@@ -331,12 +339,12 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
             yield piece
 
 
-def _alike(spec: Attention) -> bool:
+def _are_heads_independent(spec: Attention) -> bool:
     """Return whether each head by itself is an attention with one head."""
     return spec.heads > 1 and spec.position is None and spec.sink is None and spec.scale != "given"
 
 
-def _heads(piece: TracePiece) -> Iterator[TracePiece]:
+def _yield_heads_of_piece(piece: TracePiece) -> Iterator[TracePiece]:
     spec = piece.spec
     alone = replace(spec, heads=1, kv_heads=None)
     masks = [n for n, a in piece.inputs.items() if n in ("mask", "bias") and a.ndim == 3]

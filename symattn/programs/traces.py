@@ -215,33 +215,37 @@ class _JudgedTrace:
     def look(self, piece: TracePiece) -> None:
         """Judge one piece."""
         rows, more = chosen(piece.spec, piece.inputs, self.rows), self.also.get(piece.place, ())
-        words = self._output(piece, rows, sorted({*more} - {*rows}))
+        words = self._check_trace_output(piece, rows, sorted({*more} - {*rows}))
         rows = sorted({*rows, *more})
         self.looked = max(self.looked, len(rows))
         share = worst_share(piece.made["o"], piece.inputs, piece.spec, self.precision, rows)
-        self._take("o", words, share, piece)
+        self._record_piece_check("o", words, share, piece)
         for name, (judge, most) in FURTHER.items():
             if name not in piece.made:
                 continue
             if piece.inputs["k"].shape[-2] > most:
                 self.left_out[name] = most
             else:
-                self._take(name, *judge(piece, self.precision, rows), piece)
+                self._record_piece_check(name, *judge(piece, self.precision, rows), piece)
 
-    def _output(self, piece: TracePiece, rows: Sequence[int], more: Sequence[int]) -> str:
+    def _check_trace_output(
+        self, piece: TracePiece, rows: Sequence[int], more: Sequence[int]
+    ) -> str:
         """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by the contents of the output."""
         n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
         every = len(rows) == n
-        words = self._close(
+        words = self._describe_rows_beyond_bound(
             piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha
         )
         if words or not more:
             return words
-        return self._close(
+        return self._describe_rows_beyond_bound(
             piece, more, alpha * _CHOSEN / n ** (len(more) + 1)
         )  # there are fewer ways to choose them
 
-    def _close(self, piece: TracePiece, rows: Sequence[int] | None, alpha: float) -> str:
+    def _describe_rows_beyond_bound(
+        self, piece: TracePiece, rows: Sequence[int] | None, alpha: float
+    ) -> str:
         return close_to_exact(
             Question(
                 piece.made["o"],
@@ -254,7 +258,7 @@ class _JudgedTrace:
             )
         )
 
-    def _take(self, name: str, words: str, share: float, piece: TracePiece) -> None:
+    def _record_piece_check(self, name: str, words: str, share: float, piece: TracePiece) -> None:
         """Record the result of a check of a piece."""
         tally = self.tallies[name]
         tally.seen, tally.worst, tally.wrong = (
@@ -265,7 +269,9 @@ class _JudgedTrace:
         if words and (tally.first is None or (share > 1 and not tally.first.certified)):
             said = ". ".join(words.splitlines())
             said += f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
-            result = _cause(piece, self.precision, name) if name != "scores" else None
+            result = (
+                _find_mistake_in_trace(piece, self.precision, name) if name != "scores" else None
+            )
             if result is None:
                 outcome = "; no single known mistake explains it" if name != "scores" else ""
                 fault = Fault(_STEP[name], None, f"{said}{outcome}")
@@ -303,13 +309,13 @@ _Explained = tuple[
 ]  # with the share of the squared distance that is left
 
 
-def _cause(piece: TracePiece, precision: Precision, name: str) -> _Explained | None:
+def _find_mistake_in_trace(piece: TracePiece, precision: Precision, name: str) -> _Explained | None:
     """Return a mistake that leaves little of ‖y − a‖², y the array of this name and a the correct one, or None.
 
     The head by itself is tried first, then all heads, which may have been permuted.
     """
     for part in (piece, piece.whole):
-        sample = None if part is None else _sample(part, precision, name)
+        sample = None if part is None else _sample_end_queries(part, precision, name)
         if sample is not None and (
             result := _of_lse(sample) if name == "lse" else explained(sample, LITTLE)
         ):
@@ -317,7 +323,7 @@ def _cause(piece: TracePiece, precision: Precision, name: str) -> _Explained | N
     return None
 
 
-def _sample(piece: TracePiece, precision: Precision, name: str) -> BitSample | None:
+def _sample_end_queries(piece: TracePiece, precision: Precision, name: str) -> BitSample | None:
     """Return some queries at the end from which positions are counted, so that the specification applies to them.
 
     Weights are the output for values V = I.

@@ -155,7 +155,7 @@ class ConventionTrial:
         """Return the convention with further notes."""
         return replace(self.convention, notes=(*self.convention.notes, *notes))
 
-    def _call(self, how: Convention, inputs: Inputs) -> Outcome:
+    def _call_with_convention(self, how: Convention, inputs: Inputs) -> Outcome:
         self._effort.spend()
         try:
             outcome = self._run(how, inputs)
@@ -174,7 +174,7 @@ class ConventionTrial:
         """Return the best convention, with notes on what was determined."""
         best: Possible | None = None
         for variant in self.variants(convention):
-            result = self._best(variant)
+            result = self._choose_best_convention(variant)
             if result and not result.near and any(a.numbers for a in variant.arguments):
                 continue  # a mask is passed as numbers only if that gives the right output
             if result and (
@@ -185,7 +185,8 @@ class ConventionTrial:
                 break
         if best is None and self._effort.over:
             raise InputError(
-                f"no way to call it was found within {self._limit}; hint: --layout, --mask-arg, --call"
+                f"no way to call it was found within {self._limit_that_ended_search}; hint: --layout, --mask-arg, "
+                "--call"
             )
         if best is None:
             return None
@@ -194,7 +195,11 @@ class ConventionTrial:
             best.convention, front="taken" if self._takes_front(best.convention) else "none"
         )
         reserved += tuple(self._other_readings(best))
-        read = (*_notes(chosen, self._request), *self._bare_sigmoid(best), *self._cut())
+        read = (
+            *_yield_convention_notes(chosen, self._request),
+            *self._bare_sigmoid(best),
+            *self._yield_early_end_note(),
+        )
         notes = (*chosen.notes, *read)
         return replace(best, convention=replace(chosen, notes=notes, reservations=reserved))
 
@@ -210,7 +215,9 @@ class ConventionTrial:
             if len(forms) == 1:
                 continue
             tried = {
-                f: self._is_right(_with(best.convention, i, replace(a, form=f)), best.level)
+                f: self._is_right(
+                    _replace_argument_at_place(best.convention, i, replace(a, form=f)), best.level
+                )
                 for f in forms
             }
             right, wrong = (
@@ -228,32 +235,39 @@ class ConventionTrial:
             if named and chosen is best:
                 chosen = replace(
                     best,
-                    convention=_with(best.convention, i, replace(a, form=named[0])),
+                    convention=_replace_argument_at_place(
+                        best.convention, i, replace(a, form=named[0])
+                    ),
                     near=False,
                 )
         return chosen, tuple(notes)
 
     def _is_right(self, convention: Convention, level: int) -> bool | None:
         """Return whether a call gives the specification's output; None if none of its shape is returned."""
-        inputs = self._inputs(convention, _LEVELS[level])
-        right = None if inputs is None else self._right(inputs)
+        inputs = self._make_trial_inputs(convention, _LEVELS[level])
+        right = None if inputs is None else self._output_by_specification(inputs)
         if inputs is None or right is None:
             return None
-        got = self._call(convention, inputs).output
-        return None if got is None or got.shape != right.shape else self._near(got, right)
+        got = self._call_with_convention(convention, inputs).output
+        return (
+            None
+            if got is None or got.shape != right.shape
+            else self._is_near_right_output(got, right)
+        )
 
     def formed(self, convention: Convention) -> Iterator[Convention]:
         """Yield the convention in every layout, with every form of its masks."""
-        for layout in self._layouts(convention):
+        for layout in self._list_possible_layouts(convention):
             yield from in_every_form(replace(convention, layout=layout), self._request)
 
-    def _cut(self) -> Iterator[str]:
+    def _yield_early_end_note(self) -> Iterator[str]:
         """Yield a note if the search ended early."""
         if self._effort.over:
-            yield f"The search for its calling convention ended early, after {self._limit}; --layout states the axes."
+            limit = self._limit_that_ended_search
+            yield f"The search for its calling convention ended early, after {limit}; --layout states the axes."
 
     @property
-    def _limit(self) -> str:
+    def _limit_that_ended_search(self) -> str:
         """The limit that ended the search, in words."""
         return f"{_SECONDS:g} s" if self._effort.struck else f"{_CALLS} calls"
 
@@ -272,11 +286,13 @@ class ConventionTrial:
             yield judged_as_stated(chosen)
         if best.near and (chosen == "nd" or chosen in self._documented):
             return  # leading axes are tested separately
-        others = [layout for layout in self._layouts(best.convention) if layout != chosen]
+        others = [
+            layout for layout in self._list_possible_layouts(best.convention) if layout != chosen
+        ]
         different = [layout for layout in others if self._is_near(best, layout) is (not best.near)]
         yield from readings(different, not best.near)
         if not best.near:
-            yield from self._negated(best)
+            yield from self._yield_negated_mask_notes(best)
 
     def _bare_sigmoid(self, best: Possible) -> Iterator[str]:
         """Yield a note on whether the sigmoids take the scores less log n_k, or the scores themselves."""
@@ -286,13 +302,13 @@ class ConventionTrial:
         if best.near:
             yield "The sigmoids are those of the scores less log n_k; with a bias (--bias) nothing is subtracted."
             return
-        inputs = self._inputs(best.convention, _LEVELS[best.level])
-        got = None if inputs is None else self._call(best.convention, inputs).output
+        inputs = self._make_trial_inputs(best.convention, _LEVELS[best.level])
+        got = None if inputs is None else self._call_with_convention(best.convention, inputs).output
         if inputs is None or got is None:
             return
         zeros = np.zeros(spec.head_axis + lengths(inputs))
         bare = replace(spec, bias=True)(**inputs, bias=zeros)
-        if got.shape == bare.shape and self._near(got, bare):
+        if got.shape == bare.shape and self._is_near_right_output(got, bare):
             yield (
                 "It would be right without − log n_k: the specification subtracts nothing where it has a bias, "
                 "--bias, for which the function then needs a parameter."
@@ -301,10 +317,14 @@ class ConventionTrial:
     def _is_near(self, best: Possible, layout: Layout) -> bool | None:
         """Return whether some form gives the right output in another layout; None if nothing runs in it."""
         forms = in_every_form(replace(best.convention, layout=layout), self._request)
-        result = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
+        result = [
+            p.near
+            for p in (self._try_convention_at_levels(how, at=best.level) for how in forms)
+            if p
+        ]
         return any(result) if result else None
 
-    def _negated(self, best: Possible) -> Iterator[str]:
+    def _yield_negated_mask_notes(self, best: Possible) -> Iterator[str]:
         """Yield notes on masks whose negation makes the output right."""
         for i, a in enumerate(best.convention.arguments):
             if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != (
@@ -312,8 +332,9 @@ class ConventionTrial:
                 "boolean",
             ):
                 continue
-            result = self._possible(
-                _with(best.convention, i, replace(a, inverted=not a.inverted)), at=best.level
+            result = self._try_convention_at_levels(
+                _replace_argument_at_place(best.convention, i, replace(a, inverted=not a.inverted)),
+                at=best.level,
             )
             if result and result.near:
                 yield (
@@ -332,8 +353,10 @@ class ConventionTrial:
         bare = tuple(
             replace(a, form="") if a.input == "bias" else a for a in best.convention.arguments
         )
-        result = self._possible(replace(best.convention, layout="nd", arguments=bare))
-        unbiased = result and self._possible(result.convention, without=("bias",))
+        result = self._try_convention_at_levels(
+            replace(best.convention, layout="nd", arguments=bare)
+        )
+        unbiased = result and self._try_convention_at_levels(result.convention, without=("bias",))
         return (
             result if result and unbiased and unbiased.near and result.level == best.level else best
         )
@@ -343,7 +366,7 @@ class ConventionTrial:
         yield convention
         for i, a in enumerate(convention.arguments):
             for other in self._other_masks(a):
-                yield _with(convention, i, other)
+                yield _replace_argument_at_place(convention, i, other)
             if a.input == PAST and not a.required:
                 yield replace(
                     convention,
@@ -377,12 +400,12 @@ class ConventionTrial:
         if not given and meaning(a.parameter) != "keep":
             yield replace(a, numbers="additive")
 
-    def _best(self, convention: Convention) -> Possible | None:
+    def _choose_best_convention(self, convention: Convention) -> Possible | None:
         result: list[Possible] = []
-        for layout in self._layouts(convention):
+        for layout in self._list_possible_layouts(convention):
             here: list[Possible] = []
             for formed in in_every_form(replace(convention, layout=layout), self._request):
-                possible = self._possible(formed)
+                possible = self._try_convention_at_levels(formed)
                 here += [possible] if possible else []
                 if (possible and possible.near) or self._effort.over:
                     break
@@ -403,7 +426,7 @@ class ConventionTrial:
         ]
         return min(stated or outcome or result, key=lambda p: p.rank, default=None)
 
-    def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
+    def _list_possible_layouts(self, convention: Convention) -> tuple[Layout, ...]:
         """Return the layout that the user sets, or else all possible ones, beginning with the documented ones."""
         if self._request.layout != "auto":
             return (self._request.layout,)
@@ -415,7 +438,7 @@ class ConventionTrial:
             usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc", "nbhd", "nbc")
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
 
-    def _possible(
+    def _try_convention_at_levels(
         self, convention: Convention, without: tuple[str, ...] = (), at: int | None = None
     ) -> Possible | None:
         """Return the convention at the first level of sizes at which it runs, or at level ``at``; None if it fails.
@@ -424,20 +447,29 @@ class ConventionTrial:
         """
         levels = tuple(enumerate(_LEVELS))[self._request.domain.square :]
         for level, sizes in levels if at is None else [(at, _LEVELS[at])]:
-            inputs = self._inputs(convention, sizes)
+            inputs = self._make_trial_inputs(convention, sizes)
             if inputs is None or self._effort.over:
                 return None
             inputs = (
                 {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
             )
-            right, got = self._right(inputs), self._call(convention, inputs).output
+            right, got = (
+                self._output_by_specification(inputs),
+                self._call_with_convention(convention, inputs).output,
+            )
             if right is not None and got is not None and got.shape == right.shape:
                 if self._is_misplaced(convention, inputs):
                     return None
                 named = convention.layout in self._lettered
-                near = self._near(got, right) and not self._hides(convention, level)
+                near = self._is_near_right_output(got, right) and not self._is_added_mask_boolean(
+                    convention, level
+                )
                 return Possible(
-                    convention, level, near, self._local(convention, inputs, got), named
+                    convention,
+                    level,
+                    near,
+                    self._are_other_heads_unaffected(convention, inputs, got),
+                    named,
                 )
         return None
 
@@ -452,7 +484,7 @@ class ConventionTrial:
         self.ran.discard(convention.layout)
         return True
 
-    def _hides(self, convention: Convention, level: int) -> bool:
+    def _is_added_mask_boolean(self, convention: Convention, level: int) -> bool:
         """Return whether a mask passed as 0 and −∞ is not added, but read as booleans of keys to ignore: −∞ is true.
 
         An added mask may as well be 1 and −∞ if weights are a plain softmax over the keys.
@@ -460,16 +492,16 @@ class ConventionTrial:
         if not self._request.spec.plain_softmax:
             return False
         shifted = (
-            _with(convention, i, replace(a, numbers="shifted"))
+            _replace_argument_at_place(convention, i, replace(a, numbers="shifted"))
             for i, a in enumerate(convention.arguments)
             if a.numbers == "additive"
         )
         return not all(
             possible and possible.near
-            for possible in (self._possible(how, at=level) for how in shifted)
+            for possible in (self._try_convention_at_levels(how, at=level) for how in shifted)
         )
 
-    def _inputs(
+    def _make_trial_inputs(
         self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None
     ) -> Inputs | None:
         """Return inputs of these sizes, the same ones whenever possible; None if the specification has none."""
@@ -487,7 +519,7 @@ class ConventionTrial:
                 self._made[key] = None
         return self._made[key]
 
-    def _right(self, inputs: Inputs) -> Tensor:
+    def _output_by_specification(self, inputs: Inputs) -> Tensor:
         """Return the output of the specification, in float64."""
         if id(inputs) not in self._outputs:
             result: Tensor = None
@@ -496,12 +528,14 @@ class ConventionTrial:
             self._outputs[id(inputs)] = inputs, result[0] if isinstance(result, tuple) else result
         return self._outputs[id(inputs)][1]
 
-    def _near(self, got: np.ndarray, right: np.ndarray) -> bool:
+    def _is_near_right_output(self, got: np.ndarray, right: np.ndarray) -> bool:
         u = float(Precision.of(self._request.dtype).input.u)
         with np.errstate(all="ignore"):
             return bool((np.abs(got - right) <= _NEAR * u * (1 + np.abs(right).max())).all())
 
-    def _local(self, convention: Convention, inputs: Inputs, got: np.ndarray) -> bool:
+    def _are_other_heads_unaffected(
+        self, convention: Convention, inputs: Inputs, got: np.ndarray
+    ) -> bool:
         """Return whether the first head of keys and values of the first batch changes no output of the others."""
         names = [n for n in ("k", "v", "y") if n in inputs] or ["x"]
         axes = np.ndim(inputs[names[0]]) - 2
@@ -511,7 +545,7 @@ class ConventionTrial:
         changed = {n: np.array(inputs[n]) for n in names}
         for a in changed.values():
             a[first] = -a[first]
-        other = self._call(convention, {**inputs, **changed}).output
+        other = self._call_with_convention(convention, {**inputs, **changed}).output
         if other is None or other.shape != got.shape:
             return False
         apart = got.ndim - 2
@@ -523,14 +557,14 @@ class ConventionTrial:
         mask = any(a.input == CAUSAL_MASK for a in possible.convention.arguments)
         if not mask or best.near or self._request.alignment != "bottom-right":
             return False
-        inputs = self._inputs(best.convention, _LEVELS[1])
+        inputs = self._make_trial_inputs(best.convention, _LEVELS[1])
         names = [n for n in ("v", "y", "x") if n in (inputs or {})][:1]
         if inputs is None or not names:
             return False
         changed = np.array(inputs[names[0]])
         changed[..., -1, :] = -changed[..., -1, :] + 1
-        before = self._call(best.convention, inputs).output
-        after = self._call(best.convention, {**inputs, names[0]: changed}).output
+        before = self._call_with_convention(best.convention, inputs).output
+        after = self._call_with_convention(best.convention, {**inputs, names[0]: changed}).output
         if before is None or after is None or before.shape != after.shape:
             return False
         return not np.array_equal(before[..., 0, :], after[..., 0, :], equal_nan=True)
@@ -540,11 +574,11 @@ class ConventionTrial:
         if convention.layout != "nd" or self._request.layout != "auto":
             return False
         one_head = self._request.heads == 1 and "x" not in convention.inputs
-        inputs = self._inputs(convention, _LEVELS[0], _BATCH if one_head else _BATCH[:1])
-        right = None if inputs is None else self._right(inputs)
+        inputs = self._make_trial_inputs(convention, _LEVELS[0], _BATCH if one_head else _BATCH[:1])
+        right = None if inputs is None else self._output_by_specification(inputs)
         if inputs is None or right is None:
             return False
-        got = self._call(convention, inputs).output
+        got = self._call_with_convention(convention, inputs).output
         return got is not None and got.shape == right.shape
 
 
@@ -556,13 +590,13 @@ def line(error: Failure) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _with(convention: Convention, place: int, a: Argument) -> Convention:
+def _replace_argument_at_place(convention: Convention, place: int, a: Argument) -> Convention:
     return replace(
         convention, arguments=(*convention.arguments[:place], a, *convention.arguments[place + 1 :])
     )
 
 
-def _notes(convention: Convention, request: Request) -> Iterator[str]:
+def _yield_convention_notes(convention: Convention, request: Request) -> Iterator[str]:
     """Yield notes on what was determined by trial."""
     if convention.layout != "nd" and request.layout == "auto":
         yield f"The axes are {in_words(convention.layout)}, determined by trial; --layout sets another order."

@@ -133,10 +133,10 @@ def _with_driver(module: Any) -> None:
 # -- tuning ------------------------------------------------------------------------------------------------------------
 def _without_clock(module: Any) -> None:
     """Let tuning choose a configuration by its key, the next one if a static assertion refuses that."""
-    module.Autotuner.run = _tuned
+    module.Autotuner.run = _run_tuned_kernel
 
 
-def _tuned(tuner: Any, *places: Any, **keywords: Any) -> Any:
+def _run_tuned_kernel(tuner: Any, *places: Any, **keywords: Any) -> Any:
     """Run a kernel with the configuration of its key. Raises what it raised with the last, if all are refused."""
     tuner.nargs = dict(zip(tuner.arg_names, places, strict=False))
     given = {**tuner.nargs, **keywords}

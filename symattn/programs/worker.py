@@ -47,7 +47,7 @@ def main() -> None:
     threading.Thread(
         target=receive, args=(requests, inbox, partial(os._exit, 0)), daemon=True
     ).start()
-    server = _Server(partial(_send, replies, ("call",)))
+    server = _Server(partial(_send_timed_message, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
         for arguments in rest[0] if question == "ahead" else [rest]:
@@ -60,7 +60,7 @@ def main() -> None:
                 reply = "refused", NeedsMemory, f"the function {_out_of_memory()}"
             except Exception:
                 reply = "defect", traceback.format_exc()
-            _send(replies, reply)
+            _send_timed_message(replies, reply)
 
 
 class _Server:
@@ -89,7 +89,7 @@ class _Server:
 
         with captured():
             self._found = load(name)
-            return self._found.display, prepared(self._taken(request), request)
+            return self._found.display, prepared(self._adapt_target_to_form(request), request)
 
     def benchmark(self, path: str, model: str) -> Benchmark:
         """Return what the file of a benchmark says of its model and of the model's inputs."""
@@ -105,7 +105,9 @@ class _Server:
         from symattn.programs.target import target
 
         with captured(), announced(self._begun):  # many calls, each within the limit of one
-            self._target = target(self._taken(request), request, self._found.name, agreed)
+            self._target = target(
+                self._adapt_target_to_form(request), request, self._found.name, agreed
+            )
             return self._target.convention
 
     def hold(
@@ -119,7 +121,7 @@ class _Server:
                 _with_tuples(function) if returns_lists else function, how, found.name
             )
 
-    def _taken(self, request: Request) -> Function:
+    def _adapt_target_to_form(self, request: Request) -> Function:
         """Return the function that was found, with the inputs of the definition if it takes them in another form."""
         function, form = self._found.function, request.form
         return function if form is None else form.around(function, self._found.name)
@@ -194,7 +196,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 _OWN_PROCESS = os.getpid()
 
 
-def _send(replies: BinaryIO, message: tuple[object, ...]) -> None:
+def _send_timed_message(replies: BinaryIO, message: tuple[object, ...]) -> None:
     """Send the processor time of this process and of its ended children, how long it was ready, and the message.
 
     A copy of this process that the target has made, and that returns from the call as well, has nothing to say.

@@ -64,15 +64,15 @@ class Path:
 
     def may_be(self, relation: str, x: object) -> bool:
         """Return whether ``relation`` may hold for ``x`` here; True if that is not known for several factors."""
-        unit, factors = _factors(x, self.terms)
+        unit, factors = _factor_compared_side(x, self.terms)
         odd = [f for f, power in factors if power % 2]
         if relation == "=" or (not odd and unit < 0):
             zeros = ([*self.constraints, ("=", f)] for f, _ in factors)
             return relation != ">" and (
-                not unit or any(_inside(zero) is not None for zero in zeros)
+                not unit or any(_find_monomial_values(zero) is not None for zero in zeros)
             )
         if len(odd) == 1 and (relation == ">" or len(factors) == 1):
-            return _inside([*self.constraints, (relation, unit * odd[0])]) is not None
+            return _find_monomial_values([*self.constraints, (relation, unit * odd[0])]) is not None
         return bool(odd) or unit > 0 or (unit == 0 and relation == "≥")
 
     def answer(self, *options: Constraint) -> int:
@@ -80,7 +80,7 @@ class Path:
         possible = [
             i
             for i, option in enumerate(options)
-            if _inside([*self.constraints, option]) is not None
+            if _find_monomial_values([*self.constraints, option]) is not None
         ]
         if len(possible) == 1:
             return possible[0]
@@ -92,14 +92,14 @@ class Path:
 
     def positive(self, x: object) -> bool:
         """Return whether ``x`` > 0."""
-        unit, factors = _factors(x, self.terms)
+        unit, factors = _factor_compared_side(x, self.terms)
         if len(factors) == 1 and factors[0][1] % 2:
             return self.answer(("≥", -unit * factors[0][0]), (">", unit * factors[0][0])) == 1
         return self.sign(x) > 0
 
     def sign(self, x: object) -> int:
         """Return the sign of ``x``, decided factor by factor."""
-        sign, factors = _factors(x, self.terms)
+        sign, factors = _factor_compared_side(x, self.terms)
         for f, power in factors:
             sign *= (self.answer((">", -f), ("=", f), (">", f)) - 1) ** power
         return int(sign)
@@ -187,7 +187,7 @@ class _Letters(Numbers):
         for place in np.ndindex(*lengths):
             t = sympy.Symbol("_".join([label, *map(str, place)]), real=True, **signs)
             turned = (1 - t**2 if cosine else 2 * t) / (1 + t**2)
-            sign = self._random(name).choice((1, -1)) if several else 1
+            sign = self._random_generator_of_array(name).choice((1, -1)) if several else 1
             entries[place] = sign * turned if name in seats else t
         return Branching(entries)
 
@@ -224,14 +224,16 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
     try:
         paths = (
             path
-            for sizes in _sizes(declared, brought)
-            for path in _paths(sides, declared, sizes, begun, terms)
+            for sizes in _yield_small_sizes(declared, brought)
+            for path in _yield_comparison_paths(sides, declared, sizes, begun, terms)
         )
         for path, letters, differences in paths:
-            look = _tried if equal else _broken
+            look = _choose_cell_numbers if equal else _find_bound_violations
             more, doubt = look(path, letters, differences, brought.numbers)
             worlds += more
-            decided = decided and all(_vanishes(x, path.constraints) for x in differences or ())
+            decided = decided and all(
+                _is_zero_in_cell(x, path.constraints) for x in differences or ()
+            )
             examined += [letters.sizes] if differences is not None else []
             defined = (
                 defined
@@ -255,7 +257,7 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
     return Cells(tuple(worlds), doubt, defined, compares, decided, tuple(examined))
 
 
-def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, int]]:
+def _yield_small_sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, int]]:
     """Yield sizes 1 and 2, and 3 for a single letter; for three letters or more all equal; then ``branches``."""
     sorts = declared.sorts()
     alike = ((n,) * len(sorts) for n in (1, 2))
@@ -269,7 +271,7 @@ def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, i
         yield sizes
 
 
-def _paths(
+def _yield_comparison_paths(
     sides: Sides, declared: Declared, sizes: Mapping[str, int], begun: list[Path], terms: int
 ) -> Iterator[tuple[Path, _Letters, list[Any] | None]]:
     """Yield each path through the comparisons, with the differences of the sides, or None if one is undefined."""
@@ -280,7 +282,7 @@ def _paths(
             begun.append(path := Path(script, terms))
             with assigned(_path, path):
                 try:
-                    differences = _differences(pairs(sides, declared, letters))
+                    differences = _subtract_entries(pairs(sides, declared, letters))
                 except (
                     IndexError
                 ):  # these sizes lack an entry; draws tell whether they are excluded
@@ -293,7 +295,7 @@ def _paths(
             script = (*answers[:-1], answers[-1] + 1) if answers else None
 
 
-def _differences(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
+def _subtract_entries(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
     result: list[Any] = []
     for left, right in stated:
         for a, b in np.broadcast(Branching.of(left).entries, Branching.of(right).entries):
@@ -303,45 +305,50 @@ def _differences(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
     return result
 
 
-def _tried(
+def _choose_cell_numbers(
     path: Path,
     letters: _Letters,
     differences: Sequence[object] | None,
     literals: Sequence[Fraction],
 ) -> tuple[list[Numbers], str]:
     """Return numbers to try in a cell, and the reason for a doubt, if any."""
-    undecided = [d for d in differences or () if not _cancels(d)]
-    if not undecided or (not path.constraints and not any(map(_decided, undecided))):
+    undecided = [d for d in differences or () if not _is_zero_when_expanded(d)]
+    if not undecided or (
+        not path.constraints and not any(map(_is_decided_by_expanding, undecided))
+    ):
         return [], ""
     symbols = {t for x in (*undecided, *(c for _, c in path.constraints)) for t in x.free_symbols}
-    result = _numbers(path.constraints, sorted(symbols, key=str), literals)
-    where = _written(path.constraints) or "nothing is compared"
-    inner = _inside(
+    result = _find_numbers_in_cell(path.constraints, sorted(symbols, key=str), literals)
+    where = _format_constraints(path.constraints) or "nothing is compared"
+    inner = _find_monomial_values(
         [(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints]
     )
     full = inner is not None and all(relation != "=" for relation, _ in path.constraints)
     doubt = "" if result else f"no numbers were tried where {where}"
-    if full and any(map(_decided, undecided)):
+    if full and any(map(_is_decided_by_expanding, undecided)):
         doubt = doubt or f"the sides are not the same expression where {where}"
     return [_Chosen(letters, values) for values in result], doubt
 
 
 @cache
-def _cancels(x: object) -> bool:
+def _is_zero_when_expanded(x: object) -> bool:
     return bool(x == 0 or sympy.expand(sympy.fraction(sympy.together(x))[0]) == 0)
 
 
-def _vanishes(difference: Any, constraints: Sequence[Constraint]) -> bool:
+def _is_zero_in_cell(difference: Any, constraints: Sequence[Constraint]) -> bool:
     """Return whether a difference is 0 in a cell: it reduces to 0 when each equation that is linear in a letter is
     solved, or no numbers of the cell make its numerator positive or negative."""
     numerator = sympy.expand(sympy.fraction(sympy.together(difference))[0])
-    if _cancels(difference) or numerator.is_number:
-        return _cancels(difference)
+    if _is_zero_when_expanded(difference) or numerator.is_number:
+        return _is_zero_when_expanded(difference)
     with suppress(Refused, TooMany, sympy.PolynomialError):
-        if all(_inside([*constraints, (">", side)]) is None for side in (numerator, -numerator)):
+        if all(
+            _find_monomial_values([*constraints, (">", side)]) is None
+            for side in (numerator, -numerator)
+        ):
             return True
     equations = [x for relation, x in constraints if relation == "="]
-    while equations and not _cancels(difference):
+    while equations and not _is_zero_when_expanded(difference):
         equation = equations.pop()
         for letter in sorted(equation.free_symbols, key=str):
             slope = sympy.expand(equation).coeff(letter)
@@ -354,10 +361,10 @@ def _vanishes(difference: Any, constraints: Sequence[Constraint]) -> bool:
                 difference = difference.subs(letter, solution)
                 equations = [x.subs(letter, solution) for x in equations]
                 break
-    return _cancels(difference)
+    return _is_zero_when_expanded(difference)
 
 
-def _broken(
+def _find_bound_violations(
     path: Path,
     letters: _Letters,
     differences: Sequence[object] | None,
@@ -374,30 +381,35 @@ def _broken(
         elif sympy.count_ops(x) > _OPERATIONS:
             continue
         for constraints in within:
-            symbols = _symbols(constraints)
+            symbols = _sort_constraint_symbols(constraints)
             with suppress(Refused, sympy.PolynomialError):
                 result += [
                     _Chosen(letters, one)
-                    for one in _numbers(constraints, symbols, literals, _FEW)[:1]
+                    for one in _find_numbers_in_cell(constraints, symbols, literals, _FEW)[:1]
                 ]
     equations = [x for relation, x in path.constraints if relation == "="]
     missed = (
         equations
         and not result
-        and not _numbers(path.constraints, _symbols(path.constraints), literals, _FEW)
+        and not _find_numbers_in_cell(
+            path.constraints, _sort_constraint_symbols(path.constraints), literals, _FEW
+        )
     )
-    return result, f"no numbers were tried where {_written(path.constraints)}" if missed else ""
+    return (
+        result,
+        f"no numbers were tried where {_format_constraints(path.constraints)}" if missed else "",
+    )
 
 
-def _symbols(constraints: Sequence[Constraint]) -> list[Any]:
+def _sort_constraint_symbols(constraints: Sequence[Constraint]) -> list[Any]:
     return sorted({t for _, x in constraints for t in x.free_symbols}, key=str)
 
 
-def _written(constraints: Sequence[Constraint]) -> str:
+def _format_constraints(constraints: Sequence[Constraint]) -> str:
     return ", ".join(f"{x} {relation} 0" for relation, x in constraints)
 
 
-def _numbers(
+def _find_numbers_in_cell(
     constraints: Sequence[Constraint],
     symbols: Sequence[Any],
     literals: Sequence[Fraction],
@@ -417,14 +429,14 @@ def _numbers(
                 t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)
             }
 
-    if all(v.is_Symbol for _, x in constraints for v in _linear(x)[0]):
-        solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
+    if all(v.is_Symbol for _, x in constraints for v in _linearize_in_monomials(x)[0]):
+        solved = [_find_monomial_values(constraints, Random(seed)) or {} for seed in range(_POINTS)]
         return [
             {**one, **outcome} for one, outcome in zip(drawn(_POINTS), solved, strict=False)
         ] or solved
     functions = [(relation, _in_floats(tuple(symbols), x)) for relation, x in constraints]
 
-    holds = partial(_holds, functions, [x for _, x in constraints])
+    holds = partial(_are_constraints_met, functions, [x for _, x in constraints])
     result = list(
         islice(filter(holds, (_at_roots(constraints, one) for one in drawn(draws))), _POINTS)
     )
@@ -465,7 +477,11 @@ def _on_lines(
         def at(x: float, start: list[float] = start, ways: list[int] = ways) -> list[float]:
             return [value + x * way for value, way in zip(start, ways, strict=True)]
 
-        edges = sorted({x for f in functions for x in _edges(lambda x, f=f, at=at: f(*at(x)))})  # type: ignore[misc]
+        sign_changes: set[float] = set()
+        for f in functions:
+            along = lambda x, f=f, at=at: f(*at(x))  # noqa: E731
+            sign_changes.update(_yield_sign_changes(along))
+        edges = sorted(sign_changes)
         for x in (*edges, *((a + b) / 2 for a, b in pairwise(sorted({*_ALONG, *edges})))):
             values = {
                 t: Fraction(value).limit_denominator(10**9)
@@ -478,7 +494,7 @@ def _on_lines(
                 yield values
 
 
-def _edges(f: Callable[[float], float]) -> Iterator[float]:
+def _yield_sign_changes(f: Callable[[float], float]) -> Iterator[float]:
     """Yield the places along a line where the sign changes."""
     for a, b in pairwise(_ALONG):
         with suppress(ArithmeticError, ValueError):
@@ -491,7 +507,7 @@ def _edges(f: Callable[[float], float]) -> Iterator[float]:
             yield b
 
 
-def _holds(
+def _are_constraints_met(
     functions: Sequence[tuple[str, Any]], every: Sequence[Any], one: Mapping[Any, Fraction]
 ) -> bool:
     """Return whether the constraints hold at these numbers; zeros exactly, as floats are 0 near a root, too."""
@@ -512,7 +528,7 @@ def _holds(
     )
 
 
-def _decided(x: Any) -> bool:
+def _is_decided_by_expanding(x: Any) -> bool:
     """Return whether ``x`` is rational in letters and exponentials of polynomials: expanding then decides x = 0."""
     exponentials = x.atoms(sympy.exp)
     plain = x.subs({e: sympy.Dummy() for e in exponentials})
@@ -522,7 +538,7 @@ def _decided(x: Any) -> bool:
 
 
 @cache
-def _factors(x: object, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
+def _factor_compared_side(x: object, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
     """Return a sign, and the factors of ``x`` with their powers. Raises Refused for many terms or a high degree."""
     unit, result = 1, []
     if len(sympy.Add.make_args(x := sympy.expand(x))) > most:
@@ -541,7 +557,7 @@ def _factors(x: object, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
 
 
 @cache
-def _linear(x: object) -> tuple[dict[Any, Fraction], Fraction]:
+def _linearize_in_monomials(x: object) -> tuple[dict[Any, Fraction], Fraction]:
     """Return the coefficients of the monomials, and the constant."""
     polynomial = sympy.Poly(x)
     result: dict[Any, Fraction] = {}
@@ -554,11 +570,11 @@ def _linear(x: object) -> tuple[dict[Any, Fraction], Fraction]:
     return result, constant
 
 
-def _inside(
+def _find_monomial_values(
     constraints: Sequence[Constraint], random: Random | None = None
 ) -> dict[Any, Fraction] | None:
     """Return values of the monomials at which the constraints hold; None if no numbers meet the constraints."""
-    rows: list[Row] = [(relation, *_linear(x)) for relation, x in constraints]
+    rows: list[Row] = [(relation, *_linearize_in_monomials(x)) for relation, x in constraints]
     for monomial in {v: None for _, coefficients, _ in rows for v in coefficients}:
         if monomial.is_nonnegative:
             rows.append(

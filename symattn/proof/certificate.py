@@ -133,11 +133,14 @@ def certificate(proof: Proof) -> Record:
         "schema": SCHEMA,
         "kind": "certificate",
         "rules": [list(pair) for pair in proof.rules],
-        "positive": sorted({name for pair in sides for side in pair for name in _positive(side)}),
+        "positive": sorted(
+            {name for pair in sides for side in pair for name in _collect_positive_letters(side)}
+        ),
         "assumed": list(proof.notes),
-        "hypotheses": [_hypothesis(d.relation, d.expression) for d in proof.demands],
+        "hypotheses": [_record_hypothesis(d.relation, d.expression) for d in proof.demands],
         "equations": [
-            _equation(case, *pair) for case, pair in zip(proof.cases, sides, strict=True)
+            _record_element_equation(case, *pair)
+            for case, pair in zip(proof.cases, sides, strict=True)
         ],
     }
 
@@ -161,14 +164,14 @@ def _parts_with_indices(indices: Sequence[Index], **parts: Expression) -> Record
     return {"free": free(indices, names), **{key: written(x, names) for key, x in parts.items()}}
 
 
-def _differing(x: Differing) -> Record:
+def _record_differing_sides(x: Differing) -> Record:
     sides = _parts_with_indices(x.indices, left=x.left, right=x.right)
     return {**sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
-def _concluded(x: Concluded) -> Record:
-    about = {key: _field(value) for key, value in x.about.items()}
-    summed = [_summed(**about)] if x.rule == "induction" else []
+def _record_conclusion(x: Concluded) -> Record:
+    about = {key: _record_rule_field(value) for key, value in x.about.items()}
+    summed = [_record_induction_sum(**about)] if x.rule == "induction" else []
     keys = PARTS.get(x.rule, _SIDES)
     conclusions = [
         _parts_with_indices(bare(*parts), **dict(zip(keys, parts, strict=True)))
@@ -178,14 +181,14 @@ def _concluded(x: Concluded) -> Record:
     return {"rule": x.rule, **about, "premises": premises, "conclusions": [*conclusions, *summed]}
 
 
-def _summed(letter: str, sort: str, term: object, closed: object) -> Record:
+def _record_induction_sum(letter: str, sort: str, term: object, closed: object) -> Record:
     """Return the conclusion of an induction: Σ ``term`` over all places of a sort is ``closed`` of its size."""
     place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
     total = ["total", "t", sort, with_value(term, letter, place)]
     return {"free": [], "left": total, "right": with_value(closed, letter, ["size", sort])}
 
 
-def _alike(x: Alike) -> Record:
+def _record_same_operations(x: Alike) -> Record:
     both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
     return {
         "terms": [*map(list, x.terms)],
@@ -195,7 +198,7 @@ def _alike(x: Alike) -> Record:
     }
 
 
-def _sign(x: Sign) -> Record:
+def _record_sign_proof(x: Sign) -> Record:
     indices = bare(x.expression, *x.sides)
     with recorded() as collected:
         simplified_parts = [simplified(y) for y in _parts_of(x)]
@@ -203,7 +206,7 @@ def _sign(x: Sign) -> Record:
         "conclusions": [_parts_with_indices(indices, smaller=x.sides[0], larger=x.sides[1])],
         "relation": x.relation,
         **_parts_with_indices(indices, expression=x.expression),
-        "positive": sorted({name for y in _parts_of(x) for name in _positive(y)}),
+        "positive": sorted({name for y in _parts_of(x) for name in _collect_positive_letters(y)}),
         "not negative": sorted(x.known),
         "only": list(x.only),
         "rules": [list(pair) for pair in x.rules],
@@ -214,7 +217,8 @@ def _sign(x: Sign) -> Record:
         ],
         "equal": written(x.equal, numbered(indices)),
         "hypotheses": [
-            _hypothesis(d.relation, d.expression) for d in needed(collected, simplified_parts)
+            _record_hypothesis(d.relation, d.expression)
+            for d in needed(collected, simplified_parts)
         ],
     }
 
@@ -224,27 +228,27 @@ def _parts_of(x: Sign) -> list[Expression]:
     return [x.expression, x.equal, *x.sides, *(body for _, body in x.meant)]
 
 
-def _field(value: object) -> Any:
+def _record_rule_field(value: object) -> Any:
     match value:
         case (str() as letter, Expression() as body, tuple() as indices):
             return {"letter": letter, **_parts_with_indices(indices, expression=body)}
         case tuple():
-            return [_field(x) for x in value]
+            return [_record_rule_field(x) for x in value]
         case Expression():
             return written(value, {})
     return value
 
 
-def _positive(x: Expression) -> set[str]:
+def _collect_positive_letters(x: Expression) -> set[str]:
     """Return the names of letters that are declared to be positive."""
     return {y.name for y in nodes(x, arguments=True) if isinstance(y, PositiveLetter)}
 
 
-def _hypothesis(relation: str, x: Expression) -> Record:
+def _record_hypothesis(relation: str, x: Expression) -> Record:
     return {"relation": relation, **_parts_with_indices(bare(x), expression=x)}
 
 
-def _equation(case: ElementEquation, left: Expression, right: Expression) -> Record:
+def _record_element_equation(case: ElementEquation, left: Expression, right: Expression) -> Record:
     out: Record = {**_parts_with_indices(case.indices, left=left, right=right), "how": case.how}
     if case.numerator is not None and case.limits is not None:
         names = numbered(case.indices)
@@ -257,10 +261,10 @@ def _equation(case: ElementEquation, left: Expression, right: Expression) -> Rec
 
 
 _WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], Record]]] = {
-    Differing: ("differing", _differing),
-    Alike: ("bits", _alike),
-    Concluded: ("step", _concluded),
-    Sign: ("sign", _sign),
+    Differing: ("differing", _record_differing_sides),
+    Alike: ("bits", _record_same_operations),
+    Concluded: ("step", _record_conclusion),
+    Sign: ("sign", _record_sign_proof),
 }
 
 
@@ -296,9 +300,9 @@ def written(x: ex.Expression, names: Names) -> list[Any]:
     if isinstance(x, ex.Count):
         return ["size", x.sort]
     if isinstance(x, ex.Letter):
-        return ["letter", x.name, [_index(i, names) for i in x.indices]]
+        return ["letter", x.name, [_write_index_images(i, names) for i in x.indices]]
     if isinstance(x, ex.Predicate):
-        return ["is", x.relation, *[_index(i, names) for i in x.sides]]
+        return ["is", x.relation, *[_write_index_images(i, names) for i in x.sides]]
     if isinstance(x, ex.Binder):
         name = f"j{len(names)}"  # names grow inwards, so that none is bound twice on a path
         kind = "total" if isinstance(x, ex.Total) else "bound"
@@ -307,7 +311,7 @@ def written(x: ex.Expression, names: Names) -> list[Any]:
     return ["function", x.name, *below] if isinstance(x, ex.Opaque) else [_FLAT[type(x)], *below]
 
 
-def _index(i: ex.Index, names: Names) -> list[str]:
+def _write_index_images(i: ex.Index, names: Names) -> list[str]:
     return [names[i if i in names else i._replace(image=())], *i.image]
 
 
@@ -327,11 +331,11 @@ def certificates(
 
 def verdicts(records: Iterable[Mapping[str, object]]) -> tuple[CertificateVerdict, ...]:
     """Return the checker's verdicts; its random seed is fixed, so that documents are reproducible."""
-    return tuple(_verdict(json.dumps(record)) for record in records)
+    return tuple(_check_certificate_json(json.dumps(record)) for record in records)
 
 
 @lru_cache(maxsize=1000)
-def _verdict(written: str) -> CertificateVerdict:
+def _check_certificate_json(written: str) -> CertificateVerdict:
     """Return the verdict on a certificate given as JSON, and cache it."""
     return check(json.loads(written), Random(0))
 

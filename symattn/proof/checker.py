@@ -87,7 +87,7 @@ def check(certificate: object, random: Random | None = None) -> CertificateVerdi
     """Check a certificate, as ``certificate.certificate`` makes it or as read back from JSON."""
     dice = Dice(random or SystemRandom())
     try:
-        _check(certificate, dice)
+        _check_certificate_record(certificate, dice)
     except Rejected as reason:
         return CertificateVerdict(False, str(reason))
     except (
@@ -102,29 +102,29 @@ def check(certificate: object, random: Random | None = None) -> CertificateVerdi
     return CertificateVerdict(True, epsilon=dice.risk)
 
 
-def _check(certificate: Any, dice: Dice) -> None:
+def _check_certificate_record(certificate: Any, dice: Dice) -> None:
     expect(isinstance(certificate, Mapping), "a certificate is a record")
     kind = certificate.get("kind")
     expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
     for premise in certificate["premises"] if kind == "step" else ():
         try:
-            _check(premise, dice)
+            _check_certificate_record(premise, dice)
         except Rejected as reason:
             raise Rejected(f"a premise: {reason}") from reason
     _KINDS[kind](certificate, dice)
 
 
-def _equations(e: Record, dice: Dice) -> None:
-    rules, simplify = _rules(e), Simplifying(frozenset(map(str, e["positive"])))
+def _check_equations(e: Record, dice: Dice) -> None:
+    rules, simplify = _read_cos_sin_pairs(e), Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
     written = [[read(x[side], scope_of(x)) for side in ("left", "right")] for x in e["equations"]]
     expect_laws((side for both in written for side in both), assumed_letters(e))
     for equation, both in zip(e["equations"], written, strict=True):
-        _equation(equation, both, rules, signs, simplify, dice)
+        _check_one_equation(equation, both, rules, signs, simplify, dice)
 
 
-def _rules(e: Record) -> list[tuple[str, ...]]:
+def _read_cos_sin_pairs(e: Record) -> list[tuple[str, ...]]:
     """Return the pairs (cos, sin), which must have no name in common."""
     rules = [tuple(map(str, pair)) for pair in e["rules"]]
     expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
@@ -135,7 +135,7 @@ def _rules(e: Record) -> list[tuple[str, ...]]:
     return rules
 
 
-def _equation(
+def _check_one_equation(
     e: Record,
     written: Sequence[CheckedNode],
     rules: Rules,
@@ -167,7 +167,7 @@ def _equation(
     expect_zero(numerator, scope, needed, rules, rows, dice)
 
 
-def _sign(e: Record, dice: Dice) -> None:
+def _check_sign_certificate(e: Record, dice: Dice) -> None:
     """Reject unless the form shows the sign, and the expression, with meanings for letters, is the one claimed.
 
     A letter counts as not negative if it is declared so, if its meaning is a hypothesis, or if a law shows it.
@@ -200,7 +200,7 @@ def _sign(e: Record, dice: Dice) -> None:
     for c in e["conclusions"]:
         expect(scope_of(c) == scope, "a conclusion about other indices")
         gap = simplify(minus(read(c["larger"], scope), read(c["smaller"], scope)))
-        expect_same(gap, equal, scope, dice, _rules(e))
+        expect_same(gap, equal, scope, dice, _read_cos_sin_pairs(e))
 
 
 def _expect_meanings(
@@ -245,9 +245,9 @@ def _expect_laws(
 
 
 _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
-    "certificate": _equations,
-    "sign": _sign,
-    "differing": lambda e, dice: expect_differing(e, dice, _rules(e)),
+    "certificate": _check_equations,
+    "sign": _check_sign_certificate,
+    "differing": lambda e, dice: expect_differing(e, dice, _read_cos_sin_pairs(e)),
     "bits": lambda e, dice: bits(e),
     "step": step,
 }
@@ -299,8 +299,8 @@ def bits(record: Record) -> None:
             all(type(k) is int and 0 <= k < n for k in operands),
             "an operand that does not come before",
         )
-    left, right = _both(record["same"], terms)
-    classes = _classes(terms)
+    left, right = _read_term_number_lists(record["same"], terms)
+    classes = _number_term_classes(terms)
     expect(
         [classes[n] for n in left] == [classes[n] for n in right],
         "both do not do the same operations",
@@ -309,15 +309,15 @@ def bits(record: Record) -> None:
     rounded = FORMATS[record["format"]]
     inputs: list[Fraction] = [read(["number", x], {}).label for x in record["inputs"]]
     expect(all(rounded(x) == x for x in inputs), "an input that is no number of the format")
-    left, right = _both(record["different"], terms)
-    values = _values(terms, sorted({*left, *right}), inputs, rounded)
+    left, right = _read_term_number_lists(record["different"], terms)
+    values = _evaluate_needed_terms(terms, sorted({*left, *right}), inputs, rounded)
     expect(
         any(values[a] != values[b] for a, b in zip(left, right, strict=True)),
         "the others do not differ there",
     )
 
 
-def _both(pair: Any, terms: Sequence[object]) -> tuple[list[int], list[int]]:
+def _read_term_number_lists(pair: Any, terms: Sequence[object]) -> tuple[list[int], list[int]]:
     left, right = ([int(n) for n in side] for side in pair)
     expect(
         bool(left) and len(left) == len(right),
@@ -327,7 +327,7 @@ def _both(pair: Any, terms: Sequence[object]) -> tuple[list[int], list[int]]:
     return left, right
 
 
-def _classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:
+def _number_term_classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:
     """Return a number for each term, equal for computations that differ only in the order of commuting operands."""
     result: list[int] = []
     numbers: dict[Any, int] = {}
@@ -341,7 +341,7 @@ def _classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:
     return result
 
 
-def _values(
+def _evaluate_needed_terms(
     terms: Sequence[tuple[str, tuple[Any, ...]]],
     wanted: Sequence[int],
     inputs: Sequence[Fraction],
@@ -374,12 +374,12 @@ def _values(
     return result
 
 
-def _over(a: Fraction, b: Fraction) -> Fraction:
+def _divide_by_nonzero(a: Fraction, b: Fraction) -> Fraction:
     expect(bool(b), "a division by zero")
     return a / b
 
 
-def _exp(x: Fraction) -> Fraction:
+def _exponential_of_zero(x: Fraction) -> Fraction:
     expect(not x, "an exponential of another number than 0")
     return Fraction(1)
 
@@ -388,9 +388,9 @@ _DONE: Mapping[str, Callable[..., Fraction | bool]] = {
     "+": lambda a, b: a + b,
     "−": lambda a, b: a - b,
     "×": lambda a, b: a * b,
-    "/": _over,
+    "/": _divide_by_nonzero,
     "max": max,
-    "exp": _exp,
+    "exp": _exponential_of_zero,
     "isfinite": lambda a: True,
     "where": lambda condition, a, b: a if condition else b,
 }
@@ -423,7 +423,7 @@ class FileVerdicts:
 def check_file(content: bytes) -> FileVerdicts:
     """Check every certificate in the bytes of a file, without the prover."""
     try:
-        record = _record(content)
+        record = _parse_certificate_file(content)
     except ValueError as error:
         return FileVerdicts(why=str(error))
     name, records = str(record["theorem"]), record["certificates"]
@@ -437,13 +437,15 @@ def check_file(content: bytes) -> FileVerdicts:
         verdicts.append(verdict)
     hypotheses = tuple(map(_line, record["hypotheses"]))
     results = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
-    relations = tuple(dict.fromkeys(relation for one in records for relation in _printed(one)))
+    relations = tuple(
+        dict.fromkeys(relation for one in records for relation in _list_accepted_relations(one))
+    )
     return FileVerdicts(
         *results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts), relations=relations
     )
 
 
-def _printed(certificate: Record) -> list[str]:
+def _list_accepted_relations(certificate: Record) -> list[str]:
     """Return the relations of an accepted certificate; parts that the checker does not read may be of any form."""
     try:
         return list(relations_of(certificate))
@@ -451,14 +453,14 @@ def _printed(certificate: Record) -> list[str]:
         return ["a relation that cannot be printed"]
 
 
-def _record(content: bytes) -> Record:
+def _parse_certificate_file(content: bytes) -> Record:
     """Return the record in a file. Raises ValueError if there is none."""
     if len(content) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
-    if _depth(content) > DEEPEST:
+    if _measure_bracket_depth(content) > DEEPEST:
         raise ValueError(f"more than {DEEPEST} lists within each other")
     try:
-        record = json.loads(content.decode("utf-8"), parse_int=_number)
+        record = json.loads(content.decode("utf-8"), parse_int=_parse_short_integer)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {_line(error)}") from error
     if (
@@ -480,13 +482,13 @@ def _record(content: bytes) -> Record:
     return record
 
 
-def _number(text: str) -> int:
+def _parse_short_integer(text: str) -> int:
     if len(text) > 20:
         raise ValueError("a number of more than 20 digits")
     return int(text)
 
 
-def _depth(content: bytes) -> int:
+def _measure_bracket_depth(content: bytes) -> int:
     """Return how deep brackets are nested, counting those in texts too."""
     deepest = depth = 0
     for byte in content:

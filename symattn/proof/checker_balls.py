@@ -51,35 +51,35 @@ def enclosure(x: CheckedNode) -> Interval:
         return Interval(x.label, x.label)
     below = [enclosure(y) for y in x.below]
     if x.kind == "sum":
-        return _outward(
+        return _round_interval_outward(
             sum((y.low for y in below), Fraction(0)), sum((y.high for y in below), Fraction(0))
         )
     if x.kind == "product":
         result = Interval(Fraction(1), Fraction(1))
         for y in below:
-            result = _times(result, y)
+            result = _multiply_intervals(result, y)
         return result
     if x.kind == "ratio":
         above, under = below
         expect(under.low > 0 or under.high < 0, "a divisor that may be zero")
-        return _times(above, Interval(1 / under.high, 1 / under.low))
+        return _multiply_intervals(above, Interval(1 / under.high, 1 / under.low))
     rising = _RISING.get("exp" if x.kind == "exp" else x.label)
     if rising is None or len(below) != 1:
         raise Rejected(f"{x.label or x.kind} is not enclosed by the checker")
     return Interval(rising(below[0].low).low, rising(below[0].high).high)
 
 
-def _times(a: Interval, b: Interval) -> Interval:
+def _multiply_intervals(a: Interval, b: Interval) -> Interval:
     ends = [x * y for x in a for y in b]
-    return _outward(min(ends), max(ends))
+    return _round_interval_outward(min(ends), max(ends))
 
 
-def _outward(low: Fraction, high: Fraction) -> Interval:
+def _round_interval_outward(low: Fraction, high: Fraction) -> Interval:
     """Return the interval from ``low`` to ``high``, rounded outward to 128 bits."""
-    return Interval(_rounded(low, False), _rounded(high, True))
+    return Interval(_round_to_128_bits(low, False), _round_to_128_bits(high, True))
 
 
-def _rounded(x: Fraction, up: bool) -> Fraction:
+def _round_to_128_bits(x: Fraction, up: bool) -> Fraction:
     """Return ``x`` rounded to 128 bits, up or down."""
     if not x:
         return x
@@ -91,26 +91,26 @@ def _rounded(x: Fraction, up: bool) -> Fraction:
 
 
 # -- functions of one number -------------------------------------------------------------------------------------------
-def _around(units: int, off: int) -> Interval:
+def _enclose_fine_units(units: int, off: int) -> Interval:
     """Return the interval around a sum of whole multiples of 1/_FINE, off by less than ``off`` of them."""
-    return _outward(Fraction(units - off, _FINE), Fraction(units + off, _FINE))
+    return _round_interval_outward(Fraction(units - off, _FINE), Fraction(units + off, _FINE))
 
 
-def _exp(x: Fraction) -> Interval:
+def _enclose_rational_exp(x: Fraction) -> Interval:
     expect(abs(x) <= _HIGHEST, f"e to a power beyond {_HIGHEST}")
     halvings = max(0, (2 * abs(x)).__ceil__().bit_length())
-    r = _units(x / (1 << halvings))  # |r| ≤ 1/2, off by 1 unit at most
+    r = _count_fine_units(x / (1 << halvings))  # |r| ≤ 1/2, off by 1 unit at most
     term = total = _FINE
     for n in range(1, 70):  # 2⁻⁷⁰/70! is less than a unit
         term = term * r // (n * _FINE)
         total += term
-    result = _around(total, 400)
+    result = _enclose_fine_units(total, 400)
     for _ in range(halvings):
-        result = _times(result, result)
+        result = _multiply_intervals(result, result)
     return result
 
 
-def _log(x: Fraction) -> Interval:
+def _enclose_rational_log(x: Fraction) -> Interval:
     expect(x > 0, "the logarithm of what may not be positive")
     k = x.numerator.bit_length() - x.denominator.bit_length()
     m = x / Fraction(2) ** k
@@ -120,8 +120,8 @@ def _log(x: Fraction) -> Interval:
         m, k = m * 2, k - 1
     expect_few(abs(k))
     own, two = _twice_artanh((m - 1) / (m + 1)), _twice_artanh(Fraction(1, 3))
-    power = _times(two, Interval(Fraction(k), Fraction(k)))
-    return _outward(own.low + power.low, own.high + power.high)
+    power = _multiply_intervals(two, Interval(Fraction(k), Fraction(k)))
+    return _round_interval_outward(own.low + power.low, own.high + power.high)
 
 
 def _twice_artanh(z: Fraction) -> Interval:
@@ -129,53 +129,58 @@ def _twice_artanh(z: Fraction) -> Interval:
     return _odd_series(z, lambda n: 1)  # 3⁻²⁰⁰ is less than a unit
 
 
-def _arctan(z: Fraction) -> Interval:
+def _enclose_twice_arctangent(z: Fraction) -> Interval:
     """Return twice the arctangent of |z| ≤ 1/5."""
     return _odd_series(z, lambda n: (-1) ** n)
 
 
 def _odd_series(z: Fraction, sign: Callable[[int], int]) -> Interval:
     """2 Σ ± z²ⁿ⁺¹/(2n + 1), by 100 terms."""
-    unit = _units(z)
+    unit = _count_fine_units(z)
     power, square, total = unit, unit * unit // _FINE, 0
     for n in range(100):
         total += sign(n) * (2 * power // (2 * n + 1))
         power = power * square // _FINE
-    return _around(total, 800)
+    return _enclose_fine_units(total, 800)
 
 
-def _erf(x: Fraction) -> Interval:
+def _enclose_error_function(x: Fraction) -> Interval:
     """2/√π Σ (−1)ⁿ x²ⁿ⁺¹/(n! (2n + 1)): terms alternate and, from n = x² on, decrease."""
     if x < 0:
-        low, high = _erf(-x)
+        low, high = _enclose_error_function(-x)
         return Interval(-high, -low)
     expect(x <= _WIDEST, f"erf beyond {_WIDEST}")
-    unit = _units(x)
+    unit = _count_fine_units(x)
     power, square, total, n = unit, unit * unit // _FINE, 0, 0
     while power > 1 or n <= _WIDEST**2:
         total += (-1) ** n * (power // (2 * n + 1))
         n += 1
         power = power * square // (n * _FINE)
-    series = _around(total, 1 << 64)  # errors of the first terms grow with x²ⁿ/n! ≤ e³⁶ < 2⁵³
-    five, far = _arctan(Fraction(1, 5)), _arctan(Fraction(1, 239))
-    pi = _outward(8 * five.low - 2 * far.high, 8 * five.high - 2 * far.low)
-    root = Interval(_sqrt(pi.low).low, _sqrt(pi.high).high)
-    return _times(series, Interval(2 / root.high, 2 / root.low))
+    series = _enclose_fine_units(
+        total, 1 << 64
+    )  # errors of the first terms grow with x²ⁿ/n! ≤ e³⁶ < 2⁵³
+    five, far = (
+        _enclose_twice_arctangent(Fraction(1, 5)),
+        _enclose_twice_arctangent(Fraction(1, 239)),
+    )
+    pi = _round_interval_outward(8 * five.low - 2 * far.high, 8 * five.high - 2 * far.low)
+    root = Interval(_enclose_rational_root(pi.low).low, _enclose_rational_root(pi.high).high)
+    return _multiply_intervals(series, Interval(2 / root.high, 2 / root.low))
 
 
-def _sqrt(x: Fraction) -> Interval:
+def _enclose_rational_root(x: Fraction) -> Interval:
     expect(x >= 0, "the root of what may be negative")
     root = isqrt(x.numerator * _FINE * _FINE // x.denominator)
-    return _outward(Fraction(root, _FINE), Fraction(root + 1, _FINE))
+    return _round_interval_outward(Fraction(root, _FINE), Fraction(root + 1, _FINE))
 
 
-def _units(x: Fraction) -> int:
+def _count_fine_units(x: Fraction) -> int:
     return x.numerator * _FINE // x.denominator
 
 
 _RISING: Mapping[str, Callable[[Fraction], Interval]] = {
-    "exp": _exp,
-    "log": _log,
-    "erf": _erf,
-    "sqrt": _sqrt,
+    "exp": _enclose_rational_exp,
+    "log": _enclose_rational_log,
+    "erf": _enclose_error_function,
+    "sqrt": _enclose_rational_root,
 }

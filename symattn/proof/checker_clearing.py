@@ -18,7 +18,7 @@ Divisors = dict[Any, tuple[CheckedNode, int]]  # by form: the divisor and its po
 
 def difference(left: CheckedNode, right: CheckedNode) -> tuple[CheckedNode, dict[Any, int]]:
     """Return left − right as a numerator, and the powers of its divisors by form."""
-    numerator, divisors = _cleared(minus(left, right))
+    numerator, divisors = _clear_checked_denominators(minus(left, right))
     return numerator, {key: times for key, (_, times) in divisors.items()}
 
 
@@ -44,23 +44,25 @@ def vanishing(x: CheckedNode) -> bool:
     return not any(counted.values())
 
 
-def _cleared(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
+def _clear_checked_denominators(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
     expect(x.kind != "masked", "−∞ outside of an exponential")
     if x.kind == "ratio":
-        (above, over), (below, under) = map(_cleared, x.below)
-        top = product([above, *_expanded(under)])
-        return _cancelled(top, _both(over, _split(below)))
+        (above, over), (below, under) = map(_clear_checked_denominators, x.below)
+        top = product([above, *_repeat_divisor_bases(under)])
+        return _cancel_checked_divisors(
+            top, _merge_checked_divisors(over, _split_into_divisors(below))
+        )
     if x.kind == "product":
         together: Divisors = {}
         numerators = []
-        for numerator, divisors in map(_cleared, x.below):
+        for numerator, divisors in map(_clear_checked_denominators, x.below):
             numerators.append(numerator)
-            together = _both(together, divisors)
-        return _cancelled(product(numerators), together)
+            together = _merge_checked_divisors(together, divisors)
+        return _cancel_checked_divisors(product(numerators), together)
     if x.kind == "sum":
-        return _over_common(list(map(_cleared, x.below)))
+        return _over_common(list(map(_clear_checked_denominators, x.below)))
     if x.kind == "total":
-        return _summed(x)
+        return _clear_checked_sum(x)
     return x, {}
 
 
@@ -74,17 +76,17 @@ def _over_common(parts: list[tuple[CheckedNode, Divisors]]) -> tuple[CheckedNode
         missing = {
             k: (b, n - (divisors[k][1] if k in divisors else 0)) for k, (b, n) in common.items()
         }
-        numerators.append(product([numerator, *_expanded(missing)]))
+        numerators.append(product([numerator, *_repeat_divisor_bases(missing)]))
     return plus(numerators), common
 
 
-def _summed(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
+def _clear_checked_sum(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
     """Clear a Σ: divisors without the index come out, the others stay inside as reciprocals."""
-    numerator, divisors = _cleared(x.below[0])
+    numerator, divisors = _clear_checked_denominators(x.below[0])
     outside = {k: d for k, d in divisors.items() if x.label not in d[0].free}
-    stuck = _expanded({k: d for k, d in divisors.items() if k not in outside})
+    stuck = _repeat_divisor_bases({k: d for k, d in divisors.items() if k not in outside})
     inside = [node("function", [b], "1/") for b in stuck]
-    return _cancelled(total(x, product([numerator, *inside])), outside)
+    return _cancel_checked_divisors(total(x, product([numerator, *inside])), outside)
 
 
 def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
@@ -98,7 +100,9 @@ def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
     return product([*outside, node("total", [product(inside)], x.label, x.sorts)])
 
 
-def _cancelled(numerator: CheckedNode, divisors: Divisors) -> tuple[CheckedNode, Divisors]:
+def _cancel_checked_divisors(
+    numerator: CheckedNode, divisors: Divisors
+) -> tuple[CheckedNode, Divisors]:
     """Cancel Z / Z = 1, also if 1/Z is a letter."""
     if not divisors and not any(_is_reciprocal(f) for f in factors(numerator)):
         return numerator, divisors
@@ -124,21 +128,21 @@ def _is_reciprocal(x: CheckedNode) -> bool:
     return x.kind == "function" and x.label == "1/"
 
 
-def _split(x: CheckedNode) -> Divisors:
+def _split_into_divisors(x: CheckedNode) -> Divisors:
     result: Divisors = {}
     for f in factors(x):
-        result = _both(result, {f.own_form: (f, 1)})
+        result = _merge_checked_divisors(result, {f.own_form: (f, 1)})
     return result
 
 
-def _both(a: Divisors, b: Divisors) -> Divisors:
+def _merge_checked_divisors(a: Divisors, b: Divisors) -> Divisors:
     out = dict(a)
     for key, (base, times) in b.items():
         out[key] = (base, times + (out[key][1] if key in out else 0))
     return out
 
 
-def _expanded(d: Divisors) -> list[CheckedNode]:
+def _repeat_divisor_bases(d: Divisors) -> list[CheckedNode]:
     return [base for base, times in d.values() for _ in range(times)]
 
 
@@ -147,20 +151,24 @@ def factors(x: CheckedNode) -> tuple[CheckedNode, ...]:
     return x.below if x.kind == "product" else (x,)
 
 
-def _joined(kind: str, xs: Iterable[CheckedNode]) -> list[CheckedNode]:
+def _flatten_nodes_of_kind(kind: str, xs: Iterable[CheckedNode]) -> list[CheckedNode]:
     return [y for x in xs for y in (x.below if x.kind == kind else (x,))]
 
 
 def product(xs: Iterable[CheckedNode]) -> CheckedNode:
     """Return the product, flat, without factors 1."""
-    flat = [x for x in _joined("product", xs) if not (x.kind == "number" and x.label == 1)]
-    return _made("product", flat) if flat else number(1)
+    flat = [
+        x
+        for x in _flatten_nodes_of_kind("product", xs)
+        if not (x.kind == "number" and x.label == 1)
+    ]
+    return _make_node_unless_single("product", flat) if flat else number(1)
 
 
 def plus(xs: Iterable[CheckedNode]) -> CheckedNode:
     """Return the sum, flat."""
-    return _made("sum", _joined("sum", xs))
+    return _make_node_unless_single("sum", _flatten_nodes_of_kind("sum", xs))
 
 
-def _made(kind: str, xs: list[CheckedNode]) -> CheckedNode:
+def _make_node_unless_single(kind: str, xs: list[CheckedNode]) -> CheckedNode:
     return xs[0] if len(xs) == 1 else node(kind, xs)

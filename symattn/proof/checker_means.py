@@ -58,7 +58,7 @@ def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
         not any(name.startswith(_OWN) for name in names),
         "an index with a name that the checker keeps for itself",
     )
-    return _taken(x, count())
+    return _replace_means_by_moments(x, count())
 
 
 def expect_laws(sides: Iterable[CheckedNode], assumed: Iterable[str]) -> None:
@@ -95,17 +95,17 @@ def _is_mean(x: CheckedNode) -> bool:
     return x.kind == "function" and x.label == "mean"
 
 
-def _taken(x: CheckedNode, fresh: Iterator[int]) -> CheckedNode:
+def _replace_means_by_moments(x: CheckedNode, fresh: Iterator[int]) -> CheckedNode:
     if _is_mean(x):
-        laws = _laws(x.below[1:])
+        laws = _read_laws_of_mean(x.below[1:])
         _expect_apart(x.below[0], laws)
         return _Mean(laws, fresh).of(x.below[0])
     if not x.below:
         return x
-    return x.of(_taken(y, fresh) for y in x.below)
+    return x.of(_replace_means_by_moments(y, fresh) for y in x.below)
 
 
-def _laws(every: Sequence[CheckedNode]) -> Laws:
+def _read_laws_of_mean(every: Sequence[CheckedNode]) -> Laws:
     lawful = all(x.kind == "function" and x.label.startswith(_LAW) for x in every)
     expect(bool(every) and lawful, "a mean without laws")
     result = {x.label.removeprefix(_LAW): x.below for x in every}
@@ -138,7 +138,7 @@ class _Mean:
         self.laws, self.fresh = laws, fresh
 
     def of(self, x: CheckedNode) -> CheckedNode:
-        result, every = [], self._expanded(x)
+        result, every = [], self._expand_under_mean(x)
         expect_few(
             sum(
                 _PARTITIONS[min(len(same), _HIGHEST)]
@@ -154,7 +154,7 @@ class _Mean:
                 "random letters under a permutation",
             )
             fixed = [f for f in factors if f not in random]
-            body = multiplied([number(1), *fixed, *map(self._moment, of_each)])
+            body = multiplied([number(1), *fixed, *map(self._moment_of_one_array, of_each)])
             for name, sort in reversed(indices):
                 body = node("total", [body], name, (sort,))
             result.append(body)
@@ -163,15 +163,15 @@ class _Mean:
     def _is_random(self, x: CheckedNode) -> bool:
         return any(array_of(y.label) in self.laws for y in x.letters())
 
-    def _expanded(self, x: CheckedNode) -> list[Term]:
+    def _expand_under_mean(self, x: CheckedNode) -> list[Term]:
         """Return ``x`` as a sum of products, each under sums over indices with fresh names."""
         expect(not _is_mean(x), "a mean of a mean")
         if x.kind == "letter" or not self._is_random(x):
             return [((), (x,))]
         if x.kind == "sum":
-            return [term for y in x.below for term in self._expanded(y)]
+            return [term for y in x.below for term in self._expand_under_mean(y)]
         if x.kind == "product":
-            parts = [self._expanded(y) for y in x.below]
+            parts = [self._expand_under_mean(y) for y in x.below]
             many = 1
             for part in parts:
                 many *= len(part)
@@ -181,11 +181,14 @@ class _Mean:
             ]
         if x.kind == "total":
             name = f"{_OWN}{next(self.fresh)}"
-            inner = self._expanded(renamed(x.below[0], x.label, name))
+            inner = self._expand_under_mean(renamed(x.below[0], x.label, name))
             return [(((name, x.sorts[0]), *indices), factors) for indices, factors in inner]
         if x.kind == "ratio" and not self._is_random(x.below[1]):
             over = x.of([number(1), x.below[1]])
-            return [(indices, (*factors, over)) for indices, factors in self._expanded(x.below[0])]
+            return [
+                (indices, (*factors, over))
+                for indices, factors in self._expand_under_mean(x.below[0])
+            ]
         raise Rejected("a mean of what is not a polynomial in random letters")
 
     def _of_each(self, factors: Sequence[CheckedNode]) -> list[list[CheckedNode]]:
@@ -196,12 +199,12 @@ class _Mean:
             for name in dict.fromkeys(f.label for f in random)
         ]
 
-    def _moment(self, letters: Sequence[CheckedNode]) -> CheckedNode:
+    def _moment_of_one_array(self, letters: Sequence[CheckedNode]) -> CheckedNode:
         """Return E of a product of entries of one array."""
         expect(len(letters) <= _HIGHEST, "a moment of an order that is too high")
         law = self.laws[array_of(letters[0].label)]
         terms = []
-        for parts in _partitions(letters):  # Π κ_{|B|} [all entries of B are the same]
+        for parts in _yield_list_partitions(letters):  # Π κ_{|B|} [all entries of B are the same]
             known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
             if any(k.kind == "number" and k.label == 0 for k in known):
                 continue
@@ -224,12 +227,12 @@ def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
             yield node("is", (), "=", (sort, sort), (i, j))
 
 
-def _partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[CheckedNode]]]:
+def _yield_list_partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[CheckedNode]]]:
     """Yield all partitions of a list."""
     if not xs:
         yield []
         return
-    for parts in _partitions(xs[:-1]):
+    for parts in _yield_list_partitions(xs[:-1]):
         for n, part in enumerate(parts):
             yield [*parts[:n], [*part, xs[-1]], *parts[n + 1 :]]
         yield [*parts, [xs[-1]]]

@@ -29,13 +29,13 @@ def one_line(x: object, longest: int = 500) -> str:
 
 def relations_of(certificate: Record) -> Iterator[str]:
     """Yield the relations that an accepted certificate shows, each with its indices and hypotheses."""
-    given = [*dict.fromkeys(_hypotheses(certificate))]
+    given = [*dict.fromkeys(_yield_hypothesis_lines(certificate))]
     where = f", where {', '.join(given)}" if given else ""
-    for relation in _relations(certificate):
+    for relation in _yield_relation_lines(certificate):
         yield f"{relation}{where}"
 
 
-def _relations(e: Record) -> Iterator[str]:
+def _yield_relation_lines(e: Record) -> Iterator[str]:
     kind = e["kind"]
     if kind == "certificate":
         for equation in e["equations"]:
@@ -45,19 +45,19 @@ def _relations(e: Record) -> Iterator[str]:
         for pair in e["conclusions"]:
             yield _for_all(pair, f"{written(pair['smaller'])} {sign} {written(pair['larger'])}")
     elif kind == "differing":
-        sizes = ", ".join(f"{_name(sort)} = {n}" for sort, n in e["sizes"].items())
+        sizes = ", ".join(f"{_quote_misleading_name(sort)} = {n}" for sort, n in e["sizes"].items())
         yield f"not always {written(e['left'])} = {written(e['right'])}" + (
             f"; they differ at {sizes}" if sizes else ""
         )
     elif kind == "bits":
         yield f"two programs do the same roundings, and two others differ in {one_line(e['format'], 40)}"
     else:
-        yield from _concluded(e)
+        yield from _yield_conclusion_lines(e)
 
 
-def _concluded(e: Record) -> Iterator[str]:
+def _yield_conclusion_lines(e: Record) -> Iterator[str]:
     """Yield the conclusions of a rule; of rules that conclude about functions, what the rule was applied to."""
-    rule = _name(e["rule"])
+    rule = _quote_misleading_name(e["rule"])
     for conclusion in e["conclusions"]:
         sides = next((pair for pair in _SIDES if {*pair} <= {*conclusion}), None)
         if sides is not None:
@@ -66,24 +66,27 @@ def _concluded(e: Record) -> Iterator[str]:
             yield _for_all(conclusion, f"{left} {sign} {right} (by the rule {rule})")
     if not e["conclusions"]:
         for premise in e["premises"]:
-            for relation in _relations(premise):
+            for relation in _yield_relation_lines(premise):
                 yield f"{relation} (a premise of the rule {rule})"
-        parts = [part for value in e.values() for part in _parts(value)]
+        parts = [part for value in e.values() for part in _yield_function_lines(value)]
         yield _for_all({"free": ()}, f"what the rule {rule} concludes of " + "; ".join(parts))
 
 
-def _parts(x: Any) -> Iterator[str]:
+def _yield_function_lines(x: Any) -> Iterator[str]:
     """Yield the functions that a rule is about: letter[indices] = expression."""
     if isinstance(x, Mapping) and {"letter", "free", "expression"} <= {*x}:
         indices = [[index] for index, _ in x["free"]]
         yield f"{written(['letter', x['letter'], indices])} = {written(x['expression'])}"
     elif isinstance(x, (list, tuple)):
         for part in x:
-            yield from _parts(part)
+            yield from _yield_function_lines(part)
 
 
 def _for_all(e: Record, relation: str) -> str:
-    indices = ", ".join(f"{_name(index)} ≤ {_name(sort)}" for index, sort in e["free"])
+    indices = ", ".join(
+        f"{_quote_misleading_name(index)} ≤ {_quote_misleading_name(sort)}"
+        for index, sort in e["free"]
+    )
     words = f"{relation}, for all {indices}" if indices else relation
     return (
         words
@@ -92,21 +95,21 @@ def _for_all(e: Record, relation: str) -> str:
     )
 
 
-def _hypotheses(e: Record) -> Iterator[str]:
+def _yield_hypothesis_lines(e: Record) -> Iterator[str]:
     for name in e.get("positive", ()):
-        yield f"{_name(name)} > 0"
+        yield f"{_quote_misleading_name(name)} > 0"
     for name in e.get("not negative", ()):
-        yield f"{_name(name)} ≥ 0"
+        yield f"{_quote_misleading_name(name)} ≥ 0"
     for x in e.get("hypotheses", ()):
-        words = f"{written(x['expression'])} {_comparison(x['relation'])}"
+        words = f"{written(x['expression'])} {_format_comparison_with_zero(x['relation'])}"
         yield words if len(words) <= LONGEST else "a divisor is not 0"
     for premise in e.get("premises", ()):
-        yield from _hypotheses(premise)
+        yield from _yield_hypothesis_lines(premise)
     for pair in e.get("rules", ()):
-        yield " + ".join(f"{_name(name)}²" for name in pair) + " = 1"
+        yield " + ".join(f"{_quote_misleading_name(name)}²" for name in pair) + " = 1"
 
 
-def _comparison(relation: object) -> str:
+def _format_comparison_with_zero(relation: object) -> str:
     return {">": "> 0", "≥": "≥ 0", "≠": "≠ 0"}.get(str(relation), f"is {one_line(relation, 20)}")
 
 
@@ -116,40 +119,46 @@ def written(x: Sequence[Any]) -> str:
     if kind == "number":
         return one_line(parts[0], 60)
     if kind == "size":
-        return _name(parts[0])
+        return _quote_misleading_name(parts[0])
     if kind == "letter":
         name, indices = parts
-        return _name(name) + (f"[{', '.join(map(_index, indices))}]" if indices else "")
+        return _quote_misleading_name(name) + (
+            f"[{', '.join(map(_format_permuted_index, indices))}]" if indices else ""
+        )
     if kind == "is":
         relation, left, right = parts
-        return f"[{_index(left)} {one_line(relation, 5)} {_index(right)}]"
+        return f"[{_format_permuted_index(left)} {one_line(relation, 5)} {_format_permuted_index(right)}]"
     if kind in ("total", "bound"):
         index, sort, body = parts
-        return f"{'Σ' if kind == 'total' else 'over '}_{{{_name(index)}≤{_name(sort)}}} {_factor(body)}"
+        sign = "Σ" if kind == "total" else "over "
+        range_ = f"{_quote_misleading_name(index)}≤{_quote_misleading_name(sort)}"
+        return f"{sign}_{{{range_}}} {_parenthesize_factor(body)}"
     if kind == "sum":
         return " + ".join(map(written, parts)) or "0"
     if kind == "product":
-        return " ".join(map(_factor, parts)) or "1"
+        return " ".join(map(_parenthesize_factor, parts)) or "1"
     if kind == "ratio":
-        return "/".join(map(_factor, parts))
-    name = _name(parts.pop(0)) if kind == "function" else _name(kind)
+        return "/".join(map(_parenthesize_factor, parts))
+    name = (
+        _quote_misleading_name(parts.pop(0)) if kind == "function" else _quote_misleading_name(kind)
+    )
     return f"{name}({', '.join(map(written, parts))})"
 
 
-def _factor(x: Sequence[Any]) -> str:
+def _parenthesize_factor(x: Sequence[Any]) -> str:
     plain = x[0] in _ATOMS and not (x[0] == "number" and ("/" in str(x[1]) or "-" in str(x[1])))
     return written(x) if plain else f"({written(x)})"
 
 
-def _index(i: Sequence[Any]) -> str:
+def _format_permuted_index(i: Sequence[Any]) -> str:
     name, *permutations = i
-    result = _name(name)
+    result = _quote_misleading_name(name)
     for permutation in permutations:
-        result = f"{_name(permutation)}({result})"
+        result = f"{_quote_misleading_name(permutation)}({result})"
     return result
 
 
-def _name(x: object) -> str:
+def _quote_misleading_name(x: object) -> str:
     """Return a name; in quotation marks unless it consists of words of letters and digits, as words might mislead."""
     words = one_line(x, 60)
     plain = (

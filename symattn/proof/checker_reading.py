@@ -135,14 +135,14 @@ def read(data: object, scope: Mapping[str, str]) -> CheckedNode:
             return node(kind, label=str(sort))
         if kind == "letter":
             name, indices = rest
-            return _indexed(kind, str(name), indices, scope)
+            return _read_indexed_node(kind, str(name), indices, scope)
         if kind == "is":
-            return _relation(rest, scope)
+            return _read_index_relation(rest, scope)
         if kind in BINDERS:
-            return _binder(kind, rest, scope)
+            return _read_binder_node(kind, rest, scope)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise Rejected(f"{data!r}: {error}") from error
-    return _inner(kind, rest, scope)
+    return _read_operator_node(kind, rest, scope)
 
 
 @lru_cache(1000)
@@ -158,7 +158,9 @@ def number(c: int | Fraction) -> CheckedNode:
     return node("number", label=Fraction(c))
 
 
-def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> CheckedNode:
+def _read_indexed_node(
+    kind: str, label: str, indices: Any, scope: Mapping[str, str]
+) -> CheckedNode:
     results = tuple(tuple(map(str, i)) for i in indices)
     for i in results:
         if not i or i[0] not in scope:
@@ -166,22 +168,22 @@ def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> C
     return node(kind, (), label, tuple(scope[i[0]] for i in results), results)
 
 
-def _relation(rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
+def _read_index_relation(rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     relation, left, right = rest
-    result = _indexed("is", relation, [left, right], scope)
+    result = _read_indexed_node("is", relation, [left, right], scope)
     if relation not in _RELATIONS or result.sorts[0] != result.sorts[1]:
         raise Rejected(f"{rest} compares nothing")
     return result
 
 
-def _binder(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
+def _read_binder_node(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     name, sort, body = rest
     if not isinstance(name, str) or not isinstance(sort, str) or name in scope:
         raise Rejected(f"{kind} binds {name!r}, which is bound already")
     return node(kind, [read(body, {**scope, name: sort})], name, (sort,))
 
 
-def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
+def _read_operator_node(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     label = ""
     if kind == "function":
         label, *rest = rest
@@ -202,10 +204,10 @@ def form(x: CheckedNode, names: Mapping[str, object]) -> str:
 
     ``names`` replace the free indices. Sums and products are flat, and the numbers of a product are one.
     """
-    return _formed(x, {i: names[i] for i in x.free if names[i] != i})
+    return _form_with_index_names(x, {i: names[i] for i in x.free if names[i] != i})
 
 
-def _formed(x: CheckedNode, names: Mapping[str, object]) -> str:
+def _form_with_index_names(x: CheckedNode, names: Mapping[str, object]) -> str:
     """Return the form; free indices that are not in ``names`` keep their own names."""
     return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
 
@@ -218,47 +220,53 @@ def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
             repr((names.get(i[0], i[0]), s, *i[1:]))
             for i, s in zip(x.indices, x.sorts, strict=True)
         ]
-        return _text(x.kind, x.label, sorted(seats) if x.label == "=" and x.kind == "is" else seats)
+        return _format_node_text(
+            x.kind, x.label, sorted(seats) if x.label == "=" and x.kind == "is" else seats
+        )
     if x.kind in BINDERS:
         inside = {**names, x.label: ("bound", x.height)}
-        return _text(x.kind, x.sorts[0], [_formed(x.below[0], inside)])
+        return _format_node_text(x.kind, x.sorts[0], [_form_with_index_names(x.below[0], inside)])
     if x.kind not in ("sum", "product"):
-        return _text(x.kind, x.label, [_formed(y, names) for y in x.below])
-    nonzero = (fs for fs in _terms(x) if not any(f.kind == "number" and not f.label for f in fs))
-    terms = sorted(_product(factors, names) for factors in nonzero)
-    return _text("sum", "", terms) if len(terms) > 1 else terms[0] if terms else "0"
+        return _format_node_text(
+            x.kind, x.label, [_form_with_index_names(y, names) for y in x.below]
+        )
+    nonzero = (
+        fs for fs in _expand_sum_terms(x) if not any(f.kind == "number" and not f.label for f in fs)
+    )
+    terms = sorted(_form_of_product(factors, names) for factors in nonzero)
+    return _format_node_text("sum", "", terms) if len(terms) > 1 else terms[0] if terms else "0"
 
 
-def _product(factors: list[CheckedNode], names: Mapping[str, object]) -> str:
+def _form_of_product(factors: list[CheckedNode], names: Mapping[str, object]) -> str:
     """Return the form of a product, with its numbers as one, which is left out if it is 1."""
-    parts = sorted(_formed(f, names) for f in factors if f.kind != "number")
+    parts = sorted(_form_with_index_names(f, names) for f in factors if f.kind != "number")
     value = prod(f.label for f in factors if f.kind == "number")
     if value != 1 or not parts:
         parts.append(str(value))
-    return _text("product", "", parts) if len(parts) > 1 else parts[0]
+    return _format_node_text("product", "", parts) if len(parts) > 1 else parts[0]
 
 
-def _text(kind: str, label: str, parts: list[str]) -> str:
+def _format_node_text(kind: str, label: str, parts: list[str]) -> str:
     """Return a text from which kind, label and parts can be recovered: all labels and names in it are quoted."""
     text = f"{kind}({label!r}, {', '.join(parts)})"
     expect_few(len(text))
     return text
 
 
-def _terms(x: CheckedNode) -> list[list[CheckedNode]]:
+def _expand_sum_terms(x: CheckedNode) -> list[list[CheckedNode]]:
     """Return the factors of each term of a sum; inner sums are expanded, also behind a number."""
     if x.kind == "sum":
-        return [term for y in x.below for term in _terms(y)]
-    factors = _factors(x)
+        return [term for y in x.below for term in _expand_sum_terms(y)]
+    factors = _flatten_product_factors(x)
     rest = [f for f in factors if f.kind != "number"]
     if len(factors) > 1 and len(rest) == 1 and rest[0].kind == "sum":
         numbers = [f for f in factors if f.kind == "number"]
-        return [[*term, *numbers] for term in _terms(rest[0])]
+        return [[*term, *numbers] for term in _expand_sum_terms(rest[0])]
     return [factors]
 
 
-def _factors(x: CheckedNode) -> list[CheckedNode]:
-    return [f for y in x.below for f in _factors(y)] if x.kind == "product" else [x]
+def _flatten_product_factors(x: CheckedNode) -> list[CheckedNode]:
+    return [f for y in x.below for f in _flatten_product_factors(y)] if x.kind == "product" else [x]
 
 
 def renamed(x: CheckedNode, old: str, new: str) -> CheckedNode:

@@ -124,10 +124,10 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
         cases = [
             (
                 scope,
-                _put(conclusion.left, top.own_form, one),
-                _put(conclusion.right, top.own_form, one),
+                _replace_function_by_form(conclusion.left, top.own_form, one),
+                _replace_function_by_form(conclusion.right, top.own_form, one),
             )
-            for scope, one in _entries(top, conclusion.scope, fresh)
+            for scope, one in _yield_maximum_terms(top, conclusion.scope, fresh)
         ]
         if all(any(p.says(*case) for p in premises) for case in cases):
             return
@@ -136,7 +136,7 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
     )
 
 
-def _entries(
+def _yield_maximum_terms(
     top: CheckedNode, scope: Mapping[str, str], fresh: Iterator[str]
 ) -> Iterator[tuple[Mapping[str, str], CheckedNode]]:
     """Yield the terms of a maximum, including those of inner maxima, with names for the bound indices."""
@@ -148,19 +148,19 @@ def _entries(
             term = renamed(term.below[0], term.label, name)
         expect(term.kind != "masked", "a maximum over what a mask allows may be over nothing")
         if term.kind == "function" and term.label == "max":
-            yield from _entries(term, inside, fresh)
+            yield from _yield_maximum_terms(term, inside, fresh)
         else:
             yield inside, term
 
 
-def _put(x: CheckedNode, old: object, new: CheckedNode) -> CheckedNode:
+def _replace_function_by_form(x: CheckedNode, old: object, new: CheckedNode) -> CheckedNode:
     """Return ``x`` with ``new`` in place of the function with the form ``old``."""
     if x.kind == "function" and x.own_form == old:
         return new
     if not x.below:
         return x
     below: list[CheckedNode] = []
-    for y in (_put(y, old, new) for y in x.below):
+    for y in (_replace_function_by_form(y, old, new) for y in x.below):
         below += y.below if y.kind == x.kind and x.kind in ("sum", "product") else (y,)
     return x.of(below)
 
@@ -181,7 +181,7 @@ def fold(record: Record, same: Same) -> None:
     named_parts = [(part, True) for part in (*state, *record["result"])] + [
         (part, False) for part in (*merge, *record["made"])
     ]
-    reserved = any(_reserved(part["expression"], letters) for part, letters in named_parts)
+    reserved = any(_has_block_prefix(part["expression"], letters) for part, letters in named_parts)
     expect(not reserved, "a name that the checker keeps for one of two blocks")
     blocks = arrays | {prefix + name for prefix in (FIRST, SECOND) for name in arrays}
     sides = [meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
@@ -197,10 +197,10 @@ def fold(record: Record, same: Same) -> None:
     expect(many, "the state has other parts than are declared")
     for outcome, result in zip(record["made"], record["result"], strict=True):
         expect(not holds_letter(outcome["expression"], blocks), _BLIND)
-        _finished(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)
+        _check_fold_result(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)
 
 
-def _finished(
+def _check_fold_result(
     record: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Same
 ) -> None:
     """Reject unless the end of a state is the result, which may not contain numbers that a state can choose."""
@@ -276,9 +276,9 @@ def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) 
     return rewritten(data, change)
 
 
-def _reserved(data: object, letters: bool) -> bool:
+def _has_block_prefix(data: object, letters: bool) -> bool:
     """Return whether a name has the prefix of a block; names of letters count only if ``letters``."""
     if isinstance(data, list):
         parts = data if letters or data[:1] != ["letter"] else data[2:]
-        return any(_reserved(x, letters) for x in parts)
+        return any(_has_block_prefix(x, letters) for x in parts)
     return isinstance(data, str) and data.startswith((FIRST, SECOND))

@@ -151,7 +151,7 @@ class Signs:
                     return u, beyond
         return None
 
-    def _complement(self, x: CheckedNode) -> bool:
+    def _is_one_minus_relations(self, x: CheckedNode) -> bool:
         """Return whether ``x`` is 1 − a product of relations."""
         terms = [factors(y) for y in x.below]
         one = [
@@ -176,7 +176,7 @@ class Signs:
         if x.kind == "product":
             counted = Counter(y.own_form for y in x.below)
             return all(self.shows_not_negative(y) for y in x.below if counted[y.own_form] % 2)
-        if x.kind == "sum" and (self.above_tangent(x) or self._complement(x)):
+        if x.kind == "sum" and (self.above_tangent(x) or self._is_one_minus_relations(x)):
             return True
         if x.kind in ("sum", "ratio", "total"):
             return all(map(self.shows_not_negative, x.below))
@@ -223,16 +223,16 @@ def hypotheses(
 def _in_order(x: CheckedNode) -> dict[str, Any]:
     """Return names for the free indices by order of occurrence, so that their own names do not matter."""
     names: dict[str, Any] = {}
-    for i in _occurring(x):
+    for i in _yield_indices_of_node(x):
         if i in x.free:
             names.setdefault(i, ("at", len(names)))
     return names
 
 
-def _occurring(x: CheckedNode) -> Iterator[str]:
+def _yield_indices_of_node(x: CheckedNode) -> Iterator[str]:
     yield from (i[0] for i in x.indices)
     for y in x.below:
-        yield from _occurring(y)
+        yield from _yield_indices_of_node(y)
 
 
 # -- laws of functions -------------------------------------------------------------------------------------------------
@@ -242,32 +242,36 @@ def expect_law(law: str, x: CheckedNode, scope: Scope, same: Same, sign: Sign) -
     expect(holds, f"the law {law!r} does not show that it is not negative")
 
 
-def _largest(x: CheckedNode, scope: Scope, same: Same, _: Sign) -> Iterator[CheckedNode]:
+def _differences_from_maximum(
+    x: CheckedNode, scope: Scope, same: Same, _: Sign
+) -> Iterator[CheckedNode]:
     """Yield max f − f for each index, and max f minus any term that is at most f."""
-    for top in _functions(x, scope, "max"):
-        for y in _below(top, scope, same):
+    for top in _find_unbound_functions(x, scope, "max"):
+        for y in _yield_terms_below_maximum(top, scope, same):
             yield minus(top, y)
 
 
-def _bounded(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
+def _margins_of_bounded_function(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
     """Yield 1 − f and 1 + f."""
-    for f in _functions(x, scope, *BOUNDED):
+    for f in _find_unbound_functions(x, scope, *BOUNDED):
         yield minus(number(1), f)
         yield minus(f, number(-1))
 
 
-def _magnitude(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
+def _magnitude_minus_argument(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
     """Yield |z|, |z| − z and |z| + z."""
-    for f in _functions(x, scope, "sign"):
+    for f in _find_unbound_functions(x, scope, "sign"):
         (z,) = f.below
         yield times(f, z)
         yield minus(times(f, z), z)
         yield minus(times(f, z), times(number(-1), z))
 
 
-def _triangle(x: CheckedNode, scope: Scope, _: Same, sign: Sign) -> Iterator[CheckedNode]:
+def _triangle_inequality_gaps(
+    x: CheckedNode, scope: Scope, _: Same, sign: Sign
+) -> Iterator[CheckedNode]:
     """Yield Σ_j a_j ‖y_j‖ − ‖Σ_j a_j y_j‖ with a_j ≥ 0, for any norm; y_j are the factors that run along the row."""
-    for whole in _functions(x, scope, "norm"):
+    for whole in _find_unbound_functions(x, scope, "norm"):
         row = whole.below[0]
         if len(whole.below) != 1 or row.kind != "bound" or row.below[0].kind != "total":
             continue
@@ -282,27 +286,27 @@ def _triangle(x: CheckedNode, scope: Scope, _: Same, sign: Sign) -> Iterator[Che
 
 
 _LAWS: Mapping[str, Callable[[CheckedNode, Scope, Same, Sign], Iterator[CheckedNode]]] = {
-    "largest": _largest,
-    "bounded": _bounded,
-    "magnitude": _magnitude,
-    "triangle": _triangle,
+    "largest": _differences_from_maximum,
+    "bounded": _margins_of_bounded_function,
+    "magnitude": _magnitude_minus_argument,
+    "triangle": _triangle_inequality_gaps,
 }
 
 
-def _functions(x: CheckedNode, scope: Scope, *labels: str) -> list[CheckedNode]:
+def _find_unbound_functions(x: CheckedNode, scope: Scope, *labels: str) -> list[CheckedNode]:
     """Return the functions with these names whose indices are not bound outside of them."""
     every = (f for f in x.all(into_functions=True) if f.kind == "function" and f.label in labels)
     return [f for f in every if f.free <= scope.keys()]
 
 
-def _below(top: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
+def _yield_terms_below_maximum(top: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
     """Yield terms no larger than a maximum: its terms, for any index; for |z| also z and −z."""
     for term in top.below:
         for y in instances(term, scope):
             yield y
             if y.kind == "function" and y.label == "max":
-                yield from _below(y, scope, same)
-            for f in _functions(y, scope, "sign"):
+                yield from _yield_terms_below_maximum(y, scope, same)
+            for f in _find_unbound_functions(y, scope, "sign"):
                 if same(y, times(f, f.below[0])):
                     yield from (f.below[0], times(number(-1), f.below[0]))
 

@@ -37,15 +37,15 @@ class Simplifying:
     """A simplifier of expressions in which the letters named in ``positive`` are positive numbers."""
 
     def __init__(self, positive: frozenset[str]) -> None:
-        self.positive, self._known = positive, _simplified(positive)
+        self.positive, self._known = positive, _cache_for_positive_letters(positive)
 
     def __call__(self, x: CheckedNode) -> CheckedNode:
         """Return ``x`` simplified. Raises ``Rejected`` if −∞ occurs outside the arguments of e and max."""
-        result = self._step(x)
+        result = self._simplify_cached_node(x)
         expect(result.kind not in ("masked", "bound"), "−∞ outside of an exponential")
         return result
 
-    def _step(self, x: CheckedNode) -> CheckedNode:
+    def _simplify_cached_node(self, x: CheckedNode) -> CheckedNode:
         if not x.below and x.kind != "is":
             return x
         result = self._known.get(x)
@@ -62,38 +62,40 @@ class Simplifying:
             if y.kind == "ratio":
                 below = self(y.below[1])
                 roots = [f for f in factors(below) if _is_root(f)]
-                yield from ((_settled(f.below[0]), (">",)) for f in roots)
+                yield from ((_settle_index_names(f.below[0]), (">",)) for f in roots)
                 rest = product(f for f in factors(below) if f not in roots)
                 if rest.kind != "number":
-                    yield _settled(rest), ("≠", ">")
+                    yield _settle_index_names(rest), ("≠", ">")
             elif y.kind == "function" and y.label in _NEEDED:
-                yield _settled(self(y.below[0])), _NEEDED[y.label]
+                yield _settle_index_names(self(y.below[0])), _NEEDED[y.label]
 
-    def _divided(self, a: CheckedNode, b: CheckedNode) -> CheckedNode:
+    def _divide_simplified(self, a: CheckedNode, b: CheckedNode) -> CheckedNode:
         roots = [f for f in factors(b) if _is_root(f)]
-        above = _multiplied([a, *[node("function", f.below, _ROOTS[f.label]) for f in roots]])
-        below = _multiplied([f for f in factors(b) if f not in roots])
+        above = _multiply_simplified_nodes(
+            [a, *[node("function", f.below, _ROOTS[f.label]) for f in roots]]
+        )
+        below = _multiply_simplified_nodes([f for f in factors(b) if f not in roots])
         if below.kind == "number":
             expect(below.label, "a division by zero")
-            return _multiplied([above, number(1 / below.label)])
+            return _multiply_simplified_nodes([above, number(1 / below.label)])
         if above.kind == "number" and not above.label:
             return above
         outside = [f for f in factors(above) if f.kind == "is"]
         inside = product(f for f in factors(above) if f.kind != "is")
         return product([*outside, node("ratio", [inside, below])])
 
-    def _exp(self, x: CheckedNode) -> CheckedNode:
-        power = self._step(x.below[0])
+    def _simplify_exponential(self, x: CheckedNode) -> CheckedNode:
+        power = self._simplify_cached_node(x.below[0])
         if power.kind == "masked":
             allowed, value = power.below
-            return _multiplied([allowed, self._raised(value)])
-        return self._raised(power)
+            return _multiply_simplified_nodes([allowed, self._exponential_of_simplified(value)])
+        return self._exponential_of_simplified(power)
 
-    def _raised(self, power: CheckedNode) -> CheckedNode:
+    def _exponential_of_simplified(self, power: CheckedNode) -> CheckedNode:
         up: list[CheckedNode] = []
         down: list[CheckedNode] = []
         rest: list[CheckedNode] = []
-        for term in _terms(power):
+        for term in _terms_of_checked_sum(power):
             logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
             others = [f for f in factors(term) if f not in logs]
             sign = (
@@ -109,17 +111,17 @@ class Simplifying:
                 rest.append(term)
         left = flat_sum(rest) if rest else number(0)
         one = left.kind == "number" and not left.label
-        above = _multiplied([number(1) if one else node("exp", [left]), *up])
-        return self._divided(above, _multiplied(down)) if down else above
+        above = _multiply_simplified_nodes([number(1) if one else node("exp", [left]), *up])
+        return self._divide_simplified(above, _multiply_simplified_nodes(down)) if down else above
 
-    def _masked(self, x: CheckedNode) -> CheckedNode:
+    def _simplify_masked_node(self, x: CheckedNode) -> CheckedNode:
         allowed, value = map(self, x.below)
         expect(
             allowed.kind != "number" or allowed.label in (0, 1), "a mask that is neither 0 nor 1"
         )
         return x.of([allowed, value])
 
-    def _is(self, x: CheckedNode) -> CheckedNode:
+    def _simplify_index_relation(self, x: CheckedNode) -> CheckedNode:
         left, right = x.indices
         while x.label == "=" and left[1:] and right[1:] and left[-1] == right[-1]:
             left, right = left[:-1], right[:-1]
@@ -127,10 +129,12 @@ class Simplifying:
             return number(int(x.label != "<"))
         return x.of((), (left, right))
 
-    def _totalled(self, x: CheckedNode, body: CheckedNode) -> CheckedNode:
-        body = _unpermuted(body, x.label)
+    def _sum_simplified_over_index(self, x: CheckedNode, body: CheckedNode) -> CheckedNode:
+        body = _undo_index_permutation(body, x.label)
         if body.kind == "sum":
-            return _added([self._totalled(x, y) for y in body.below])
+            return _add_simplified_nodes(
+                [self._sum_simplified_over_index(x, y) for y in body.below]
+            )
         if body.kind == "number" and not body.label:
             return body
         parts = factors(body)
@@ -141,45 +145,52 @@ class Simplifying:
                     continue
                 rest = product(g for g in parts if g is not f)
                 return self(moved(rest, x.label, (x.label,), other))
-        return _multiplied(list(factors(total(x, body))))
+        return _multiply_simplified_nodes(list(factors(total(x, body))))
 
-    def _function(self, x: CheckedNode) -> CheckedNode:
-        below = [self._step(y) for y in x.below]
+    def _simplify_function_node(self, x: CheckedNode) -> CheckedNode:
+        below = [self._simplify_cached_node(y) for y in x.below]
         expect(
             not any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below),
             f"{x.label} of −∞",
         )
         if x.label == "max":
             below = [_in_any_order(y) for y in below]
-            below = [y for y in below if not _forbidden(y)] or below
+            below = [y for y in below if not _is_forbidden_everywhere(y)] or below
             below.sort(key=lambda y: y.own_form)
             if len(below) == 1 and below[0].kind not in ("bound", "masked"):
                 return below[0]
         if x.label == "sqrt" and len(below) == 1:
-            return self._root(below[0])
+            return self._simplify_square_root(below[0])
         result = x.of(below)
         if x.label != "sign" or len(below) != 1:
             return result
         # sign(x) or −sign(−x), whichever argument sorts first
-        other = _added([_multiplied([number(-1), t]) for t in _terms(below[0])])
+        other = _add_simplified_nodes(
+            [_multiply_simplified_nodes([number(-1), t]) for t in _terms_of_checked_sum(below[0])]
+        )
         return (
             result
             if below[0].own_form <= other.own_form
-            else _multiplied([number(-1), x.of([other])])
+            else _multiply_simplified_nodes([number(-1), x.of([other])])
         )
 
-    def _root(self, x: CheckedNode) -> CheckedNode:
+    def _simplify_square_root(self, x: CheckedNode) -> CheckedNode:
         if x.kind == "number" and x.label >= 0:
             n, d = isqrt(x.label.numerator), isqrt(x.label.denominator)
             if Fraction(n * n, d * d) == x.label:
                 return number(Fraction(n, d))
         if x.kind == "ratio" and self._is_positive(x.below[1]):
-            return self._divided(*map(self._root, x.below))
+            return self._divide_simplified(*map(self._simplify_square_root, x.below))
         if x.kind == "product":
             above = [f for f in x.below if self._is_positive(f)]
             rest = [f for f in x.below if f not in above]
             if above and (rest or len(above) > 1):
-                return _multiplied([*map(self._root, above), self._root(_multiplied(rest))])
+                return _multiply_simplified_nodes(
+                    [
+                        *map(self._simplify_square_root, above),
+                        self._simplify_square_root(_multiply_simplified_nodes(rest)),
+                    ]
+                )
         return node("function", [x], "sqrt")
 
     def _is_positive(self, x: CheckedNode) -> bool:
@@ -193,17 +204,22 @@ class Simplifying:
         return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
 
     _rules: Mapping[str, Callable[[Simplifying, CheckedNode], CheckedNode]] = {
-        "sum": lambda self, x: _added(map(self, x.below)),
-        "product": lambda self, x: _multiplied(map(self, x.below)),
-        "ratio": lambda self, x: self._divided(*map(self, x.below)),
-        "total": lambda self, x: self._totalled(x, self(x.below[0])),
-        "bound": lambda self, x: x.of([self._step(x.below[0])]),
-        **{"exp": _exp, "masked": _masked, "is": _is, "function": _function},
+        "sum": lambda self, x: _add_simplified_nodes(map(self, x.below)),
+        "product": lambda self, x: _multiply_simplified_nodes(map(self, x.below)),
+        "ratio": lambda self, x: self._divide_simplified(*map(self, x.below)),
+        "total": lambda self, x: self._sum_simplified_over_index(x, self(x.below[0])),
+        "bound": lambda self, x: x.of([self._simplify_cached_node(x.below[0])]),
+        **{
+            "exp": _simplify_exponential,
+            "masked": _simplify_masked_node,
+            "is": _simplify_index_relation,
+            "function": _simplify_function_node,
+        },
     }
 
 
 @lru_cache(maxsize=16)
-def _simplified(positive: frozenset[str]) -> dict[CheckedNode, CheckedNode]:
+def _cache_for_positive_letters(positive: frozenset[str]) -> dict[CheckedNode, CheckedNode]:
     """Return the cache of simplified expressions for these positive letters, shared by all certificates."""
     return {}
 
@@ -213,43 +229,45 @@ def sides(
 ) -> tuple[CheckedNode, CheckedNode]:
     """Return both sides; an index that occurs only as π(i) is renamed to i: π(i) runs over all places as i does."""
     for i in scope:
-        if len(images := _images(left, i) | _images(right, i)) == 1:
+        if len(images := _collect_index_images(left, i) | _collect_index_images(right, i)) == 1:
             (image,) = images
             left, right = (moved(x, i, image, (i,)) for x in (left, right))
     return left, right
 
 
-def _settled(x: CheckedNode) -> CheckedNode:
+def _settle_index_names(x: CheckedNode) -> CheckedNode:
     return sides(x, x, x.free)[0]
 
 
-def _images(x: CheckedNode, name: str) -> set[tuple[str, ...]]:
+def _collect_index_images(x: CheckedNode, name: str) -> set[tuple[str, ...]]:
     """Return the forms in which an index occurs: bare, or under permutations."""
     if name not in x.free:
         return set()
-    return {i for i in x.indices if i[0] == name}.union(*[_images(y, name) for y in x.below])
+    return {i for i in x.indices if i[0] == name}.union(
+        *[_collect_index_images(y, name) for y in x.below]
+    )
 
 
-def _unpermuted(x: CheckedNode, name: str) -> CheckedNode:
+def _undo_index_permutation(x: CheckedNode, name: str) -> CheckedNode:
     """Return ``x``, in which j runs over all places, with j for π(j) if j occurs in no other form."""
-    images = list(_images(x, name))
+    images = list(_collect_index_images(x, name))
     return moved(x, name, images[0], (name,)) if len(images) == 1 else x
 
 
 def _in_any_order(x: CheckedNode) -> CheckedNode:
     if x.kind != "bound":
         return x
-    return x.of([_unpermuted(_in_any_order(x.below[0]), x.label)])
+    return x.of([_undo_index_permutation(_in_any_order(x.below[0]), x.label)])
 
 
-def _forbidden(x: CheckedNode) -> bool:
+def _is_forbidden_everywhere(x: CheckedNode) -> bool:
     """Return whether ``x`` is −∞ everywhere."""
     if x.kind == "bound":
-        return _forbidden(x.below[0])
+        return _is_forbidden_everywhere(x.below[0])
     return x.kind == "masked" and x.below[0].kind == "number" and not x.below[0].label
 
 
-def _terms(x: CheckedNode) -> tuple[CheckedNode, ...]:
+def _terms_of_checked_sum(x: CheckedNode) -> tuple[CheckedNode, ...]:
     return x.below if x.kind == "sum" else (x,)
 
 
@@ -257,9 +275,9 @@ def _is_root(x: CheckedNode) -> bool:
     return x.kind == "function" and x.label in _ROOTS and len(x.below) == 1
 
 
-def _added(xs: Iterable[CheckedNode]) -> CheckedNode:
+def _add_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
     """Return the sum of simplified expressions, with the relations that are factors of all terms taken out."""
-    terms = [t for x in xs for t in _terms(x)]
+    terms = [t for x in xs for t in _terms_of_checked_sum(x)]
     rest = [t for t in terms if t.kind != "number"]
     value = sum((t.label for t in terms if t.kind == "number"), start=Fraction(0))
     if value or not rest:
@@ -271,13 +289,17 @@ def _added(xs: Iterable[CheckedNode]) -> CheckedNode:
     if not common:
         return flat_sum(rest)
     others = [
-        _multiplied([f for f in factors(x) if f.kind != "is" or f.own_form not in common])
+        _multiply_simplified_nodes(
+            [f for f in factors(x) if f.kind != "is" or f.own_form not in common]
+        )
         for x in rest
     ]
-    return _multiplied([*[relations[0][key] for key in common], _added(others)])
+    return _multiply_simplified_nodes(
+        [*[relations[0][key] for key in common], _add_simplified_nodes(others)]
+    )
 
 
-def _multiplied(xs: Iterable[CheckedNode]) -> CheckedNode:
+def _multiply_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
     """Return the product of simplified expressions."""
     every = [f for x in xs for f in factors(x)]
     rest = [f for f in every if f.kind != "number"]
@@ -285,13 +307,19 @@ def _multiplied(xs: Iterable[CheckedNode]) -> CheckedNode:
     if not value:
         return number(0)
     if value == -1 and len(rest) == 1 and rest[0].kind == "sum":
-        return _added([_multiplied([number(-1), t]) for t in rest[0].below])
-    paired = _paired(rest)
+        return _add_simplified_nodes(
+            [_multiply_simplified_nodes([number(-1), t]) for t in rest[0].below]
+        )
+    paired = _combine_paired_roots(rest)
     numbers = [number(value)] if value != 1 else []
-    return product([*rest, *numbers]) if paired is None else _multiplied([*numbers, *paired])
+    return (
+        product([*rest, *numbers])
+        if paired is None
+        else _multiply_simplified_nodes([*numbers, *paired])
+    )
 
 
-def _paired(xs: list[CheckedNode]) -> list[CheckedNode] | None:
+def _combine_paired_roots(xs: list[CheckedNode]) -> list[CheckedNode] | None:
     """Return the factors with two roots of the same u combined; None if there are no two."""
     result: dict[str, int] = {}
     for n, x in enumerate(xs):

@@ -109,13 +109,13 @@ def step(record: Record, dice: Dice) -> None:
         _EQUATIONS[rule](scope, *written, given)
 
 
-def _largest(record: Record, given: Given) -> None:
+def _check_largest_rule(record: Record, given: Given) -> None:
     premises = [s for p in record["premises"] for s in claims(p, given.simplify)]
     for conclusion in claims(record, given.simplify):
         of_the_largest(conclusion, premises)
 
 
-def _induction(record: Record, given: Given) -> None:
+def _check_induction_rule(record: Record, given: Given) -> None:
     """Reject unless the stated sum over all places of a sort follows by induction."""
     letter, term, closed = str(record["letter"]), record["term"], record["closed"]
     free = all(
@@ -148,7 +148,7 @@ def _induction(record: Record, given: Given) -> None:
         given.signs.expect_defined([own], given.simplify)
 
 
-def _repeated(record: Record, given: Given) -> None:
+def _check_repeated_rule(record: Record, given: Given) -> None:
     """Reject unless, by two premises, each step shrinks a measure of a letter by a factor.
 
     They say that the measure after a step is at most the factor times the measure before, for any letter, and that the
@@ -196,7 +196,7 @@ def given_by(record: Record, dice: Dice) -> Given:
             known |= set(map(str, p["not negative"])) - {
                 array_of(str(m["letter"])) for m in p["meant"]
             }
-    said = tuple(s for p in record["premises"] for s in _statements(p, simplify))
+    said = tuple(s for p in record["premises"] for s in _yield_certified_statements(p, simplify))
     return Given(said, Signs(relations, positive, frozenset(known)), simplify)
 
 
@@ -208,7 +208,7 @@ def every_premise(record: Record) -> Iterator[Record]:
             yield from every_premise(p)
 
 
-def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
+def _yield_certified_statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
     """Yield the statements of an accepted certificate."""
     if p["kind"] == "certificate" or (p["kind"] == "step" and p["rule"] in _EQUATIONS):
         for e in p["equations"] if p["kind"] == "certificate" else p["conclusions"]:
@@ -244,9 +244,14 @@ def read_defined(data: object, scope: Mapping[str, str], given: Given) -> Checke
     return given.simplify(whole)
 
 
-def _squares(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
+def _check_equal_squares_rule(
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+) -> None:
     x, y = given.simplify(left), given.simplify(right)
-    bases = [[z, *map(given.simplify, _bases(side))] for z, side in ((x, left), (y, right))]
+    bases = [
+        [z, *map(given.simplify, _bases_with_same_square(side))]
+        for z, side in ((x, left), (y, right))
+    ]
     pairs = [(a, b) for a in bases[0] for b in bases[1]]
     squares = ((given.simplify(times(a, a)), given.simplify(times(b, b))) for a, b in pairs)
     expect(
@@ -259,7 +264,7 @@ def _squares(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, gi
         expect(shown, "a side whose square is known may be negative")
 
 
-def _bases(x: CheckedNode) -> Sequence[CheckedNode]:
+def _bases_with_same_square(x: CheckedNode) -> Sequence[CheckedNode]:
     """Return other terms with the same square: z if ``x`` is |z|, written as max(z, −z) or z sign(z)."""
     if len(x.below) == 2 and x.kind == "function" and x.label == "max" and vanishing(plus(x.below)):
         return x.below
@@ -273,7 +278,7 @@ def _bases(x: CheckedNode) -> Sequence[CheckedNode]:
     return []
 
 
-def _logarithm(
+def _check_logarithm_rule(
     scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
 ) -> None:
     expect(
@@ -287,14 +292,16 @@ def _logarithm(
     )
 
 
-def _equals(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
+def _check_substitution_of_equals(
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+) -> None:
     expect(
-        _alike(left, right, scope, given, count()),
+        _are_equal_by_premises(left, right, scope, given, count()),
         "the sides differ in what no premise says is equal",
     )
 
 
-def _alike(
+def _are_equal_by_premises(
     x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Given, fresh: Iterator[int]
 ) -> bool:
     """Return whether ``x`` and ``y`` are written alike except for parts that are equal by a premise."""
@@ -309,7 +316,7 @@ def _alike(
         name = f"place {next(fresh)}"
         expect(name not in scope, "an index with a name that the checker keeps for itself")
         inside = {**scope, name: x.sorts[0]}
-        return _alike(
+        return _are_equal_by_premises(
             renamed(x.below[0], x.label, name),
             renamed(y.below[0], y.label, name),
             inside,
@@ -317,11 +324,14 @@ def _alike(
             fresh,
         )
     return x.label == y.label and all(
-        _alike(a, b, scope, given, fresh) for a, b in zip(x.below, y.below, strict=True)
+        _are_equal_by_premises(a, b, scope, given, fresh)
+        for a, b in zip(x.below, y.below, strict=True)
     )
 
 
-def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
+def _check_chain_of_equations(
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+) -> None:
     start, end = (given.simplify(x).own_form for x in (left, right))
     pairs = [sides for s in given.equations() for sides in s.instances(scope)]
     reached, pending = {start}, [start]
@@ -334,15 +344,15 @@ def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, give
 
 
 _EQUATIONS: Mapping[str, Callable[[Mapping[str, str], CheckedNode, CheckedNode, Given], None]] = {
-    "squares": _squares,
-    "logarithm": _logarithm,
-    "equals": _equals,
-    "chain": _chain,
+    "squares": _check_equal_squares_rule,
+    "logarithm": _check_logarithm_rule,
+    "equals": _check_substitution_of_equals,
+    "chain": _check_chain_of_equations,
 }
 
 
 # -- limits, and values at a size -------------------------------------------------------------------------------------
-def _tends(record: Record, given: Given) -> None:
+def _check_tends_rule(record: Record, given: Given) -> None:
     """Reject unless every limit follows."""
     letter = str(record["letter"])
     expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
@@ -355,9 +365,11 @@ def _tends(record: Record, given: Given) -> None:
         "something else is assumed of it",
     )
     signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
-    for _, scope, shown, value in _conclusions(record, given, ("of", "form", "value")):
-        expect(not _has(value, letter), "a limit that has the letter in it")
-        there = given.simplify(_limit(shown, letter, record["to"] == "∞", signs))
+    for _, scope, shown, value in _yield_checked_conclusions(
+        record, given, ("of", "form", "value")
+    ):
+        expect(not _is_letter_in_node(value, letter), "a limit that has the letter in it")
+        there = given.simplify(_take_letter_limit(shown, letter, record["to"] == "∞", signs))
         expect(
             given.shows(scope, there, "=", value), "the premises do not say that this is the limit"
         )
@@ -372,10 +384,13 @@ def _expect_unbounded(record: Record, letter: str) -> None:
             "a limit of what is on a circle",
         )
         assumed = (read(h["expression"], scope_of(h)) for h in p.get("hypotheses", ()))
-        expect(not any(_has(x, letter) for x in assumed), "what is assumed may end on the way")
+        expect(
+            not any(_is_letter_in_node(x, letter) for x in assumed),
+            "what is assumed may end on the way",
+        )
 
 
-def _conclusions(
+def _yield_checked_conclusions(
     record: Record, given: Given, keys: tuple[str, str, str]
 ) -> Iterator[tuple[Record, Mapping[str, str], CheckedNode, CheckedNode]]:
     """Yield each conclusion about x with its indices, the form that x has by a premise, and the value.
@@ -394,7 +409,7 @@ def _conclusions(
         yield c, scope, shown, value
 
 
-def _instance(record: Record, given: Given) -> None:
+def _check_instance_rule(record: Record, given: Given) -> None:
     """Reject unless x = c at a size, because x equals a form in which the size is only a number."""
     sort, length = str(record["sort"]), read(["number", record["length"]], {})
     expect(
@@ -402,12 +417,14 @@ def _instance(record: Record, given: Given) -> None:
     )
     _expect_unbounded(record, "")
     expect(not given.signs.relations, "an instance under a condition")
-    for c, scope, shown, value in _conclusions(record, given, ("left", "form", "right")):
+    for c, scope, shown, value in _yield_checked_conclusions(
+        record, given, ("left", "form", "right")
+    ):
         expect(not scope, "an instance at places")
         expect(
             not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size"
         )
-        expect(not _counts(value, sort), "a value that has the size in it")
+        expect(not _is_dependent_on_size(value, sort), "a value that has the size in it")
         there = given.simplify(
             read(put(c["form"], ["size", sort], ["number", record["length"]]), {})
         )
@@ -419,28 +436,30 @@ def _of_size(record: Record, given: Given) -> None:
     sort = str(record["letter"])
     expect(record["to"] == "∞", "a size grows, and tends to nothing else")
     expect(not given.signs.relations, "what is assumed may end on the way")
-    for _, _, shown, value in _conclusions(record, given, ("of", "form", "value")):
+    for _, _, shown, value in _yield_checked_conclusions(record, given, ("of", "form", "value")):
         expect(value.kind == "number" and value.label == 0, "the limit is 0")
         terms = shown.below if shown.kind == "sum" else (shown,)
         expect(
-            all(_shrinks(t, sort, given.signs) for t in terms),
+            all(_is_shrinking_with_size(t, sort, given.signs) for t in terms),
             "a term that is not seen to tend to 0",
         )
 
 
-def _shrinks(x: CheckedNode, sort: str, signs: Signs) -> bool:
+def _is_shrinking_with_size(x: CheckedNode, sort: str, signs: Signs) -> bool:
     """Return whether ``x`` is y · (z / (n w)) with w > 0, where n is the size, which occurs nowhere else."""
-    shrinking = [f for f in factors(x) if f.kind == "ratio" and _counts(f, sort)]
-    if len(shrinking) != 1 or any(_counts(f, sort) for f in factors(x) if f is not shrinking[0]):
+    shrinking = [f for f in factors(x) if f.kind == "ratio" and _is_dependent_on_size(f, sort)]
+    if len(shrinking) != 1 or any(
+        _is_dependent_on_size(f, sort) for f in factors(x) if f is not shrinking[0]
+    ):
         return False
     above, below = shrinking[0].below
     sizes = [f for f in factors(below) if f.kind == "size" and f.label == sort]
     others = [f for f in factors(below) if f not in sizes]
-    apart = not any(_counts(f, sort) for f in (above, *others))
+    apart = not any(_is_dependent_on_size(f, sort) for f in (above, *others))
     return bool(sizes) and apart and all(map(signs.shows_positive, others))
 
 
-def _counts(x: CheckedNode, sort: str) -> bool:
+def _is_dependent_on_size(x: CheckedNode, sort: str) -> bool:
     """Return whether ``x`` depends on the size of ``sort``."""
     return any(
         (y.kind == "size" and y.label == sort) or sort in y.sorts
@@ -448,13 +467,13 @@ def _counts(x: CheckedNode, sort: str) -> bool:
     )
 
 
-def _has(x: CheckedNode, letter: str) -> bool:
+def _is_letter_in_node(x: CheckedNode, letter: str) -> bool:
     return any(y.label == letter for y in x.letters())
 
 
-def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNode:
+def _take_letter_limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNode:
     """Return the limit of ``x``."""
-    if not _has(x, letter):
+    if not _is_letter_in_node(x, letter):
         return x
     if x.kind == "exp" and grows:
         power = x.below[0]  # −c β u with c > 0 and u > 0; others are rejected
@@ -467,7 +486,8 @@ def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNod
             "an exponential that is not seen to tend to 0",
         )
         expect(
-            not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)),
+            not any(_is_letter_in_node(f, letter) for f in rest)
+            and all(map(signs.shows_positive, rest)),
             "its rate may be 0",
         )
         return number(0)
@@ -477,7 +497,7 @@ def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNod
         x.kind in ("sum", "product", "total", "ratio") or (x.kind == "exp" and not grows),
         "no limit is known of it",
     )
-    below = [_limit(y, letter, grows, signs) for y in x.below]
+    below = [_take_letter_limit(y, letter, grows, signs) for y in x.below]
     expect(
         x.kind != "ratio" or signs.shows_positive(below[1]), "what it is divided by may tend to 0"
     )
@@ -485,10 +505,10 @@ def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNod
 
 
 _RULES: Mapping[str, Callable[[Record, Given], None]] = {
-    "largest": _largest,
-    "induction": _induction,
-    "limit": _tends,
-    "instance": _instance,
-    "repeated": _repeated,
+    "largest": _check_largest_rule,
+    "induction": _check_induction_rule,
+    "limit": _check_tends_rule,
+    "instance": _check_instance_rule,
+    "repeated": _check_repeated_rule,
 }
 _OF_PARTS: Mapping[str, Callable[[Record, Same], None]] = {"fold": fold, "substitution": substitute}

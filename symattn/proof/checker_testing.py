@@ -70,8 +70,8 @@ def expect_differing(e: Record, dice: Dice, rules: Rules) -> None:
         for _ in range(TRIES):
             point = dice.point(sizes, rules)
             try:
-                gap = _gap(point, left, right, at)
-                again = _gap(point.with_other_functions(), left, right, at)
+                gap = _subtract_point_values(point, left, right, at)
+                again = _subtract_point_values(point.with_other_functions(), left, right, at)
             except Retry:
                 continue
             if gap.value:
@@ -96,7 +96,7 @@ def _expect_free(sides: Iterable[CheckedNode], circle: Collection[str]) -> None:
     expect(not any(True for _ in tied), "sides that differ by an exponential on a circle")
 
 
-def _gap(
+def _subtract_point_values(
     point: Point, left: CheckedNode, right: CheckedNode, at: Mapping[str, int]
 ) -> CheckedValue:
     minus = point.times(CheckedValue(point.modulus - 1), point.value(right, at))
@@ -106,14 +106,14 @@ def _gap(
 def own_sizes(own: CheckedNode, scope: Scope, rows: bool, rules: bool) -> list[dict[str, int]]:
     """Return the sizes that decide the checker's own numerator."""
     try:
-        return _deciding("rows" if rows else "one size", own, scope, rules)[1]
+        return _find_deciding_sizes("rows" if rows else "one size", own, scope, rules)[1]
     except Rejected:
         if rows:
             raise
-        return _deciding("box", own, scope, rules)[1]
+        return _find_deciding_sizes("box", own, scope, rules)[1]
 
 
-def _deciding(
+def _find_deciding_sizes(
     how: str, x: CheckedNode, scope: Scope, rules: bool
 ) -> tuple[CountingLimits, list[dict[str, int]]]:
     """Return the limits, and the sizes at which they decide x = 0. Rejects what theorem ``how`` does not decide."""
@@ -128,7 +128,7 @@ def needed_sizes(
     e: Record, numerator: CheckedNode, scope: Scope, rules: bool
 ) -> list[dict[str, int]]:
     """Return the sizes that the theorem requires; reject if its conditions fail or the certificate's counts differ."""
-    limits, sizes = _deciding(e["how"], numerator, scope, rules)
+    limits, sizes = _find_deciding_sizes(e["how"], numerator, scope, rules)
     expect(e["counted"] == limits.counted, "D is counted otherwise")
     expect(e["stable"] == limits.stable, "T is counted otherwise")
     return sizes
@@ -143,7 +143,9 @@ def expect_equal(
     left: CheckedNode, right: CheckedNode, scope: Scope, rules: Rules, dice: Dice
 ) -> None:
     """Reject unless left = right, as quotients, at random points where sizes are 1, or 2, or 3 and 2 in turn."""
-    result = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
+    result = {
+        s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts_of_node(y)
+    }
     sorts = sorted(result | set(scope.values()))
     tested = 0
     for sizes in (
@@ -153,10 +155,12 @@ def expect_equal(
         at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
 
         def gap(point: Point, at: dict[str, int] = at) -> CheckedValue:
-            return _gap(point, left, right, at)
+            return _subtract_point_values(point, left, right, at)
 
         try:
-            _zero(gap, dice.point(sizes, rules, True), rules, dice, f"left is not right at {sizes}")
+            _expect_zero_at_points(
+                gap, dice.point(sizes, rules, True), rules, dice, f"left is not right at {sizes}"
+            )
             tested += 1
         except _Nowhere:  # a variance is zero at the size 1
             continue
@@ -166,7 +170,7 @@ def expect_equal(
 def expect_possible(x: CheckedNode, scope: Scope, dice: Dice) -> None:
     """Reject an expression that is zero at some place when all sizes are 3, whatever its letters are."""
     sizes = dict.fromkeys(
-        {s for y in x.all(into_functions=True) for s in _sorts(y)} | set(scope.values()), 3
+        {s for y in x.all(into_functions=True) for s in _sorts_of_node(y)} | set(scope.values()), 3
     )
     for values in product(*[range(3)] * len(scope)):
         try:
@@ -180,7 +184,7 @@ class _Nowhere(Rejected):
     """Raised if some divisor is zero at every point tried."""
 
 
-def _sorts(x: CheckedNode) -> tuple[str, ...]:
+def _sorts_of_node(x: CheckedNode) -> tuple[str, ...]:
     return (x.label,) if x.kind == "size" else x.sorts
 
 
@@ -206,10 +210,12 @@ def expect_zero(
             def value(point: Point, at: dict[str, int] = at) -> CheckedValue:
                 return point.value(numerator, at)
 
-            point = _zero(value, point, rules, dice, f"the numerator is not zero at {sizes}")
+            point = _expect_zero_at_points(
+                value, point, rules, dice, f"the numerator is not zero at {sizes}"
+            )
 
 
-def _zero(
+def _expect_zero_at_points(
     value: Callable[[Point], CheckedValue], point: Point, rules: Rules, dice: Dice, message: str
 ) -> Point:
     """Reject if the value at a random point is not zero; return the point at which there was a value."""
@@ -270,7 +276,9 @@ def box(limits: CountingLimits) -> list[dict[str, int]]:
 def one_size(numerator: CheckedNode, limits: CountingLimits) -> dict[str, int]:
     """Return n = max(T, D, 1); reject unless every bound index occurs in every term and exponents cannot cancel."""
     for x in numerator.all():
-        if x.kind in ("is", "size") or (x.kind == "total" and not _shows(x.label, x.below[0])):
+        if x.kind in ("is", "size") or (
+            x.kind == "total" and not _is_in_all_terms(x.label, x.below[0])
+        ):
             raise Rejected("one size is not enough: a bound index may not show")
     signs: dict[tuple[str, ...], bool] = {}
     for exponent in (x.below[0] for x in numerator.all() if x.kind == "exp"):
@@ -280,19 +288,19 @@ def one_size(numerator: CheckedNode, limits: CountingLimits) -> dict[str, int]:
     return {s: max(limits.stable[s], d, 1) for s, d in limits.counted.items()}
 
 
-def _shows(name: str, x: CheckedNode) -> bool:
+def _is_in_all_terms(name: str, x: CheckedNode) -> bool:
     if x.kind == "sum":
-        return all(_shows(name, y) for y in x.below)
+        return all(_is_in_all_terms(name, y) for y in x.below)
     if x.kind == "product":
-        return any(_shows(name, y) for y in x.below)
-    return _shows(name, x.below[0]) if x.kind == "total" else name in x.free
+        return any(_is_in_all_terms(name, y) for y in x.below)
+    return _is_in_all_terms(name, x.below[0]) if x.kind == "total" else name in x.free
 
 
 def row_grid(
     numerator: CheckedNode, scope: Mapping[str, str]
 ) -> tuple[CountingLimits, list[dict[str, int]]]:
     """Return the limits for the most rows, and all sizes needed for all numbers of rows; see ``counting``."""
-    forms = _forms(numerator)
+    forms = _reciprocals_up_to_rows(numerator)
     rows = sorted({s for z, _ in forms for s in _sorts_of_free(z)})
     _expect_rows(numerator, [z for z, _ in forms], rows)
     counted = cut_off(numerator, scope).counted
@@ -315,26 +323,26 @@ def row_grid(
     return limits, grid
 
 
-def _forms(numerator: CheckedNode) -> list[tuple[CheckedNode, int]]:
+def _reciprocals_up_to_rows(numerator: CheckedNode) -> list[tuple[CheckedNode, int]]:
     """Return the arguments of reciprocals up to the names of rows, each with its highest number in a term."""
     result = {
         _row_form(x): x.below[0]
         for x in numerator.all()
         if x.kind == "function" and x.label == "1/"
     }
-    return [(z, _most(numerator, key)) for key, z in result.items()]
+    return [(z, _count_reciprocals_in_term(numerator, key)) for key, z in result.items()]
 
 
 def _row_form(x: CheckedNode) -> str:
     return form(x.below[0], dict.fromkeys(x.free, "row"))
 
 
-def _most(x: CheckedNode, key: object) -> int:
+def _count_reciprocals_in_term(x: CheckedNode, key: object) -> int:
     if x.kind == "function":
         return int(x.label == "1/" and _row_form(x) == key)
     if x.kind == "product":
-        return sum(_most(y, key) for y in x.below)
-    return max((_most(y, key) for y in x.below), default=0)
+        return sum(_count_reciprocals_in_term(y, key) for y in x.below)
+    return max((_count_reciprocals_in_term(y, key) for y in x.below), default=0)
 
 
 def _expect_rows(numerator: CheckedNode, arguments: list[CheckedNode], rows: list[str]) -> None:

@@ -27,7 +27,7 @@ _ONE = Fraction(1)
 T = TypeVar("T")
 
 
-def _cached(
+def _compute_once_per_place(
     known: dict[Any, T],
     x: CheckedNode,
     at: Mapping[str, int],
@@ -87,9 +87,9 @@ class RandomFunctions:
 
     def __call__(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
         """Return the name of the call ``x`` at index values ``at``; it is the same at all sizes."""
-        return _cached(self._names, x, at, self._name)
+        return _compute_once_per_place(self._names, x, at, self._name_random_function)
 
-    def _name(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
+    def _name_random_function(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
         key = form(x, {i: ("at", at[i]) for i in x.free})
         return "function", self._forms.setdefault(key, len(self._forms))
 
@@ -138,17 +138,17 @@ class Point:
 
     def value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         """Return ``x`` at the point, where ``at`` holds the values of its free indices."""
-        return _cached(self._known, x, at, self._value)
+        return _compute_once_per_place(self._known, x, at, self._evaluate_node_at_point)
 
-    def _value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
+    def _evaluate_node_at_point(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if x.kind == "number":
-            return self._number(x.label)
+            return self._reduce_number_modulo(x.label)
         if x.kind == "size":
-            return self._number(Fraction(self.sizes[x.label]))
+            return self._reduce_number_modulo(Fraction(self.sizes[x.label]))
         if x.kind == "is":
             return CheckedValue(int(holds(x, at)))
         if x.kind == "letter":
-            return self._letter(x, at)
+            return self._evaluate_letter_node(x, at)
         if x.kind == "sum":
             return self.add(self.value(y, at) for y in x.below)
         if x.kind == "total":
@@ -156,34 +156,34 @@ class Point:
                 self.value(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]])
             )
         if x.kind == "product":
-            return self._product(x, at)
+            return self._evaluate_product_node(x, at)
         if x.kind == "ratio":
             return self.times(self.value(x.below[0], at), self.inverse(self.value(x.below[1], at)))
         if x.kind == "exp":
-            return self._exponential(x, at)
+            return self._evaluate_exponential_node(x, at)
         if x.kind == "function":
             if x.label == "1/" and self.inverses:
                 return self.inverse(self.value(x.below[0], at))
-            if x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
-                return self._number(root if x.label == "sqrt" else 1 / root)
+            if x.label in ("sqrt", "rsqrt") and (root := self._find_rational_root(x.below[0], at)):
+                return self._reduce_number_modulo(root if x.label == "sqrt" else 1 / root)
             return CheckedValue(self.draw(self.functions(x, at)), 1)
         raise Rejected(f"{x.kind} has no value")
 
-    def _root(self, x: CheckedNode, at: Mapping[str, int]) -> Fraction | None:
+    def _find_rational_root(self, x: CheckedNode, at: Mapping[str, int]) -> Fraction | None:
         """Return √x if x is the square of a rational number at these sizes, else None."""
         if x.free or any(y.kind not in ("number", "size", "product") for y in x.all()):
             return None
-        square = self._whole(x)
+        square = self._multiply_numbers_and_sizes(x)
         root = Fraction(isqrt(square.numerator), isqrt(square.denominator))
         return root if root > 0 and root * root == square else None
 
-    def _whole(self, x: CheckedNode) -> Fraction:
+    def _multiply_numbers_and_sizes(self, x: CheckedNode) -> Fraction:
         """Return the value of a product of numbers and sizes."""
         if x.kind == "product":
-            return prod(map(self._whole, x.below), start=Fraction(1))
+            return prod(map(self._multiply_numbers_and_sizes, x.below), start=Fraction(1))
         return Fraction(self.sizes[x.label] if x.kind == "size" else x.label)
 
-    def _product(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
+    def _evaluate_product_node(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if any(y.kind == "is" and not holds(y, at) for y in x.below):
             return CheckedValue(0)
         result = CheckedValue(1)
@@ -191,23 +191,23 @@ class Point:
             result = self.times(result, self.value(y, at))
         return result
 
-    def _number(self, c: Fraction) -> CheckedValue:
+    def _reduce_number_modulo(self, c: Fraction) -> CheckedValue:
         value = c.numerator % self.modulus
         if c.denominator != 1:
-            value = value * self._inverted(c.denominator) % self.modulus
+            value = value * self._invert_modulo(c.denominator) % self.modulus
         return CheckedValue(
             value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length()
         )
 
-    def _letter(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
+    def _evaluate_letter_node(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if x.label not in self.circle:
             return CheckedValue(self.draw(seat(x, at)), 1)
         pair = self.circle[x.label]
         t = self.draw(("circle", *pair, *seat(x, at)[2:]))
         above = 1 - t * t if x.label == pair[0] else 2 * t
-        return CheckedValue(above * self._inverted(1 + t * t) % self.modulus, 2, 2, 2, 2)
+        return CheckedValue(above * self._invert_modulo(1 + t * t) % self.modulus, 2, 2, 2, 2)
 
-    def _exponential(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
+    def _evaluate_exponential_node(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         value, up, down = 1, 0, 0
         for monomial, c in self.power(x.below[0], at).items():
             times, rest = divmod(PARTS * c.numerator, c.denominator)
@@ -217,13 +217,13 @@ class Point:
             if key not in self._drawn:
                 base = self.draw(("e", monomial))
                 self._drawn[key] = pow(
-                    base if times > 0 else self._inverted(base), abs(times), self.modulus
+                    base if times > 0 else self._invert_modulo(base), abs(times), self.modulus
                 )
             value = value * self._drawn[key] % self.modulus
             up, down = up + max(times, 0), down + max(-times, 0)
         return CheckedValue(value, up, down)
 
-    def _inverted(self, value: int) -> int:
+    def _invert_modulo(self, value: int) -> int:
         try:
             return pow(value, -1, self.modulus)
         except ValueError:
@@ -231,9 +231,9 @@ class Point:
 
     def power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
         """Return an exponent as a polynomial in letters: its monomials and their coefficients."""
-        return _cached(self._powers, x, at, self._power)
+        return _compute_once_per_place(self._powers, x, at, self._expand_exponent)
 
-    def _power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
+    def _expand_exponent(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
         if x.kind == "number":
             return {(): x.label} if x.label else {}
         if x.kind == "is":
@@ -243,21 +243,21 @@ class Point:
         if (
             x.kind == "function"
             and x.label in ("sqrt", "rsqrt")
-            and (root := self._root(x.below[0], at))
+            and (root := self._find_rational_root(x.below[0], at))
         ):
             return {(): root if x.label == "sqrt" else 1 / root}
         if x.kind == "function":
             return {(self.functions(x, at),): _ONE}
         if x.kind == "sum":
-            return _sum(self.power(y, at) for y in x.below)
+            return _add_exponents(self.power(y, at) for y in x.below)
         if x.kind == "total":
-            return _sum(
+            return _add_exponents(
                 self.power(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]])
             )
         if x.kind == "product":
             result: Exponent = {(): _ONE}
             for y in x.below:
-                result = _times(result, self.power(y, at))
+                result = _multiply_exponents(result, self.power(y, at))
             return result
         raise Rejected(f"{x.kind} in an exponent")
 
@@ -288,7 +288,7 @@ class Point:
 
     def inverse(self, a: CheckedValue) -> CheckedValue:
         """Return 1/a. Raises Retry if it has no value at this point."""
-        return CheckedValue(self._inverted(a.value), a.down, a.up, a.under, a.bits)
+        return CheckedValue(self._invert_modulo(a.value), a.down, a.up, a.under, a.bits)
 
 
 class Retry(Exception):
@@ -317,7 +317,7 @@ def holds(x: CheckedNode, at: Mapping[str, int]) -> bool:
     return {"=": at[i] == at[j], "≤": at[i] <= at[j], "<": at[i] < at[j]}[x.label]
 
 
-def _sum(parts: Iterable[Exponent]) -> Exponent:
+def _add_exponents(parts: Iterable[Exponent]) -> Exponent:
     out: Exponent = {}
     for part in parts:
         for m, c in part.items():
@@ -325,7 +325,7 @@ def _sum(parts: Iterable[Exponent]) -> Exponent:
     return {m: c for m, c in out.items() if c}
 
 
-def _times(a: Exponent, b: Exponent) -> Exponent:
+def _multiply_exponents(a: Exponent, b: Exponent) -> Exponent:
     if not a or not b:
         return {}
     if b.keys() == {()}:
@@ -334,7 +334,9 @@ def _times(a: Exponent, b: Exponent) -> Exponent:
         factor = a[()]
         return b if factor == 1 else {m: factor * c for m, c in b.items()}
     expect_few(len(a) * len(b))
-    return _sum({tuple(sorted(m + n, key=repr)): c * d} for m, c in a.items() for n, d in b.items())
+    return _add_exponents(
+        {tuple(sorted(m + n, key=repr)): c * d} for m, c in a.items() for n, d in b.items()
+    )
 
 
 def random_prime(random: Random) -> int:

@@ -40,18 +40,23 @@ def cleared(x: ex.Expression) -> Cleared:
         raise Refused("-inf outside of an exponential")
     if isinstance(x, ex.Ratio):
         above, below = map(cleared, x.children)
-        top = multiply(above.numerator, *_expanded(below.denominators))
-        return _cancelled(top, _joined(above.denominators, _split(below.numerator), together=True))
+        top = multiply(above.numerator, *_repeat_denominators(below.denominators))
+        return _cancel_denominators(
+            top,
+            _join_denominators(
+                above.denominators, _split_into_denominators(below.numerator), together=True
+            ),
+        )
     if isinstance(x, ex.Product):
         parts = [cleared(y) for y in x.children]
         together: Denominators = {}
         for part in parts:
-            together = _joined(together, part.denominators, together=True)
-        return _cancelled(multiply(*[p.numerator for p in parts]), together)
+            together = _join_denominators(together, part.denominators, together=True)
+        return _cancel_denominators(multiply(*[p.numerator for p in parts]), together)
     if isinstance(x, ex.Sum):
         return _over_common(x)
     if isinstance(x, ex.Total):
-        return _total(x)
+        return _clear_denominators_of_total(x)
     return Cleared(x)
 
 
@@ -59,7 +64,7 @@ def _over_common(x: ex.Sum) -> Cleared:
     parts = [cleared(y) for y in x.children]
     common: Denominators = {}
     for part in parts:
-        common = _joined(common, part.denominators, together=False)
+        common = _join_denominators(common, part.denominators, together=False)
     numerators = []
     for part in parts:
         own = part.denominators
@@ -67,11 +72,11 @@ def _over_common(x: ex.Sum) -> Cleared:
             k: RepeatedDenominator(d.base, d.times - (own[k].times if k in own else 0))
             for k, d in common.items()
         }
-        numerators.append(multiply(part.numerator, *_expanded(missing)))
+        numerators.append(multiply(part.numerator, *_repeat_denominators(missing)))
     return Cleared(add(*numerators), common)
 
 
-def _total(x: ex.Total) -> Cleared:
+def _clear_denominators_of_total(x: ex.Total) -> Cleared:
     inner = cleared(x.body)
     outside = {k: p for k, p in inner.denominators.items() if x.index not in p.base.free}
     stuck = [
@@ -80,10 +85,10 @@ def _total(x: ex.Total) -> Cleared:
         if k not in outside
         for _ in range(p.times)
     ]
-    return _cancelled(total(x.index, multiply(inner.numerator, *stuck)), outside)
+    return _cancel_denominators(total(x.index, multiply(inner.numerator, *stuck)), outside)
 
 
-def _cancelled(numerator: ex.Expression, denominators: Denominators) -> Cleared:
+def _cancel_denominators(numerator: ex.Expression, denominators: Denominators) -> Cleared:
     """Cancel Z / Z = 1, also if 1/Z is a letter."""
     rest, below = list(factors(numerator)), dict(denominators)
     for f in list(rest):
@@ -110,7 +115,7 @@ def is_reciprocal(x: ex.Expression) -> bool:
     return isinstance(x, ex.Opaque) and x.name == RECIPROCAL
 
 
-def _split(x: ex.Expression) -> Denominators:
+def _split_into_denominators(x: ex.Expression) -> Denominators:
     result: Denominators = {}
     for f in factors(x):
         key = ex.canonical(f)
@@ -118,7 +123,7 @@ def _split(x: ex.Expression) -> Denominators:
     return result
 
 
-def _joined(a: Denominators, b: Denominators, together: bool) -> Denominators:
+def _join_denominators(a: Denominators, b: Denominators, together: bool) -> Denominators:
     """Return the product of both (``together``), or their least common multiple."""
     out = dict(a)
     for key, (base, times) in b.items():
@@ -127,5 +132,5 @@ def _joined(a: Denominators, b: Denominators, together: bool) -> Denominators:
     return out
 
 
-def _expanded(d: Denominators) -> list[ex.Expression]:
+def _repeat_denominators(d: Denominators) -> list[ex.Expression]:
     return [p.base for p in d.values() for _ in range(p.times)]

@@ -18,7 +18,7 @@ def reached(*functions: object) -> Iterator[int | CodeType]:
     """Yield integers and code in functions, in values they hold, and in user functions that they call."""
     visited: set[int] = set()
     for f in functions:
-        yield from _of(f, visited, 0)
+        yield from _yield_integers_and_code(f, visited, 0)
 
 
 def asks_types(function: object) -> bool:
@@ -41,7 +41,7 @@ def raised_in_symattn(error: BaseException) -> bool:
     return False
 
 
-def _of(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:
+def _yield_integers_and_code(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:
     if isinstance(x, bool) or x is None or depth > 12:
         return
     if isinstance(x, int):
@@ -52,11 +52,11 @@ def _of(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:
     visited.add(id(x))
     if isinstance(x, CodeType):
         yield x
-    for y in _inside(x):
-        yield from _of(y, visited, depth + 1)
+    for y in _yield_inner_values(x):
+        yield from _yield_integers_and_code(y, visited, depth + 1)
 
 
-def _inside(x: object) -> Iterator[Any]:
+def _yield_inner_values(x: object) -> Iterator[Any]:
     """Yield the parts of a value in which integers of the statement may occur."""
     if isinstance(x, FunctionType):
         if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith(
@@ -64,11 +64,11 @@ def _inside(x: object) -> Iterator[Any]:
         ):
             yield x.__code__
             yield from (x.__globals__[n] for n in names(x.__code__) if n in x.__globals__)
-            yield from (cell.cell_contents for cell in x.__closure__ or () if _filled(cell))
+            yield from (cell.cell_contents for cell in x.__closure__ or () if _is_cell_filled(cell))
             yield from (x.__defaults__ or ())
             yield from (x.__kwdefaults__ or {}).values()
         elif x.__closure__:
-            yield from (cell.cell_contents for cell in x.__closure__ if _filled(cell))
+            yield from (cell.cell_contents for cell in x.__closure__ if _is_cell_filled(cell))
     elif isinstance(x, CodeType):
         yield from x.co_consts
     elif isinstance(x, (tuple, list, set, frozenset, range)):
@@ -86,7 +86,7 @@ def names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*[names(c) for c in code.co_consts if isinstance(c, CodeType)])
 
 
-def _filled(cell: Any) -> bool:
+def _is_cell_filled(cell: Any) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

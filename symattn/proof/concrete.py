@@ -88,9 +88,9 @@ class World:
 
     def exponentials(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
         """Return e^x as letters and their powers."""
-        return _cached(self._exponentials, x, at, self._exponential)
+        return _evaluate_once_per_place(self._exponentials, x, at, self._exponential_generators)
 
-    def _exponential(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
+    def _exponential_generators(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
         powers = {m: c * PARTS for m, c in self.power(x.children[0], at).items()}
         if broken := next((c for c in powers.values() if c.q != 1), None):
             raise Refused(f"the coefficient {broken / PARTS} in an exponent")
@@ -98,18 +98,18 @@ class World:
 
     def power(self, x: ex.Expression, at: Place) -> Polynomial:
         """Return an exponent as a polynomial in letters."""
-        return _cached(self._powers, x, at, self._power)
+        return _evaluate_once_per_place(self._powers, x, at, self._expand_power_polynomial)
 
-    def _power(self, x: ex.Expression, at: Place) -> Polynomial:
+    def _expand_power_polynomial(self, x: ex.Expression, at: Place) -> Polynomial:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
             return {((self._numbers.setdefault(key, len(self._numbers)), 1),): flint.fmpq(1)}
         if isinstance(x, ex.Sum):
-            return _plus(self.power(y, at) for y in x.children)
+            return _add_rational_polynomials(self.power(y, at) for y in x.children)
         if isinstance(x, ex.Product):
-            return reduce(_times, (self.power(y, at) for y in x.children))
+            return reduce(_multiply_rational_polynomials, (self.power(y, at) for y in x.children))
         if isinstance(x, ex.Total):
-            return _plus(
+            return _add_rational_polynomials(
                 self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])
             )
         value = self.value(x, at)
@@ -127,9 +127,9 @@ class World:
 
     def polynomial(self, x: ex.Expression, at: Place) -> Any:
         """Return ``x`` at a place, in the ring."""
-        return _cached(self._memo, x, at, self._polynomial)
+        return _evaluate_once_per_place(self._memo, x, at, self._build_flint_polynomial)
 
-    def _polynomial(self, x: ex.Expression, at: Place) -> Any:
+    def _build_flint_polynomial(self, x: ex.Expression, at: Place) -> Any:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
             if self.inverses and key not in self.letters and is_reciprocal(x):
@@ -157,8 +157,8 @@ class World:
 def letter_of(x: ex.Expression, at: Place) -> Key:
     """Return the key of the letter ``x`` at a place."""
     if isinstance(x, ex.Letter):
-        return ("letter", x.name, *[_seat(i, at) for i in x.indices])
-    return ("opaque", ex.canonical(x, {i: ("at", _seat(i, at)) for i in x.free}))
+        return ("letter", x.name, *[_sort_and_index_value(i, at) for i in x.indices])
+    return ("opaque", ex.canonical(x, {i: ("at", _sort_and_index_value(i, at)) for i in x.free}))
 
 
 def holds(x: ex.Predicate, at: Place) -> bool:
@@ -171,14 +171,14 @@ def holds(x: ex.Predicate, at: Place) -> bool:
     return {"=": i == j, "≤": i <= j, "<": i < j}[x.relation]
 
 
-def _seat(i: ex.Index, at: Place) -> Any:
+def _sort_and_index_value(i: ex.Index, at: Place) -> Any:
     """Return the sort and value of an index; under a permutation, a value of its own."""
     return (
         (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
     )
 
 
-def _cached(
+def _evaluate_once_per_place(
     known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]
 ) -> T:
     """Return ``work(x, at)``, computed once for each place."""
@@ -197,7 +197,7 @@ class _Question:
 
 
 @lru_cache(maxsize=10_000)
-def _answer(question: _Question) -> bool:
+def _answer_zero_question(question: _Question) -> bool:
     return question.answer()
 
 
@@ -215,22 +215,26 @@ def vanishes_at(
     indices = tuple(free)
 
     def answer() -> bool:
-        world = World(x, _places(x, indices, sizes), sizes, inverses)
+        world = World(x, _representative_places(x, indices, sizes), sizes, inverses)
         return all(world.zero(at, rules) for at in world.places)
 
     seats = {i: n for n, i in enumerate(indices)}
     names = {i: ("free", seats.get(i._replace(image=()), i), *i.image) for i in x.free}
     form = ex.canonical(x, names), tuple(i.sort for i in indices)
-    return _answer(_Question((form, tuple(sorted(sizes.items())), rules, inverses), answer))
+    return _answer_zero_question(
+        _Question((form, tuple(sorted(sizes.items())), rules, inverses), answer)
+    )
 
 
 def zero_somewhere(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> bool:
     """Return whether x = 0 whatever the letters are, at some place of these sizes."""
-    world = World(x, _places(x, free, sizes), sizes)
+    world = World(x, _representative_places(x, free, sizes), sizes)
     return any(map(world.zero, world.places))
 
 
-def _places(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> list[Place]:
+def _representative_places(
+    x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]
+) -> list[Place]:
     """Return one place of each kind: to rename the members of a sort that no order compares only renames letters."""
     orders = (
         y for y in nodes(x, arguments=True) if isinstance(y, ex.Predicate) and y.relation != "="
@@ -288,7 +292,7 @@ def _with_rules(world: World, f: Any, rules: Rules) -> Any:
     return f
 
 
-def _plus(fs: Iterable[Polynomial]) -> Polynomial:
+def _add_rational_polynomials(fs: Iterable[Polynomial]) -> Polynomial:
     out: Polynomial = {}
     for f in fs:
         for m, c in f.items():
@@ -296,7 +300,7 @@ def _plus(fs: Iterable[Polynomial]) -> Polynomial:
     return {m: c for m, c in out.items() if c}
 
 
-def _times(f: Polynomial, g: Polynomial) -> Polynomial:
+def _multiply_rational_polynomials(f: Polynomial, g: Polynomial) -> Polynomial:
     out: Polynomial = {}
     for m, a in f.items():
         for n, b in g.items():

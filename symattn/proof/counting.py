@@ -127,7 +127,7 @@ def cut_off(
     bound: Counter[str] = Counter()
     for exponent in exponents:
         bound |= most_bound(exponent)
-    monomials = [m for exponent in exponents for m in _monomials(exponent)]
+    monomials = [m for exponent in exponents for m in _monomials_of_exponent(exponent)]
     outside = {i.sort for exponent in exponents for i in exponent.free}
     sorts = sorted(counted.keys() | bound.keys())
     stable = {
@@ -177,19 +177,19 @@ def _every_index_shows(numerator: ex.Expression) -> bool:
     """Return whether there is no predicate and no size, and each bound index occurs in every term of its sum."""
     for x in nodes(numerator):
         if isinstance(x, (ex.Predicate, ex.Count)) or (
-            isinstance(x, ex.Total) and not _shows(x.index, x.body)
+            isinstance(x, ex.Total) and not _is_in_every_term(x.index, x.body)
         ):
             return False
     return True
 
 
-def _shows(i: ex.Index, x: ex.Expression) -> bool:
+def _is_in_every_term(i: ex.Index, x: ex.Expression) -> bool:
     """Return whether ``i`` occurs in a letter or an exponential of every term of ``x`` multiplied out."""
     if isinstance(x, ex.Sum):
-        return all(_shows(i, y) for y in x.children)
+        return all(_is_in_every_term(i, y) for y in x.children)
     if isinstance(x, ex.Product):
-        return any(_shows(i, y) for y in x.children)
-    return _shows(i, x.body) if isinstance(x, ex.Total) else i in x.free
+        return any(_is_in_every_term(i, y) for y in x.children)
+    return _is_in_every_term(i, x.body) if isinstance(x, ex.Total) else i in x.free
 
 
 def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
@@ -200,7 +200,7 @@ def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
     )
 
 
-def _monomials(x: ex.Expression) -> list[_Monomial]:
+def _monomials_of_exponent(x: ex.Expression) -> list[_Monomial]:
     """Return the monomials of an exponent. Raises ``Refused`` unless it is a polynomial as the theorem requires."""
     if isinstance(x, ex.Letter):
         return [_Monomial((x.name,), False, x.free)]
@@ -213,10 +213,10 @@ def _monomials(x: ex.Expression) -> list[_Monomial]:
     if isinstance(x, ex.Constant):
         return [_Monomial((), x.value < 0, frozenset())]
     if isinstance(x, ex.Sum):
-        return [m for y in x.children for m in _monomials(y)]
+        return [m for y in x.children for m in _monomials_of_exponent(y)]
     if isinstance(x, ex.Product):
         out = []
-        for parts in product(*map(_monomials, x.children)):
+        for parts in product(*map(_monomials_of_exponent, x.children)):
             signature = tuple(sorted(name for m in parts for name in m.signature))
             negative = sum(m.negative for m in parts) % 2 == 1
             out.append(
@@ -224,7 +224,7 @@ def _monomials(x: ex.Expression) -> list[_Monomial]:
             )
         return out
     if isinstance(x, ex.Total):
-        inside = _monomials(x.body)
+        inside = _monomials_of_exponent(x.body)
         if any(x.index not in m.indices for m in inside):
             raise Refused("a size in an exponent: an index is summed over that occurs in no letter")
         return inside
@@ -246,8 +246,8 @@ def grids(
 ) -> Iterator[tuple[CutOff, tuple[Sizes, ...]]]:
     """Yield for each number of rows the cut-off and the sizes that decide ``numerator`` = 0 with R Z = 1."""
     indices = tuple(free)
-    result = {_key(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
-    forms = tuple(RowForm(z, _most(numerator, key)) for key, z in result.items())
+    result = {_key_of_reciprocal(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
+    forms = tuple(RowForm(z, _count_most_reciprocals(numerator, key)) for key, z in result.items())
     rows = {i.sort for form in forms for i in form.divisor.free}
     _check_rows(numerator, forms, rows)
     counted = cut_off(numerator, indices).counted
@@ -267,20 +267,20 @@ def grids(
         )
 
 
-def _key(x: Expression) -> Canonical:
+def _key_of_reciprocal(x: Expression) -> Canonical:
     """Return the key of a reciprocal up to the names of its rows, which have different sorts."""
     return canonical(x.children[0], {i: ("row", i.sort, *i.image) for i in x.free})
 
 
-def _most(x: Expression, key: Canonical) -> int:
+def _count_most_reciprocals(x: Expression, key: Canonical) -> int:
     """Return the most reciprocals of one form in any term."""
     if is_reciprocal(x):
-        return int(_key(x) == key)
+        return int(_key_of_reciprocal(x) == key)
     if isinstance(x, Sum):
-        return max(_most(y, key) for y in x.children)
+        return max(_count_most_reciprocals(y, key) for y in x.children)
     if isinstance(x, Product):
-        return sum(_most(y, key) for y in x.children)
-    return _most(x.body, key) if isinstance(x, Total) else 0
+        return sum(_count_most_reciprocals(y, key) for y in x.children)
+    return _count_most_reciprocals(x.body, key) if isinstance(x, Total) else 0
 
 
 def _check_rows(numerator: Expression, forms: tuple[RowForm, ...], rows: set[str]) -> None:

@@ -28,7 +28,17 @@ def wild(
     random: Random, count: int, sign: Sign, literals: Collection[Fraction] = ()
 ) -> list[Fraction]:
     """Draw rational numbers, of a magnitude and of signs that are drawn first, sometimes with ties and zeros."""
-    draw = random.choice((_THIRDS, _THIRDS, _THIRDS, _SMALL, _LARGE, _whole, _beyond(literals)))
+    draw = random.choice(
+        (
+            _THIRDS,
+            _THIRDS,
+            _THIRDS,
+            _SMALL,
+            _LARGE,
+            _draw_positive_integer,
+            _make_drawer_beyond(literals),
+        )
+    )
     signs = random.choice(((1, -1), (1, -1), (1,), (-1,)))
     entries = [random.choice(signs) * draw(random) for _ in range(count)]
     if random.random() < 0.4:  # ties and zeros
@@ -39,20 +49,20 @@ def wild(
     return [x or Fraction(1, 3) for x in entries] if sign == "positive" else entries
 
 
-def _ratio(low: int, high: int, denominators: tuple[int, ...], random: Random) -> Fraction:
+def _draw_ratio(low: int, high: int, denominators: tuple[int, ...], random: Random) -> Fraction:
     return Fraction(random.randint(low, high), random.choice(denominators))
 
 
-_THIRDS = partial(_ratio, 1, 35, (1, 2, 3, 7))
-_SMALL = partial(_ratio, 1, 9, (100, 1000, 10**6))
-_LARGE = partial(_ratio, 10, 10**4, (1, 3))
+_THIRDS = partial(_draw_ratio, 1, 35, (1, 2, 3, 7))
+_SMALL = partial(_draw_ratio, 1, 9, (100, 1000, 10**6))
+_LARGE = partial(_draw_ratio, 10, 10**4, (1, 3))
 
 
-def _whole(random: Random) -> Fraction:
+def _draw_positive_integer(random: Random) -> Fraction:
     return Fraction(random.randint(1, _MODERATE))
 
 
-def _beyond(literals: Collection[Fraction]) -> Callable[[Random], Fraction]:
+def _make_drawer_beyond(literals: Collection[Fraction]) -> Callable[[Random], Fraction]:
     """Return a function that draws numbers around and beyond one of ``literals``."""
 
     def draw(random: Random) -> Fraction:

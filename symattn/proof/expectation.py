@@ -82,7 +82,10 @@ class Expectation:
         """Return the mean of each result of ``f``, which takes arrays by name, over the arrays ``named`` for it."""
         names = list(dict.fromkeys(chain.from_iterable(named)))
         if all(isinstance(self.given[name], Indexed) for name in names):
-            return [self._formal(x, own) for x, own in zip(f(self.given), named, strict=True)]
+            return [
+                self._mean_of_indexed_array(x, own)
+                for x, own in zip(f(self.given), named, strict=True)
+            ]
         try:
             return self._by_outcomes(f, names)
         except Undecided:
@@ -92,10 +95,11 @@ class Expectation:
         """Return means over all outcomes of a concrete law. Raises Undecided if they are too many, or the law lacks
         moments that the means need."""
         concrete = {name: self.laws[name].outcomes for name in names}
-        mean = self._mean(f, concrete)
+        mean = self._mean_over_outcomes(f, concrete)
         finer = {name: law for name in names if (law := self.laws[name].finer)}
         if finer and not all(
-            bool((a == b).all()) for a, b in zip(mean, self._mean(f, concrete | finer), strict=True)
+            bool((a == b).all())
+            for a, b in zip(mean, self._mean_over_outcomes(f, concrete | finer), strict=True)
         ):
             raise Undecided(
                 "moments: the numbers that stand for the law lack moments that this mean needs"
@@ -131,20 +135,22 @@ class Expectation:
             results.append(Exact(np.array(means, dtype=object)))
         return results
 
-    def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
+    def _mean_of_indexed_array(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:
             if kept():
-                return ex.Opaque("mean", as_number(x.at(places)), *map(self._written, names))
+                return ex.Opaque(
+                    "mean", as_number(x.at(places)), *map(self._write_law_of_array, names)
+                )
             with as_written(False):
                 element = x.at(places)
             return self.of(element)
 
         return Indexed(x.shape, at)
 
-    def _written(self, name: str) -> ex.Expression:
+    def _write_law_of_array(self, name: str) -> ex.Expression:
         """Return the law of an array, for a certificate."""
         with as_written(False):
-            known = self._known(name)
+            known = self._cumulants_of_array(name)
         unknown = ex.Opaque("any", ex.ZERO)
         return ex.Opaque(f"law of {name}", *(unknown if k is None else k for k in known))
 
@@ -152,34 +158,34 @@ class Expectation:
         """Return E of an index expression that is a polynomial in random letters."""
         return add(
             *[
-                _summed(bound, self._of_product(parts))
-                for bound, parts in _expanded(x, self._random)
+                _sum_over_bound_indices(bound, self._of_product(parts))
+                for bound, parts in _expand_random_products(x, self._has_random_letter)
             ]
         )
 
-    def _random(self, x: ex.Expression) -> bool:
+    def _has_random_letter(self, x: ex.Expression) -> bool:
         return (
             array_of(x) in self.laws
             if isinstance(x, ex.Letter)
-            else any(map(self._random, x.children))
+            else any(map(self._has_random_letter, x.children))
         )
 
     def _of_product(self, parts: tuple[ex.Expression, ...]) -> ex.Expression:
         letters: dict[str, list[ex.Letter]] = defaultdict(list)
         fixed = []
         for x in parts:
-            if isinstance(x, ex.Letter) and self._random(x):
+            if isinstance(x, ex.Letter) and self._has_random_letter(x):
                 letters[x.name].append(x)
             else:
                 fixed.append(x)
-        return multiply(*fixed, *[self._moment(same) for same in letters.values()])
+        return multiply(*fixed, *[self._moment_of_array_entries(same) for same in letters.values()])
 
-    def _moment(self, letters: list[ex.Letter]) -> ex.Expression:
+    def _moment_of_array_entries(self, letters: list[ex.Letter]) -> ex.Expression:
         """Return E of a product of entries of one array."""
         if any(i.image for x in letters for i in x.indices):
             raise Refused("moments: random letters under a permutation")
         name = array_of(letters[0])
-        cumulants, terms = self._known(name), []
+        cumulants, terms = self._cumulants_of_array(name), []
         for blocks in _set_partitions(letters):
             orders = sorted(map(len, blocks))
             weights = [cumulants[n - 1] if n <= len(cumulants) else None for n in orders]
@@ -198,7 +204,7 @@ class Expectation:
                 terms.append(multiply(*known, *[predicate("=", i, j) for i, j in same]))
         return add(*terms)
 
-    def _known(self, name: str) -> tuple[ex.Expression | None, ...]:
+    def _cumulants_of_array(self, name: str) -> tuple[ex.Expression | None, ...]:
         if name not in self.cumulants:
             law = self.laws[name]
             values = law.cumulants(*[self.given[p] for p in law.parameters])
@@ -207,7 +213,7 @@ class Expectation:
             )
         return self.cumulants[name]
 
-    def _mean(self, f: Drawn, laws: Mapping[str, Outcomes]) -> list[Any]:
+    def _mean_over_outcomes(self, f: Drawn, laws: Mapping[str, Outcomes]) -> list[Any]:
         from symattn.arrays.exact import Exact
 
         entries = []
@@ -240,34 +246,37 @@ def multiplied_out(x: ex.Expression) -> ex.Expression:
     """Return a polynomial as a sum of products, with like terms collected."""
     return add(
         *[
-            _summed(bound, multiply(*parts))
-            for bound, parts in _expanded(x, lambda y: in_sizes(y) is None)
+            _sum_over_bound_indices(bound, multiply(*parts))
+            for bound, parts in _expand_random_products(x, lambda y: in_sizes(y) is None)
         ]
     )
 
 
-def _expanded(
+def _expand_random_products(
     x: ex.Expression, random: Callable[[ex.Expression], bool]
 ) -> list[tuple[tuple[ex.Index, ...], tuple[ex.Expression, ...]]]:
     """Return ``x`` as a sum of products under sums over fresh indices; parts that are not random stay unexpanded."""
     if not x.children or not random(x):
         return [((), (x,))]
     if isinstance(x, ex.Sum):
-        return [term for y in x.children for term in _expanded(y, random)]
+        return [term for y in x.children for term in _expand_random_products(y, random)]
     if isinstance(x, ex.Product):
-        choices = product(*[_expanded(y, random) for y in x.children])
+        choices = product(*[_expand_random_products(y, random) for y in x.children])
         return [(sum((b for b, _ in c), ()), sum((p for _, p in c), ())) for c in choices]
     if isinstance(x, ex.Total):
         new = ex.fresh(x.index.sort)
-        inner = _expanded(substitute(x.body, {x.index: new}), random)
+        inner = _expand_random_products(substitute(x.body, {x.index: new}), random)
         return [((new, *bound), parts) for bound, parts in inner]
     if isinstance(x, ex.Ratio) and not random(x.children[1]):
         below = divide(ex.ONE, x.children[1])
-        return [(bound, (*parts, below)) for bound, parts in _expanded(x.children[0], random)]
+        return [
+            (bound, (*parts, below))
+            for bound, parts in _expand_random_products(x.children[0], random)
+        ]
     raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
 
 
-def _summed(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:
+def _sum_over_bound_indices(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:
     for i in reversed(bound):
         x = total(i, x)
     return x
@@ -290,11 +299,11 @@ HALF = Fraction(1, 2)
 def law_with(deviation: str, mean: str | None = None) -> EntryLaw:
     """Return the assumption of mean μ (0 if not given) and standard deviation σ; its concrete law is μ ± σ."""
     if mean is None:
-        return EntryLaw((deviation,), lambda s: (0, s * s), lambda s: _even(0 * s, s))
-    return EntryLaw((mean, deviation), lambda m, s: (m, s * s), _even)
+        return EntryLaw((deviation,), lambda s: (0, s * s), lambda s: _two_point_outcomes(0 * s, s))
+    return EntryLaw((mean, deviation), lambda m, s: (m, s * s), _two_point_outcomes)
 
 
-def _even(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
+def _two_point_outcomes(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
     return [(m - s, HALF), (m + s, HALF)]
 
 

@@ -30,35 +30,43 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
         raise TooMany
     if not rows:
         return {}
-    x, mine, combined = _eliminated(rows)
+    x, mine, combined = _eliminate_one_variable(rows)
     result = point([*combined, *(r for r in rows if x not in r[1])], random)
     if result is None:
         return None
     for variable in {v for _, c, _ in mine for v in c if v != x} - result.keys():
         result[variable] = Fraction(random.randint(-20, 20), 3)
-    return {**result, x: _between(x, mine, result, random)}
+    return {**result, x: _choose_value_between_rows(x, mine, result, random)}
 
 
-def _eliminated(rows: Sequence[Row]) -> tuple[Variable, list[Row], list[Row]]:
+def _eliminate_one_variable(rows: Sequence[Row]) -> tuple[Variable, list[Row], list[Row]]:
     """Return a variable, the rows that contain it, and the rows that follow from these without it."""
     equal = next((r for r in rows if r[0] == "="), None)
     if equal:
         x = next(iter(equal[1]))
         mine = [r for r in rows if x in r[1]]
-        return x, mine, [_sum(r, equal, -r[1][x] / equal[1][x]) for r in mine if r is not equal]
+        return (
+            x,
+            mine,
+            [
+                _add_multiple_of_row(r, equal, -r[1][x] / equal[1][x])
+                for r in mine
+                if r is not equal
+            ],
+        )
     every = {v: None for _, c, _ in rows for v in c}
-    x = min(every, key=lambda v: _pairs(rows, v))
+    x = min(every, key=lambda v: _count_pairs_of_rows(rows, v))
     mine = [r for r in rows if x in r[1]]
     up, down = [r for r in mine if r[1][x] > 0], [r for r in mine if r[1][x] < 0]
-    return x, mine, [_sum(a, b, -a[1][x] / b[1][x]) for a in up for b in down]
+    return x, mine, [_add_multiple_of_row(a, b, -a[1][x] / b[1][x]) for a in up for b in down]
 
 
-def _pairs(rows: Sequence[Row], x: Variable) -> int:
+def _count_pairs_of_rows(rows: Sequence[Row], x: Variable) -> int:
     up = sum(c.get(x, 0) > 0 for _, c, _ in rows)
     return up * (sum(x in c for _, c, _ in rows) - up)
 
 
-def _sum(a: Row, b: Row, times: Fraction) -> Row:
+def _add_multiple_of_row(a: Row, b: Row, times: Fraction) -> Row:
     """Return the row a + times · b."""
     both = {
         v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}
@@ -67,7 +75,7 @@ def _sum(a: Row, b: Row, times: Fraction) -> Row:
     return relation, {v: c for v, c in both.items() if c}, a[2] + times * b[2]
 
 
-def _between(
+def _choose_value_between_rows(
     x: Variable, mine: Sequence[Row], results: Mapping[Variable, Fraction], random: Random
 ) -> Fraction:
     """Return a value of ``x`` at which the rows hold, given the values ``results`` of the other variables."""

@@ -35,24 +35,24 @@ def mean_slope(deviation: object) -> Any:
     Arb integrates 2 ∫_0^L p(1 − p) φ(x) dx; the tail beyond L = ``prec`` lies in [0, e^{−L}] because
     p(1 − p) ≤ e^{−|x|}.
     """
-    return _mean(slope, deviation)
+    return _mean_over_normal_gap(slope, deviation)
 
 
 def median_smaller(deviation: object) -> Any:
     """Return the median of the smaller weight min(p, 1 − p) for Δ ∼ N(0, deviation²): it falls with |Δ|."""
-    return _smaller(upper_quartile() * deviation)
+    return _softmax_of_smaller_score(upper_quartile() * deviation)
 
 
 def mean_smaller(deviation: object) -> Any:
     """Return E[min(p, 1 − p)] for Δ ∼ N(0, deviation²), by the method of ``mean_slope``; it is at most e^{−|x|} too."""
-    return _mean(_smaller, deviation)
+    return _mean_over_normal_gap(_softmax_of_smaller_score, deviation)
 
 
-def _smaller(gap: Any) -> Any:
+def _softmax_of_smaller_score(gap: Any) -> Any:
     return 1 / (1 + gap.exp())
 
 
-def _mean(function: Callable[[Any], Any], deviation: Any) -> Any:
+def _mean_over_normal_gap(function: Callable[[Any], Any], deviation: Any) -> Any:
     """Return the mean of an even function with values in [0, e^{−|x|}], given for x ≥ 0."""
     end = flint.ctx.prec
     density = 1 / (deviation * (2 * flint.arb.pi()).sqrt())

@@ -76,17 +76,19 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
 
 def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
     """Return ∂x/∂letter. The letter's indices are the place; they must not be bound in ``x``."""
-    if not _holds(x, letter.name):
+    if not _has_named_letter(x, letter.name):
         return ex.ZERO
     if isinstance(x, ex.Letter):
         return multiply(
             *[predicate("=", i, a) for i, a in zip(x.indices, letter.indices, strict=True)]
         )
     if isinstance(x, ex.Sum):
-        return add(*[derivative(y, letter) for y in x.children if _holds(y, letter.name)])
+        return add(
+            *[derivative(y, letter) for y in x.children if _has_named_letter(y, letter.name)]
+        )
     if isinstance(x, ex.Product):
         parts = x.children
-        moving = [k for k, y in enumerate(parts) if _holds(y, letter.name)]
+        moving = [k for k, y in enumerate(parts) if _has_named_letter(y, letter.name)]
         return add(
             *[multiply(*parts[:k], derivative(parts[k], letter), *parts[k + 1 :]) for k in moving]
         )
@@ -108,8 +110,12 @@ def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
     raise Refused(f"indexed: no derivative of {type(x).__name__.lower()}")
 
 
-def _holds(x: ex.Expression, name: str) -> bool:
-    return x.name == name if isinstance(x, ex.Letter) else any(_holds(y, name) for y in x.children)
+def _has_named_letter(x: ex.Expression, name: str) -> bool:
+    return (
+        x.name == name
+        if isinstance(x, ex.Letter)
+        else any(_has_named_letter(y, name) for y in x.children)
+    )
 
 
 def _of_opaque(x: ex.Opaque, letter: ex.Letter) -> ex.Expression:

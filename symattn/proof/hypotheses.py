@@ -48,9 +48,12 @@ def declared_hypotheses(
             (letter(p), " is a permutation of the ", size(sort), " places")
             for p, sort in declared.permutations.items()
         ),
-        *_shapes(declared),
-        *(_assumed(declared, sides, which) for which, (_, sides) in (assumed or {}).items()),
-        *_independent(laws or {}),
+        *_yield_restricted_shapes(declared),
+        *(
+            _typeset_assumed_sides(declared, sides, which)
+            for which, (_, sides) in (assumed or {}).items()
+        ),
+        *_yield_independence_of_arrays(laws or {}),
     ]
     return tuple(dict.fromkeys(result))
 
@@ -63,7 +66,7 @@ def demanded(proof: Proof) -> Iterator[Text]:
         yield (shown,) if fits else (_DEMANDS[d.relation],)
 
 
-def _independent(laws: Mapping[str, EntryLaw]) -> Iterator[Text]:
+def _yield_independence_of_arrays(laws: Mapping[str, EntryLaw]) -> Iterator[Text]:
     """Yield the independence of random arrays, and their laws, in words."""
     names: list[Inline] = []
     for n, array in enumerate(laws):
@@ -71,10 +74,10 @@ def _independent(laws: Mapping[str, EntryLaw]) -> Iterator[Text]:
     if laws:
         yield ("all entries of ", *(w for w in names if w != ""), " are independent")
     for array, law in laws.items():
-        yield ("those of ", letter(array), " ", *(law.said or _cumulants(law)))
+        yield ("those of ", letter(array), " ", *(law.said or _describe_assumed_cumulants(law)))
 
 
-def _cumulants(law: EntryLaw) -> Text:
+def _describe_assumed_cumulants(law: EntryLaw) -> Text:
     """Return the assumed moments of a law, in words."""
     arguments = [Indexed.letters(parameter) for parameter in law.parameters]
     words: list[Inline] = ["have "]
@@ -99,20 +102,20 @@ def signs(
             )
 
 
-def _shapes(declared: Declared) -> Iterator[Text]:
+def _yield_restricted_shapes(declared: Declared) -> Iterator[Text]:
     """Yield the shapes of arrays with an axis of restricted length: a number above 1, or a sum."""
     for array, shape in declared.arrays.items():
         if any(
             "+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()
         ):
-            axes = tuple(_axis(axis) for axis in shape.split())
+            axes = tuple(_typeset_axis_length(axis) for axis in shape.split())
             if len(axes) > 1:
                 yield (letter(array), " has the shape ", notation.Product(axes, "×"))
             else:
                 yield (letter(array), " has ", axes[0], " entries")
 
 
-def _axis(axis: str) -> Node:
+def _typeset_axis_length(axis: str) -> Node:
     """Return the length of an axis: 2f for "f*2", a + b for "a+b"."""
     terms = []
     for term in axis.split("+"):
@@ -124,7 +127,7 @@ def _axis(axis: str) -> Node:
     return shown[0] if len(shown) == 1 else notation.Sum(shown)
 
 
-def _assumed(declared: Declared, sides: Sides, which: str) -> Text:
+def _typeset_assumed_sides(declared: Declared, sides: Sides, which: str) -> Text:
     """Return ``sides`` ≥ 0 as a formula, or under its name if the formula is too long."""
     try:
         x = run(sides, declared, Letters())

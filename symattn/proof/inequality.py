@@ -75,7 +75,7 @@ class Certificate:
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         try:
-            proofs, signs = tuple(self._proofs(self.sides)), self._signs()
+            proofs, signs = tuple(self._yield_gap_proofs(self.sides)), self._find_signs_of_gaps()
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if not proofs:
@@ -95,79 +95,91 @@ class Certificate:
 
     def wrong(self) -> str:
         """Return sizes and a seed at which the statement fails in numbers, or ""."""
-        return next((case for case, holds in islice(self._spread(), SOME) if not holds), "")
+        return next(
+            (case for case, holds in islice(self._yield_spread_cases(), SOME) if not holds), ""
+        )
 
     def refute(self) -> Refutation:
         """Find numbers that meet the hypotheses and at which a pair of the false variant fails."""
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
         result = []
         for false in variants:
-            cases = self._cases(false, growing_sizes(self.declared.sorts(), self.top), SEEDS)
+            cases = self._yield_cases_of_bound(
+                false, growing_sizes(self.declared.sorts(), self.top), SEEDS
+            )
             result.append(next((case for case, holds in islice(cases, MANY) if not holds), ""))
         return Refutation(
-            all(result), "; ".join(filter(None, result)), any(map(self._shown, variants))
+            all(result),
+            "; ".join(filter(None, result)),
+            any(map(self._is_false_variant_shown, variants)),
         )
 
     def witness(self) -> str:
         """Return the first numbers that meet the hypotheses and at which the statement holds, or ""."""
-        return next((case for case, holds in self._spread() if holds), "")
+        return next((case for case, holds in self._yield_spread_cases() if holds), "")
 
-    def _proofs(self, sides: Sides) -> Iterator[Proof]:
+    def _yield_gap_proofs(self, sides: Sides) -> Iterator[Proof]:
         """Yield the proof of larger − smaller = gap for every pair; a false variant may have fewer pairs."""
-        stated, gaps = self._stated
+        stated, gaps = self._stated_pairs_and_gaps
         claimed = stated if sides is self.sides else pairs(sides, self.declared, Letters())
         for (a, b), gap in zip(claimed, gaps, strict=sides is self.sides):
             yield prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
 
-    def _shown(self, false: Sides) -> bool:
+    def _is_false_variant_shown(self, false: Sides) -> bool:
         """Return whether the gaps would show the false variant as well."""
         try:
-            return self._signs() is not None and all_proved(self._proofs(false))
+            return self._find_signs_of_gaps() is not None and all_proved(
+                self._yield_gap_proofs(false)
+            )
         except (Refused, Undecided, InputError):
             return False
 
-    def _gaps(self, given: Mapping[str, object]) -> list[Any]:
+    def _compute_gaps(self, given: Mapping[str, object]) -> list[Any]:
         """Return the gaps, with the ``given`` arrays for all names."""
         gaps = run(self.gap, self.declared, Letters(), given)
         return list(gaps) if isinstance(gaps, (list, tuple)) else [gaps]
 
     @property
-    def _names(self) -> dict[str, tuple[str, Sides]]:
+    def _shapes_and_named_meanings(self) -> dict[str, tuple[str, Sides]]:
         lawful = {name: (shape, meaning) for name, (shape, meaning, _) in self.laws.items()}
         return {**self.assumed, **self.named, **lawful}
 
     @cached_property
-    def _meant(self) -> dict[str, Any]:
+    def _meanings_as_letters(self) -> dict[str, Any]:
         """The meanings of the names, as arrays of letters."""
         return {
             name: run(meaning, self.declared, Letters())
-            for name, (_, meaning) in self._names.items()
+            for name, (_, meaning) in self._shapes_and_named_meanings.items()
         }
 
     @cached_property
-    def _stated(self) -> tuple[list[Pair], list[Any]]:
+    def _stated_pairs_and_gaps(self) -> tuple[list[Pair], list[Any]]:
         """The pairs, and the gaps with the meanings of the names in their place."""
-        return pairs(self.sides, self.declared, Letters()), self._gaps(self._meant)
+        return pairs(self.sides, self.declared, Letters()), self._compute_gaps(
+            self._meanings_as_letters
+        )
 
-    def _signs(self) -> tuple[Sign, ...] | None:
+    def _find_signs_of_gaps(self) -> tuple[Sign, ...] | None:
         """Return the signs of the gaps, with nonnegative letters for hypotheses and laws; None if a form shows none.
 
         Each sign holds the meanings of the names, and the gap with these in their place.
         """
         letters = {
             name: Letters().array(name, shape, self.declared)
-            for name, (shape, _) in self._names.items()
+            for name, (shape, _) in self._shapes_and_named_meanings.items()
         }
         meanings = tuple(
-            pair for name in letters for pair in _meanings(letters[name], self._meant[name])
+            pair
+            for name in letters
+            for pair in _yield_letter_meanings(letters[name], self._meanings_as_letters[name])
         )
         laws = tuple((name, law) for name, (_, _, law) in self.laws.items())
         known = frozenset(
             (*self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative)
         )
         result = []
-        claimed, gaps = self._stated
-        for gap, whole, pair in zip(self._gaps(letters), gaps, claimed, strict=True):
+        claimed, gaps = self._stated_pairs_and_gaps
+        for gap, whole, pair in zip(self._compute_gaps(letters), gaps, claimed, strict=True):
             smaller, larger = (spread(side, gap) for side in pair)
             for places in spread(gap, smaller).places():
                 with once():
@@ -191,24 +203,28 @@ class Certificate:
                 )
         return tuple(result)
 
-    def _spread(self) -> Iterator[tuple[str, bool]]:
+    def _yield_spread_cases(self) -> Iterator[tuple[str, bool]]:
         """Return cases of the statement at sizes that differ from each other."""
-        return self._cases(self.sides, spread_sizes(self.declared.sorts(), self.top), SEEDS // 4)
+        return self._yield_cases_of_bound(
+            self.sides, spread_sizes(self.declared.sorts(), self.top), SEEDS // 4
+        )
 
-    def _cases(
+    def _yield_cases_of_bound(
         self, sides: Sides, every: Iterable[dict[str, int]], seeds: int
     ) -> Iterator[tuple[str, bool]]:
         """Yield sizes and seeds that meet the hypotheses, and whether all pairs hold there; skip undecided cases."""
         for sizes in every:
             for seed in range(seeds):
-                exact = self._case(sides, Numbers(sizes, seed))
+                exact = self._compare_pairs_in_world(sides, Numbers(sizes, seed))
                 holds = (
-                    self._case(sides, Numbers(sizes, seed, balls=True)) if exact is None else exact
+                    self._compare_pairs_in_world(sides, Numbers(sizes, seed, balls=True))
+                    if exact is None
+                    else exact
                 )
                 if holds is not None:
                     yield (equal_sizes(sizes) or _IN_NUMBERS[0]) + f" (seed {seed})", holds
 
-    def _case(self, sides: Sides, world: Numbers) -> bool | None:
+    def _compare_pairs_in_world(self, sides: Sides, world: Numbers) -> bool | None:
         """Return whether all pairs hold; None if the numbers do not meet the hypotheses or cannot be compared."""
         try:
             chosen = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
@@ -232,7 +248,7 @@ def _is_number(x: Expression) -> bool:
     return not any(isinstance(y, (Letter, Count, Binder)) for y in nodes(x, arguments=True))
 
 
-def _meanings(letters: Any, meant: object) -> Iterator[tuple[Letter, Expression]]:
+def _yield_letter_meanings(letters: Any, meant: object) -> Iterator[tuple[Letter, Expression]]:
     """Yield each letter of an array with its meaning."""
     whole = spread(meant, letters)
     for places in letters.places():

@@ -125,7 +125,7 @@ class Fails:
             return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
         evidence, premises = (
             Evidence(Grade.PROVED, "by a counterexample"),
-            self._differing(counterexample.sizes),
+            self._write_differing_equations(counterexample.sizes),
         )
         if any(accepted(evidence, (), (p,)) is evidence for p in premises):
             certified = tuple(p for p in premises if accepted(evidence, (), (p,)) is evidence)[:1]
@@ -135,7 +135,7 @@ class Fails:
             ((f"{DIFFER}{counterexample}",),),
         )
 
-    def _differing(self, sizes: Mapping[str, int]) -> tuple[Differing, ...]:
+    def _write_differing_equations(self, sizes: Mapping[str, int]) -> tuple[Differing, ...]:
         """Return the equations in letters, one of which may fail at these sizes; () if they cannot be written so."""
         try:
             every = [

@@ -117,15 +117,15 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
         try:
             with recorded() as noted, once():
                 every = [
-                    (indices, *_settled(*at(), indices), at)
-                    for indices, at in _elements(left, right)
+                    (indices, *_settle_permuted_indices(*at(), indices), at)
+                    for indices, at in _yield_element_equations(left, right)
                 ]
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")
             demands = needed(noted, [side for _, a, b, _ in every for side in (a, b)])
             result["asks"] = any(d.relation == TESTED for d in noted)
             for indices, a, b, at in every:
-                cases.append(replace(_case(indices, a, b, rules), at=at))
+                cases.append(replace(_make_element_case(indices, a, b, rules), at=at))
         except _NotShown as gap:
             result = {
                 "proved": False,
@@ -148,13 +148,13 @@ def equations(
 
     A number, or an array without axes, is equal to every element of the other side.
     """
-    for indices, at in _elements(left, right):
-        yield indices, *_settled(*at(), indices)
+    for indices, at in _yield_element_equations(left, right):
+        yield indices, *_settle_permuted_indices(*at(), indices)
 
 
-def _elements(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
+def _yield_element_equations(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
     """Yield the free indices of each equation, and a function that computes its sides."""
-    left, right = _spread(left, right), _spread(right, left)
+    left, right = _spread_scalar_over_shape(left, right), _spread_scalar_over_shape(right, left)
     if left.ndim != right.ndim or not all(map(same_order, left.shape, right.shape)):
         raise InputError(f"the two sides have the shapes {left.shape} and {right.shape}")
     right = right.xp.broadcast_to(right, left.shape)
@@ -167,13 +167,13 @@ def sides_at(left: Indexed, right: Indexed, places: Places) -> tuple[Expression,
     return as_number(left.at(places)), as_number(right.at(places))
 
 
-def _spread(x: Array, other: object) -> Indexed:
+def _spread_scalar_over_shape(x: Array, other: object) -> Indexed:
     """Return ``x``; if it has no axes, everywhere in the shape of ``other``."""
     x = Indexed.lift(x)
     return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))
 
 
-def _case(
+def _make_element_case(
     indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
 ) -> ElementEquation:
     names = {i: ("free", n) for n, i in enumerate(indices)}
@@ -199,7 +199,9 @@ def _case(
     if not any(map(is_reciprocal, nodes(numerator))):
         apart = len({name for pair in rules for name in pair}) == 2 * len(rules)
         raise _NotShown(
-            open_at, _failing(numerator, open_at), apart and all(map(_is_free, nodes(numerator)))
+            open_at,
+            _describe_failing_identity(numerator, open_at),
+            apart and all(map(_is_free, nodes(numerator))),
         )
     limits, sizes = _by_rows(numerator, indices, rules)
     return ElementEquation(indices, a, b, "rows", numerator, divisors, limits, sizes)
@@ -214,7 +216,7 @@ _FUNCTIONS = {
 }
 
 
-def _failing(numerator: Expression, at: Sizes) -> str:
+def _describe_failing_identity(numerator: Expression, at: Sizes) -> str:
     """Say where an identity fails, and which functions were treated as letters."""
     where = equal_sizes(at)
     names = sorted(
@@ -251,7 +253,7 @@ def _by_rows(
     return every[-1][0], tuple(there for _, sizes in every for there in sizes)
 
 
-def _settled(
+def _settle_permuted_indices(
     left: Expression, right: Expression, free: Iterable[Index]
 ) -> tuple[Expression, Expression]:
     """Return both sides of an equation; a free index that occurs only as π(i) is renamed to i.

@@ -53,7 +53,7 @@ class RandomPolynomial:
             raise Undecided(f"moments: a polynomial of more than {MAX_TERMS} terms")
         for left, a in self.terms.items():
             for right, b in others.items():
-                monomial, product = _joined(left, right), a * b
+                monomial, product = _multiply_random_monomials(left, right), a * b
                 terms[monomial] = terms[monomial] + product if monomial in terms else product
         return RandomPolynomial(terms)
 
@@ -90,13 +90,13 @@ class RandomPolynomial:
             result = result * self
         return result
 
-    def _refuse(self, *_: object) -> Any:
+    def _refuse_non_polynomial(self, *_: object) -> Any:
         raise Undecided(_NO_POLYNOMIAL)
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __rtruediv__ = __rpow__ = __abs__ = (
         __bool__
-    ) = _refuse
-    __float__ = __int__ = _refuse
+    ) = _refuse_non_polynomial
+    __float__ = __int__ = _refuse_non_polynomial
 
     def __getattr__(self, name: str) -> Any:
         raise Undecided(f"moments: {name} of a random number")
@@ -144,7 +144,7 @@ def _terms_of(x: object) -> Mapping[Monomial, Quotient]:
     raise Undecided(_NO_POLYNOMIAL)
 
 
-def _joined(left: Monomial, right: Monomial) -> Monomial:
+def _multiply_random_monomials(left: Monomial, right: Monomial) -> Monomial:
     powers = dict(left)
     for number, power in right:
         powers[number] = powers.get(number, 0) + power

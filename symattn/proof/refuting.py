@@ -104,7 +104,7 @@ class CounterexampleSearch:
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2) -> CounterexampleSearch:
     """Run both sides on exact numbers at sizes 1, …, ``top`` until they differ."""
     every = islice(growing_sizes(declared.sorts(), top), TRIES)
-    return _looked(
+    return _search_counterexample(
         sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds))
     )
 
@@ -114,10 +114,12 @@ def spot_check(
 ) -> CounterexampleSearch:
     """Search at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
     every = enumerate(spread_sizes(declared.sorts(), top))
-    return _looked(sides, declared, (Numbers(sizes, seed) for seed, sizes in every), enough)
+    return _search_counterexample(
+        sides, declared, (Numbers(sizes, seed) for seed, sizes in every), enough
+    )
 
 
-def _looked(
+def _search_counterexample(
     sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough: int = 0
 ) -> CounterexampleSearch:
     """Try numbers until the sides differ, or were equal ``enough`` times."""
@@ -126,7 +128,7 @@ def _looked(
     largest: dict[str, int] = {}
     for world in worlds:
         try:
-            result, defined = _differs(sides, declared, world)
+            result, defined = _find_clean_difference(sides, declared, world)
         except Meaningless as reason:  # shapes that fit at some sizes alone
             return CounterexampleSearch(None, 0, undefined, {}, str(reason))
         agreed, undefined = agreed + defined, undefined + (not defined)
@@ -156,7 +158,9 @@ def thorough(
     """Look hard for a counterexample; ``beyond`` are sizes at which one is likely."""
     brought, sorts = named(sides, declared), declared.sorts()
     highest = max(top, 2 + max((n for n in brought.sizes if n <= LARGEST), default=1))
-    before = _looked(sides, declared, _worlds(sorts, brought, top, highest, beyond or {}))
+    before = _search_counterexample(
+        sides, declared, _yield_exact_worlds(sorts, brought, top, highest, beyond or {})
+    )
     if before.counterexample or before.doubt:
         return before
     found = _by_floats(sides, declared, brought, top, highest)
@@ -167,7 +171,9 @@ def thorough(
             or f"{max(brought.sizes)}, which the statement names, and more were not tried as sizes"
         )
     doubt = doubt or brought.doubt
-    large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
+    large = next(
+        (sizes for sizes in brought.branches if not _is_within_entry_limit(declared, sizes)), None
+    )
     if large and not doubt:
         doubt = f"sizes {equal_sizes(large)}, at which the code branches, were not tried"
     return replace(
@@ -178,7 +184,7 @@ def thorough(
 def suspected(sides: Sides, declared: Declared, top: int = 3) -> Iterator[Numbers]:
     """Yield numbers, as balls, at which the sides differ in floats, at sizes beyond ``top`` + 2: each up to EACH."""
     brought = named(sides, declared)
-    for sizes, seed in _points(declared, brought, top, top):
+    for sizes, seed in _yield_sizes_and_seeds(declared, brought, top, top):
         balls, floats = (
             Numbers(sizes, seed, x, True, not x, brought.numbers) for x in (True, False)
         )
@@ -196,7 +202,7 @@ def by_cells(
 
     with listening(), meeting():
         walked = cells(sides, declared, named(sides, declared))
-    seen = [_differs(sides, declared, world) for world in walked.worlds]
+    seen = [_find_clean_difference(sides, declared, world) for world in walked.worlds]
     result = next((outcome for outcome, _ in seen if outcome), None)
     missing = before.undefined + (not walked.defined)
     return replace(
@@ -209,7 +215,7 @@ def by_cells(
     )
 
 
-def _worlds(
+def _yield_exact_worlds(
     sorts: list[str], brought: NamedNumbers, top: int, highest: int, beyond: dict[str, int]
 ) -> Iterator[Numbers]:
     """Yield exact numbers to try: at ``beyond``, wild at small sizes, and with one size at a time up to ``highest``."""
@@ -243,7 +249,7 @@ def _by_floats(
     ) -> CounterexampleSearch:
         return CounterexampleSearch(example, 0, 0, {}, doubt, in_floats=agreed, furthest=furthest)
 
-    for sizes, seed in _points(declared, brought, top, highest):
+    for sizes, seed in _yield_sizes_and_seeds(declared, brought, top, highest):
         apart = _floats_differ(
             sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers)
         )
@@ -256,7 +262,7 @@ def _by_floats(
             agreed, furthest = agreed + 1, max(furthest, largest)
         again = ((True, CONFIRMED), (False, EXACTLY_AT)) if apart else ()
         for balls in (balls for balls, most in again if largest <= most):
-            result, _ = _differs(
+            result, _ = _find_clean_difference(
                 sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers)
             )
             if result:
@@ -269,11 +275,11 @@ def _by_floats(
     return search_result()
 
 
-def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:
+def _is_within_entry_limit(declared: Declared, sizes: Mapping[str, int]) -> bool:
     return max(Numbers(sizes).entry_counts(declared), default=0) <= ENTRIES
 
 
-def _points(
+def _yield_sizes_and_seeds(
     declared: Declared, brought: NamedNumbers, top: int, highest: int
 ) -> Iterator[tuple[dict[str, int], int]]:
     """Yield sizes and seeds: many small ones, then large ones as long as arrays stay below ``ENTRIES``.
@@ -297,7 +303,7 @@ def _points(
     )
     alone = ({s: n if s == sort else 2 for s in sorts} for sort in sorts for n in lengths)
     for seed, sizes in enumerate([*map(dict, brought.branches), *alone]):
-        if _fits(declared, sizes):
+        if _is_within_entry_limit(declared, sizes):
             yield sizes, seed
     for seed in range(FLOATS):
         yield {s: random.randint(1, top + seed % 3) for s in sorts}, seed
@@ -306,7 +312,7 @@ def _points(
         sizes = {
             s: max(highest, 8) + seed % 4 if s in large else random.randint(1, top) for s in sorts
         }
-        if _fits(declared, sizes):
+        if _is_within_entry_limit(declared, sizes):
             yield sizes, seed
 
 
@@ -315,7 +321,9 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
     try:
         with np.errstate(all="ignore"):
             for left, right in pairs(sides, declared, world):
-                a, b = np.broadcast_arrays(_plain(left), _plain(right))
+                a, b = np.broadcast_arrays(
+                    _convert_to_plain_floats(left), _convert_to_plain_floats(right)
+                )
                 result = np.isfinite(a) & np.isfinite(b)
                 gap = np.abs(a[result] - b[result])
                 if (
@@ -327,29 +335,32 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
     return False
 
 
-def _plain(x: object) -> np.ndarray:
+def _convert_to_plain_floats(x: object) -> np.ndarray:
     from symattn.arrays.floats import Float64
 
     return np.asarray(x.planes[0] if isinstance(x, Float64) else x, dtype=np.float64)
 
 
-def _differs(
+def _find_clean_difference(
     sides: Sides, declared: Declared, world: Numbers
 ) -> tuple[RefutingExample | None, bool]:
     """Return a difference at these numbers, if any, and whether both sides were defined and could be compared."""
     with listening() as notes:
-        result, defined = _unequal(sides, declared, world)
+        result, defined = _find_unequal_entries(sides, declared, world)
     return (None, False) if meaningless(notes) else (result, defined)
 
 
-def _unequal(
+def _find_unequal_entries(
     sides: Sides, declared: Declared, world: Numbers
 ) -> tuple[RefutingExample | None, bool]:
     from symattn.arrays.special import Forbidden, Undefined
 
     try:
         for left, right in pairs(sides, declared, world):
-            a, b = np.broadcast_arrays(_entries(left, world.balls), _entries(right, world.balls))
+            a, b = np.broadcast_arrays(
+                _entries_of_refuting_side(left, world.balls),
+                _entries_of_refuting_side(right, world.balls),
+            )
             if not a.size:
                 return None, False
             for place in np.ndindex(a.shape):
@@ -367,7 +378,7 @@ def _unequal(
     return None, not world.balls
 
 
-def _entries(x: object, balls: bool = False) -> np.ndarray:
+def _entries_of_refuting_side(x: object, balls: bool = False) -> np.ndarray:
     from symattn.arrays.ball import Ball
     from symattn.arrays.exact import Exact
 
@@ -401,7 +412,7 @@ class NamedNumbers:
     doubt: str = ""
 
 
-def _recording(name: str) -> Callable[[int, object], Any]:
+def _make_recording_comparison(name: str) -> Callable[[int, object], Any]:
     def compared(self: int, other: object) -> Any:
         if isinstance(other, int):
             meet_place(int(other))
@@ -413,8 +424,16 @@ def _recording(name: str) -> Callable[[int, object], Any]:
 class _Length(int):
     """A length that records the whole numbers with which it is compared, where code needs it as a number."""
 
-    __lt__, __le__, __gt__ = _recording("__lt__"), _recording("__le__"), _recording("__gt__")
-    __ge__, __eq__, __ne__ = _recording("__ge__"), _recording("__eq__"), _recording("__ne__")
+    __lt__, __le__, __gt__ = (
+        _make_recording_comparison("__lt__"),
+        _make_recording_comparison("__le__"),
+        _make_recording_comparison("__gt__"),
+    )
+    __ge__, __eq__, __ne__ = (
+        _make_recording_comparison("__ge__"),
+        _make_recording_comparison("__eq__"),
+        _make_recording_comparison("__ne__"),
+    )
     __hash__ = int.__hash__
 
 
@@ -426,19 +445,23 @@ class _Numbers(Numbers):
 def named(sides: Sides, declared: Declared) -> NamedNumbers:
     """Return the numbers in the code of a statement, and those recorded when it runs on letters and on numbers."""
     written = literals(sides)
-    in_letters = _met(sides, declared, Letters())
-    in_numbers = _met(sides, declared, _Numbers(dict.fromkeys(declared.sorts(), _RUN_AT)))
+    in_letters = _meet_statement_numbers(sides, declared, Letters())
+    in_numbers = _meet_statement_numbers(
+        sides, declared, _Numbers(dict.fromkeys(declared.sorts(), _RUN_AT))
+    )
     sizes = {*written, *(abs(n) for n in in_letters.places | in_numbers.places)}
     met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
     numbers = {abs(x) for x in met} - {0, 1}
     return NamedNumbers(
         tuple(sorted(n for n in sizes if n > 1)),
         tuple(sorted(numbers)),
-        *_branches(sides, declared),
+        *_find_branching_sizes(sides, declared),
     )
 
 
-def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int], ...], str]:
+def _find_branching_sizes(
+    sides: Sides, declared: Declared
+) -> tuple[tuple[Mapping[str, int], ...], str]:
     """Return the sizes at and next to which a condition on sizes in the code changes, and a doubt if there may be more.
 
     The next sizes that leave a remainder are added after each size, except sizes that were added for a remainder.
@@ -448,16 +471,22 @@ def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int]
     periodic: list[dict[str, int]] = []
     while pending:
         sizes = pending.pop()
-        met = _met(sides, declared, Letters(), sizes)
+        met = _meet_statement_numbers(sides, declared, Letters(), sizes)
         gaps = {tuple(sorted(gap.items())): gap for gap in met.branches}
         turns = [
-            (sort, *_turns(gap, sort, sizes))
+            (sort, *_sizes_at_sign_changes(gap, sort, sizes))
             for gap in gaps.values()
-            for sort in _letters(gap, sizes)
+            for sort in _sorts_in_length(gap, sizes)
         ]
-        repeated = [] if sizes in periodic else [
-            (sort, _next(*one, sort, sizes), False) for one in met.remainders for sort in _letters(one[0], sizes)
-        ]  # fmt: skip
+        repeated = (
+            []
+            if sizes in periodic
+            else [
+                (sort, _next_sizes_with_remainder(*one, sort, sizes), False)
+                for one in met.remainders
+                for sort in _sorts_in_length(one[0], sizes)
+            ]
+        )
         for n, (sort, lengths, far) in enumerate([*turns, *repeated]):
             fresh = [
                 new for new in ({**sizes, sort: length} for length in lengths) if new not in result
@@ -471,11 +500,11 @@ def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int]
     return tuple(result), ""
 
 
-def _letters(length: Polynomial, sizes: Mapping[str, int]) -> list[str]:
+def _sorts_in_length(length: Polynomial, sizes: Mapping[str, int]) -> list[str]:
     return [sort for sort in sizes if any(sort in letters for letters in length)]
 
 
-def _next(
+def _next_sizes_with_remainder(
     length: Polynomial, modulus: int, remainder: int, sort: str, sizes: Mapping[str, int]
 ) -> list[int]:
     """Return the next size of ``sort`` at which the length leaves the remainder, and its neighbours, or []."""
@@ -484,7 +513,9 @@ def _next(
     return next(([n, n + 1] if n == after[0] else [n - 1, n, n + 1] for n in fitting), [])
 
 
-def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[int], bool]:
+def _sizes_at_sign_changes(
+    gap: Polynomial, sort: str, sizes: Mapping[str, int]
+) -> tuple[list[int], bool]:
     """Return the sizes of ``sort`` at and next to which the sign changes, and whether it may change beyond LARGEST."""
     powers: dict[int, Fraction] = {}
     for letters, c in gap.items():
@@ -496,7 +527,7 @@ def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[i
     signs = [
         0,
         *(
-            _sign(sum((c * n**p for p, c in powers.items()), Fraction(0)))
+            _sign_of_fraction(sum((c * n**p for p, c in powers.items()), Fraction(0)))
             for n in range(1, LARGEST + 1)
         ),
     ]
@@ -504,14 +535,16 @@ def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[i
     bound = 1 + max(
         (abs(c / powers[top]) for p, c in powers.items() if p < top), default=Fraction(0)
     )
-    return sorted(turns), bound > LARGEST and (top > 1 or signs[-1] != _sign(powers[top]))
+    return sorted(turns), bound > LARGEST and (
+        top > 1 or signs[-1] != _sign_of_fraction(powers[top])
+    )
 
 
-def _sign(x: Fraction) -> int:
+def _sign_of_fraction(x: Fraction) -> int:
     return (x > 0) - (x < 0)
 
 
-def _met(
+def _meet_statement_numbers(
     sides: Sides,
     declared: Declared,
     world: Letters | Numbers,

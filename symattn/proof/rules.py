@@ -38,15 +38,15 @@ BLOCKS = ("first ", "second ")
 
 
 class Rule:
-    """A method whose premises are methods: ``_decided`` decides them and applies the rule."""
+    """A method whose premises are methods: ``_decide_by_rule`` decides them and applies the rule."""
 
     def decide(self) -> Decision:
         try:
-            return self._decided()
+            return self._decide_by_rule()
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
 
-    def _decided(self) -> Decision:
+    def _decide_by_rule(self) -> Decision:
         raise NotImplementedError
 
 
@@ -79,11 +79,11 @@ class OfTheLargest(Rule):
     def false(self) -> Sides | tuple[Sides, ...]:
         return self.premise.false
 
-    def _decided(self) -> Decision:
+    def _decide_by_rule(self) -> Decision:
         decision = self.premise.decide()
         if decision.evidence.grade is not Grade.PROVED:
             return decision
-        wrong = self._stated.wrong()
+        wrong = self._certificate_of_largest.wrong()
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         known: Known = tuple(p for p in decision.premises if isinstance(p, Sign))
@@ -95,10 +95,10 @@ class OfTheLargest(Rule):
         return self.premise.refute()
 
     def witness(self) -> str:
-        return self._stated.witness() and self.premise.witness()
+        return self._certificate_of_largest.witness() and self.premise.witness()
 
     @property
-    def _stated(self) -> Certificate:
+    def _certificate_of_largest(self) -> Certificate:
         return replace(self.premise, sides=self.sides)
 
 
@@ -131,21 +131,21 @@ class Fold(Rule):
     numbers: tuple[str, ...] = ()
     finish: Callable[..., Sequence[tuple[Any, Any]]] | None = None
 
-    def _decided(self) -> Decision:
-        folding = self._folding(self.merge)
+    def _decide_by_rule(self) -> Decision:
+        folding = self._conclude_fold(self.merge)
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (), (folding,))
         return Decision(evidence, (FOLDED,), premises=(folding,))
 
     def refute(self) -> Refutation:
         """Return the false variant as refuted if the checker refuses the wrong merge."""
         proved = Evidence(Grade.PROVED)
-        refused = accepted(proved, (), (self._folding(self.false),)) is not proved
+        refused = accepted(proved, (), (self._conclude_fold(self.false),)) is not proved
         return Refutation(refused, "two blocks of any numbers" if refused else "", not refused)
 
     def witness(self) -> str:
         return "two blocks"
 
-    def _folding(self, merge: Merge) -> Concluded:
+    def _conclude_fold(self, merge: Merge) -> Concluded:
         world = Letters()
         arrays = {
             name: world.array(name, shape, self.declared)
@@ -157,16 +157,18 @@ class Fold(Rule):
             for prefix in BLOCKS
         )
         merged = merge(first, second, {name: arrays[name] for name in self.numbers})
-        parts = [_part(str(n), x) for n, x in enumerate(state)]
+        parts = [_describe_state_part(str(n), x) for n, x in enumerate(state)]
         ends = run(self.finish, self.declared, world, {"state": first}) if self.finish else ()
         along = tuple(
             name for name, shape in self.declared.arrays.items() if self.sort in shape.split()
         )
         about: dict[str, About] = {
             **{"sort": self.sort, "arrays": along, "numbers": self.numbers, "state": tuple(parts)},
-            "merge": tuple(_part(str(n), Indexed.lift(x)) for n, x in enumerate(merged)),
-            "made": tuple(_part("", Indexed.lift(outcome)) for outcome, _ in ends),
-            "result": tuple(_part("", Indexed.lift(result)) for _, result in ends),
+            "merge": tuple(
+                _describe_state_part(str(n), Indexed.lift(x)) for n, x in enumerate(merged)
+            ),
+            "made": tuple(_describe_state_part("", Indexed.lift(outcome)) for outcome, _ in ends),
+            "result": tuple(_describe_state_part("", Indexed.lift(result)) for _, result in ends),
         }
         return Concluded("fold", about=about)
 
@@ -188,9 +190,12 @@ class Substitution(Rule):
     to: Sides
     false: Sides
 
-    def _decided(self) -> Decision:
-        premises = self._substituted()
-        (left, right), (equal, to) = pairs(self.sides, self.declared, Letters())[0], self._ends()
+    def _decide_by_rule(self) -> Decision:
+        premises = self._conclude_substitutions()
+        (left, right), (equal, to) = (
+            pairs(self.sides, self.declared, Letters())[0],
+            self._lift_substituted_ends(),
+        )
         proofs = prove(left, self._with_array(equal)), prove(self._with_array(to), right)
         if not all(p.proved for p in proofs):
             return Decision(Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved)))
@@ -210,23 +215,27 @@ class Substitution(Rule):
     def _with_array(self, array: object) -> Indexed:
         return Indexed.lift(run(self.through, self.declared, Letters(), {self.name: array}))
 
-    def _ends(self) -> tuple[Indexed, Indexed]:
+    def _lift_substituted_ends(self) -> tuple[Indexed, Indexed]:
         both = (Indexed.lift(run(f, self.declared, Letters())) for f in (self.equal, self.to))
         zero = 0 * Letters().array(self.name, self.shape, self.declared)
         equal, to = (x + zero for x in both)
         return equal, to
 
-    def _substituted(self) -> tuple[Concluded, ...]:
+    def _conclude_substitutions(self) -> tuple[Concluded, ...]:
         ((left, right),) = pairs(self.sides, self.declared, Letters())
         letters = Letters().array(self.name, self.shape, self.declared)
-        through, (equal, to) = self._with_array(letters), self._ends()
+        through, (equal, to) = self._with_array(letters), self._lift_substituted_ends()
         put_in, put_out = (
-            tuple(_at(letters, x, places) for places in letters.places()) for x in (equal, to)
+            tuple(_expression_at_places(letters, x, places) for places in letters.places())
+            for x in (equal, to)
         )
         result = []
         for places in through.places():
             sides = {"left": left, "right": right, "through": through}
-            parts = {key: _at(through, x + 0 * through, places) for key, x in sides.items()}
+            parts = {
+                key: _expression_at_places(through, x + 0 * through, places)
+                for key, x in sides.items()
+            }
             result.append(
                 Concluded("substitution", about={**parts, "equal": put_in, "to": put_out})
             )
@@ -254,14 +263,14 @@ class Repeat(Rule):
     def false(self) -> Sides | tuple[Sides, ...]:
         return self.shrinks.false
 
-    def _decided(self) -> Decision:
+    def _decide_by_rule(self) -> Decision:
         result = [
             part.decide() for part in (self.shrinks, self.floor, self.below_one) if part is not None
         ]
         if bad := next((d for d in result if d.evidence.grade is not Grade.PROVED), None):
             return bad
         known = tuple(p for d in result for p in d.premises if isinstance(p, (Sign, Concluded)))
-        return ruled(result[0], (self._repeated(known),), REPEATED, *result[1:])
+        return ruled(result[0], (self._conclude_repetition(known),), REPEATED, *result[1:])
 
     def refute(self) -> Refutation:
         return self.shrinks.refute()
@@ -269,7 +278,7 @@ class Repeat(Rule):
     def witness(self) -> str:
         return self.shrinks.witness() and self.floor.witness()
 
-    def _repeated(self, known: Known) -> Concluded:
+    def _conclude_repetition(self, known: Known) -> Concluded:
         declared, world = self.shrinks.premise.declared, Letters()
         now = world.array(self.name, declared.arrays[self.name], declared)
         state = Indexed.letters("state", *now.shape)
@@ -278,20 +287,28 @@ class Repeat(Rule):
         factor = Indexed.lift(run(self.factor, declared, world)) + 0 * measure
         (seat,), (place,) = now.places(), measure.places()
         about: dict[str, About] = {
-            **{"measure": _at(measure, measure, place), "factor": _at(measure, factor, place)},
-            **{"step": _at(state, step, seat), "now": _at(state, now, seat)},
+            **{
+                "measure": _expression_at_places(measure, measure, place),
+                "factor": _expression_at_places(measure, factor, place),
+            },
+            **{
+                "step": _expression_at_places(state, step, seat),
+                "now": _expression_at_places(state, now, seat),
+            },
             **{"letter": "state", "array": self.name, "tends": self.below_one is not None},
         }
         return Concluded("repeated", known, about=about)
 
 
-def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:
+def _expression_at_places(
+    letters: Indexed, x: Indexed, places: Any
+) -> tuple[str, Expression, tuple[Index, ...]]:
     """Return x at a place, with the name of its letter."""
     letter = letters.at(places)
     return getattr(letter, "name", ""), as_number(x.at(places)), index_variables(places)
 
 
-def _part(letter: str, x: Indexed) -> tuple[str, Expression, tuple[Index, ...]]:
+def _describe_state_part(letter: str, x: Indexed) -> tuple[str, Expression, tuple[Index, ...]]:
     """Return a part of a state at any place, with its letter."""
     (places,) = x.places()
-    return _at(Indexed.letters(letter, *x.shape), x, places)
+    return _expression_at_places(Indexed.letters(letter, *x.shape), x, places)

@@ -116,10 +116,10 @@ class SameBits:
     seeds: int = 20
 
     def decide(self) -> Decision:
-        left, right = (tuple(x) for x in self.same(*self._terms()))
+        left, right = (tuple(x) for x in self.same(*self._make_input_terms()))
         if left != right:
             return Decision(Evidence(Grade.UNDECIDED, "both do not do the same operations"))
-        result = self._first(False)
+        result = self._find_first_differing_inputs(False)
         if not result:
             return Decision(
                 Evidence(Grade.UNDECIDED, "no numbers were found for which the bits differ")
@@ -127,7 +127,10 @@ class SameBits:
         words = "both do the same operations on the same numbers, but for the order of the operands of +, × and max"
         table: dict[tuple[Any, ...], int] = {}
         both = [
-            [[_placed(x, table) for x in side] for side in f(*self._terms(False))]
+            [
+                [_place_term_in_table(x, table) for x in side]
+                for side in f(*self._make_input_terms(False))
+            ]
             for f in (self.same, self.different)
         ]
         (a, b), (c, d) = (map(tuple, pair) for pair in both)
@@ -136,17 +139,17 @@ class SameBits:
         return Decision(evidence, ((words,), (f"the others differ {result}",)), premises=(premise,))
 
     def refute(self) -> Refutation:
-        result = self._first(False)
-        a, b = (tuple(x) for x in self.different(*self._terms()))
+        result = self._find_first_differing_inputs(False)
+        a, b = (tuple(x) for x in self.different(*self._make_input_terms()))
         return Refutation(bool(result), str(result or ""), accepted=a == b)
 
     def witness(self) -> str:
-        return str(self._first(True) or "")
+        return str(self._find_first_differing_inputs(True) or "")
 
-    def _terms(self, ordered: bool = True) -> list[RoundedTerm]:
+    def _make_input_terms(self, ordered: bool = True) -> list[RoundedTerm]:
         return [RoundedTerm("input", (i,), ordered) for i in range(self.inputs)]
 
-    def _first(self, alike: bool) -> DifferingResults | None:
+    def _find_first_differing_inputs(self, alike: bool) -> DifferingResults | None:
         """Return the first inputs at which ``same`` agree (``alike``), or at which ``different`` do not."""
         for name in self.formats:
             for seed in range(self.seeds):
@@ -155,20 +158,25 @@ class SameBits:
                     numbers[place] = numbers[self.tied[0]]
                 inputs = [kind(name).lift([x]) for x in numbers]
                 left, right = (self.same if alike else self.different)(*inputs)
-                pairs = [(_number(a), _number(b)) for a, b in zip(left, right, strict=True)]
+                pairs = [
+                    (_first_entry_as_float(a), _first_entry_as_float(b))
+                    for a, b in zip(left, right, strict=True)
+                ]
                 unequal = next((p for p in pairs if p[0] != p[1]), None)
                 if alike != bool(unequal):
                     return DifferingResults(
-                        name, tuple(Fraction(_number(x)) for x in inputs), unequal
+                        name, tuple(Fraction(_first_entry_as_float(x)) for x in inputs), unequal
                     )
         return None
 
 
-def _placed(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> int:
+def _place_term_in_table(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> int:
     """Add a term to a table, after its operands, and return its place."""
-    operands = tuple(_placed(y, table) if isinstance(y, RoundedTerm) else y for y in x.operands)
+    operands = tuple(
+        _place_term_in_table(y, table) if isinstance(y, RoundedTerm) else y for y in x.operands
+    )
     return table.setdefault((x.operation, *operands), len(table))
 
 
-def _number(x: object) -> float:
+def _first_entry_as_float(x: object) -> float:
     return float(np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)[0])

@@ -40,7 +40,7 @@ def never_negative(x: ex.Expression, known: Iterable[str] = ()) -> bool:
     if isinstance(x, ex.Product):
         times = Counter(map(ex.canonical, x.children))
         return all(never_negative(f, names) for f in x.children if times[ex.canonical(f)] % 2)
-    if isinstance(x, ex.Sum) and (_above_tangent(x, names) or _complement(x)):
+    if isinstance(x, ex.Sum) and (_above_tangent(x, names) or _is_one_minus_predicates(x)):
         return True
     if isinstance(x, (ex.Sum, ex.Ratio)):
         return all(never_negative(y, names) for y in x.children)
@@ -59,7 +59,7 @@ def _above_tangent(x: ex.Sum, names: frozenset[str]) -> bool:
             u = e.children[0]
             rest = [y for y in x.children if y is not constants[0]]
             rest.remove(e)
-            beyond = _without(rest, u.children if isinstance(u, ex.Sum) else (u,))
+            beyond = _cancel_terms(rest, u.children if isinstance(u, ex.Sum) else (u,))
             if beyond is not None and all(never_negative(y, names) for y in beyond):
                 return True
             if never_negative(u, names) and all(never_negative(y, names) for y in rest):
@@ -67,7 +67,7 @@ def _above_tangent(x: ex.Sum, names: frozenset[str]) -> bool:
     return False
 
 
-def _without(
+def _cancel_terms(
     terms: Iterable[ex.Expression], minus_these: Iterable[ex.Expression]
 ) -> list[ex.Expression] | None:
     """Return the terms that do not cancel with ``minus_these``; None if one of these cancels with no term."""
@@ -80,7 +80,7 @@ def _without(
     return [y for _, y in left]
 
 
-def _complement(x: ex.Sum) -> bool:
+def _is_one_minus_predicates(x: ex.Sum) -> bool:
     """Return whether ``x`` is 1 − a product of predicates."""
     if len(x.children) != 2:
         return False
@@ -106,17 +106,17 @@ def needed(noted: Iterable[ex.Demand], sides: Iterable[ex.Expression]) -> tuple[
     Raises Refused for a divisor that is zero at some place, whatever the letters are.
     """
     strongest: dict[ex.Canonical, ex.Demand] = {}
-    every = [*noted, *_within(sides)]
+    every = [*noted, *_yield_demands_of_forms(sides)]
     _expect_divisors(every)
     for relation, x in (d for d in every if d.relation != ex.TESTED):
-        d = ex.Demand(relation, _settled(x))
+        d = ex.Demand(relation, _rename_permuted_indices(x))
         if positive(d.expression) or (d.relation == "≥" and never_negative(d.expression)):
             continue
         key = ex.canonical(d.expression, named(d.expression))
         if strongest.setdefault(key, d).relation != d.relation:  # ≥ and ≠ make >
             strongest[key] = ex.Demand(">", d.expression)
     for d in strongest.values():
-        if d.relation != "≥" and _impossible(d.expression):
+        if d.relation != "≥" and _is_zero_at_sizes(d.expression):
             raise Refused("a division by what is zero at some place, whatever the letters are")
     return tuple(strongest.values())
 
@@ -126,7 +126,7 @@ def _expect_divisors(every: Iterable[ex.Demand]) -> None:
     result = {
         (d.relation == ex.TESTED, ex.canonical(x, named(x))): x
         for d in every
-        for x in (_settled(d.expression),)
+        for x in (_rename_permuted_indices(d.expression),)
     }
     for tested, key in result:
         if tested and (False, key) not in result and not positive(result[tested, key]):
@@ -135,7 +135,7 @@ def _expect_divisors(every: Iterable[ex.Demand]) -> None:
             )
 
 
-def _settled(x: ex.Expression) -> ex.Expression:
+def _rename_permuted_indices(x: ex.Expression) -> ex.Expression:
     """Return ``x`` with an index that occurs only as π(i) renamed to i: the demand is for all places."""
     for i in sorted(x.free):
         if i.image and not any(j != i and j[:2] == i[:2] for j in x.free):
@@ -143,7 +143,7 @@ def _settled(x: ex.Expression) -> ex.Expression:
     return x
 
 
-def _within(sides: Iterable[ex.Expression]) -> Iterator[ex.Demand]:
+def _yield_demands_of_forms(sides: Iterable[ex.Expression]) -> Iterator[ex.Demand]:
     """Yield the demands of the forms of ``sides``, arguments of opaque functions included."""
     for x in dict.fromkeys(y for side in sides for y in nodes(side, arguments=True)):
         if isinstance(x, ex.Ratio):
@@ -177,7 +177,7 @@ def _meets_itself(x: ex.Total) -> bool:
     )
 
 
-def _impossible(x: ex.Expression) -> bool:
+def _is_zero_at_sizes(x: ex.Expression) -> bool:
     """Return whether ``x`` is zero at some place of the tested sizes; False if that cannot be determined."""
     try:
         numerator = cleared(x).numerator

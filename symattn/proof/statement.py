@@ -100,7 +100,9 @@ def run(
         name: world.array(name, shape, declared) for name, shape in declared.arrays.items()
     } | dict(more or {})
     parameters = inspect.signature(function).parameters
-    passed = {name: _argument(name, arguments, declared, world) for name in parameters}
+    passed = {
+        name: _find_statement_argument(name, arguments, declared, world) for name in parameters
+    }
     positional = [passed.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     letters = isinstance(world, Letters)
     refusals: list[Refused] = [Meaningless(_TYPES)] if letters and asks_types(function) else []
@@ -130,7 +132,7 @@ def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
         raise Meaningless(f"shapes do not fit at {where}: {why}") from error
 
 
-def _argument(
+def _find_statement_argument(
     name: str, values: Mapping[str, object], declared: Declared, world: Letters | Numbers
 ) -> Any:
     if name in values:
@@ -225,11 +227,13 @@ class Numbers:
         else:
             sign = "positive" if name in declared.positive else "real"
             sign = "nonnegative" if sign == "real" and name in declared.nonnegative else sign
-            entries = self._entries(name, lengths, sign)
+            entries = self._list_drawn_entries(name, lengths, sign)
         return self.lift(np.array(entries, dtype=object).reshape(lengths))
 
-    def _entries(self, name: str, lengths: list[int], sign: drawing.Sign) -> list[Fraction]:
-        random, count = self._random(name), prod(lengths)
+    def _list_drawn_entries(
+        self, name: str, lengths: list[int], sign: drawing.Sign
+    ) -> list[Fraction]:
+        random, count = self._random_generator_of_array(name), prod(lengths)
         return (
             drawing.wild(random, count, sign, self.literals)
             if self.wild
@@ -240,14 +244,14 @@ class Numbers:
         self, name: str, count: int, of: str, cosine: bool, several: bool
     ) -> list[Fraction]:
         """Return cosines or sines; with ``several``, where only the squares are related, with random signs."""
-        points = drawing.circle(self._random(of), count, self.wild)
+        points = drawing.circle(self._random_generator_of_array(of), count, self.wild)
         entries = [c if cosine else s for c, s in points]
         if not several:
             return entries
-        random = self._random(name)
+        random = self._random_generator_of_array(name)
         return [random.choice((1, -1)) * x for x in entries]
 
-    def _random(self, name: str) -> Random:
+    def _random_generator_of_array(self, name: str) -> Random:
         """Return the random generator of an array; wild entries differ from size to size."""
         return Random(
             f"{self.seed} {name} {sorted(self.sizes.items())}"
@@ -270,7 +274,8 @@ class Numbers:
 
     def permutation(self, name: str, sort: str) -> np.ndarray:
         return np.array(
-            drawing.order(self._random(name), self.axis(sort), self.wild), dtype=np.int64
+            drawing.order(self._random_generator_of_array(name), self.axis(sort), self.wild),
+            dtype=np.int64,
         )
 
 

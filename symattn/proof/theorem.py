@@ -191,11 +191,11 @@ class Identity:
         )
         laws = getattr(self.sides, "laws", {})
         declared = declared_hypotheses(self.declared, laws=laws)
-        evidence, why = self._decided(proofs)
+        evidence, why = self._grade_collected_proofs(proofs)
         argument: tuple[Text, ...] = tuple(words for words in (self.rule, why) if words)
         return Decision(evidence, argument, hypotheses, proofs, declared)
 
-    def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
+    def _grade_collected_proofs(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
         """Return the evidence and, if it is no proof, the reason.
 
         A proof that assumes a nonzero divisor says nothing about the values of the code where the divisor is zero.
@@ -203,7 +203,7 @@ class Identity:
         if not proofs:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
-        result = self._spots if proved else search(self.sides, self.declared, self.top)
+        result = self._spot_check_result if proved else search(self.sides, self.declared, self.top)
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
         if proved and any(p.asks for p in proofs) and not result.counterexample:
@@ -246,10 +246,14 @@ class Identity:
         )
 
     def witness(self) -> str:
-        return f"exact numbers at {equal_sizes(self._spots.first)}" if self._spots.agreed else ""
+        return (
+            f"exact numbers at {equal_sizes(self._spot_check_result.first)}"
+            if self._spot_check_result.agreed
+            else ""
+        )
 
     @cached_property
-    def _spots(self) -> CounterexampleSearch:
+    def _spot_check_result(self) -> CounterexampleSearch:
         return spot_check(self.sides, self.declared, self.top)
 
 

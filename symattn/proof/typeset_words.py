@@ -103,13 +103,13 @@ def with_formulas(words: Text) -> Text:
             continue
         end = 0
         for match in _FORMULA.finditer(part):
-            out += [part[end : match.start()], _formula(match)]
+            out += [part[end : match.start()], _typeset_typed_letter(match)]
             end = match.end()
         out.append(part[end:])
     return tuple(p for p in out if p != "")
 
 
-def _formula(match: re.Match[str]) -> Node:
+def _typeset_typed_letter(match: re.Match[str]) -> Node:
     if match["base"]:
         return name(match["base"], match["sub"])
     letters = [name(c) for c in match["power"].strip("{}").lstrip("-−")]

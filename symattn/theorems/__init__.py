@@ -58,10 +58,12 @@ _SEARCH = (
 
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
     """Return the theorems with these names, topics, or words such as ``rope``. Raises InputError for others."""
-    return tuple({theorem.name: theorem for name in names for theorem in _found(name)}.values())
+    return tuple(
+        {theorem.name: theorem for name in names for theorem in _find_named_theorems(name)}.values()
+    )
 
 
-def _found(name: str) -> tuple[Theorem, ...]:
+def _find_named_theorems(name: str) -> tuple[Theorem, ...]:
     if name in TOPICS:
         return of_topic(name)
     for topic in TOPICS:  # imported one at a time, until it is found
@@ -104,7 +106,9 @@ def meant(word: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
     called = _MEANT.get(plain)
     if called is None:
         return tuple(t for t in theorems if f"-{plain}-" in f"-{t.name}-")
-    return tuple(t for t in theorems if any(t.topic == c or _begins(c, t.name) for c in called))
+    return tuple(
+        t for t in theorems if any(t.topic == c or _has_word_beginning(c, t.name) for c in called)
+    )
 
 
 def known() -> tuple[str, ...]:
@@ -117,20 +121,27 @@ def matching(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
     terms = words.lower().split()
     every = tuple(theorems)
     by_word = {t.name for t in meant("-".join(terms), every)}
-    named = [t for t in every if t.name in by_word or all(_begins(word, t.name) for word in terms)]
+    named = [
+        t
+        for t in every
+        if t.name in by_word or all(_has_word_beginning(word, t.name) for word in terms)
+    ]
     names = {t.name for t in named}
     result = [
-        t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in terms)
+        t
+        for t in every
+        if t.name not in names
+        and all(_has_word_beginning(word, _searchable_text_of_theorem(t)) for word in terms)
     ]
     return (*named, *result)
 
 
-def _begins(part: str, text: str) -> bool:
+def _has_word_beginning(part: str, text: str) -> bool:
     """Return whether a word of the text begins with ``part``."""
     return re.search(rf"(?<![a-z]){re.escape(part)}", text) is not None
 
 
-def _text(theorem: Theorem) -> str:
+def _searchable_text_of_theorem(theorem: Theorem) -> str:
     parts = (*theorem.says, *theorem.why, *(p for h in theorem.hypotheses for p in h))
     shown = (text(p) if isinstance(p, Node) else p if isinstance(p, str) else p.text for p in parts)
     return " ".join((theorem.name, theorem.topic, theorem.source, *shown)).lower()

@@ -42,7 +42,7 @@ class AsPrinted:
     @cached_property
     def identity(self) -> Identity:
         """The plain equations of the statement, and those of the false variant, as one identity."""
-        compiled = self._compiled
+        compiled = self._compiled_readable_claims
 
         def function(every: Sequence[PrintedClaim]) -> Sides:
             result = compiled.sides(
@@ -89,7 +89,7 @@ class AsPrinted:
         )
 
     @cached_property
-    def _plain(self) -> list[PrintedClaim]:
+    def _plain_equation_claims(self) -> list[PrintedClaim]:
         """The claims that are decided together: plain equations, if the prover proves them all."""
         result = [c for c in claims(self.says) if self._is_plain(c)]
         others = (
@@ -100,7 +100,7 @@ class AsPrinted:
         return result if others else []
 
     @cached_property
-    def _compiled(self) -> Compiled:
+    def _compiled_readable_claims(self) -> Compiled:
         """All readable claims, compiled as functions of the letters that they are about."""
         statement = self.statement
         read = (
@@ -111,11 +111,11 @@ class AsPrinted:
         return statement.compiled(sides)
 
     @cached_property
-    def _read(self) -> list[tuple[Evidence, ShownRelations]]:
+    def _decisions_of_other_claims(self) -> list[tuple[Evidence, ShownRelations]]:
         """The other claims, read one by one."""
         result = []
         for claim in claims(self.says):
-            if claim not in self._plain:
+            if claim not in self._plain_equation_claims:
                 with showing() as shown:
                     try:
                         read = self.statement.decided(claim)
@@ -131,17 +131,22 @@ class AsPrinted:
         return result
 
     def decide(self) -> Decision:
-        identity = self.identity.decide() if self._plain else None
-        evidence = [*([identity.evidence] if identity else []), *(e for e, _ in self._read)]
+        identity = self.identity.decide() if self._plain_equation_claims else None
+        evidence = [
+            *([identity.evidence] if identity else []),
+            *(e for e, _ in self._decisions_of_other_claims),
+        ]
         grade = weakest(evidence)
         where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade))
-        by = [p for _, shown in self._read for p in shown.by]
+        by = [p for _, shown in self._decisions_of_other_claims for p in shown.by]
         return Decision(
             Evidence(grade, where),
             identity.argument if identity else (),
             identity.hypotheses if identity else (),
             (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof))),
-            identity.declared if identity else declared_hypotheses(self._compiled.declared),
+            identity.declared
+            if identity
+            else declared_hypotheses(self._compiled_readable_claims.declared),
             tuple(p for p in by if not isinstance(p, Proof)),
         )
 
@@ -162,8 +167,11 @@ class AsPrinted:
         return Refutation(all(r.refuted for r in result), words, any(r.accepted for r in result))
 
     def witness(self) -> str:
-        result = [self.identity.witness()] if self._plain else []
-        result += [f"exact numbers at {shown.at}" if shown.at else "" for _, shown in self._read]
+        result = [self.identity.witness()] if self._plain_equation_claims else []
+        result += [
+            f"exact numbers at {shown.at}" if shown.at else ""
+            for _, shown in self._decisions_of_other_claims
+        ]
         return result[0] if all(result) else ""
 
 

@@ -38,11 +38,13 @@ class Checked:
 def checked(decisions: Sequence[Decided], command: str, jobs: int = 1) -> Checked:
     """Have Coq judge every equation of the theorems. Without Coq they stay unchanged, and a note says so."""
     if not theory.version():
-        return Checked([_with(d, (md.Note((theory.INSTALL,)),)) for d in decisions], "")
+        return Checked(
+            [_add_explaining_blocks(d, (md.Note((theory.INSTALL,)),)) for d in decisions], ""
+        )
     requested, judgement = settled([(d.theorem.name, d.certificates) for d in decisions], jobs)
     return Checked(
-        [_graded(d, each, judgement) for d, each in zip(decisions, requested, strict=True)],
-        _file(
+        [_grade_by_coq(d, each, judgement) for d, each in zip(decisions, requested, strict=True)],
+        _write_coq_theorem_file(
             decisions,
             [x for each in requested for x in each if x.name in judgement.accepted],
             command,
@@ -59,10 +61,15 @@ def states_it(method: Method) -> bool:
     )
 
 
-def _graded(decided: Decided, requests: Sequence[Lemma], judgement: CoqJudgement) -> Decided:
+def _grade_by_coq(decided: Decided, requests: Sequence[Lemma], judgement: CoqJudgement) -> Decided:
     accepted = [x for x in requests if x.name in judgement.accepted]
-    why = _why_not(decided, requests, accepted, judgement) or _foreign(judgement)
-    result = replace(_with(decided, _blocks(requests, accepted, judgement, why)), not_by_coq=why)
+    why = _why_not(decided, requests, accepted, judgement) or _axioms_outside_coq_library(judgement)
+    result = replace(
+        _add_explaining_blocks(
+            decided, _describe_coq_judgement(requests, accepted, judgement, why)
+        ),
+        not_by_coq=why,
+    )
     if why:
         return result
     evidence = Evidence(Grade.COQ, f"all sizes, by Coq {theory.version()}")
@@ -91,7 +98,7 @@ def _why_not(
     )
 
 
-def _foreign(judgement: CoqJudgement) -> str:
+def _axioms_outside_coq_library(judgement: CoqJudgement) -> str:
     """Return the axioms outside Coq's own library, or ""."""
     other = [axiom for axiom in judgement.axioms if axiom not in LIBRARY]
     return (
@@ -99,11 +106,11 @@ def _foreign(judgement: CoqJudgement) -> str:
     )
 
 
-def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
+def _add_explaining_blocks(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
     return replace(decided, explained=(*decided.explained, *blocks))
 
 
-def _blocks(
+def _describe_coq_judgement(
     requests: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement, why: str
 ) -> tuple[Block, ...]:
     """Describe what Coq accepted, on which axioms, the statements and, if the grade is not ``coq``, the reason."""
@@ -111,7 +118,11 @@ def _blocks(
         return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
     out: list[Block] = [
         md.Paragraph(
-            (Emph("Coq."), f" {_accepted(len(accepted), len(requests))}", *_axioms(judgement))
+            (
+                Emph("Coq."),
+                f" {_count_accepted_in_words(len(accepted), len(requests))}",
+                *_list_assumed_axioms(judgement),
+            )
         )
     ]
     shown = [x.readable for x in accepted if x.readable][:_SHOWN]
@@ -137,18 +148,18 @@ def _blocks(
     return tuple(out)
 
 
-def _accepted(accepted: int, value: int) -> str:
+def _count_accepted_in_words(accepted: int, value: int) -> str:
     if value == 1:
         return f"Coq {theory.version()} {'accepts' if accepted else 'does not accept'} it"
     many = "all" if accepted == value else f"{accepted} of"
     return f"Coq {theory.version()} accepts {many} {value} equations and bounds"
 
 
-def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
+def _list_assumed_axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
     """Return the axioms, as ``Print Assumptions`` lists them."""
     if not judgement.accepted:
         return (".",)
-    whose = "" if _foreign(judgement) else ", all of Coq's own library,"
+    whose = "" if _axioms_outside_coq_library(judgement) else ", all of Coq's own library,"
     out: list[Inline] = [
         f", for all sizes; the axioms below it{whose} are " if judgement.axioms else ""
     ]
@@ -157,7 +168,9 @@ def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
     return (*(w for w in out if w != ""), ".")
 
 
-def _file(results: Sequence[Decided], accepted: Sequence[Lemma], command: str) -> str:
+def _write_coq_theorem_file(
+    results: Sequence[Decided], accepted: Sequence[Lemma], command: str
+) -> str:
     """Return a file that coqc accepts together with the theory; each theorem begins with its statement in words."""
     said = "\n".join(f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in results)
     run = "coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"

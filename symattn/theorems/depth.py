@@ -60,12 +60,12 @@ def _first_key(reader: Reader) -> Any:
 LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
 
 
-def _osc(x: Array) -> Array:
+def _column_oscillation(x: Array) -> Array:
     """Return the largest entry of each column minus the smallest."""
     return greatest(x, -2) + greatest(-x, -2)
 
 
-def _mixed(e: Array, x: Array) -> Any:
+def _mix_tokens_by_rows(e: Array, x: Array) -> Any:
     """P X."""
     return row_with_sum_one(e) @ x
 
@@ -77,13 +77,13 @@ def _with_skip(e: Any, x: Any) -> tuple[Array, Array]:
     return y.max(axis=0) - y.min(axis=0), factor * (x.max(axis=0) - x.min(axis=0))
 
 
-def _cubed(e: Array, x: Any) -> tuple[Array, Array]:
+def _spread_and_cubed_spread(e: Array, x: Any) -> tuple[Array, Array]:
     """Return the spread after a layer, and the cube of that before."""
     y, before = soft(e) @ x, x.max(axis=0) - x.min(axis=0)
     return y.max(axis=0) - y.min(axis=0), before * before * before
 
 
-def _kept(eps: Array, n: Array) -> Array:
+def _one_minus_n_epsilon(eps: Array, n: Array) -> Array:
     """1 − nε."""
     return 1 - n * eps
 
@@ -94,11 +94,11 @@ _ONE_LAYER = OfTheLargest(
     bound(
         LAYER,
         lambda e, x, eps, n: (
-            _mixed(e, x)[:, None, :] - _mixed(e, x)[None, :, :],
-            _kept(eps, n) * _osc(x),
+            _mix_tokens_by_rows(e, x)[:, None, :] - _mix_tokens_by_rows(e, x)[None, :, :],
+            _one_minus_n_epsilon(eps, n) * _column_oscillation(x),
         ),
         lambda p, above, below: (p @ below)[:, None, :] + (p @ above)[None, :, :],
-        (_with_skip, _cubed),
+        (_with_skip, _spread_and_cubed_spread),
         assumed=_NONE_BELOW,
         chosen=_LEAST,
         laws={
@@ -106,23 +106,31 @@ _ONE_LAYER = OfTheLargest(
             "below": ("n d", lambda x: greatest(x, -2) - x, "largest"),
         },
     ),
-    lambda e, x, eps, n: (_osc(_mixed(e, x)), _kept(eps, n) * _osc(x)),
-    (lambda e, x, eps, n: (greatest(_mixed(e, x), -2) - _mixed(e, x), _kept(eps, n) * _osc(x)),),
+    lambda e, x, eps, n: (
+        _column_oscillation(_mix_tokens_by_rows(e, x)),
+        _one_minus_n_epsilon(eps, n) * _column_oscillation(x),
+    ),
+    (
+        lambda e, x, eps, n: (
+            greatest(_mix_tokens_by_rows(e, x), -2) - _mix_tokens_by_rows(e, x),
+            _one_minus_n_epsilon(eps, n) * _column_oscillation(x),
+        ),
+    ),
 )
 
 _LAYERS = Repeat(
     _ONE_LAYER,
     bound(
         LAYER,
-        lambda e, eps, n: (0, _kept(eps, n)),
+        lambda e, eps, n: (0, _one_minus_n_epsilon(eps, n)),
         lambda p: add_up(p),
         assumed=_NONE_BELOW,
         chosen=_LEAST,
     ),
     "x",
-    lambda state: _osc(state),
-    _mixed,
-    _kept,
+    lambda state: _column_oscillation(state),
+    _mix_tokens_by_rows,
+    _one_minus_n_epsilon,
 )
 
 rank_collapse = _LAYERS
@@ -219,12 +227,12 @@ causal_collapse = Together(
 LAYERS = {"x": "n d", "u": "a n d", "w": "b n d", "y": "n d", "w1": "d d", "w2": "d d"}
 
 
-def _unrolled(x: Array, u: Array) -> Array:
+def _add_all_layer_updates(x: Array, u: Array) -> Array:
     """x + Σ_l u_l."""
     return x + x.__array_namespace__().sum(u, axis=0)
 
 
-def _layers(*updates: Array) -> Array:
+def _stack_layer_updates(*updates: Array) -> Array:
     return updates[0].__array_namespace__().concat(list(updates), axis=0)
 
 
@@ -247,18 +255,27 @@ UPDATES_ADDED = Fold(
 @partial(
     identity,
     LAYERS,
-    false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),
+    false=lambda x, w1, w2: (_second_linear_layer(x, w1, w2), x + x @ w1 + x @ w2),
 )
 def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Array, w2: Array) -> list[Pair]:
     first = x + x @ w1
     return [
-        (_unrolled(x, u) + y, _unrolled(x, _layers(u, y[None]))),
-        (_unrolled(_unrolled(x, u), w), _unrolled(x, _layers(u, w))),
-        (_second(x, w1, w2), _unrolled(x, _layers((x @ w1)[None], (first @ w2)[None]))),
+        (
+            _add_all_layer_updates(x, u) + y,
+            _add_all_layer_updates(x, _stack_layer_updates(u, y[None])),
+        ),
+        (
+            _add_all_layer_updates(_add_all_layer_updates(x, u), w),
+            _add_all_layer_updates(x, _stack_layer_updates(u, w)),
+        ),
+        (
+            _second_linear_layer(x, w1, w2),
+            _add_all_layer_updates(x, _stack_layer_updates((x @ w1)[None], (first @ w2)[None])),
+        ),
     ]
 
 
-def _second(x: Array, w1: Array, w2: Array) -> Array:
+def _second_linear_layer(x: Array, w1: Array, w2: Array) -> Array:
     """x₂ of two layers that are linear."""
     first = x + x @ w1
     return first + first @ w2

@@ -49,14 +49,14 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     read = theorem.letters is not None or not theorem.hypotheses
     hypotheses = *(h if read else unread(h) for h in theorem.hypotheses), *finding.hypotheses
     return (
-        *_said(theorem, finding),
-        *(_print(theorem, finding.reading) if finding.reading else ()),
+        *_box_stated_theorem(theorem, finding),
+        *(_describe_printed_reading(theorem, finding.reading) if finding.reading else ()),
         *several("Hypotheses", "Hypothesis", tuple(dict.fromkeys(hypotheses))),
-        *(labelled("Witness", _witness(finding.witness, read)) if hypotheses else ()),
+        *(labelled("Witness", _sizes_of_witness(finding.witness, read)) if hypotheses else ()),
         *labelled("Why", theorem.why),
         *labelled(
             "Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method",
-            _joined(finding.how),
+            _join_as_sentences(finding.how),
         ),
         *decided.explained,
         _false_variant(theorem, finding),
@@ -64,7 +64,7 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     )
 
 
-def _said(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...]:
+def _box_stated_theorem(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...]:
     """Return a box with the relations that were read, or the equations of the code, and the grade; words below it."""
     if theorem.letters is None:
         return boxed(
@@ -82,7 +82,7 @@ def _said(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...
     )
 
 
-def _print(theorem: Theorem, reading: Reading) -> tuple[Block, ...]:
+def _describe_printed_reading(theorem: Theorem, reading: Reading) -> tuple[Block, ...]:
     """Describe the decision on each printed formula of the statement, and the meaning of its letters."""
     result = [r.evidence for r in reading.claims if r.evidence]
     grades = [(g, [e for e in result if e.grade is g]) for g in Grade]
@@ -103,7 +103,7 @@ def _print(theorem: Theorem, reading: Reading) -> tuple[Block, ...]:
     return labelled("As printed", tuple(words))
 
 
-def _witness(witness: Text, read: bool) -> Text:
+def _sizes_of_witness(witness: Text, read: bool) -> Text:
     """Return the sizes at which a witness was found, of hypotheses that were ``read``; () for a witness in words."""
     sizes = tuple(part for part in witness if part != "exact numbers at ")
     met = "the hypotheses are met, and the statement holds," if read else "the statement holds"
@@ -129,7 +129,7 @@ def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
 
-def _joined(texts: Sequence[Text]) -> Text:
+def _join_as_sentences(texts: Sequence[Text]) -> Text:
     """Join texts as sentences."""
     out: list[md.Inline] = []
     for words in texts:
@@ -145,7 +145,7 @@ def document(decisions: Sequence[Decided], command: str, name: str) -> Document:
     """Return one theorem as a document of its own, or several as sections."""
     if len(decisions) == 1:
         theorem = decisions[0].theorem
-        return _whole(
+        return _make_proof_document(
             decisions,
             (Code(theorem.name),),
             (titled(theorem.topic),),
@@ -156,7 +156,7 @@ def document(decisions: Sequence[Decided], command: str, name: str) -> Document:
     sections = tuple(
         b for d in decisions for b in (md.Heading((Code(d.theorem.name),)), *blocks(d))
     )
-    return _whole(
+    return _make_proof_document(
         decisions,
         ("Theorems about attention",),
         counts(decisions),
@@ -188,7 +188,7 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
     if left_out:
         columns = md.headers("theorem", "why Coq has not shown it")
         parts += [md.Heading(("Not shown by Coq",)), md.Table(columns, left_out)]
-    return _whole(
+    return _make_proof_document(
         decisions,
         ("Theorems about attention",),
         counts(decisions),
@@ -218,7 +218,7 @@ def closing(decisions: Sequence[Decided]) -> Block:
     return md.Paragraph((*counts(decisions), variants, said if every else ""))
 
 
-def _whole(
+def _make_proof_document(
     results: Sequence[Decided],
     title: Text,
     subtitle: Text,
@@ -236,11 +236,11 @@ def record(decisions: Sequence[Decided]) -> Mapping[str, Any]:
     return {
         "verdict": weakest(d.finding.evidence for d in decisions).value,
         "counts": {g.value: grades.count(g) for g in Grade if g in grades},
-        "theorems": [_entry(d) for d in decisions],
+        "theorems": [_record_decided_theorem(d) for d in decisions],
     }
 
 
-def _entry(decided: Decided) -> Mapping[str, Any]:
+def _record_decided_theorem(decided: Decided) -> Mapping[str, Any]:
     theorem, finding = decided.theorem, decided.finding
     more = {"certificates": decided.certificates} if decided.certificates else {}
     return {
@@ -257,19 +257,23 @@ def _entry(decided: Decided) -> Mapping[str, Any]:
         "how": [plain_text(h) for h in finding.how],
         "source": theorem.source,
         "witness": plain_text(finding.witness),
-        "read": [_read(r) for r in finding.reading.claims] if finding.reading else [],
+        "read": [_record_read_relation(r) for r in finding.reading.claims]
+        if finding.reading
+        else [],
         "false_variant": {
             "grade": finding.false_grade,
             "statement": plain_text(theorem.false_says),
             "tex": in_tex(theorem.false_says),
             "counterexample": plain_text(finding.counterexample),
-            "read": [_read(r) for r in finding.reading.false] if finding.reading else [],
+            "read": [_record_read_relation(r) for r in finding.reading.false]
+            if finding.reading
+            else [],
         },
         **more,
     }
 
 
-def _read(r: ReadRelation) -> Mapping[str, Any]:
+def _record_read_relation(r: ReadRelation) -> Mapping[str, Any]:
     """Return a formula with its grade as printed, or null and the reason if it is not read."""
     grade, where = (r.evidence.grade, r.evidence.where) if r.evidence else (None, r.reason)
     return {"formula": text(r.formula), "grade": grade, "where": where}
@@ -318,7 +322,7 @@ _SPELT = {
 
 def book(decisions: Sequence[Decided], command: str) -> Document:
     """Return the book: how to read it, a chapter for each topic, and a section for each theorem."""
-    parts: list[Block] = [md.Contents(), *_reading(decisions)]
+    parts: list[Block] = [md.Contents(), *_explain_sections_and_grades(decisions)]
     for topic in dict.fromkeys(d.theorem.topic for d in decisions):
         chapter = [d for d in decisions if d.theorem.topic == topic]
         parts += [md.Heading((titled(topic),)), md.Paragraph((*counts(chapter), "."))]
@@ -345,7 +349,7 @@ def title(theorem: Theorem) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _reading(results: Sequence[Decided]) -> tuple[Block, ...]:
+def _explain_sections_and_grades(results: Sequence[Decided]) -> tuple[Block, ...]:
     """Return how to read a section, the meaning of the grades, and how many theorems have each."""
     grades = [d.grade for d in results]
     words = (

@@ -58,7 +58,7 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
     decision, refutation = outcome.decision, outcome.refutation
     evidence = decision.evidence
     if not outcome.sound and evidence.grade is not Grade.REFUTED:
-        evidence = Evidence(Grade.UNDECIDED, _unsound(outcome))
+        evidence = Evidence(Grade.UNDECIDED, _reason_for_unsoundness(outcome))
     if reading and reading.wrong and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, reading.wrong)
     of_code = None
@@ -71,21 +71,21 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
         of_code, evidence = evidence, as_printed(printed)
     refuted: Text = ()
     if evidence.grade is Grade.REFUTED:
-        refuted = ("a counterexample: ", *_counterexamples(evidence.where))
+        refuted = ("a counterexample: ", *_typeset_counterexamples(evidence.where))
         evidence = Evidence(Grade.REFUTED, evidence.where.partition(":")[0])
     return TheoremFinding(
         evidence,
         (refuted,)
         if refuted
-        else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
-        _hypotheses(outcome.theorem, decision, reading),
+        else (*_yield_reduction_text(decision.proofs), *map(_typeset_argument, decision.argument)),
+        _join_unstated_hypotheses(outcome.theorem, decision, reading),
         Grade.PROVED
         if refutation.accepted
         else Grade.REFUTED
         if refutation.refuted
         else Grade.UNDECIDED,
-        _counterexamples(refutation.counterexample),
-        _spaced(_SEED.sub("", outcome.witness)),
+        _typeset_counterexamples(refutation.counterexample),
+        _typeset_size_letters(_SEED.sub("", outcome.witness)),
         round(outcome.seconds, 3),
         reading,
         of_code=of_code,
@@ -105,7 +105,9 @@ def as_printed(printed: Sequence[Evidence]) -> Evidence:
     return Evidence(grade, "; ".join(dict.fromkeys(e.where for e in printed if e.grade is grade)))
 
 
-def _hypotheses(theorem: Theorem, decision: Decision, reading: Reading | None) -> tuple[Text, ...]:
+def _join_unstated_hypotheses(
+    theorem: Theorem, decision: Decision, reading: Reading | None
+) -> tuple[Text, ...]:
     """Return declarations and demands, each once, without those that the theorem's own hypotheses state.
 
     The declarations of parts are joined into one hypothesis: their letters need not be those of the statement.
@@ -139,7 +141,7 @@ def unstated(error: str) -> TheoremFinding:
     )
 
 
-def _unsound(outcome: TheoremOutcome) -> str:
+def _reason_for_unsoundness(outcome: TheoremOutcome) -> str:
     if outcome.refutation.accepted:
         return "the false variant is accepted as well"
     if not outcome.refutation.refuted:
@@ -160,14 +162,18 @@ _PHRASES = {
 }
 
 
-def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
+def _yield_reduction_text(proofs: tuple[Proof, ...]) -> Iterator[Text]:
     """Yield one text: how the equations of elements were decided, and the largest sizes that were needed."""
     cases = [c for p in proofs if p.proved for c in p.cases]
-    groups = [(how, [c for c in cases if _kind(c) == how]) for how in _PHRASES]
+    groups = [(how, [c for c in cases if _kind_of_element_equation(c) == how]) for how in _PHRASES]
     outcome: list[Inline] = []
     for how, result in ((how, found) for how, found in groups if found):
         number = f"{len(result)} " if len(result) < len(cases) else ""
-        outcome += ["; " if outcome else "", f"{number}{_PHRASES[how]}", *_largest(result)]
+        outcome += [
+            "; " if outcome else "",
+            f"{number}{_PHRASES[how]}",
+            *_sizes_of_largest_case(result),
+        ]
     if outcome:
         opening = (
             "decided "
@@ -177,13 +183,13 @@ def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
         yield (opening, *(part for part in outcome if part != ""))
 
 
-def _kind(case: ElementEquation) -> str:
+def _kind_of_element_equation(case: ElementEquation) -> str:
     if case.how == "normal form" and by_definition(case):
         return "by definition"
     return "no size" if case.limits and not case.limits.top else case.how
 
 
-def _largest(cases: list[ElementEquation]) -> Text:
+def _sizes_of_largest_case(cases: list[ElementEquation]) -> Text:
     """Return the sizes of the case that needed the most."""
     most = max(cases, key=lambda c: len(c.sizes))
     if not most.limits or not most.limits.top:
@@ -202,36 +208,36 @@ def sizes_written(sizes: Mapping[str, int], sign: str = "=") -> Text:
 
 
 # -- counterexamples ---------------------------------------------------------------------------------------------------
-def _counterexamples(words: str) -> Text:
+def _typeset_counterexamples(words: str) -> Text:
     """Return the results of a search, with exact numbers as formulas."""
     parts: list[Inline] = []
     for one in words.split("; "):
-        parts += ["; " if parts else "", *_counterexample(one)]
+        parts += ["; " if parts else "", *_typeset_one_counterexample(one)]
     return tuple(p for p in parts if p != "")
 
 
-def _argued(words: Text) -> Text:
+def _typeset_argument(words: Text) -> Text:
     """Return an argument; if it is a counterexample, with its numbers as formulas."""
     if len(words) != 1 or not isinstance(words[0], str) or not words[0].startswith(DIFFER):
         return words
-    return (DIFFER, *_counterexamples(words[0].removeprefix(DIFFER)))
+    return (DIFFER, *_typeset_counterexamples(words[0].removeprefix(DIFFER)))
 
 
-def _counterexample(words: str) -> Text:
+def _typeset_one_counterexample(words: str) -> Text:
     match = _NUMBERS.fullmatch(words)
     if not match:
-        return _spaced(_SEED.sub("", words))
+        return _typeset_size_letters(_SEED.sub("", words))
     try:
         left, right = (parse(match[side]).notation() for side in ("left", "right"))
     except SymattnError:
-        return _spaced(_SEED.sub("", words))
+        return _typeset_size_letters(_SEED.sub("", words))
     place = [int(n) + 1 for n in re.findall(r"\d+", match["place"])]
     unequal: Node = Relation(left, (("≠", right),))
     where: Text = (" at entry ", commas(*place)) if place else ()
-    return (*_spaced(match["sizes"]), ": ", unequal, *where)
+    return (*_typeset_size_letters(match["sizes"]), ": ", unequal, *where)
 
 
-def _spaced(words: str) -> Text:
+def _typeset_size_letters(words: str) -> Text:
     """Return ``n_q = 1, d = 2`` with its letters as formulas."""
     parts: list[Inline] = []
     for piece in re.split(r"(\b[A-Za-z](?:_[a-z]+)? = \d+)", words):

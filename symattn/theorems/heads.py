@@ -27,7 +27,7 @@ def _of_each_head(matrices: str) -> Any:
     return lambda reader: Value(reader.array(matrices), ("t",), 2)
 
 
-def _reordered(matrices: str) -> Any:
+def _make_reordered_heads(matrices: str) -> Any:
     """Return a matrix for each head, with the heads in the order of Π."""
 
     def permuted(reader: Reader) -> Value:
@@ -41,7 +41,7 @@ def _reordered(matrices: str) -> Any:
 PROJECTIONS = {"Q": "queries", "K": "keys", "V": "values", "O": "outputs"}
 
 
-def _grouped(reader: Reader) -> Array:
+def _outputs_of_query_heads(reader: Reader) -> Array:
     """Return the outputs of all query heads."""
     return grouped_attention(ATTENTION, *map(reader.array, "QKV"))
 
@@ -50,7 +50,7 @@ GROUPED = Glossary(
     {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"},
     {"g": "g", "r": "r"},
     {"t": "g*r"},
-    {"O": _grouped},
+    {"O": _outputs_of_query_heads},
     first=0,
 )
 """Grouped-query attention, whose output is O."""
@@ -61,7 +61,7 @@ def _repeated_beside(letter: str) -> Any:
     return lambda reader: merge_heads(repeat_heads(reader.array(letter), reader.length("r")))
 
 
-def _relabelled(of: Callable[[Reader], Any]) -> Callable[[Reader], Any]:
+def _make_relabelled_heads(of: Callable[[Reader], Any]) -> Callable[[Reader], Any]:
     """Permute the heads so that head a r + b is head b g + a."""
 
     def relabelled(reader: Reader) -> Any:
@@ -72,7 +72,7 @@ def _relabelled(of: Callable[[Reader], Any]) -> Callable[[Reader], Any]:
     return relabelled
 
 
-def _rotated(reader: Reader, x: Value) -> Value:
+def _rotate_rows_by_position(reader: Reader, x: Value) -> Value:
     """Return each row rotated by the angles of its position."""
     return Value(rotate_half(x.array, reader.array("cos"), reader.array("sin")), (), 2)
 
@@ -97,7 +97,10 @@ THEOREMS = of_file(
             },
             index={"t": "h"},
             defined={f"W_{{{letter},t}}": _of_each_head(of) for letter, of in PROJECTIONS.items()}
-            | {f"W′_{{{letter},t}}": _reordered(of) for letter, of in PROJECTIONS.items()},
+            | {
+                f"W′_{{{letter},t}}": _make_reordered_heads(of)
+                for letter, of in PROJECTIONS.items()
+            },
             permutations={"Π": "h"},
         ),
         "tiled": GROUPED.also(
@@ -105,14 +108,14 @@ THEOREMS = of_file(
             defined={
                 "K′": lambda reader: tile_heads(reader.array("K"), reader.length("r")),
                 "V′": lambda reader: tile_heads(reader.array("V"), reader.length("r")),
-                "Q′": _relabelled(lambda reader: reader.array("Q")),
-                "W′": _relabelled(lambda reader: reader.array("W")),
-                "O′": _relabelled(_grouped),
+                "Q′": _make_relabelled_heads(lambda reader: reader.array("Q")),
+                "W′": _make_relabelled_heads(lambda reader: reader.array("W")),
+                "O′": _make_relabelled_heads(_outputs_of_query_heads),
             },
         ),
         "mqa-is-gqa-one": GROUPED.also(
             defined={
-                "O′": lambda reader: merge_heads(_grouped(reader)),
+                "O′": lambda reader: merge_heads(_outputs_of_query_heads(reader)),
                 "Q′": lambda reader: merge_heads(reader.array("Q")),
                 "K′": _repeated_beside("K"),
                 "V′": _repeated_beside("V"),
@@ -121,7 +124,7 @@ THEOREMS = of_file(
         "each": Glossary(
             defined={"W_{V,t}": _of_each_head("values"), "W_{O,t}": _of_each_head("outputs")},
         ),
-        "rotated": Glossary(sizes={}, functions={"R": _rotated}),
+        "rotated": Glossary(sizes={}, functions={"R": _rotate_rows_by_position}),
     },
     globals(),
 )

@@ -158,9 +158,9 @@ class _Walk:
         elif isinstance(x, (set, frozenset)):
             yield from sorted(part for y in x for part in _Walk().parts(y))
         elif isinstance(x, FunctionType):
-            yield from self._function(x)
+            yield from self._yield_function_parts(x)
         elif isinstance(x, CodeType):
-            yield from self._code(x)
+            yield from self._yield_code_parts(x)
         elif isinstance(x, MethodType):
             yield from self.parts((x.__func__, x.__self__))
         elif hasattr(x, "cache_info") and hasattr(x, "__wrapped__"):
@@ -168,9 +168,9 @@ class _Walk:
         elif isinstance(x, partial):
             yield from self.parts((x.func, x.args, x.keywords))
         elif isinstance(x, ModuleType):
-            yield "module" if self._module(x) else f"module {x.__name__}"
+            yield "module" if self._note_user_module(x) else f"module {x.__name__}"
         elif isinstance(x, (type, BuiltinFunctionType)):
-            users = self._module(sys.modules.get(x.__module__ or ""))
+            users = self._note_user_module(sys.modules.get(x.__module__ or ""))
             yield x.__qualname__ if users else f"{x.__module__} {x.__qualname__}"
         elif is_dataclass(x):
             yield from self.parts(type(x))
@@ -178,88 +178,92 @@ class _Walk:
                 yield f.name
                 yield from self.parts(getattr(x, f.name))
         else:
-            yield from self._other(x)
+            yield from self._yield_array_content(x)
 
-    def _function(self, f: FunctionType) -> Iterator[str]:
+    def _yield_function_parts(self, f: FunctionType) -> Iterator[str]:
         """Yield the code and the values it holds and, for a user's function, the globals that it looks up."""
-        users = _users(Path(f.__code__.co_filename))
+        users = _is_file_of_user(Path(f.__code__.co_filename))
         yield "a user's function" if users else f"function of {f.__module__}"
         yield from self.parts((f.__code__, f.__defaults__, f.__kwdefaults__))
         yield from self.parts([cell.cell_contents for cell in f.__closure__ or ()])
         if not users:
             return
-        self._note(Path(f.__code__.co_filename))
+        self._note_user_file(Path(f.__code__.co_filename))
         for name in sorted(names(f.__code__)):
             if name in f.__globals__:
                 yield name
                 yield from self.parts(f.__globals__[name])
 
-    def _code(self, code: CodeType) -> Iterator[str]:
+    def _yield_code_parts(self, code: CodeType) -> Iterator[str]:
         yield f"{code.co_code!r} {code.co_names} {code.co_varnames} {code.co_argcount} {code.co_kwonlyargcount}"
         yield from self.parts(code.co_consts)
 
-    def _other(self, x: Array) -> Iterator[str]:
+    def _yield_array_content(self, x: Array) -> Iterator[str]:
         if isinstance(x, (np.ndarray, np.generic)) and not x.dtype.hasobject:
             yield f"{x.dtype} {x.shape} {x.tobytes()!r}"
             return
         raise UnknownValue(type(x).__name__)
 
-    def _module(self, module: ModuleType | None) -> bool:
+    def _note_user_module(self, module: ModuleType | None) -> bool:
         """Return whether it is a user's module; if so, note its file and those of all its imports."""
         file = getattr(module, "__file__", None)
-        if module is None or file is None or not _users(Path(file)):
+        if module is None or file is None or not _is_file_of_user(Path(file)):
             return False
-        self._note(Path(file))
+        self._note_user_file(Path(file))
         return True
 
-    def _note(self, path: Path) -> None:
+    def _note_user_file(self, path: Path) -> None:
         """Note a user's file and everything that it imports, at any depth. Raises UnknownValue."""
         if path in self.files:
             return
         self.files.add(path)
-        for name in sorted(_imports(path)) if path.suffix == ".py" else ():
+        for name in sorted(_names_of_imported_modules(path)) if path.suffix == ".py" else ():
             if name:
-                self._imported(name, path)
+                self._note_imported_module(name, path)
             else:
                 # the folder of the outermost package that contains a file
                 folder = path.parent
                 while (folder.parent / "__init__.py").is_file():
                     folder = folder.parent
-                self._package(folder)
+                self._note_package_files(folder)
 
-    def _package(self, folder: Path) -> None:
+    def _note_package_files(self, folder: Path) -> None:
         for path in sorted(folder.rglob("*")):
             if path.name.endswith((*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)):
-                self._note(path)
+                self._note_user_file(path)
 
-    def _imported(self, name: str, near: Path) -> None:
+    def _note_imported_module(self, name: str, near: Path) -> None:
         """Note a user's module or package by the content of its files, an installed package by its version."""
         places = [str(near.parent), *sys.path]
         spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(
             name, places
         )
-        own = spec is not None and bool(spec.has_location) and _users(Path(spec.origin or ""))
+        own = (
+            spec is not None
+            and bool(spec.has_location)
+            and _is_file_of_user(Path(spec.origin or ""))
+        )
         if name == stored_results.ROOT.name or (name in _STEADY and not own):
             return
         if spec is None or (name in sys.stdlib_module_names and not own):
             raise UnknownValue(name)
         folders = [Path(p) for p in spec.submodule_search_locations or ()]
-        if not all(map(_users, folders or [Path(spec.origin or "")])):
+        if not all(map(_is_file_of_user, folders or [Path(spec.origin or "")])):
             owners = _owners().get(name)
             if not owners:
                 raise UnknownValue(name)
             self.versions.update(f"{owner} {version(owner)}" for owner in owners)
         elif folders:
             for folder in folders:
-                self._package(folder)
+                self._note_package_files(folder)
         else:
-            self._note(Path(spec.origin or ""))
+            self._note_user_file(Path(spec.origin or ""))
 
 
 _owners = lru_cache(packages_distributions)
 
 
-def _imports(path: Path) -> set[str]:
+def _names_of_imported_modules(path: Path) -> set[str]:
     """Return the names of the modules that a file imports, up to the first dot; "" for those of its own package."""
     result: set[str] = set()
     names: set[str] = set()
@@ -281,16 +285,16 @@ def _imports(path: Path) -> set[str]:
     return result
 
 
-def _users(path: Path) -> bool:
+def _is_file_of_user(path: Path) -> bool:
     """Return whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
     path = path.resolve()
     return "site-packages" not in path.parts and not any(
-        place in (path, *path.parents) for place in _installed()
+        place in (path, *path.parents) for place in _folders_of_installed_code()
     )
 
 
 @lru_cache
-def _installed() -> list[Path]:
+def _folders_of_installed_code() -> list[Path]:
     """Return the folders of symattn and of Python's own modules."""
     return [
         stored_results.ROOT,

@@ -119,7 +119,7 @@ def positions(
     """Return the letters of a statement about positions: those of ``letters``, each with its angle in each plane f."""
     pairs = tuple((f"cos {p}", f"sin {p}") for p in letters)
     tables = {table: "f" for pair in pairs for table in pair}
-    waves = {"cos": _wave(0), "sin": _wave(1)}
+    waves = {"cos": _make_position_wave(0), "sin": _make_position_wave(1)}
     index = {"f": "f", **more.pop("index", {})}
     return Glossary(
         {**given, **tables}, index=index, units=pairs, families={**waves, **families}, **more
@@ -141,7 +141,7 @@ def turn(reader: Reader, p: Node) -> tuple[Array, Array]:
     raise Unread(f"the position {text(p)}")
 
 
-def _wave(which: int) -> Family:
+def _make_position_wave(which: int) -> Family:
     """cos(ω_f p) or sin(ω_f p)."""
 
     def read(reader: Reader, arguments: tuple[Node, ...]) -> Value:

@@ -67,7 +67,7 @@ def _new_state(reader: Reader) -> Array:
     return delta_step(s, k, v, reader.array("β"))
 
 
-def _rising(first: str, steps: str) -> Callable[[Reader], Any]:
+def _make_rising_numbers(first: str, steps: str) -> Callable[[Reader], Any]:
     """x < x + u₁ < x + u₁ + u₂ < …"""
 
     def made(reader: Reader) -> Any:
@@ -85,7 +85,10 @@ THEOREMS = of_file(
         "performer-positive-features": Glossary(
             {"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}
         ),
-        "rising": Glossary(sizes={}, defined={"q": _rising("x", "u"), "k": _rising("y", "w")}),
+        "rising": Glossary(
+            sizes={},
+            defined={"q": _make_rising_numbers("x", "u"), "k": _make_rising_numbers("y", "w")},
+        ),
     },
     globals(),
 )

@@ -33,7 +33,9 @@ ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
 
 
 # -- forbidden keys ---------------------------------------------------------------------------------------------------
-def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) -> Any:
+def _restrict_attention_to_keys(
+    attention: Attention, **keywords: Callable[[Reader, Any], Any]
+) -> Any:
     """Return attention that allows only the keys of K, by a mask or by padding."""
 
     def masked(reader: Reader, q: Value, k: Value, v: Value) -> Value:
@@ -44,7 +46,7 @@ def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) ->
     return masked
 
 
-def _surrounded(
+def _pad_and_mask_heads(
     x: Array,
     before: Array,
     y: Array,
@@ -75,7 +77,7 @@ two_masked_heads = identity(
     },
     lambda x, y, y0, y1, w_q, w_k, w_v: [
         (
-            _surrounded(x, y0, y, y1, *kind, w_q=w_q, w_k=w_k, w_v=w_v),
+            _pad_and_mask_heads(x, y0, y, y1, *kind, w_q=w_q, w_k=w_k, w_v=w_v),
             HEADS(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v),
         )
         for kind in (((),), ((2,),), ((), True))
@@ -158,14 +160,14 @@ THEOREMS = of_file(
             {"K′": "m d_k", "V′": "m d_v", "B": "n_q n_k", "B′": "n_q m"},
             sizes={"m": "m"},
             functions={
-                "Masked": _allowing(
+                "Masked": _restrict_attention_to_keys(
                     MASKED,
                     mask=lambda reader, keep: reader.xp.broadcast_to(
                         keep[None], (reader.length("n_q"), *keep.shape)
                     ),
                 ),
-                "Padded": _allowing(PADDED, keep=lambda _, keep: keep),
-                "Biased": _allowing(
+                "Padded": _restrict_attention_to_keys(PADDED, keep=lambda _, keep: keep),
+                "Biased": _restrict_attention_to_keys(
                     ADDED_PADDED,
                     keep=lambda _, keep: keep,
                     mask=lambda reader, _: side_by_side(reader.array("B"), reader.array("B′")),

@@ -20,7 +20,7 @@ from symattn.theorems.letters import add_up, eye, squares, total
 from symattn.theorems.texts import of_file
 
 
-def _normed(work: Callable[..., Any]) -> Callable[..., Value]:
+def _read_norm_with_epsilon(work: Callable[..., Any]) -> Callable[..., Value]:
     """Return the meaning of a word for a norm, with the ε that is printed."""
     return lambda reader, x: replace(x, array=work(x.array, reader.one(name("ε")).array))
 
@@ -38,7 +38,7 @@ LETTERS = Glossary(
     },
     index={"i": "d_model", "r": "n", "c": "e"},
     defined={"I": eye("d_model")},
-    functions={"LN": _normed(layer_norm), "RMS": _normed(rms_norm)},
+    functions={"LN": _read_norm_with_epsilon(layer_norm), "RMS": _read_norm_with_epsilon(rms_norm)},
     nonnegative=("ε",),
     roles={**ARRAY_ROLES, "s": None},
 ).where("Π = I − 𝟏 𝟏ᵀ/d_model")

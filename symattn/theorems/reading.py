@@ -162,29 +162,35 @@ class Statement:
         )  # that of the hypotheses, and the one that is being made
         self._known: dict[PrintedClaim, _Answer] = {}
         every = [r for words in hypotheses for r in relations(words)]
-        self._explain(every, assuming=True)
-        self._explain([*conditions(says), *conditions(false_says)], assuming=False)
+        self._absorb_hypotheses(every, assuming=True)
+        self._absorb_hypotheses([*conditions(says), *conditions(false_says)], assuming=False)
         others = [r for r in every if not self.glossary.sized(r)]
         with (
             showing(),
             recorded() as self._assumed.asked,
         ):  # proofs of a hypothesis are not part of a claim's proof
             self.where = [
-                r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)
+                r
+                for r in others
+                if _is_inequality_condition(r)
+                and self._is_restrictive_relation(r, self.glossary, self.sized)
             ]
             for relation in (
                 others
             ):  # raises FalseStep unless a readable equation holds for the letters as declared
-                if not _chooses(relation):
+                if not _is_inequality_condition(relation):
                     with suppress(NotRead):
-                        self._judged(
-                            relation, self.glossary, self.sized, self._concerning(relation)
+                        self._judge_relation(
+                            relation,
+                            self.glossary,
+                            self.sized,
+                            self._select_relevant_conditions(relation),
                         )
 
     def reading(self, says: Text, false_says: Text) -> Reading:
         """Read each claim of the statement and of the false variant. Raises FalseStep."""
         stated, denied = claims(says), claims(false_says)
-        self._tell(self._assumed)
+        self._replay_answer(self._assumed)
         results, false = tuple(map(self.decided, stated)), tuple(map(self.refuted, denied))
         every = [self._assumed, *(self._known[claim] for claim in (*stated, *denied))]
         needed, letters = (
@@ -193,7 +199,7 @@ class Statement:
         )
         return Reading(results, false, tuple(needed), tuple(letters))
 
-    def _explain(self, every: Iterable[Relation], assuming: bool) -> None:
+    def _absorb_hypotheses(self, every: Iterable[Relation], assuming: bool) -> None:
         for relation in every:
             glossary = defined(self.glossary, relation)
             if glossary:
@@ -219,18 +225,20 @@ class Statement:
             return True  # only not for letters, which lack some functions of numbers
         return True
 
-    def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
+    def _is_restrictive_relation(
+        self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]
+    ) -> bool:
         """Return whether a readable relation is not met by all numbers."""
         try:
             with showing():
-                self._judged(relation, glossary, sized)
+                self._judge_relation(relation, glossary, sized)
         except NotRead:
             return "≠" in (sign for sign, _ in relation.rest)
         except FalseStep:
             return True
         return False
 
-    def _judged(
+    def _judge_relation(
         self,
         relation: Relation,
         glossary: Glossary,
@@ -278,20 +286,22 @@ class Statement:
     def decided(self, claim: PrintedClaim) -> ReadRelation:
         """Return a claim with its evidence. Raises FalseStep for one that is false."""
         try:
-            evidence = self._evidence(claim)
+            evidence = self._decide_claim_once(claim)
         except NotRead as reason:
             return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
             if claim.denied and not isinstance(wrong, NotDecided):
                 return ReadRelation(
-                    claim.relation, self._failing(claim, str(wrong)), shown=_shown(claim)
+                    claim.relation,
+                    self._refute_printed_claim(claim, str(wrong)),
+                    shown=_format_claim_node(claim),
                 )
             raise
         if claim.denied:
             raise FalseStep(f"{text(claim.relation)} holds, and is denied")
-        return ReadRelation(claim.relation, evidence, shown=_shown(claim))
+        return ReadRelation(claim.relation, evidence, shown=_format_claim_node(claim))
 
-    def _failing(self, claim: PrintedClaim, wrong: str) -> Evidence:
+    def _refute_printed_claim(self, claim: PrintedClaim, wrong: str) -> Evidence:
         """Return the evidence that a claim does not always hold: for equations, a certified counterexample."""
         compiled, every = self.compiled(claim.relation), links(claim.relation)
         if (
@@ -310,14 +320,14 @@ class Statement:
     def refuted(self, claim: PrintedClaim) -> ReadRelation:
         """Return a claim of the false variant with where it fails. Raises FalseStep for one that holds."""
         try:
-            self._evidence(claim)
+            self._decide_claim_once(claim)
         except (NotRead, NotDecided) as reason:
             return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
             return ReadRelation(claim.relation, Evidence(Grade.REFUTED, str(wrong)))
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
-    def _evidence(self, claim: PrintedClaim) -> Evidence:
+    def _decide_claim_once(self, claim: PrintedClaim) -> Evidence:
         """Return the evidence for the relation under its conditions, decided once.
 
         Decided relations and proofs are reported to the caller each time, so that it does not matter who asks first.
@@ -326,31 +336,31 @@ class Statement:
             answer = self._answer = _Answer()
             try:
                 with showing() as answer.shown, recorded() as answer.asked:
-                    answer.result = self._asked(claim)
+                    answer.result = self._decide_printed_claim(claim)
             except FalseStep as wrong:
                 answer.result = wrong.with_traceback(None)
             self._known[claim] = answer
-        result = self._tell(self._known[claim])
+        result = self._replay_answer(self._known[claim])
         if isinstance(result, FalseStep):
             raise result
         assert result
         return result
 
-    def _tell(self, answer: _Answer) -> Evidence | FalseStep | None:
+    def _replay_answer(self, answer: _Answer) -> Evidence | FalseStep | None:
         note(answer.shown.by, answer.shown.at)
         for relation in answer.asked:
             record(relation)
         return answer.result
 
-    def _asked(self, claim: PrintedClaim) -> Evidence:
+    def _decide_printed_claim(self, claim: PrintedClaim) -> Evidence:
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
         if claim.format:
             if claim.format not in glossary.formats:
                 raise NotRead(f"{text(relation)}: {claim.format} is none of its formats")
             glossary = replace(glossary, formats=(claim.format,))
-        if _tends(relation):
-            return self._limit(claim)
-        where = [*self._concerning(relation)]
+        if _is_limit_relation(relation):
+            return self._decide_limit_claim(claim)
+        where = [*self._select_relevant_conditions(relation)]
         for condition in claim.conditions:
             if condition in self.definitions:
                 continue
@@ -359,18 +369,22 @@ class Statement:
             elif number := self.glossary.sized(condition):
                 sized |= number
             elif is_mask(glossary, condition):
-                relation = _where(relation, condition)
-            elif _chooses(condition):
-                where += [condition] if self._chosen(condition, glossary, sized) else []
+                relation = _restrict_relation_to_indices(relation, condition)
+            elif _is_inequality_condition(condition):
+                where += (
+                    [condition] if self._is_restrictive_relation(condition, glossary, sized) else []
+                )
             else:
-                self._met(condition, glossary, sized)
+                self._check_condition_holds(condition, glossary, sized)
         if claim.only and (relation != claim.relation or not where):
             raise NotRead(f"{text(relation)}: when it holds is not read")
-        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, claim.only)
+        return self._judge_relation(
+            relation, glossary, sized, tuple(where), glossary.sharp, claim.only
+        )
 
-    def _limit(self, claim: PrintedClaim) -> Evidence:
+    def _decide_limit_claim(self, claim: PrintedClaim) -> Evidence:
         """Return the evidence for x → c, as β → ∞ or β → 0."""
-        conditions_ = [c for c in claim.conditions if _tends(c)]
+        conditions_ = [c for c in claim.conditions if _is_limit_relation(c)]
         if len(conditions_) != 1:
             raise NotRead(f"{text(claim.relation)}: what tends to what is not said")
         glossary = pruned(
@@ -391,7 +405,7 @@ class Statement:
         )
         return decide(claim.relation)
 
-    def _concerning(self, relation: Relation) -> tuple[Relation, ...]:
+    def _select_relevant_conditions(self, relation: Relation) -> tuple[Relation, ...]:
         """Return the conditions on sizes alone, and those on given letters that concern the relation."""
         given = {*pruned(self.glossary, relation, self.sized).given}
         letters = ({*pruned(self.glossary, x, self.sized).given} for x in self.where)
@@ -399,16 +413,18 @@ class Statement:
             x for x, own in zip(self.where, letters, strict=True) if not own or given & own
         )
 
-    def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
+    def _check_condition_holds(
+        self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]
+    ) -> None:
         """Raise NotRead unless a condition holds for the letters as declared."""
         try:
             with showing():  # what shows a condition is no part of what shows the claim
-                self._judged(condition, glossary, sized)
+                self._judge_relation(condition, glossary, sized)
         except FalseStep as reason:
             raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
 
 
-def _shown(claim: PrintedClaim) -> nt.Node:
+def _format_claim_node(claim: PrintedClaim) -> nt.Node:
     """Return a claim with its conditions, as read, and marked if it is denied or exclusive."""
     parts: list[nt.Node] = (
         [nt.Words("not always"), claim.relation] if claim.denied else [claim.relation]
@@ -422,7 +438,7 @@ def _shown(claim: PrintedClaim) -> nt.Node:
     return nt.Row(tuple(parts)) if len(parts) > 1 else claim.relation
 
 
-def _where(relation: Relation, condition: Relation) -> Relation:
+def _restrict_relation_to_indices(relation: Relation, condition: Relation) -> Relation:
     """Return a relation with all sides set to 0 where the condition on its indices does not hold, or to whole numbers
     that rise and fall by the strict signs of the relation."""
     level, sides = 0, list[Node]()
@@ -436,10 +452,10 @@ def _where(relation: Relation, condition: Relation) -> Relation:
     )
 
 
-def _tends(relation: Relation) -> bool:
+def _is_limit_relation(relation: Relation) -> bool:
     return any(sign == "→" for sign, _ in relation.rest)
 
 
-def _chooses(condition: Relation) -> bool:
+def _is_inequality_condition(condition: Relation) -> bool:
     """Return whether it is met by some numbers, not by all that satisfy equations."""
     return all(sign in "≤≥<>≠" for sign, _ in condition.rest)

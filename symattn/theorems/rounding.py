@@ -41,19 +41,19 @@ def _largest_weight(reader: Any) -> Any:
 
 
 # -- merging -----------------------------------------------------------------------------------------------------------
-def _states(x: tuple[Array, ...]) -> list[SoftmaxState]:
+def _split_softmax_states(x: tuple[Array, ...]) -> list[SoftmaxState]:
     return [SoftmaxState(*x[i : i + 3]) for i in (0, 3, 6)]
 
 
 def _either_way(*x: Array) -> tuple[SoftmaxState, SoftmaxState]:
     """merge(a, b) and merge(b, a)."""
-    a, b, _ = _states(x)
+    a, b, _ = _split_softmax_states(x)
     return merge(a, b), merge(b, a)
 
 
 def _other_bracketing(*x: Array) -> tuple[SoftmaxState, SoftmaxState]:
     """merge(merge(a, b), c) and merge(a, merge(b, c))."""
-    a, b, c = _states(x)
+    a, b, c = _split_softmax_states(x)
     return merge(merge(a, b), c), merge(a, merge(b, c))
 
 

@@ -69,7 +69,7 @@ def run(
     undecided = [t for t in theorems if t.name not in result]
     many = jobs > 1 and len(undecided) > 1
     decided = (
-        _parallel(undecided, source, min(jobs, len(undecided)), explain)
+        _decide_in_processes(undecided, source, min(jobs, len(undecided)), explain)
         if many
         else _in_turn(undecided, explain, progress)
     )
@@ -128,22 +128,24 @@ def _decided_or_unstated(theorem: Theorem, explain: bool) -> Decided:
         return Decided(theorem, unstated(f"a function of {broken.name!r} raises {broken.error}"))
 
 
-def _parallel(
+def _decide_in_processes(
     theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool
 ) -> Iterator[Decided]:
     """Decide theorems in several processes, yielding each as soon as it is done."""
     by_name = {t.name: t for t in theorems}
-    with _pool(jobs) as pool:
+    with _open_worker_pool(jobs) as pool:
         with _interrupts_blocked():
-            waiting = [pool.submit(_work, source, name, explain) for name in by_name]
+            waiting = [
+                pool.submit(_decide_theorem_in_worker, source, name, explain) for name in by_name
+            ]
         for done in as_completed(waiting):
             name, parts = done.result()
             yield Decided(by_name[name], *parts)
 
 
 @contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_deaf)
+def _open_worker_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_ignore_interrupts_in_worker)
     try:
         yield pool
     except BaseException:
@@ -154,7 +156,8 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Let processes started inside ignore interrupts from their first instruction, before ``_deaf`` can run.
+    """Let processes started inside ignore interrupts from their first instruction, before
+    ``_ignore_interrupts_in_worker`` can run.
 
     An interrupt that arrives meanwhile is blocked, and reaches this process at the end.
     """
@@ -168,13 +171,13 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _deaf() -> None:
+def _ignore_interrupts_in_worker() -> None:
     """Leave interrupts to the main process, which ends the others, and keep standard output for it."""
     sys.stdout = sys.stderr
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _work(source: Source, name: str, explain: bool) -> tuple[str, _Parts]:
+def _decide_theorem_in_worker(source: Source, name: str, explain: bool) -> tuple[str, _Parts]:
     decided = _decided_or_unstated(source()[name], explain)
     return name, (decided.finding, decided.explained, decided.certificates)
 
@@ -198,16 +201,18 @@ def explained(outcome: TheoremOutcome) -> tuple[Block, ...]:
     left_out = len(cases) - len(result)
     out: list[Block] = []
     for n, (_, case) in enumerate(result, 1):
-        out += _case(case, f"Equation {n} of {len(cases)}" if len(cases) > 1 else "The equation")
+        out += _describe_equation_case(
+            case, f"Equation {n} of {len(cases)}" if len(cases) > 1 else "The equation"
+        )
     if left_out:
         out.append(md.Paragraph((f"{left_out} more equations are decided in the same way.",)))
     if any(in_blocks(side) for _, c in result for side in (c.left, c.right)):
         words = "an axis made of several blocks has, before its indices, the numbers of the blocks"
         out.append(md.Note((f"A letter with {words}.",)))
-    if any(_masks(side) for _, c in result for side in (c.left, c.right)):
+    if any(_contains_masked_expression(side) for _, c in result for side in (c.left, c.right)):
         words = "is x where a is 1, and −∞ where a is 0"
         out.append(md.Note((call(Words("masked"), "x", "a"), f" {words}.")))
-    return (*out, *_checked(outcome))
+    return (*out, *_describe_checker_verdicts(outcome))
 
 
 def stated(outcome: TheoremOutcome) -> tuple[Node, ...]:
@@ -218,18 +223,18 @@ def stated(outcome: TheoremOutcome) -> tuple[Node, ...]:
     for case in cases if len(cases) <= _FEW else ():
         sides = case.written
         writing = Writing(sides, case.indices)
-        left, right = (_written(writing, side) for side in sides)
+        left, right = (_format_short_expression(writing, side) for side in sides)
         if left is None or right is None or width(left) + width(right) > _LINE:
             return ()
         result.append(equals(left, right))
     return tuple(result)
 
 
-def _masks(x: Expression) -> bool:
-    return isinstance(x, Masked) or any(map(_masks, x.children))
+def _contains_masked_expression(x: Expression) -> bool:
+    return isinstance(x, Masked) or any(map(_contains_masked_expression, x.children))
 
 
-def _case(case: ElementEquation, label: str) -> Iterator[Block]:
+def _describe_equation_case(case: ElementEquation, label: str) -> Iterator[Block]:
     writing = Writing(
         [x for x in (case.left, case.right, case.numerator) if x is not None], case.indices
     )
@@ -237,7 +242,10 @@ def _case(case: ElementEquation, label: str) -> Iterator[Block]:
     for i in case.indices:
         free += [", " if free else ", for all ", relation(writing.index(i), "≤", size(i.sort))]
     yield md.Paragraph((f"{label}{':' if not free else ''}", *free, ":" if free else ""))
-    left, right = _written(writing, case.left), _written(writing, case.right)
+    left, right = (
+        _format_short_expression(writing, case.left),
+        _format_short_expression(writing, case.right),
+    )
     if left is None or right is None:
         parts = length(case.left) + length(case.right)
         yield md.Paragraph(
@@ -251,11 +259,11 @@ def _case(case: ElementEquation, label: str) -> Iterator[Block]:
                 if by_definition(case)
                 else "equal normal forms",
             )
-        yield md.Steps(_equation(left, right, reason))
-    yield from _cleared(case, writing)
+        yield md.Steps(_make_equation_steps(left, right, reason))
+    yield from _describe_cleared_difference(case, writing)
 
 
-def _equation(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
+def _make_equation_steps(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
     """Return left = right; if that is long, with a letter for each side, since first sides are not broken."""
     proved = Evidence(Grade.PROVED)
     if width(left) + width(right) <= _LINE:
@@ -265,12 +273,12 @@ def _equation(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
     return (first, second, md.Step(equals(name("L"), name("R")), reason, proved))
 
 
-def _cleared(case: ElementEquation, writing: Writing) -> Iterator[Block]:
+def _describe_cleared_difference(case: ElementEquation, writing: Writing) -> Iterator[Block]:
     if case.numerator is None or case.limits is None:
         return
-    numerator = _written(writing, case.numerator)
+    numerator = _format_short_expression(writing, case.numerator)
     if numerator is not None:
-        divisors = [_written(writing, d.base) for d in case.divisors]
+        divisors = [_format_short_expression(writing, d.base) for d in case.divisors]
         shown = [
             d**p.times if p.times > 1 else d
             for d, p in zip(divisors, case.divisors, strict=True)
@@ -280,10 +288,10 @@ def _cleared(case: ElementEquation, writing: Writing) -> Iterator[Block]:
         if shown and len(shown) == len(divisors) and sum(map(width, shown)) < _SHORT:
             by = ("the difference, times ", *listed(shown))
         yield md.Steps((md.Step(equals(0, numerator), by, Evidence(Grade.PROVED)),))
-    yield md.Paragraph(_counted(case))
+    yield md.Paragraph(_describe_deciding_sizes(case))
 
 
-def _counted(case: ElementEquation) -> Text:
+def _describe_deciding_sizes(case: ElementEquation) -> Text:
     """Say D_s, and the sizes that suffice by the cut-off theorem."""
     assert case.limits is not None
     counted = case.limits.counted
@@ -300,7 +308,7 @@ def _counted(case: ElementEquation) -> Text:
             " decide all sizes: at each of them the polynomial is zero.")  # fmt: skip
 
 
-def _written(writing: Writing, x: Any) -> Node | None:
+def _format_short_expression(writing: Writing, x: Any) -> Node | None:
     """Return an expression as a formula; None if it is too long to print, or has parts without notation."""
     if length(x) > _LONGEST:
         return None
@@ -317,7 +325,7 @@ def certificates(outcome: TheoremOutcome) -> tuple[Mapping[str, Any], ...]:
     return certificate.certificates(outcome.decision.proofs, outcome.decision.premises)
 
 
-def _checked(outcome: TheoremOutcome) -> tuple[Block, ...]:
+def _describe_checker_verdicts(outcome: TheoremOutcome) -> tuple[Block, ...]:
     """Describe the independent checker's verdicts on the certificates."""
     verdicts = certificate.verdicts(certificates(outcome))
     refused = [v.why for v in verdicts if not v.accepted]

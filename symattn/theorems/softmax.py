@@ -17,7 +17,7 @@ LETTERS = Glossary(
 ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}).where("P = softmax(S)")
 
 
-def _tied(reader: Reader) -> Any:
+def _weights_of_tied_keys(reader: Reader) -> Any:
     """Return the weights in softmax(β s) of the keys with the largest score, 0; other scores are −u."""
     scores = side_by_side(0 * reader.array("tie"), -(reader.array("β") * reader.array("u")))
     return weights(scores)[..., : reader.length("n")]
@@ -28,7 +28,7 @@ THEOREMS = of_file(
     {
         "": LETTERS,
         "rows": ROWS,
-        "tied": LETTERS.also(defined={"w": _tied}),
+        "tied": LETTERS.also(defined={"w": _weights_of_tied_keys}),
     },
     globals(),
 )

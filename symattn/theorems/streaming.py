@@ -70,13 +70,13 @@ def _merged_states(_: Reader, *given: Several | Value) -> Several:
         for parts in sets
     ]
     maximum = last.array[None, None] if isinstance(last, Value) else None
-    return _several(reduce(lambda x, y: merge(x, y, maximum), states))
+    return _unpack_softmax_state(reduce(lambda x, y: merge(x, y, maximum), states))
 
 
-def _state(_: Reader, keys: Value, maximum: Value | None = None) -> Several:
+def _state_of_key_tile(_: Reader, keys: Value, maximum: Value | None = None) -> Several:
     """Return the state of keys, given as scores and values side by side, with the largest score or another m."""
     m = None if maximum is None else maximum.array[None, None]
-    return _several(tile_state(keys.array[None, :, 0], keys.array[:, 1:], m))
+    return _unpack_softmax_state(tile_state(keys.array[None, :, 0], keys.array[:, 1:], m))
 
 
 def _without_keys(reader: Reader) -> Several:
@@ -87,7 +87,7 @@ def _without_keys(reader: Reader) -> Several:
     )
 
 
-def _several(x: SoftmaxState) -> Several:
+def _unpack_softmax_state(x: SoftmaxState) -> Several:
     return Several(
         (Value(x.maximum[0, 0]), Value(x.normaliser[0, 0]), Value(x.accumulated[0, :], (), 1, True))
     )
@@ -104,7 +104,7 @@ STATE_LETTERS = Glossary(
     defined={**{letter: named_state(i) for i, letter in enumerate("xyz")}, "N": _without_keys},
     functions={
         "merge": _merged_states,
-        "state": _state,
+        "state": _state_of_key_tile,
         "maximum": lambda _, state: state.parts[0],
         "normaliser": lambda _, state: state.parts[1],
         "accumulated": lambda _, state: state.parts[2],
@@ -147,7 +147,7 @@ BLOCK_LETTERS = Glossary(
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------
-def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
+def _make_row_tile_reader(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
     """Return tile k of the rows of a matrix: tiles of one row, except the last, which has all remaining rows."""
 
     def read(reader: Reader, parts: tuple[Node, ...]) -> Value:
@@ -162,7 +162,7 @@ def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
 
 def _state_of_tile(reader: Reader, k: Value, v: Value) -> Several:
     """Return the state of the keys and values of a tile, for the one query."""
-    return _several(
+    return _unpack_softmax_state(
         tile_state(scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array), v.array)
     )
 
@@ -203,7 +203,7 @@ THEOREMS = of_file(
         "online-softmax": STATE_LETTERS.also(
             {"Q": "d_k", "K": "b*n d_k", "V": "b*n d_v"},
             sizes={"b": "b", "d_k": "d_k"},
-            families={"K": _block("K"), "V": _block("V")},
+            families={"K": _make_row_tile_reader("K"), "V": _make_row_tile_reader("V")},
             functions={
                 "state": _state_of_tile,
                 "finish": lambda _, x: Value(

@@ -42,7 +42,7 @@ def _any_norm(_: Reader, x: Value) -> Value:
     return Value(norms, x.letters)
 
 
-def _layer(attention: Attention) -> Any:
+def _make_residual_layer(attention: Attention) -> Any:
     """Return self-attention followed by a network on each row, both with residuals, as a function of formulas."""
 
     def layer(reader: Any, x: Value) -> Value:
@@ -66,7 +66,7 @@ CHANGED_BASIS = Substitution(
 """With M Rᵀ = I, for any two such matrices."""
 
 
-def _repeated(x: Array, r: Array) -> Array:
+def _repeat_token_rows(x: Array, r: Array) -> Array:
     xp, (n, d) = x.__array_namespace__(), x.shape
     return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
 
@@ -84,7 +84,11 @@ THEOREMS = of_file(
             defined={"O": _of_matrices(ATTENTION), "T": _of_matrices(Attention(scale=3))}
         ),
         "layers": Glossary(
-            functions={"a": of_tokens(ATTENTION), "f": _layer(ATTENTION), "c": _layer(CAUSAL)},
+            functions={
+                "a": of_tokens(ATTENTION),
+                "f": _make_residual_layer(ATTENTION),
+                "c": _make_residual_layer(CAUSAL),
+            },
         ),
         "dropped": Glossary(laws={"B": KEPT}),
         "inverse": ATTENDING.also(
@@ -94,8 +98,8 @@ THEOREMS = of_file(
         "duplicate-all-keys": ATTENDING.also(
             {"r": "r"},
             defined={
-                "K′": lambda reader: _repeated(reader.array("K"), reader.length("r")),
-                "V′": lambda reader: _repeated(reader.array("V"), reader.length("r")),
+                "K′": lambda reader: _repeat_token_rows(reader.array("K"), reader.length("r")),
+                "V′": lambda reader: _repeat_token_rows(reader.array("V"), reader.length("r")),
                 "K″": lambda reader: rows(reader.array("K"), reader.array("K")[:1]),
                 "V″": lambda reader: rows(reader.array("V"), reader.array("V")[:1]),
             },

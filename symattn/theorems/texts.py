@@ -65,12 +65,14 @@ def theorems(
     """
     paragraphs = re.split(r"\n\n+", typed.strip())
     return tuple(
-        _theorem(topic, re.sub(r"\n +", " ", one).split("\n"), letters, values or {})
+        _parse_theorem_paragraph(
+            topic, re.sub(r"\n +", " ", one).split("\n"), letters, values or {}
+        )
         for one in paragraphs
     )
 
 
-def _theorem(
+def _parse_theorem_paragraph(
     topic: str, lines: list[str], letters: Mapping[str, Glossary | None], values: Mapping[str, Any]
 ) -> Theorem:
     name, _, title = lines[0].partition(": ")
@@ -107,7 +109,8 @@ def _theorem(
     methods += [values[word] for word in parts.get("and", ())]
     if typed_steps:
         steps = [
-            _step(step, glossary or Glossary(), assumed, letters, gaps) for step in typed_steps
+            _parse_proof_step(step, glossary or Glossary(), assumed, letters, gaps)
+            for step in typed_steps
         ]
         shown = tuple(part for step in steps for part in (*step.says, " "))
         others = methods if "by" in parts else methods[1:]
@@ -118,7 +121,7 @@ def _theorem(
     return Theorem(name, topic, said, method, source, false, why, assumed, glossary, title)
 
 
-def _step(
+def _parse_proof_step(
     typed: str,
     glossary: Glossary,
     assumed: tuple[Text, ...],
@@ -145,18 +148,18 @@ def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
         elif word == "where":
             result = result.where(*APART.split(rest))
         elif word == "laws":
-            laws = _pairs(rest, _law)
+            laws = _parse_keyed_pairs(rest, _parse_entry_law)
             parameters = {key: "" for law in laws.values() for key in law.parameters}
             result = result.also(parameters, laws=laws)
         elif word in _READ:
             more: Any = {word: _READ[word](rest)}
             result = result.also(**more)
         else:
-            result = result.also(_pairs(part, lambda _, shape: shape))
+            result = result.also(_parse_keyed_pairs(part, lambda _, shape: shape))
     return result
 
 
-def _law(key: str, typed: str) -> EntryLaw:
+def _parse_entry_law(key: str, typed: str) -> EntryLaw:
     parameters = typed.split()
     if len(parameters) not in (1, 2):
         raise InputError(
@@ -184,7 +187,7 @@ def _with_gaps(glossary: Glossary, gaps: Sequence[str]) -> Glossary:
     return glossary.also(gaps=result)
 
 
-def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
+def _parse_keyed_pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
     """Read ``i n, j m`` as a mapping."""
     return {
         key: of(key, value) for key, _, value in (pair.partition(" ") for pair in typed.split(", "))
@@ -193,19 +196,19 @@ def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
 
 def roles_of(typed: str) -> dict[str, Any]:
     """Read ``x input, a none`` as roles of letters."""
-    return _pairs(typed, lambda _, role: None if role == "none" else role)
+    return _parse_keyed_pairs(typed, lambda _, role: None if role == "none" else role)
 
 
 _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(
         ("index", "sizes", "permutations", "sets"),
-        lambda typed: _pairs(typed, lambda key, sort: sort or key),
+        lambda typed: _parse_keyed_pairs(typed, lambda key, sort: sort or key),
     ),
     "roles": roles_of,
-    "places": lambda typed: _pairs(typed, lambda _, place: int(place)),
+    "places": lambda typed: _parse_keyed_pairs(typed, lambda _, place: int(place)),
     **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),
     **dict.fromkeys(("sharp", "loss"), str),
-    "units": lambda typed: tuple(_pairs(typed, lambda _, sine: sine).items()),
+    "units": lambda typed: tuple(_parse_keyed_pairs(typed, lambda _, sine: sine).items()),
     **dict.fromkeys(("rows", "example", "exact"), lambda _: True),
     "first": int,
 }

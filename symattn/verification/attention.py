@@ -61,15 +61,15 @@ class OfAttention(Subject):
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
         """Return the groups of cases that a diagnosis rests on."""
-        return _cases(GROUPS)
+        return _convert_probes_to_cases(GROUPS)
 
     def later(self) -> Mapping[str, Cases]:
         """Return the groups of ranges, orders and sizes; each yields cases only if the specification has its step."""
-        return _cases(LATER)
+        return _convert_probes_to_cases(LATER)
 
     def last(self) -> Mapping[str, Cases]:
         """Return the group of long inputs."""
-        return _cases(LAST)
+        return _convert_probes_to_cases(LAST)
 
     def between(self, session: Session, rng: Random) -> None:
         """Try behaviour; if no fault is known, also floats at the sizes at which residues differ.
@@ -398,7 +398,7 @@ LATER: dict[str, Group] = {
 LAST: dict[str, Group] = {"long": numbers.long, "together": together.together}
 
 
-def _cases(groups: Mapping[str, Group]) -> dict[str, Cases]:
+def _convert_probes_to_cases(groups: Mapping[str, Group]) -> dict[str, Cases]:
     """Return the groups of probes as groups of cases."""
     return {name: partial(_of_group, name, group) for name, group in groups.items()}
 

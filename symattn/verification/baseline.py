@@ -47,15 +47,15 @@ class Accepted:
 
     def applies_to(self, report: Report, target: str) -> bool:
         """Return whether the entry is about this target, specification and dtype."""
-        spec = self.spec is None or self.spec == _spec(report)
-        return self.target == target and spec and self.dtype in (None, _dtype(report))
+        spec = self.spec is None or self.spec == _format_report_fields(report)
+        return self.target == target and spec and self.dtype in (None, _read_report_dtype(report))
 
     def covers(self, fault: Fault) -> bool:
         """Return whether this is the fault."""
         if self.step != fault.step:
             return False
         return (
-            self.code in (fault.code, _coded(fault))
+            self.code in (fault.code, _join_fault_codes(fault))
             if self.code
             else self.cause == (fault.cause or "")
         )
@@ -74,13 +74,15 @@ def read(path: Path) -> tuple[Accepted, ...]:
             raise InputError(f"{where} is not a table")
         json_text.check_fields(Accepted, entry, where)
         accepted.append(
-            Accepted(**{name: _text(name, value, where) for name, value in entry.items()})
+            Accepted(
+                **{name: _check_baseline_text(name, value, where) for name, value in entry.items()}
+            )
         )
-        _check(accepted[-1], where)
+        _check_accepted_entry(accepted[-1], where)
     return tuple(accepted)
 
 
-def _check(entry: Accepted, where: str) -> None:
+def _check_accepted_entry(entry: Accepted, where: str) -> None:
     """Raise ``InputError`` for an entry without a reason, without code and cause, or with a code that is unknown."""
     if not entry.reason.strip():
         raise InputError(f"{where}: an accepted fault needs a reason")
@@ -99,13 +101,13 @@ def _check(entry: Accepted, where: str) -> None:
 _PARTS = re.compile(r" \+ | or ")
 
 
-def _coded(fault: Fault) -> str:
+def _join_fault_codes(fault: Fault) -> str:
     """Return the codes of a fault with their parameters; "" without one."""
     between = next((sign for sign in (" + ", " or ") if sign in (fault.code or "")), "")
     return between.join(code.text for code in fault.codes)
 
 
-def _text(name: str, value: object, where: str) -> Any:
+def _check_baseline_text(name: str, value: object, where: str) -> Any:
     optional = name in ("spec", "dtype")
     if optional and value in (None, "none"):
         return None
@@ -129,8 +131,11 @@ def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
         if report.verdict is not Verdict.UNDECIDED
         else []
     )
-    said = [f"Accepted: {_named(entry)} ({entry.reason})." for entry in met]
-    said += [f"Accepted fault, {_named(entry)}, is gone: remove the line." for entry in gone]
+    said = [f"Accepted: {_describe_accepted_entry(entry)} ({entry.reason})." for entry in met]
+    said += [
+        f"Accepted fault, {_describe_accepted_entry(entry)}, is gone: remove the line."
+        for entry in gone
+    ]
     verdict = Verdict.FAULT if left or gone else Verdict.NO_FAULT if met else report.verdict
     return replace(report, faults=left, verdict=verdict).with_reservations(*said)
 
@@ -148,8 +153,10 @@ def added(report: Report, target: str, reason: str, there: str = "") -> str:
         raise InputError("an accepted fault needs a reason; hint: --reason TEXT")
     lines = [there.rstrip() + "\n" if there.strip() else ""]
     for fault in report.faults:
-        spec, dtype = _spec(report), _dtype(report)
-        entry = Accepted(target, fault.step, reason, _coded(fault), fault.cause or "", spec, dtype)
+        spec, dtype = _format_report_fields(report), _read_report_dtype(report)
+        entry = Accepted(
+            target, fault.step, reason, _join_fault_codes(fault), fault.cause or "", spec, dtype
+        )
         fields = {name: value for name, value in asdict(entry).items() if name != "code" or value}
         # strings are written as JSON, which TOML reads
         written = (
@@ -159,7 +166,7 @@ def added(report: Report, target: str, reason: str, there: str = "") -> str:
     return "\n".join(lines).lstrip("\n")
 
 
-def _named(entry: Accepted) -> str:
+def _describe_accepted_entry(entry: Accepted) -> str:
     if entry.code:
         return (
             f"{entry.step}: {entry.cause} [{entry.code}]"
@@ -169,9 +176,9 @@ def _named(entry: Accepted) -> str:
     return f"{entry.step}: {entry.cause}" if entry.cause else f"{entry.step} (no known cause)"
 
 
-def _spec(report: Report) -> str:
+def _format_report_fields(report: Report) -> str:
     return ", ".join(f"{name}={value}" for name, value in report.fields.items())
 
 
-def _dtype(report: Report) -> str:
+def _read_report_dtype(report: Report) -> str:
     return report.precision.partition(",")[0].split()[0]

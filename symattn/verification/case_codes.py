@@ -50,14 +50,14 @@ def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
     arrays = {name: np.asarray(values) for name, values in inputs.items()}
     if sum(a.size for a in arrays.values()) > 5 * LONGEST:
         return ""
-    bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays))
+    bits = _hash_case_bits(spec, arrays, dtype) + "".join(_encode_input_names(spec, arrays))
     for a in arrays.values():
         if is_definition(spec):  # which need not determine the kind of the entries
             kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(
                 a.dtype.kind, "numbers"
             )
             bits += f"{_KINDS.index(kind):02b}"
-        bits += _array(a)
+        bits += _encode_case_array(a)
     bits += "1"  # the end of the bits; zeros fill the last letter
     bits += "0" * (-len(bits) % 5)
     word = "".join(_LETTERS[int(bits[i : i + 5], 2)] for i in range(0, len(bits), 5))
@@ -66,7 +66,7 @@ def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
 
 def hashed(spec: Specification, dtype: str, step: str, cause: str | None) -> str:
     """Return a word for a fault with too many inputs to encode: a hash of the fault itself."""
-    result = repr((_fields(spec), dtype, step, cause))
+    result = repr((_list_nondefault_fields(spec), dtype, step, cause))
     return _HASHED + hashlib.sha256(result.encode()).hexdigest()[:8]
 
 
@@ -88,7 +88,7 @@ def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
         result = _CodeReader(bits, _CHECK).inputs(spec)
     except (IndexError, KeyError, ValueError, OverflowError):
         raise refused from None
-    if bits[:_CHECK] != _hash(spec, result, dtype):
+    if bits[:_CHECK] != _hash_case_bits(spec, result, dtype):
         raise refused
     return result
 
@@ -116,11 +116,11 @@ def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
     }
 
 
-def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
+def _hash_case_bits(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
     """Return the first bits of a hash of the case."""
     result = repr(
         (
-            _fields(spec),
+            _list_nondefault_fields(spec),
             dtype,
             [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()],
         )
@@ -129,14 +129,14 @@ def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> 
     return f"{digest[0]:08b}{digest[1]:08b}"[:_CHECK]
 
 
-def _fields(spec: Specification) -> dict[str, str]:
+def _list_nondefault_fields(spec: Specification) -> dict[str, str]:
     """Return the fields in which a specification differs from the default."""
     attention = attention_of(spec)
     result = {} if attention is None else codec.changed_fields(attention)
     return {"definition": written(spec), **result} if is_definition(spec) else result
 
 
-def _usual(spec: Specification) -> tuple[str, ...]:
+def _list_implied_input_names(spec: Specification) -> tuple[str, ...]:
     """Return the names that a word leaves out; none for definitions other than attention."""
     if is_definition(spec):
         return ()
@@ -144,7 +144,7 @@ def _usual(spec: Specification) -> tuple[str, ...]:
     return ("q", "k", "v", *sorted(required(spec)))
 
 
-def _known(spec: Specification) -> list[str]:
+def _list_definition_input_names(spec: Specification) -> list[str]:
     """Return the inputs that any form of a definition takes; none for attention, whose names are spelled out."""
     result = (
         (i.name for subject in subjects_of(spec) for i in subject.inputs)
@@ -154,25 +154,25 @@ def _known(spec: Specification) -> list[str]:
     return list(dict.fromkeys(result))
 
 
-def _named(spec: Specification, arrays: Inputs) -> Iterator[str]:
+def _encode_input_names(spec: Specification, arrays: Inputs) -> Iterator[str]:
     """Yield 0 for q, k, v and what the specification needs; else 1, the number of names, and each of them.
 
     An input of attention is named by its letters, one of any other definition by its number there.
     """
-    if tuple(arrays) == _usual(spec):
+    if tuple(arrays) == _list_implied_input_names(spec):
         yield "0"
         return
-    yield "1" + _natural(len(arrays))
-    known = _known(spec)
+    yield "1" + _encode_natural_number(len(arrays))
+    known = _list_definition_input_names(spec)
     for name in arrays:
         if known:
-            yield _natural(known.index(name))
+            yield _encode_natural_number(known.index(name))
             continue
-        yield _natural(len(name))
+        yield _encode_natural_number(len(name))
         yield "".join(f"{ord(letter):07b}" for letter in name)
 
 
-def _array(a: np.ndarray) -> str:
+def _encode_case_array(a: np.ndarray) -> str:
     """Return the code of an array: its shape, the format of the entries, and the entries."""
     entries = [float(x) for x in a.ravel()]
     if all(x in (0, 1) and not _negative_zero(x) for x in entries):
@@ -180,29 +180,33 @@ def _array(a: np.ndarray) -> str:
     elif all(
         isfinite(x) and x.is_integer() and abs(x) < 1000 and not _negative_zero(x) for x in entries
     ):
-        way, written = _WHOLE, "".join(_integer(int(x)) for x in entries)
+        way, written = _WHOLE, "".join(_encode_signed_integer(int(x)) for x in entries)
     else:
-        way, written = _DYADIC, "".join(map(_dyadic, entries))
-    return "".join(map(_natural, (a.ndim, *a.shape))) + f"{way:02b}" + written
+        way, written = _DYADIC, "".join(map(_encode_dyadic_float, entries))
+    return "".join(map(_encode_natural_number, (a.ndim, *a.shape))) + f"{way:02b}" + written
 
 
-def _natural(n: int) -> str:
+def _encode_natural_number(n: int) -> str:
     """Return Elias's gamma code of n + 1, n ≥ 0."""
     digits = f"{n + 1:b}"
     return "0" * (len(digits) - 1) + digits
 
 
-def _integer(n: int) -> str:
-    return _natural(2 * n if n >= 0 else -2 * n - 1)
+def _encode_signed_integer(n: int) -> str:
+    return _encode_natural_number(2 * n if n >= 0 else -2 * n - 1)
 
 
-def _dyadic(x: float) -> str:
+def _encode_dyadic_float(x: float) -> str:
     """Return the code of m · 2^e with m odd, of 0, or of a special value: ±∞, NaN or negative zero."""
     if not isfinite(x) or _negative_zero(x):
         return "1" + ("10" if isnan(x) else "11" if x == 0 else "00" if x > 0 else "01")
     top, bottom = Fraction(x).as_integer_ratio()
     twos = (top & -top).bit_length() - 1 if top else 0
-    return "0" + _integer(top >> twos) + _integer(twos - bottom.bit_length() + 1)
+    return (
+        "0"
+        + _encode_signed_integer(top >> twos)
+        + _encode_signed_integer(twos - bottom.bit_length() + 1)
+    )
 
 
 def _negative_zero(x: float) -> bool:
@@ -247,8 +251,8 @@ class _CodeReader:
 
     def names(self, spec: Specification) -> tuple[str, ...]:
         if self.take(1) == "0":
-            return _usual(spec)
-        known = _known(spec)
+            return _list_implied_input_names(spec)
+        known = _list_definition_input_names(spec)
         return tuple(known[self.natural()] if known else self.name() for _ in range(self.natural()))
 
     def name(self) -> str:

@@ -63,7 +63,7 @@ class Effort:
     _began: tuple[float, float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._began = self._now
+        self._began = self._read_effort_clocks
 
     def spend(self, elements: int = 0, calls: float = 1) -> None:
         """Count ``calls`` whose inputs have so many ``elements`` in total."""
@@ -74,7 +74,7 @@ class Effort:
     @property
     def left(self) -> float:
         """The seconds of processor time until the upper limit."""
-        return self.seconds - (self._now[1] - self._began[1])
+        return self.seconds - (self._read_effort_clocks[1] - self._began[1])
 
     @property
     def over(self) -> bool:
@@ -82,14 +82,17 @@ class Effort:
         if (
             not self.struck and monotonic() - self._began[0] > self.seconds
         ):  # else the slow clocks need not be read
-            spent = (now - before for now, before in zip(self._now, self._began, strict=True))
+            spent = (
+                now - before
+                for now, before in zip(self._read_effort_clocks, self._began, strict=True)
+            )
             self.struck = exhausted(self.seconds, *spent)
         return (
             self.struck or self.units <= self.kept or (self.within is not None and self.within.over)
         )
 
     @property
-    def _now(self) -> tuple[float, float, float]:
+    def _read_effort_clocks(self) -> tuple[float, float, float]:
         """The wall-clock time, the processor time, and how long the processes were ready to run."""
         worked, ready = self.elsewhere()
         return monotonic(), process_time() + worked, ready_time() + ready

@@ -219,13 +219,15 @@ class Session:
         legal, outcome = self.legal(case.inputs), self.call(case)
         large = _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS
         if large or case.group in self.subject.screened_groups:
-            screened = self._screened(case, outcome, legal)
+            screened = self._compare_case_in_float64(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, outcome, len(self.records) < whole)
 
-    def _screened(self, case: Case, outcome: Outcome, legal: Legal) -> CaseResult | None:
+    def _compare_case_in_float64(
+        self, case: Case, outcome: Outcome, legal: Legal
+    ) -> CaseResult | None:
         """Compare the output of a large case with float64, within a narrow error; None if it cannot be."""
         try:
             right = self.subject.screened(self.precision, case.inputs)
@@ -306,12 +308,12 @@ class Session:
             self.late.append(judged)
         else:
             self.records.append(judged)
-            if self.verdict_alone and self._convicts(judged):
+            if self.verdict_alone and self._is_conclusive_fault(judged):
                 self.convicting = judged
             return judged
         return None
 
-    def _convicts(self, judged: CaseResult) -> bool:
+    def _is_conclusive_fault(self, judged: CaseResult) -> bool:
         """Return whether a call shows a fault whatever other calls show.
 
         Other calls may show that an exception is a refusal, that the platform computes wrongly, or that a layer of
@@ -347,9 +349,9 @@ def verify(
                       verdict_alone=verdict_alone)  # fmt: skip
     again = partial(verify, runner, subject, precision, seed=seed, examples=examples, budget=budget,
                     progress=progress, power=power, mend=mend, verdict_alone=verdict_alone)  # fmt: skip
-    _collect(session)
+    _try_all_groups(session)
     if session.convicting is not None:
-        return _report(session, (first_fault(session, session.convicting),))
+        return _make_verification_report(session, (first_fault(session, session.convicting),))
     if (narrow := refusals.only_width(session)) is not None:
         promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
         return again(narrow).with_reservations(promise)
@@ -357,7 +359,9 @@ def verify(
     _check_runtime(session)
     if verdict_alone and session.known and not refusals.only_same_widths(session):
         wrong = [r for r in session.records if r.finding is not None]
-        return _report(session, (first_fault(session, min(wrong, key=lambda r: r.case.size)),))
+        return _make_verification_report(
+            session, (first_fault(session, min(wrong, key=lambda r: r.case.size)),)
+        )
     session.explaining = session.effort_of(inf)
     faults: tuple[Fault, ...] = ()
     if session.known or session.domain.nonfinite_forbidden:
@@ -372,10 +376,10 @@ def verify(
         session.repairs = mend(session)
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
-    return _report(session, faults or at_random)
+    return _make_verification_report(session, faults or at_random)
 
 
-def _collect(session: Session) -> None:
+def _try_all_groups(session: Session) -> None:
     """Run residues, then all first groups of floats; run later groups only while no fault is known."""
     rng, subject = np.random.default_rng(session.seed), session.subject
     if not session.verdict_alone:
@@ -398,7 +402,7 @@ def _collect(session: Session) -> None:
         if session.known >= subject.enough:
             break
         session.take(case)
-    _climb(session, rng)
+    _climb_to_larger_errors(session, rng)
     _try_later(session, subject.last(), rng)
     if session.convicting is not None:
         return
@@ -469,7 +473,7 @@ def recognised(session: Session) -> bool:
 
 def finds_fault(session: Session) -> bool:
     """Run all groups of cases, and return whether one shows a fault."""
-    _collect(session)
+    _try_all_groups(session)
     return bool(session.known or session.beyond or (session.trial and session.trial.fault))
 
 
@@ -538,7 +542,7 @@ def _try_group(
             return _try_group(session, name, group, rng, enough)
 
 
-def _climb(session: Session, rng: np.random.Generator) -> None:
+def _climb_to_larger_errors(session: Session, rng: np.random.Generator) -> None:
     """Change the inputs with the largest errors, and keep each change that makes the error larger."""
     if session.known or not session.examples:
         return
@@ -640,11 +644,13 @@ def _limit_of(session: Session) -> str:
     return LIMITS["time limit" if error is None else error.reason]
 
 
-def _report(session: Session, results: tuple[Fault, ...]) -> Report:
+def _make_verification_report(session: Session, results: tuple[Fault, ...]) -> Report:
     subject = session.subject
-    reservations = tuple(_reservations(session))
+    reservations = tuple(_yield_verdict_reservations(session))
     notes = tuple(
-        dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)), *reservations))
+        dict.fromkeys(
+            (*_yield_session_notes(session), *subject.notes(session, bool(results)), *reservations)
+        )
     )
     seen: tuple[StepPower, ...] = (
         () if results or session.wrong_platform else subject.power(session)
@@ -661,7 +667,10 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
             if session.finding.struck
             else ""
         )
-        missing = (*power.lacking(dict(_counts(session)), seen, option), *_open(session))
+        missing = (
+            *power.lacking(dict(_yield_group_case_counts(session)), seen, option),
+            *_yield_unsettled_differences(session),
+        )
         if any(session.is_small(r.case) for r in session.late):
             missing += (_ON_SMALL_INPUTS[_limit_of(session)],)
         missing += tuple(
@@ -678,24 +687,26 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
         session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
         sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
-        largest=_largest(session), smallest=subject.smallest_seen(session) if alone else (),
+        largest=_find_largest_judged_sizes(session), smallest=subject.smallest_seen(session) if alone else (),
     )  # fmt: skip
 
 
-def _largest(session: Session) -> LargestSizes:
+def _find_largest_judged_sizes(session: Session) -> LargestSizes:
     """Return the sizes of the largest call that was judged, and of the largest on residues."""
     every = (*session.records, *session.larger)
     judged = [session.subject.sizes(r) for r in every if r.outcome.error is None]
-    floats: Mapping[str, int] = max(judged, key=_volume, default={})
+    floats: Mapping[str, int] = max(judged, key=_multiply_sizes, default={})
     found = session.identity
     if found is None or not found.agrees:
         return LargestSizes(_in_order(floats))
-    residues: Mapping[str, int] = max((*found.shapes, *found.unbounded), key=_volume, default={})
+    residues: Mapping[str, int] = max(
+        (*found.shapes, *found.unbounded), key=_multiply_sizes, default={}
+    )
     bounded, stages = residues in found.shapes, (found.stages, found.planned)
     return LargestSizes(_in_order(floats), _in_order(residues), bounded, *stages, found.stopped)
 
 
-def _volume(sizes: Mapping[str, int]) -> int:
+def _multiply_sizes(sizes: Mapping[str, int]) -> int:
     return prod(sizes.values())
 
 
@@ -709,7 +720,7 @@ def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: shown[name] for name in order}
 
 
-def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
+def _yield_group_case_counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield each group that the subject requires, with the number of cases tried and required."""
     subject = session.subject
     tried = Counter(r.case.group for r in (*session.records, *session.refused))
@@ -721,7 +732,7 @@ def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
         yield name, (tried[name], least)
 
 
-def _open(session: Session) -> Iterator[str]:
+def _yield_unsettled_differences(session: Session) -> Iterator[str]:
     """Yield differences that only residues show, and outputs in which no case could have shown a fault."""
     yield from hints.unexplained(session.identity)
     names = session.subject.outputs
@@ -747,7 +758,7 @@ def checks(session: Session) -> Iterator[Check]:
     yield from hints.check(session.identity)
 
 
-def _reservations(session: Session) -> Iterator[str]:
+def _yield_verdict_reservations(session: Session) -> Iterator[str]:
     """Yield the notes that limit the verdict: inputs in other forms, and those that were refused, undecided, late,
     wrong or not tried."""
     yield from session.runner.convention.reservations
@@ -789,10 +800,10 @@ def _beyond_bounds(session: Session) -> Iterator[str]:
         )
 
 
-def _notes(session: Session) -> Iterator[str]:
+def _yield_session_notes(session: Session) -> Iterator[str]:
     yield from session.runner.notes
     yield from session.runner.convention.notes
-    yield from _returned(session)
+    yield from _yield_returned_array_notes(session)
     warned = {w for r in session.records for w in r.outcome.warnings}
     if warned:
         yield f"It warns: {sorted(warned)[0]}" + (
@@ -802,7 +813,7 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
 
 
-def _returned(session: Session) -> Iterator[str]:
+def _yield_returned_array_notes(session: Session) -> Iterator[str]:
     """Yield notes on a dtype other than that of the inputs, and on returned arrays that are not judged."""
     usual, wanted = session.precision.input.name, len(session.subject.outputs)
     for dtype in sorted(

@@ -75,29 +75,35 @@ def powers(
     result = []
     for step, kinds in mutations.items():
         changing = (
-            [m for m in alike if any(_changes(right, m, inputs) for inputs in drawn)]
+            [m for m in alike if any(_is_mutation_effective(right, m, inputs) for inputs in drawn)]
             for alike in kinds
         )
         alike = next(filter(None, changing), None)
         if alike is not None:
-            result.append(_power(step, alike, tried, otherwise))
+            result.append(_measure_step_power(step, alike, tried, otherwise))
     return tuple(result)
 
 
-def _power(
+def _measure_step_power(
     step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]
 ) -> StepPower:
     """Search evenly spread cases for one that shows a mistake, then all cases; without any, name the first mistake."""
     for mutation in alike:
         share = min(
-            (_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]),
+            (
+                _smallest_visible_share(mutation, case)
+                for case in tried[:: max(1, -(-len(tried) // _CASES))]
+            ),
             default=np.inf,
         )
         share = min(share, otherwise(mutation))
         if share < 1:
             return StepPower(step, mutation.words, share)
     for mutation in alike:
-        share = next((x for x in (_shown(mutation, case) for case in tried) if x < 1), np.inf)
+        share = next(
+            (x for x in (_smallest_visible_share(mutation, case) for case in tried) if x < 1),
+            np.inf,
+        )
         if share < 1:
             return StepPower(step, mutation.words, share)
     return StepPower(step, alike[0].words, np.inf)
@@ -105,12 +111,14 @@ def _power(
 
 def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:
     """Return the smallest share of a mistake that any of the cases shows; +∞ if none shows all of it."""
-    return min((_shown(mutation, case) for case in tried), default=np.inf)
+    return min((_smallest_visible_share(mutation, case) for case in tried), default=np.inf)
 
 
-def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
+def _is_mutation_effective(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
     for a, b in zip(
-        _computed(right, inputs) or (), _computed(mutation.outputs, inputs) or (), strict=False
+        _compute_float64_outputs(right, inputs) or (),
+        _compute_float64_outputs(mutation.outputs, inputs) or (),
+        strict=False,
     ):
         if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
             return True
@@ -120,11 +128,13 @@ def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
     return False
 
 
-def _shown(mutation: Mutation, case: Tried) -> float:
+def _smallest_visible_share(mutation: Mutation, case: Tried) -> float:
     """Return allowed / |change|: an exact computation with a larger share of the mistake exceeds what is allowed."""
     inputs, expected = case
     shares = [np.inf]
-    for y, e in zip(_computed(mutation.outputs, inputs) or (), expected, strict=False):
+    for y, e in zip(
+        _compute_float64_outputs(mutation.outputs, inputs) or (), expected, strict=False
+    ):
         near, allowed = e.near, e.allowed
         if y.shape != near.shape:
             return 0.0
@@ -135,7 +145,7 @@ def _shown(mutation: Mutation, case: Tried) -> float:
     return min(shares)
 
 
-def _computed(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
+def _compute_float64_outputs(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
     """Return the outputs in float64, or None if the shapes do not fit."""
     try:
         return float64_outputs(outputs, inputs)
@@ -150,12 +160,12 @@ def of_attention(spec: Attention, names: Iterable[str]) -> tuple[Outputs, dict[s
     result: dict[str, list[Alike]] = {}
     for step in spec.pipeline(frozenset(names)):
         for rules in _RULES:
-            alike = [_mutation(spec, step, words, rule) for words, rule in rules.items()]
+            alike = [_make_step_mutation(spec, step, words, rule) for words, rule in rules.items()]
             result.setdefault(alike[0].step, []).append(alike)
-    return _run(spec, Variant()), result
+    return _make_variant_outputs(spec, Variant()), result
 
 
-def _mutation(
+def _make_step_mutation(
     spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], object]
 ) -> Mutation:
     variant = Variant({step.name: lambda spec, values: rule(step, values)})
@@ -164,39 +174,43 @@ def _mutation(
 
 def of_variant(spec: Attention, step: str, words: str, variant: Variant) -> Mutation:
     """Return a variant of the definition as a mistake."""
-    return Mutation(step, words, _run(spec, variant), variant)
+    return Mutation(step, words, _make_variant_outputs(spec, variant), variant)
 
 
-def _run(spec: Attention, variant: Variant) -> Outputs:
+def _make_variant_outputs(spec: Attention, variant: Variant) -> Outputs:
     return lambda inputs: [variant_values(spec, dict(inputs), variant)["output"]]
 
 
-def _own(step: Step, values: Values) -> Any:
+def _rerun_step(step: Step, values: Values) -> Any:
     return step.run(*[values[name] for name in step.of])
 
 
 def _left_out(step: Step, values: Values) -> Any:
-    before, after = values[step.of[0]], _own(step, values)
+    before, after = values[step.of[0]], _rerun_step(step, values)
     if np.shape(before) != np.shape(after):
         raise ValueError("no such step can be left out")
     return before
 
 
-def _heads(step: Step, values: Values) -> Any:
-    result = np.asarray(_own(step, values))
+def _roll_heads_of_step(step: Step, values: Values) -> Any:
+    result = np.asarray(_rerun_step(step, values))
     if result.ndim < 3:
         raise ValueError("there are no heads")
     return np.roll(result, 1, axis=-3)
 
 
-def _times(factor: float) -> Callable[[Step, Values], Any]:
-    return lambda step, values: np.asarray(_own(step, values)) * factor
+def _make_step_multiplier(factor: float) -> Callable[[Step, Values], Any]:
+    return lambda step, values: np.asarray(_rerun_step(step, values)) * factor
 
 
 _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
     {"left out": _left_out},
-    {"heads in another order": _heads},
-    {ONE_PERCENT: _times(1.01), TWICE: _times(2), "all 0": _times(0)},
+    {"heads in another order": _roll_heads_of_step},
+    {
+        ONE_PERCENT: _make_step_multiplier(1.01),
+        TWICE: _make_step_multiplier(2),
+        "all 0": _make_step_multiplier(0),
+    },
 )
 
 
@@ -219,12 +233,15 @@ def smallest_seen(
     spec = canonical(spec)
     some = [
         *tried[:: max(1, -(-len(tried) // _CASES))],
-        *(case for case in tried if _entries(case) <= _SMALL_CASE),
+        *(case for case in tried if _count_case_entries(case) <= _SMALL_CASE),
     ]
-    right, result = _run(spec, Variant()), []
+    right, result = _make_variant_outputs(spec, Variant()), []
     for step in spec.pipeline(frozenset(names)):
-        sizes = [_mutation(spec, step, f"{size:g}", _times(1 + size)) for size in SIZES]
-        if any(_changes(right, sizes[0], inputs) for inputs in drawn):
+        sizes = [
+            _make_step_mutation(spec, step, f"{size:g}", _make_step_multiplier(1 + size))
+            for size in SIZES
+        ]
+        if any(_is_mutation_effective(right, sizes[0], inputs) for inputs in drawn):
             shares = (min(least_shown(one, some), otherwise(one)) for one in sizes)
             seen = next(
                 (size for size, share in zip(SIZES, shares, strict=True) if 2 * share < 1), None
@@ -233,7 +250,7 @@ def smallest_seen(
     return tuple(result)
 
 
-def _entries(case: Tried) -> int:
+def _count_case_entries(case: Tried) -> int:
     return sum(int(np.size(a)) for a in case[0].values())
 
 

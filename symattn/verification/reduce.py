@@ -100,25 +100,27 @@ def reduce(
         effort.spend(sum(a.size for a in candidate.values()))
         return fails(joined(candidate))
 
-    return joined(shrink(state, lambda now: _groups(now, axes, domain or Domain()), holds))
+    return joined(
+        shrink(state, lambda now: _group_reducible_axes(now, axes, domain or Domain()), holds)
+    )
 
 
 def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails) -> Inputs:
     """Remove entries along each group of axes and simplify the rest, while that helps and ``holds``."""
     before = -1
-    while before != (before := _measure(state)):
-        state = _plainer(_smaller(state, groups(state), holds), holds)
+    while before != (before := _measure_input_complexity(state)):
+        state = _simplify_input_numbers(_remove_input_slices(state, groups(state), holds), holds)
     return state
 
 
-def _measure(state: Inputs) -> int:
+def _measure_input_complexity(state: Inputs) -> int:
     """Return the measure that the loop reduces: entries, plus those that are not 0, plus those that are not 0 or 1."""
     return sum(
         a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values()
     )
 
 
-def _groups(state: Inputs, axes: Axes, domain: Domain) -> list[Group]:
+def _group_reducible_axes(state: Inputs, axes: Axes, domain: Domain) -> list[Group]:
     """Return the axes of each letter over all arrays; axes of one length, by promise, form one group."""
     letters: dict[str, list[tuple[str, int]]] = {}
     for name, a in state.items():
@@ -163,7 +165,7 @@ def together(
     return [(tuple(pairs), apart.get(x, 1)) for x, pairs in result.items()]
 
 
-def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
+def _remove_input_slices(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
     """Remove slices along every axis, large ones first."""
     for pairs, step in groups:
         name, axis, _ = pairs[0]
@@ -184,7 +186,7 @@ def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
     return state
 
 
-def _plainer(state: Inputs, holds: Fails) -> Inputs:
+def _simplify_input_numbers(state: Inputs, holds: Fails) -> Inputs:
     """Replace numbers by 0, 1, −1 or small integers: whole arrays first, then entries one by one."""
     for name in state:
         a = state[name]
@@ -211,7 +213,7 @@ def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fail
         float(np.trunc(value)) if np.isfinite(value) else 0.0,
         value / 2,
     ):
-        if plain == value or _plainness(plain) >= _plainness(value):
+        if plain == value or _rank_number_plainness(plain) >= _rank_number_plainness(value):
             continue
         changed = state[name].copy()
         changed[index] = plain
@@ -220,7 +222,7 @@ def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fail
     return state
 
 
-def _plainness(x: float) -> tuple[bool, bool, float, bool]:
+def _rank_number_plainness(x: float) -> tuple[bool, bool, float, bool]:
     """Return a key that sorts 0 before 1 before −1 before 2 …, and integers before fractions."""
     return (x != 0, not float(x).is_integer(), abs(x), x < 0)
 
@@ -294,10 +296,13 @@ def steps(
         return ()
     names = [name for name in _STEPS if name in right and name in wrong]
     row = judged.where[1][0]
-    return tuple((name, _row(right[name], row), _row(wrong[name], row)) for name in names)
+    return tuple(
+        (name, _format_ball_row(right[name], row), _format_ball_row(wrong[name], row))
+        for name in names
+    )
 
 
-def _row(balls: Any, row: int) -> str:
+def _format_ball_row(balls: Any, row: int) -> str:
     return "  ".join(
         f"{float(x.mid()):.6g}"
         if hasattr(x, "mid")

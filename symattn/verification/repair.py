@@ -128,8 +128,8 @@ class Repair:
 
     def diff(self, text: str | None = None) -> str:
         """Return the repair as a unified diff of its file. Raises ``InputError`` if the file has changed."""
-        old = self._unchanged() if text is None else text
-        new = self._edited(old)
+        old = self._read_unchanged_source() if text is None else text
+        new = self._apply_repair_edits(old)
         name = _shown_path(self.file)
         lines = difflib.unified_diff(_kept_lines(old), _kept_lines(new), f"a/{name}", f"b/{name}")
         return "".join(
@@ -139,10 +139,10 @@ class Repair:
 
     def write(self) -> None:
         """Write the edited file in place. Raises ``InputError`` if it has changed since it was read."""
-        old = self._unchanged()
-        files.write(Path(self.file), self._edited(old).encode(), force=True)
+        old = self._read_unchanged_source()
+        files.write(Path(self.file), self._apply_repair_edits(old).encode(), force=True)
 
-    def _unchanged(self) -> str:
+    def _read_unchanged_source(self) -> str:
         try:
             content = Path(self.file).read_bytes()
         except OSError as error:
@@ -156,7 +156,7 @@ class Repair:
         except UnicodeDecodeError:
             raise InputError(f"{self.file} is not UTF-8; hint: edit it by hand") from None
 
-    def _edited(self, text: str) -> str:
+    def _apply_repair_edits(self, text: str) -> str:
         end = "\r\n" if "\r\n" in text else "\n"
         return end.join(replaced(text.split(end), self.replacements))
 

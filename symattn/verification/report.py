@@ -277,7 +277,7 @@ class Report(WithVerdict):
 
     def __repr__(self) -> str:
         first = f": {self.faults[0].message}" if self.faults else ""
-        return self._brief(f"report: {self.verdict.value}{first} ({self.cases} cases)")
+        return self._make_brief_repr(f"report: {self.verdict.value}{first} ({self.cases} cases)")
 
     def document(self, show_output: bool = False) -> Document:
         """Return the report as a document."""

@@ -61,39 +61,45 @@ _ABOUT = {
 def document(report: Report, show_output: bool = False) -> md.Document:
     """Return a report as a document: the verdict, the evidence, and as details how it was reached."""
     limits: list[md.Block] = [md.Note((words,)) for words in report.reservations]
-    opening = [*limits, *_repairs(report)]
+    opening = [*limits, *_describe_repairs(report)]
     closing = [
-        *_missing(report),
-        *_requested(report),
-        _ground(report),
-        *_printed(report, show_output),
+        *_describe_missing_evidence(report),
+        *_describe_requested_sizes(report),
+        _describe_grounds_of_verdict(report),
+        *_describe_function_printout(report, show_output),
     ]
-    arithmetic = [_arithmetic(report.arithmetic)] if report.arithmetic else []
+    arithmetic = [_describe_matched_arithmetic(report.arithmetic)] if report.arithmetic else []
     known = arithmetic if report.arithmetic and report.arithmetic.known else []
     return md.Document(
         "verification",
         "verification",
         ("Verification of ", md.Code(report.target)),
-        (*opening, *_faults(report), *arithmetic, *closing, *_details(report)),
+        (
+            *opening,
+            *_describe_all_faults(report),
+            *arithmetic,
+            *closing,
+            *_describe_verdict_details(report),
+        ),
         subtitle=(report.precision.partition(",")[0], f" · seed {report.seed}"),
         command=report.command,
         parameters={"target": report.target, "precision": report.precision, "seed": report.seed},
         record=record(report),
         verdict=report.verdict,
-        hints=_hints(report),
-        reason=_reason(report),
+        hints=_suggest_commands_after_report(report),
+        reason=_explain_verdict(report),
         brief=(*opening, *_first_fault(report), *known, *closing),
         option="-v",
     )
 
 
-def _printed(report: Report, show_output: bool) -> list[md.Block]:
+def _describe_function_printout(report: Report, show_output: bool) -> list[md.Block]:
     """Return what the function printed, if that is wanted and it printed anything."""
     printed = report.stdout.rstrip() if show_output else ""
     return [md.Heading(("What it printed",)), md.Listing(printed)] if printed else []
 
 
-def _repairs(report: Report) -> Iterator[md.Block]:
+def _describe_repairs(report: Report) -> Iterator[md.Block]:
     """Yield each repair in a sentence, and what is not claimed; or the edit that repairs most, which is no fix."""
     whole = [repair for repair in report.repairs if repair.is_whole]
     for number, repair in enumerate(whole):
@@ -104,7 +110,7 @@ def _repairs(report: Report) -> Iterator[md.Block]:
         yield md.Paragraph((f"The nearest edit, no fix: {repair.words}.",))
 
 
-def _reason(report: Report) -> md.Text:
+def _explain_verdict(report: Report) -> md.Text:
     """Return why the verdict is what it is: the first fault, what is missing, or what would have been detected."""
     if report.faults:
         first, others = report.faults[0], len(report.faults) - 1
@@ -114,8 +120,10 @@ def _reason(report: Report) -> md.Text:
         return (*typeset(f"{otherwise}{first.message}"), *_at_sizes(first), f"{code}{more}")
     if report.missing:
         return typeset(report.missing[0][:1].lower() + report.missing[0][1:])
-    proofs = "".join(f"; {words}" for words in _proofs(report))
-    return typeset(f"{_count_cases(report)}, {_graded(report)}{proofs}{_detectable_error(report)}")
+    proofs = "".join(f"; {words}" for words in _yield_successful_proofs(report))
+    return typeset(
+        f"{_count_cases(report)}, {_format_report_grade(report)}{proofs}{_detectable_error(report)}"
+    )
 
 
 def _at_sizes(fault: Fault) -> md.Text:
@@ -127,7 +135,7 @@ def _at_sizes(fault: Fault) -> md.Text:
     return (" (", *parts[1:], ")") if parts else ()
 
 
-def _proofs(report: Report) -> Iterator[str]:
+def _yield_successful_proofs(report: Report) -> Iterator[str]:
     """Yield for each proof that succeeded its grade, and the sizes that it is for."""
     for check in report.checks:
         if check.unit == "proof" and not check.faults:
@@ -158,45 +166,45 @@ def round_up_to_one_digit(x: float) -> float:
     return float((Decimal(x) / unit).to_integral_value(ROUND_CEILING) * unit)
 
 
-def _graded(report: Report) -> str:
+def _format_report_grade(report: Report) -> str:
     return str(Evidence(report.grade.grade, "", report.grade.epsilon))
 
 
-def _faults(report: Report) -> Iterator[md.Block]:
+def _describe_all_faults(report: Report) -> Iterator[md.Block]:
     """Yield the evidence of each fault, and the command that shows it again."""
     several = len(report.faults) > 1
     for number, fault in enumerate(report.faults, 1):
         if several:
             yield md.Heading((f"Fault {number}: ", fault.step))
             yield md.Paragraph(typeset(sentence(fault.coded_message)))
-        yield from _reproduced(report, fault)
+        yield from _describe_fault_reproduction(report, fault)
 
 
 def _first_fault(report: Report) -> Iterator[md.Block]:
     """Yield the evidence of the fault that the verdict names, and each other one in a sentence."""
     for fault in report.faults[:1]:
-        yield from _reproduced(report, fault)
+        yield from _describe_fault_reproduction(report, fault)
     for number, fault in enumerate(report.faults[1:_MAX_FAULTS_IN_SHORT], 2):
         yield md.Paragraph(
             (f"Fault {number}, {fault.step}: ", *typeset(sentence(fault.coded_message)))
         )
 
 
-def _reproduced(report: Report, fault: Fault) -> Iterator[md.Block]:
+def _describe_fault_reproduction(report: Report, fault: Fault) -> Iterator[md.Block]:
     """Yield the evidence of a fault, and the command that shows it again."""
-    yield from _fault(fault)
+    yield from _describe_fault_evidence(fault)
     if fault.case and report.command and "--case" not in report.command:
         yield md.Paragraph(("Reproduce:",))
         yield md.Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
 
 
-def _missing(report: Report) -> Iterator[md.Block]:
+def _describe_missing_evidence(report: Report) -> Iterator[md.Block]:
     """Yield what a verdict lacks, apart from the first, which is the reason of the verdict."""
     for words in report.missing[1:]:
         yield md.Note((sentence(words),))
 
 
-def _requested(report: Report) -> Iterator[md.Block]:
+def _describe_requested_sizes(report: Report) -> Iterator[md.Block]:
     """Yield whether mistakes of the requested sizes would show."""
     for one in report.sought:
         if one.seen:
@@ -205,23 +213,23 @@ def _requested(report: Report) -> Iterator[md.Block]:
             )
 
 
-def _details(report: Report) -> Iterator[md.Block]:
+def _describe_verdict_details(report: Report) -> Iterator[md.Block]:
     """Yield how the verdict was reached: groups of inputs, sensitivity, and notes."""
-    yield _checks(report)
+    yield _tabulate_group_checks(report)
     if report.power:
-        yield _power(report)
-    for note in _notes(report):
+        yield _tabulate_step_power(report)
+    for note in _list_unlimiting_notes(report):
         yield md.Note((note,))
 
 
-def _notes(report: Report) -> list[str]:
+def _list_unlimiting_notes(report: Report) -> list[str]:
     """Return the notes that do not limit the verdict."""
     return [note for note in report.notes if note not in report.reservations]
 
 
-def _hints(report: Report) -> tuple[str, ...]:
+def _suggest_commands_after_report(report: Report) -> tuple[str, ...]:
     """Return what to try next."""
-    notes = len(_notes(report))
+    notes = len(_list_unlimiting_notes(report))
     counted = f" and {notes} note{'s' * (notes != 1)}" if notes else ""
     every = "every fault, " if len(report.faults) > 1 else ""
     details = f"-v prints {every}the groups of inputs, the sensitivity of each step{counted}"
@@ -230,7 +238,7 @@ def _hints(report: Report) -> tuple[str, ...]:
     return (*why, *(f"symattn faults show {code}" for code in islice(shown, 1)), details)
 
 
-def _checks(report: Report) -> md.Table:
+def _tabulate_group_checks(report: Report) -> md.Table:
     rows = []
     for c in report.checks:
         worst = "not finite" if c.worst_ratio == float("inf") else f"{c.worst_ratio:.2g}"
@@ -242,7 +250,7 @@ def _checks(report: Report) -> md.Table:
     )
 
 
-def _power(report: Report) -> md.Table:
+def _tabulate_step_power(report: Report) -> md.Table:
     rows = []
     for p in report.power:
         share = f"{100 * p.share:.2g} %" if p.share > 1e-6 else "< 0.0001 %"
@@ -252,7 +260,7 @@ def _power(report: Report) -> md.Table:
     )
 
 
-def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
+def _describe_matched_arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
     share, others = f"{100 * arithmetic.share:.2f} %", f"{100 * arithmetic.next:.0f} %"
     words = (
         f"{arithmetic.words} ({share} of {arithmetic.outputs} outputs, bit for bit; next {others})"
@@ -260,9 +268,9 @@ def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
     return md.Paragraph((f"Arithmetic: {words}.",))
 
 
-def _fault(fault: Fault) -> Iterator[md.Block]:
+def _describe_fault_evidence(fault: Fault) -> Iterator[md.Block]:
     if fault.counterexample is not None:
-        yield from _shown(fault.counterexample)
+        yield from _describe_counterexample(fault.counterexample)
     elif fault.ground:
         yield md.Note((fault.ground,))
     if fault.scales:
@@ -289,7 +297,7 @@ def sentence(words: str) -> str:
     return (words if _FORMULA.match(words) else words[:1].upper() + words[1:]) + "."
 
 
-def _shown(example: Counterexample) -> Iterator[md.Block]:
+def _describe_counterexample(example: Counterexample) -> Iterator[md.Block]:
     sizes = ", ".join(f"{letter} = {size}" for letter, size in example.sizes.items())
     yield md.Paragraph(
         typeset(
@@ -299,7 +307,10 @@ def _shown(example: Counterexample) -> Iterator[md.Block]:
         )
     )
     yield md.Listing(
-        "\n".join(assignment(letter, _array(values)) for letter, values in example.inputs.items())
+        "\n".join(
+            assignment(letter, _abbreviate_array_text(values))
+            for letter, values in example.inputs.items()
+        )
     )
     if example.error is not None:
         yield md.Paragraph((f"It gives: {example.error}.",))
@@ -315,13 +326,14 @@ def _shown(example: Counterexample) -> Iterator[md.Block]:
         index = ", ".join(str(i + 1) for i in example.index)
         yield md.Paragraph(
             (
-                f"Output {index}: expected {example.expected:.9g}", *_exactly(example), f", got {example.got:.9g}; "
-                f"the bound on rounding is {example.allowed:.2g}.",
+                f"Output {index}: expected {example.expected:.9g}",
+                *_format_exact_expected_value(example),
+                f", got {example.got:.9g}; the bound on rounding is {example.allowed:.2g}.",
             )
-        )  # fmt: skip
+        )
 
 
-def _exactly(example: Counterexample) -> md.Text:
+def _format_exact_expected_value(example: Counterexample) -> md.Text:
     """Return `` = e^…`` if the expected value is irrational."""
     if example.exact is None or example.exact.rational() is not None:
         return ()
@@ -342,21 +354,22 @@ def typeset(words: str) -> md.Text:
     return tuple(part for part in (*parts, words[end:]) if part != "")
 
 
-def _array(values: object) -> str:
+def _abbreviate_array_text(values: object) -> str:
     text = str(values).replace(".0,", ",").replace(".0]", "]")
     return text if len(text) <= 400 else text[:397] + "..."
 
 
-def _ground(report: Report) -> md.Paragraph:
+def _describe_grounds_of_verdict(report: Report) -> md.Paragraph:
     fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
-    tried = f"Domain: {report.domain}. Tried: {_count_cases(report)}{_largest(report)}. Grade: {report.grade}."
-    tried += "".join(f" {sentence(words)}" for words in _proofs(report))
+    calls, sizes = _count_cases(report), _describe_largest_tried_sizes(report)
+    tried = f"Domain: {report.domain}. Tried: {calls}{sizes}. Grade: {report.grade}."
+    tried += "".join(f" {sentence(words)}" for words in _yield_successful_proofs(report))
     return md.Paragraph((f"{what}{known}: {report.precision}. ", *typeset(tried)))
 
 
-def _largest(report: Report) -> str:
+def _describe_largest_tried_sizes(report: Report) -> str:
     """Return the largest sizes that were tried together, as the end of a sentence."""
     sizes = report.largest
     result = f", the largest {equal_sizes(sizes.floats)} at once" if sizes.floats else ""

@@ -99,11 +99,14 @@ class Witness:
 
         If the mistake has no place there, as with a single tile, the definition must give them.
         """
-        kind = _reading(self.point)
+        kind = _make_modular_reading(self.point)
         try:
             with listening():
                 outputs = tuple(
-                    map(_residues, run(_placed(kind, self.shapes, self.given, self.numbers)))
+                    map(
+                        _residues_of_output,
+                        run(_place_residue_inputs(kind, self.shapes, self.given, self.numbers)),
+                    )
                 )
         except KeyError:
             return self.right
@@ -180,9 +183,11 @@ def identity_test(
         runs, work = [], residue_work(wanted)
         for s in wanted:
             named = {name: int(getattr(s, name)) for name in ("n_q", "n_k", "d_k", "d_v")}
-            for numbers in _numbers(names):
-                shapes = _shapes(s, spec, tuple(names))
-                fixed = dict(masks(s, random) if masks else _masks(shapes, spec, random))
+            for numbers in _choose_whole_number_inputs(names):
+                shapes = _shapes_of_identity_inputs(s, spec, tuple(names))
+                fixed = dict(
+                    masks(s, random) if masks else _draw_identity_test_masks(shapes, spec, random)
+                )
                 runs.append(
                     ResidueRun(
                         spec, s, numbers, shapes, fixed, random, work, tables=tables, named=named
@@ -217,7 +222,7 @@ def settle(
                 break
     last = next((r for r in runs if r.difference or r.reason), None)
     pairs = tuple(pair for r in runs for pair in r.pairs)
-    where, shapes = _where(runs), tuple(run.named for run in runs)
+    where, shapes = _describe_residue_classes(runs), tuple(run.named for run in runs)
     if last is not None:
         difference = last.difference
         remaining = (
@@ -230,8 +235,8 @@ def settle(
         agrees = False if difference else None
         if difference and last.angles is not None and last.angles.used:
             notes.append("a cosine or sine stands for any function of its angle")
-        seen = _witnesses(runs, prepare) if difference and not nearly else ()
-        apart = _witnesses(_with_roots(held_out(), runs), prepare) if seen else ()
+        seen = _collect_residue_witnesses(runs, prepare) if difference and not nearly else ()
+        apart = _collect_residue_witnesses(_with_roots(held_out(), runs), prepare) if seen else ()
         return IdentityResult(
             agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, seen, apart
         )
@@ -252,21 +257,27 @@ def _with_roots(held_out: Sequence[ResidueRun], runs: Sequence[ResidueRun]) -> S
     return held_out
 
 
-def _witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, ...]:
+def _collect_residue_witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, ...]:
     """Return the outputs in every run; none if tables are read or the function cannot be run."""
     result = []
     for run in runs:
         point = (*primes.pairs(run.roots)[-1], run.random.getrandbits(31))
-        kind = _reading(point)
+        kind = _make_modular_reading(point)
         kind.field.work = run.work
         if run.made or (run.angles is not None and run.angles.used):
             return ()
         try:
             with listening():
-                got = prepare(kind)(_placed(kind, run.shapes, run.given, run.numbers))
-                outputs = tuple(map(_residues, got if isinstance(got, tuple) else (got,)))
-                wanted = run.compute(**_placed(_reading(point), run.shapes, run.given, run.numbers))
-                expected = map(_residues, wanted if isinstance(wanted, tuple) else (wanted,))
+                got = prepare(kind)(_place_residue_inputs(kind, run.shapes, run.given, run.numbers))
+                outputs = tuple(map(_residues_of_output, got if isinstance(got, tuple) else (got,)))
+                wanted = run.compute(
+                    **_place_residue_inputs(
+                        _make_modular_reading(point), run.shapes, run.given, run.numbers
+                    )
+                )
+                expected = map(
+                    _residues_of_output, wanted if isinstance(wanted, tuple) else (wanted,)
+                )
                 right = all(map(np.array_equal, expected, outputs))
         except Exception:  # the function may raise anything
             return ()
@@ -274,7 +285,7 @@ def _witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, .
     return tuple(result)
 
 
-def _placed(
+def _place_residue_inputs(
     kind: type[Modular],
     shapes: Mapping[str, tuple[int, ...]],
     given: Mapping[str, np.ndarray],
@@ -290,13 +301,13 @@ def _placed(
     return result
 
 
-def _reading(point: tuple[int, int, int]) -> type[Modular]:
+def _make_modular_reading(point: tuple[int, int, int]) -> type[Modular]:
     kind = modular(*point)
     kind.field.meant = True
     return kind
 
 
-def _residues(x: Modular) -> np.ndarray:
+def _residues_of_output(x: Modular) -> np.ndarray:
     """Return the residues of an output; for a logarithm, those of its argument."""
     return (x if x.state.value is not None else x._unary("exp", x)).residues()
 
@@ -329,7 +340,7 @@ def _difference_of_rough(
     return None
 
 
-def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
+def _choose_whole_number_inputs(names: Sequence[str]) -> list[tuple[str, ...]]:
     """Return which inputs are whole numbers in each run, so that exponents are linear in the others."""
     tables = tuple(n for n in ("cos", "sin", "cos_q", "sin_q") if n in names)
     tokens = tuple(n for n in ("x", "y") if n in names)
@@ -340,7 +351,7 @@ def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
     return [(*tokens, "w_q", "b_q", *tables), (*tokens, "w_k", "b_k", *tables)]
 
 
-def _where(runs: Sequence[ResidueRun]) -> str:
+def _describe_residue_classes(runs: Sequence[ResidueRun]) -> str:
     sizes = "; ".join(dict.fromkeys(str(r.sizes) for r in runs))
     classes = ", and ".join(dict.fromkeys(r.holds_for for r in runs))
     return f"{classes}, at {sizes}"
@@ -369,7 +380,7 @@ class KnownAngles:
         key = (angles.shape, angles.tobytes())
         if key not in self._tables:
             sizes, inverse = np.unique(np.abs(angles), return_inverse=True)
-            self._learn(sizes[~self._near_ones(sizes)[1]])
+            self._draw_new_angle_numbers(sizes[~self._near_ones(sizes)[1]])
             places = self._near_ones(sizes)[0][inverse].reshape(angles.shape)
             cos, sin = (self._numbers[n][places] for n in ("cos", "sin"))
             self._tables[key] = {"cos": cos, "sin": sin * np.where(angles < 0, -1, 1)}
@@ -392,7 +403,7 @@ class KnownAngles:
         places = np.broadcast_to(np.where(apart[0] <= apart[1], before, after), sizes.shape)
         return places, np.minimum(*apart) <= self._near * sizes
 
-    def _learn(self, sizes: np.ndarray) -> None:
+    def _draw_new_angle_numbers(self, sizes: np.ndarray) -> None:
         """Draw numbers for new angles, which are in order; for near ones once."""
         new: list[float] = []
         for size in sizes.tolist():
@@ -431,7 +442,9 @@ class ResidueRun:
         self.numbers = tuple(n for n in numbers if n in shapes)
         self.loose: Collection[int] = ()  # outputs whose axes of length 1 may differ
         self.shapes = shapes
-        self.given = {n: _drawn(shapes[n], random) for n in self.numbers} | dict(fixed)
+        self.given = {n: _draw_whole_number_array(shapes[n], random) for n in self.numbers} | dict(
+            fixed
+        )
         self.made, self.angles = made or {}, KnownAngles(random, _NEAR) if tables else None
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
@@ -494,19 +507,21 @@ class ResidueRun:
         roots: set[int] = set()
         while True:
             try:
-                return self._settle(prepare, epsilon, tuple(sorted(roots)))
+                return self._test_identity_at_points(prepare, epsilon, tuple(sorted(roots)))
             except primes.NoRoot as missing:
                 roots.add(missing.prime)
                 if len(primes.pairs(tuple(sorted(roots)))) < 64:
                     self.reason = f"too few primes have roots of {sorted(roots)}"
                     return None
 
-    def _settle(self, prepare: Prepare, epsilon: float, roots: tuple[int, ...]) -> None:
+    def _test_identity_at_points(
+        self, prepare: Prepare, epsilon: float, roots: tuple[int, ...]
+    ) -> None:
         self.roots, choices = roots, len(primes.pairs(roots))
         agreeing: dict[Any, list[_Point]] = {}
         differing: list[_Point] = []
         for drawn, (p, q) in enumerate(primes.draw(64, self.random, roots), start=1):
-            point = _Point(self, self._kind(p, q), prepare)
+            point = _Point(self, self._make_modular_kind(p, q), prepare)
             if self.reason:
                 return
             if point.difference:
@@ -530,7 +545,7 @@ class ResidueRun:
                 break
         self.reason = "which numbers are equal changed from one pair of primes to the next; another seed may decide it"
 
-    def _kind(self, p: int, q: int) -> type[Modular]:
+    def _make_modular_kind(self, p: int, q: int) -> type[Modular]:
         kind: Any = modular(p, q, self.random.getrandbits(63), self.rough)
         kind.field.meant, kind.field.ordered, kind.field.capped = True, self.ordered, self.capped
         kind.field.leveled = self.leveled
@@ -540,7 +555,7 @@ class ResidueRun:
 
     def inputs(self, kind: type[Modular]) -> dict[str, Any]:
         """Return given numbers and masks, new letters for the rest, and the inputs that are made from them."""
-        result = _placed(kind, self.shapes, self.given, self.numbers)
+        result = _place_residue_inputs(kind, self.shapes, self.given, self.numbers)
         return result | {name: make(result) for name, make in self.made.items()}
 
 
@@ -577,22 +592,26 @@ class _Point:
     def _compare_all(self, kind: type[Modular], got: Any, expected: Any) -> None:
         """Compare the first returned item with a single output, or each item with the output at its place."""
         if not isinstance(expected, tuple):
-            return self._compare(kind, first_of(got), expected)
+            return self._compare_modular_output(kind, first_of(got), expected)
         if not isinstance(got, tuple) or len(got) < len(expected):
-            return self._differs((), f"the function did not return {len(expected)} arrays")
+            return self._record_residue_difference(
+                (), f"the function did not return {len(expected)} arrays"
+            )
         for k, (one, other) in enumerate(zip(got, expected, strict=False)):
             if self.difference is None:
-                self._compare(kind, _in_axes(one, other) if k in self._run.loose else one, other)
+                self._compare_modular_output(
+                    kind, _in_axes(one, other) if k in self._run.loose else one, other
+                )
         return None
 
-    def _compare(self, kind: type[Modular], got: object, expected: Modular) -> None:
+    def _compare_modular_output(self, kind: type[Modular], got: object, expected: Modular) -> None:
         if not isinstance(got, kind):
-            self._differs(
+            self._record_residue_difference(
                 (),
                 f"the function returned {type(got).__name__}, not an array of the kind that it was given",
             )
         elif got.plain_shape != expected.plain_shape:
-            self._differs(
+            self._record_residue_difference(
                 (), f"the function returned shape {got.plain_shape}, not {expected.plain_shape}"
             )
         else:
@@ -605,11 +624,11 @@ class _Point:
             if not same.all():
                 index = tuple(int(i) for i in np.argwhere(~same)[0])
                 share = f"{np.count_nonzero(~same)} of {same.size} elements"
-                self._differs(
+                self._record_residue_difference(
                     index, f"{share} differ from the specification, the first at {list(index)}"
                 )
 
-    def _differs(self, index: tuple[int, ...], message: str) -> None:
+    def _record_residue_difference(self, index: tuple[int, ...], message: str) -> None:
         self.difference = Difference(index, self._run.sizes, self._run.numbers, message)
 
     def needed(self, epsilon: float, choices: int) -> int | None:
@@ -632,8 +651,8 @@ def drawn(
 
     Raises ``InputError`` for names and sizes that do not fit the specification.
     """
-    shapes = _shapes(sizes, spec, tuple(names))
-    return shapes, _masks(shapes, spec, random)
+    shapes = _shapes_of_identity_inputs(sizes, spec, tuple(names))
+    return shapes, _draw_identity_test_masks(shapes, spec, random)
 
 
 def first_of(output: object) -> Any:
@@ -646,7 +665,9 @@ def spec_width(spec: Attention) -> int | None:
     return getattr(spec.position, "width", None)
 
 
-def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def _shapes_of_identity_inputs(
+    sizes: Sizes, spec: Attention, names: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
     width = (
         sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k
     )  # tokens alone are queries too
@@ -663,22 +684,24 @@ def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, 
     }
 
 
-def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
+def _draw_whole_number_array(shape: tuple[int, ...], random: Random) -> np.ndarray:
     """Draw whole numbers; they differ along every axis, so that a transposition is detected."""
     return np.random.default_rng(random.getrandbits(64)).integers(-LARGEST, LARGEST + 1, shape)
 
 
-def _masks(
+def _draw_identity_test_masks(
     shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Random
 ) -> dict[str, np.ndarray]:
     """Return masks in which every query may see the first key."""
     result = {}
     for name in ("mask", "keep"):
         if name in shapes:
-            allowed = _drawn(shapes[name], random) >= 0
+            allowed = _draw_whole_number_array(shapes[name], random) >= 0
             allowed[..., 0] = True
             additive = name == "mask" and spec.mask == "additive"
             result[name] = (
-                np.where(allowed, _drawn(shapes[name], random), -np.inf) if additive else allowed
+                np.where(allowed, _draw_whole_number_array(shapes[name], random), -np.inf)
+                if additive
+                else allowed
             )
     return result

@@ -90,7 +90,7 @@ class Numbers:
         if isinstance(x, Count):
             return Exact.lift(self.sizes[x.sort])
         if isinstance(x, Letter):
-            return Exact.lift(self._entry(x, at))
+            return Exact.lift(self._draw_one_entry(x, at))
         if isinstance(x, Predicate):
             i, j = (self._place(side, at) for side in x.sides)
             return Exact.lift(int({"=": i == j, "≤": i <= j, "<": i < j}[x.relation]))
@@ -142,7 +142,7 @@ class Numbers:
             value = self.permutations[name][value]
         return value
 
-    def _entry(self, x: Letter, at: Mapping[Index, int]) -> Any:
+    def _draw_one_entry(self, x: Letter, at: Mapping[Index, int]) -> Any:
         if x.name.startswith("position in "):
             return self._place(x.indices[0], at)
         match = re.fullmatch(r"(\w+)(?:@([\d,]*))?(?:\[([\d, ]+)\])?", x.name)

@@ -135,11 +135,11 @@ def test_another_specification_gives_another_value(name: str) -> None:
     other = NamedVariant("", replace(VARIANTS[name].spec, **fields), " ".join(names))
     wrong = Support(name, other)
     wrong.__dict__["balls"] = of.balls
-    from symattn.derivations.variants import _exact, _float32  # the checks themselves
+    from symattn.derivations.variants import _fault_on_exact_arrays, _fault_on_float32_arrays  # the checks themselves
 
-    assert _exact(wrong) == "gives another value"
+    assert _fault_on_exact_arrays(wrong) == "gives another value"
     if name not in ("ReLU", "sparsemax"):
-        assert _float32(wrong) is None  # NumPy against the same definition
+        assert _fault_on_float32_arrays(wrong) is None  # NumPy against the same definition
         assert not np.array_equal(wrong.run(np.asarray)[0], of.run(np.asarray)[0])
 
 
@@ -185,6 +185,6 @@ def test_refusals_name_what_is_lacking() -> None:
 
 
 def support_raw(name: str) -> None:
-    from symattn.derivations.variants import _indexed
+    from symattn.derivations.variants import _fault_on_indexed_letters
 
-    _indexed(Support(name, VARIANTS[name]))
+    _fault_on_indexed_letters(Support(name, VARIANTS[name]))

@@ -65,7 +65,7 @@ def test_the_run_for_another_form_must_end_the_same(tmp_path: Path, monkeypatch:
     def ran(words: list[str], folder: str) -> CompletedProcess[str]:
         return CompletedProcess(words, 0 if "html" in words else 2, "<p>x</p>", "a fault")
 
-    monkeypatch.setattr("symattn.plugins.sphinx._ran", ran)
+    monkeypatch.setattr("symattn.plugins.sphinx._run_symattn_command", ran)
     assert "<p>x</p>" in built(tmp_path, ".. symattn:: derive shift\n")
     for builder in ("latex", "text"):
         with pytest.raises(ExtensionError, match="ends with 2 and not 0: a fault"):

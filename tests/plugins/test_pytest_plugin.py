@@ -93,9 +93,9 @@ def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester)
 
 
 def test_the_last_section_tells_what_only_stored_scores_make_legal(request: pytest.FixtureRequest) -> None:
-    from symattn.plugins.pytest_plugin import _of_test, _settings
+    from symattn.plugins.pytest_plugin import _make_test_settings, _of_test
 
-    _settings(request.node).note("A kernel could not:\nmeans")
+    _make_test_settings(request.node).note("A kernel could not:\nmeans")
     assert [*_of_test(request.node)] == ["contract: A kernel could not:; means"]
     request.node.user_properties.clear()
 

@@ -160,6 +160,6 @@ def test_conditions_are_printed_where_comparisons_stop_the_prover(name: str) -> 
 @pytest.mark.deep
 def test_a_comparison_of_many_terms_is_refused_before_it_is_factored() -> None:
     letters = sympy.symbols("x0:41", real=True)
-    assert cells._factors(sum(letters[:40]), 40)[1]
+    assert cells._factor_compared_side(sum(letters[:40]), 40)[1]
     with pytest.raises(Refused, match="more than 40 terms"):
-        cells._factors(sum(letters), 40)
+        cells._factor_compared_side(sum(letters), 40)

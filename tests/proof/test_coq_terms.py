@@ -23,7 +23,7 @@ from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.printing import identifier, reserved
 from symattn.proof.coq.steps import CoqStep, steps
-from symattn.proof.coq.terms import Term, _letter, joined, number
+from symattn.proof.coq.terms import Term, _make_letter_term, joined, number
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.joint_statements import Together
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
@@ -190,7 +190,9 @@ def test_a_maximum_is_over_what_is_not_masked(masked: bool, monkeypatch: pytest.
 @pytest.mark.parametrize("permuted", [True, False])
 def test_an_array_at_a_permuted_index_is_an_array_of_its_own(permuted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not permuted:
-        monkeypatch.setattr("symattn.proof.coq.terms._letter", lambda key, *rest: _letter((key[0], ()), *rest))
+        monkeypatch.setattr(
+            "symattn.proof.coq.terms._make_letter_term", lambda key, *rest: _make_letter_term((key[0], ()), *rest)
+        )
     equation = {"free": [["i", "n"]], "left": ["letter", "s", [["i", "pi"]]], "right": ["letter", "s", [["i"]]]}
     monkeypatch.setattr("symattn.proof.coq.writing.sides", lambda left, right, scope: (left, right))
     (made,) = lemmas("x", [{"kind": "certificate", "equations": [equation], "rules": [], "positive": []}])

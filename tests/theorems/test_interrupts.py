@@ -28,8 +28,8 @@ def test_processes_begin_deaf_to_interrupts(monkeypatch: pytest.MonkeyPatch) -> 
             done.set_result((name, (None, None, None)))
             return done
 
-    monkeypatch.setattr(runner, "_pool", lambda jobs: nullcontext(Pool()))
-    list(runner._parallel(list(catalogue().values())[:2], catalogue, 2, False))
+    monkeypatch.setattr(runner, "_open_worker_pool", lambda jobs: nullcontext(Pool()))
+    list(runner._decide_in_processes(list(catalogue().values())[:2], catalogue, 2, False))
     assert (heard, blocked()) == ([True, True], False)
 
 

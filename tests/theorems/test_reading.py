@@ -29,7 +29,7 @@ from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, read
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
-from symattn.theorems.reading import Statement, _where
+from symattn.theorems.reading import Statement, _restrict_relation_to_indices
 from symattn.theorems.runner import decide_one
 from symattn.theorems.texts import letters_of, theorems
 from tests.lanes import one_in
@@ -85,7 +85,7 @@ def test_what_holds_keeps_the_grade_and_what_is_false_loses_it() -> None:
 )
 def test_a_strict_bound_for_some_indices_need_not_hold_for_others(says: str, holds: bool) -> None:
     letters = letters_of("new | x 3 | index i 3, j 3", {})
-    question = RelationQuestion(_where(formula(says), formula("i < j")), letters)  # type: ignore[arg-type]
+    question = RelationQuestion(_restrict_relation_to_indices(formula(says), formula("i < j")), letters)  # type: ignore[arg-type]
     if holds:
         assert judged(question).grade is Grade.SEARCHED
     else:
@@ -192,7 +192,9 @@ def test_a_condition_on_indices_is_a_mask() -> None:
 def test_a_condition_on_a_size_and_an_index_is_a_mask() -> None:
     letters = letters_of("new | x 3 n | index i 3, j n | sizes n", {})
     for condition in ("n = j", "n > j", "n ≥ j"):
-        question = RelationQuestion(_where(formula("x_ij + x_ij = 2 x_ij"), formula(condition)), letters)  # type: ignore[arg-type]
+        question = RelationQuestion(
+            _restrict_relation_to_indices(formula("x_ij + x_ij = 2 x_ij"), formula(condition)), letters
+        )  # type: ignore[arg-type]
         assert judged(question).grade in (Grade.PROVED, Grade.CHECKED)
 
 

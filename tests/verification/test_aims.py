@@ -131,7 +131,7 @@ def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
     trial = SimpleNamespace(ranking=SimpleNamespace(best=SimpleNamespace(share=0.5)))
     session: Any = SimpleNamespace(trial=trial, precision=Precision.of("bfloat16", contract), spec=CAUSAL)
     (aim,) = aims(CAUSAL, {"scale": 0.001})
-    assert words in _Search(session, (aim,))._why(aim)
+    assert words in _Search(session, (aim,))._explain_undetected_aim(aim)
 
 
 @pytest.mark.deep

@@ -16,7 +16,7 @@ from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.bounds import enclosed, exponents, reference, scores
 from symattn.bounds.balls import allowed, projected
 from symattn.bounds.case_result import shares
-from symattn.bounds.enclosed import _parts
+from symattn.bounds.enclosed import _enclosed_value_parts
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
 from symattn.document.errors import Refused
@@ -137,7 +137,11 @@ def test_it_is_not_below_for_many(variant: str, name: str) -> None:
 
 _BY_PART = {
     "roundings of values": (exponents, "rate", lambda f: 0.0),
-    "monomials of values": (enclosed, "_parts", lambda run, p: [a * 0.999 for a in _parts(run, p)]),
+    "monomials of values": (
+        enclosed,
+        "_enclosed_value_parts",
+        lambda run, p: [a * 0.999 for a in _enclosed_value_parts(run, p)],
+    ),
     "the output projection": (enclosed, "projected", lambda *given: (0.999 * projected(*given)[0], False)),
 }
 
@@ -263,7 +267,7 @@ def tables(position: Rotary, n: int) -> list[tuple[Any, Any]]:
     """Cosines and sines for n places of 4 columns, as a run has them and as their step makes them."""
     spec, q = Attention(position=position), Enclosure.lift(np.zeros((n, 4)))
     steps = [s for s in spec.pipeline(frozenset("qkv")) if s.name in ("cos", "sin")]
-    return [(reference._run(s, spec, [q]), s.run(q)) for s in steps]
+    return [(reference._run_reference_step(s, spec, [q]), s.run(q)) for s in steps]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from symattn.document.evidence import Grade, Verdict
-from symattn.testing import _words
+from symattn.testing import _write_failure_message
 from symattn.verification.repair import Repair, Replacement
 from symattn.verification.report import Fault, Report
 
@@ -22,7 +22,7 @@ def test_a_report_with_no_edit_that_repairs_all_prints_no_fix() -> None:
 
 
 def test_an_assertion_prints_no_diff_of_an_edit_that_repairs_a_part() -> None:
-    assert _words(_REPORT).splitlines()[-1].startswith("The nearest edit, no fix: line 5 of attn.py")
+    assert _write_failure_message(_REPORT).splitlines()[-1].startswith("The nearest edit, no fix: line 5 of attn.py")
 
 
 def test_an_edit_that_repairs_all_is_a_fix() -> None:

@@ -25,7 +25,7 @@ from symattn.arrays.enclosing.exponential import check_arithmetic
 from symattn.arrays.enclosing.work import EnclosedWork, Parts
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
-from symattn.arrays.structure import _holds
+from symattn.arrays.structure import _has_nested_arrays
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
@@ -154,7 +154,7 @@ class Core(Planes):
 
         Raises Refused for arrays if the processor is set to another rounding mode, or flushes subnormal numbers.
         """
-        if isinstance(data, (list, tuple)) and _holds(data):
+        if isinstance(data, (list, tuple)) and _has_nested_arrays(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
         if _is_short(data):
@@ -186,7 +186,7 @@ class Core(Planes):
             entries = (data if isinstance(data, Ball) else Ball.lift(data)).entries
             mid, rad = np.empty(entries.shape), np.empty(entries.shape)
             for index, x in np.ndenumerate(entries):
-                mid[index], rad[index] = _pair(x)
+                mid[index], rad[index] = _split_ball_into_floats(x)
         return cls(mid, rad)
 
     @classmethod
@@ -199,13 +199,13 @@ class Core(Planes):
         from symattn.arrays.shown import element
 
         mid, rad = self.mid, self.rad
-        return lambda at: (element(_ball(float(mid[at]), float(rad[at]))),)
+        return lambda at: (element(_make_ball_from_floats(float(mid[at]), float(rad[at]))),)
 
     def balls(self) -> Ball:
         """Return the elements as balls; −∞ and undefined elements as in every kind, open ones as undefined."""
         out = np.empty(self.plain_shape, dtype=object)
         for index, c in np.ndenumerate(self.mid):
-            out[index] = _ball(float(c), float(self.rad[index]))
+            out[index] = _make_ball_from_floats(float(c), float(self.rad[index]))
         return Ball(out)
 
     @classmethod
@@ -238,7 +238,7 @@ def _is_short(data: Any) -> bool:
     return data.__class__ in (int, float) and -(2**53) <= data <= 2**53
 
 
-def _pair(x: Any) -> tuple[float, float]:
+def _split_ball_into_floats(x: Any) -> tuple[float, float]:
     """Return midpoint and radius of a ball, or of an element that is not a number."""
     if isinstance(x, Forbidden):
         return -np.inf, 0.0
@@ -251,7 +251,7 @@ def _pair(x: Any) -> tuple[float, float]:
     return c, 0.0 if off == 0 else float(off.upper()) * (1 + 4 * U) + 2.0**-1074
 
 
-def _ball(c: float, r: float) -> Any:
+def _make_ball_from_floats(c: float, r: float) -> Any:
     if c == -np.inf:
         return FORBIDDEN
     return Undefined("0/0" if r == 0 else "perhaps 0/0") if c != c else flint.arb(c, r)

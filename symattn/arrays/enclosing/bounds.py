@@ -80,7 +80,7 @@ def product_error(a: Any, b: Any, product: Any) -> Any:
     Source: T. Dekker, A floating-point technique for extending the available precision (1971): exact if no
     intermediate result leaves the normal range, for which |a|, |b| < 2⁹⁰⁰ and |a b| > 2⁻⁹⁰⁰ suffice.
     """
-    (a1, a2), (b1, b2) = _halves(a), _halves(b)
+    (a1, a2), (b1, b2) = _split_in_26_bits(a), _split_in_26_bits(b)
     error = np.abs(a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2))
     size = np.abs(product)
     far = np.maximum(np.abs(a), np.abs(b)) < 2.0**900
@@ -88,7 +88,7 @@ def product_error(a: Any, b: Any, product: Any) -> Any:
     return np.where(exact, error, (size * U) * UP + TINY)
 
 
-def _halves(x: Array) -> tuple[Any, Any]:
+def _split_in_26_bits(x: Array) -> tuple[Any, Any]:
     """Split x into a sum of two numbers of 26 bits (Veltkamp)."""
     wide = x * (2.0**27 + 1)
     high = wide - (wide - x)

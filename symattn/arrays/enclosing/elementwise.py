@@ -41,7 +41,7 @@ class EnclosedElementwise(Core):
             shift = row and y.rad.any() and np.isfinite(y.rad).all() and np.isfinite(y.mid).all()
             if shift and x.plain_shape[-1] == shape[-1]:
                 common = Common(object(), y.rad.copy(), True)
-                return cls._later(
+                return cls._delay_enclosed_work(
                     work.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common
                 )
         kernel = work.exact_sum if prod(shape) <= SMALL else work.rounded_sum
@@ -57,7 +57,9 @@ class EnclosedElementwise(Core):
         if y.size == 1 and _is_power(y.parts):
             return cls._times_power(x, y, shape)
         kernel = work.exact_product if prod(shape) <= SMALL else work.rounded_product
-        return cls.made(computed(kernel, shape, (x.parts, y.parts), forbidden=_product))
+        return cls.made(
+            computed(kernel, shape, (x.parts, y.parts), forbidden=_find_masked_products)
+        )
 
     @classmethod
     def _negative(cls, a: Self) -> Self:
@@ -72,7 +74,9 @@ class EnclosedElementwise(Core):
         least = 0.0 if abs(by) == 1 else TINY
         stays_finite = isinstance(x._content, Parts) and x._content.finite and abs(by) <= 1
         kernel = work.times_power if stays_finite else work.times_power_anywhere
-        out = cls._later(kernel, shape, x, by, abs(by), least, forbidden=lambda z: _product(z, own))
+        out = cls._delay_enclosed_work(
+            kernel, shape, x, by, abs(by), least, forbidden=lambda z: _find_masked_products(z, own)
+        )
         if not least or not isinstance(out._content, Parts) or x.rad.any():
             return out
         mid, rad, finite = out._content
@@ -80,7 +84,7 @@ class EnclosedElementwise(Core):
         return cls.made(Parts(mid, np.where(exact, 0.0, rad), finite))
 
     @classmethod
-    def _later(
+    def _delay_enclosed_work(
         cls,
         kernel: Any,
         shape: tuple[int, ...],
@@ -113,11 +117,11 @@ class EnclosedElementwise(Core):
         later = a.size >= LATER and a.own and a.plain_shape == shape and y.mid.size * FEW <= a.size
         if later and (cancels or a.common is None) and not open_.any():
             own = Parts(y.mid.copy(), y.rad.copy())
-            return cls.made(_quotient(a.source, own, shape), of=a)
+            return cls.made(_make_quotient_work(a.source, own, shape), of=a)
         x = a.raw if cancels else a.parts
-        out = _quotient(x, y, shape).settled()
+        out = _make_quotient_work(x, y, shape).settled()
         if a.size <= SMALL:
-            out = _sharpened(out, x, y)
+            out = _sharpen_exact_quotients(out, x, y)
         if open_.any():
             bad = Parts(np.where(open_, np.nan, 0.0), np.where(zero, 0.0, np.inf))
             out = mended(out, (x, y, bad), _quotient_masked(x, y))
@@ -143,7 +147,7 @@ class EnclosedElementwise(Core):
             below, above = (a.mid == -np.inf), (b.mid == -np.inf)
             yes = np.where(above, False, below | (gap > reach))
             no = above | (~below & (-gap >= reach) & np.isfinite(reach))
-        return cls._decided(yes, no, a, b, "<")
+        return cls._check_comparison_is_decided(yes, no, a, b, "<")
 
     @classmethod
     def _equal(cls, a: Self, b: Self) -> Any:
@@ -160,7 +164,7 @@ class EnclosedElementwise(Core):
             yes = both | ((gap == 0) & (reach == 0))
             undefined = (np.isnan(a.mid) & (a.rad == 0)) | (np.isnan(b.mid) & (b.rad == 0))
             no = undefined | (one & ~np.isnan(gap)) | (gap > reach)
-        return cls._decided(yes, no, a, b, "=")
+        return cls._check_comparison_is_decided(yes, no, a, b, "=")
 
     @classmethod
     def may_reach(cls, a: Self, b: Self) -> np.ndarray:
@@ -169,7 +173,9 @@ class EnclosedElementwise(Core):
             return np.asarray(~(b.mid - a.mid > (a.rad + b.rad) * UP))
 
     @classmethod
-    def _decided(cls, yes: object, no: object, a: Self, b: Self, sign: str) -> Any:
+    def _check_comparison_is_decided(
+        cls, yes: object, no: object, a: Self, b: Self, sign: str
+    ) -> Any:
         yes, no = np.asarray(yes), np.asarray(no)
         if not (yes | no).all():
             at = tuple(int(i) for i in np.argwhere(~(yes | no))[0])
@@ -194,12 +200,12 @@ def _is_power(y: Parts) -> bool:
     return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
 
 
-def _product(x: Parts, y: Parts) -> Any:
+def _find_masked_products(x: Parts, y: Parts) -> Any:
     """Return where a product is −∞. Raises Refused if −∞ is multiplied by a number not known to be positive."""
-    return _scaled(x, y) | _scaled(y, x)
+    return _find_masked_factors(x, y) | _find_masked_factors(y, x)
 
 
-def _scaled(x: Parts, by: Parts) -> Any:
+def _find_masked_factors(x: Parts, by: Parts) -> Any:
     result = x.mid == -np.inf
     if (result & ~(by.mid > by.rad) & ~np.isnan(by.mid)).any():
         raise Refused(_REFUSED)
@@ -209,10 +215,10 @@ def _scaled(x: Parts, by: Parts) -> Any:
 def _quotient_masked(x: Parts, y: Parts) -> Any:
     if np.any(y.mid == -np.inf):
         raise Refused(_REFUSED)
-    return _scaled(x, y)
+    return _find_masked_factors(x, y)
 
 
-def _quotient(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...]) -> EnclosedWork:
+def _make_quotient_work(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...]) -> EnclosedWork:
     """c̃ = fl(c_a/c_b), |c_a/c_b| ≤ |c̃|(1 + 2u) + η, so that with ρ = r_b/l the radius is at most
     r_a/l + |c̃|(ρ + u)(1 + 2u) + η(1 + ρ), whose last part is added as TINY(1 + ρ)."""
     with np.errstate(all="ignore"):
@@ -223,7 +229,7 @@ def _quotient(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...]) -> Encl
     return EnclosedWork(work.divided, shape, (x, y), *more, forbidden=_quotient_masked)
 
 
-def _sharpened(out: Parts, x: Parts, y: Parts) -> Parts:
+def _sharpen_exact_quotients(out: Parts, x: Parts, y: Parts) -> Parts:
     """Set the radius to 0 where the quotient of exact numbers is exact, or its numerator 0."""
     with np.errstate(all="ignore"):
         exact = (x.rad == 0) & (y.rad == 0) & (out.mid * y.mid == x.mid)

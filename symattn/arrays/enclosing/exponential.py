@@ -156,20 +156,20 @@ def _powers_of_chunk(y: Floats, z: Floats, t: Floats, w: Floats) -> None:
     np.add(y, _MAGIC, out=z)
     np.subtract(z, _MAGIC, out=t)
     y -= t
-    _polynomial(y, _constants().of_steps, out=t)
+    _evaluate_exp_polynomial(y, _compute_exp_constants().of_steps, out=t)
     _put_together(y, z, t, w)
 
 
 def _moderate_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
-    _reduce(x, z, t, w)
-    _polynomial(x, _constants().of_reals, out=t)
+    _reduce_exponent_range(x, z, t, w)
+    _evaluate_exp_polynomial(x, _compute_exp_constants().of_reals, out=t)
     _put_together(x, z, t, w)
 
 
 def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
     np.clip(x, -746.0, 710.0, out=x)
-    _reduce(x, z, t, w)
-    _polynomial(x, _constants().of_reals, out=t)
+    _reduce_exponent_range(x, z, t, w)
+    _evaluate_exp_polynomial(x, _compute_exp_constants().of_reals, out=t)
     m = (z.view(np.int64) << np.int64(13)) >> np.int64(
         24
     )  # what stands above j in the low 51 bits of z, with its sign
@@ -180,9 +180,9 @@ def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
     x *= _power_of_two(m - half)
 
 
-def _reduce(x: Floats, z: Floats, t: Floats, k: Floats) -> None:
+def _reduce_exponent_range(x: Floats, z: Floats, t: Floats, k: Floats) -> None:
     """Set z = k + 1.5·2⁵² and x = r, as in step 3."""
-    constants = _constants()
+    constants = _compute_exp_constants()
     np.multiply(x, constants.inverse, out=z)
     z += _MAGIC
     np.subtract(z, _MAGIC, out=k)
@@ -192,7 +192,7 @@ def _reduce(x: Floats, z: Floats, t: Floats, k: Floats) -> None:
     x -= k
 
 
-def _polynomial(f: Floats, c: tuple[float, float, float], out: Floats) -> None:
+def _evaluate_exp_polynomial(f: Floats, c: tuple[float, float, float], out: Floats) -> None:
     np.multiply(f, c[2], out=out)
     out += c[1]
     out *= f
@@ -206,7 +206,7 @@ def _put_together(out: Floats, z: Floats, q: Floats, w: Floats) -> None:
     np.bitwise_and(z.view(np.int64), STEPS - 1, out=j)
     bits -= out.view(np.uint64)
     bits <<= _SHIFT
-    bits += _constants().table.take(j, out=entry, mode="clip")
+    bits += _compute_exp_constants().table.take(j, out=entry, mode="clip")
     q *= z
     np.add(z, q, out=out)
 
@@ -217,7 +217,7 @@ def _power_of_two(h: NDArray[np.int64]) -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _constants() -> _Constants:
+def _compute_exp_constants() -> _Constants:
     """Compute all constants from Arb's balls at 200 bits, and check them."""
     import flint
 
@@ -230,13 +230,19 @@ def _constants() -> _Constants:
         low = float((step - high).mid())
         if not abs(step - high - low) <= U * 2.0**-43:
             raise ArithmeticError("the exponential: ln 2 in two parts is off")
-        of_steps = (_rounded(step), _rounded(step**2 / 2), _rounded(step**3 / 6))
-        of_reals = (1.0, 0.5, _rounded(flint.arb(1) / 6))
+        of_steps = (
+            _round_ball_to_float(step),
+            _round_ball_to_float(step**2 / 2),
+            _round_ball_to_float(step**3 / 6),
+        )
+        of_reals = (1.0, 0.5, _round_ball_to_float(flint.arb(1) / 6))
         table = np.array(
             [float((flint.arb(2) ** (flint.arb(j) / STEPS)).mid()) for j in range(STEPS)]
         )
         check_table(table)
-        return _Constants(table.view(np.uint64), _rounded(1 / step), high, low, of_steps, of_reals)
+        return _Constants(
+            table.view(np.uint64), _round_ball_to_float(1 / step), high, low, of_steps, of_reals
+        )
 
 
 def check_table(table: Floats) -> None:
@@ -256,7 +262,7 @@ def check_table(table: Floats) -> None:
                 )
 
 
-def _rounded(x: Any) -> float:
+def _round_ball_to_float(x: Any) -> float:
     """Return a float within one unit roundoff of a ball. Raises ArithmeticError if that is not certain."""
     value = float(x.mid())
     if not abs(x / value - 1) <= U:

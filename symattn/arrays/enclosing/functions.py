@@ -12,7 +12,7 @@ from typing import Self
 import flint
 import numpy as np
 
-from symattn.arrays.enclosing.array import Common, Core, _pair
+from symattn.arrays.enclosing.array import Common, Core, _split_ball_into_floats
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
 from symattn.arrays.enclosing.work import Parts, computed, masked
@@ -31,7 +31,7 @@ class EnclosedFunctions(Core):
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
         if name == "exp":
-            return cls._exp(a)
+            return cls._enclose_exponential(a)
         if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
         if np.any(masked(a.raw)):
@@ -40,12 +40,14 @@ class EnclosedFunctions(Core):
             parts = a.parts
             tanh = name == "tanh"
             return cls.made(
-                computed(_tanh_block, parts.mid.shape, (parts,)) if tanh else _sqrt(cls.name, parts)
+                computed(_tanh_block, parts.mid.shape, (parts,))
+                if tanh
+                else _enclose_square_root(cls.name, parts)
             )
         return cls.made(_by_arb(cls.name, name, a.parts))
 
     @classmethod
-    def _exp(cls, a: Self) -> Self:
+    def _enclose_exponential(cls, a: Self) -> Self:
         """Return e^x; for x = y + t with a common shift t, return e^y with the common factor e^t."""
         shift = a.common if a.common is not None and a.common.shift else None
         x = a.source if a.common is None or shift is not None else a.parts
@@ -60,7 +62,7 @@ def _exp_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> N
     """With v = e^c (1 + δ), |δ| ≤ ε, and r ≤ ½: |e^x − v| ≤ v (e^r − 1 + ε)/(1 − ε), and e^r − 1 ≤ r + ¾ r².
 
     For e^x − e^c is at most e^c (e^r − 1) in size, and e^r − 1 = r + r²/2 + r³/6 + … ≤ r + (e − 2) r² for r ≤ 1.
-    e^−∞ = 0. Outside of [−700, 700], and for wide intervals, see ``_ends``.
+    e^−∞ = 0. Outside of [−700, 700], and for wide intervals, see ``_enclose_exp_by_ends``.
     """
     np.copyto(c, a)
     low, widest = (a.min(), ra.max()) if a.size else (0.0, 0.0)
@@ -81,7 +83,7 @@ def _exp_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> N
         c[forbidden], r[forbidden] = 0.0, 0.0
     if not (inside and widest <= _WIDE):
         odd = ~((ra <= _WIDE) & (a >= _LOW) & (a <= _HIGH)) & (a != -np.inf)
-        c[odd], r[odd] = _ends(a[odd], ra[odd])
+        c[odd], r[odd] = _enclose_exp_by_ends(a[odd], ra[odd])
 
 
 def _to_powers_of_e(y: np.ndarray) -> np.ndarray:
@@ -91,7 +93,7 @@ def _to_powers_of_e(y: np.ndarray) -> np.ndarray:
     return exp_moderate(y)
 
 
-def _ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _enclose_exp_by_ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """e^x from the ends, [e^low, e^high]: e^low ≥ 0, e^high < 2⁻¹⁰⁰⁹ for high ≤ −700, not bounded for high > 700."""
     high, low = c + r, c - r
     high, low = high + np.abs(high) * 2 * U, low - np.abs(low) * 2 * U
@@ -105,7 +107,7 @@ def _ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 # -- square roots -----------------------------------------------------------------------------------------------------
-def _sqrt(kind: str, a: Parts) -> Parts:
+def _enclose_square_root(kind: str, a: Parts) -> Parts:
     """|√x − √c| = |x − c|/(√x + √c) ≤ r/(√l + √c) for x ≥ l = c − r ≥ 0; the computed root is off by u √c.
 
     If l < 0 ≤ c + r, the root is open. Raises Refused for numbers below 0.
@@ -197,7 +199,7 @@ def _by_arb(kind: str, name: str, a: Parts) -> Parts:
             return math.nan, math.inf
         if r == math.inf:
             return 0.0, 1.0
-        return _pair(of_ball(x))
+        return _split_ball_into_floats(of_ball(x))
 
     with flint.ctx.workprec(96):
         pairs = list(map(result, a.mid.reshape(-1).tolist(), a.rad.reshape(-1).tolist()))

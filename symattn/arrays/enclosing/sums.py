@@ -32,14 +32,16 @@ class EnclosedSums(Core):
     def _sum(cls, a: Self, axis: int) -> Self:
         """Σ x_l, off by at most γ_m Σ|c_l| + Σ r_l, with m the number of roundings that a number passes."""
         cls._only_numbers(a)
-        return cls.made(_summed(a.parts, axis, False))
+        return cls.made(_sum_midpoints_and_radii(a.parts, axis, False))
 
     @classmethod
     def row_sums(cls, a: Self) -> Self:
         """Sum over the last axis, kept with length one; a factor common to a row is common to its sum, too."""
         cls._only_numbers(a)
         common = a.common if a.common is not None and not a.common.shift else None
-        result = cls.made(_summed(a.parts if common is None else a.raw, -1, True), common)
+        result = cls.made(
+            _sum_midpoints_and_radii(a.parts if common is None else a.raw, -1, True), common
+        )
         result.positive = a.positive  # a sum is 0 only if all its terms are
         return result
 
@@ -56,7 +58,7 @@ class EnclosedSums(Core):
         if isinstance(x, Parts) and not last:
             x = Parts(np.moveaxis(x.mid, axis, -1), np.moveaxis(x.rad, axis, -1))
         shape = list(a.plain_shape)
-        mid, rad = _tops(x, shape.pop(axis), tuple(shape))
+        mid, rad = _row_maxima_with_radii(x, shape.pop(axis), tuple(shape))
         if np.isfinite(mid).all():
             return cls.made(Parts(mid, rad, True))
         undefined = (np.isnan(a.mid) & (a.rad == 0)).any(axis=axis)
@@ -73,7 +75,7 @@ def roundings(n: int) -> int:
     return min(n, RUN) + -(-n // RUN)
 
 
-def _total(x: np.ndarray, axis: int, keep: bool) -> np.ndarray:
+def _sum_floats_by_runs(x: np.ndarray, axis: int, keep: bool) -> np.ndarray:
     n = x.shape[axis]
     if n <= 2 * RUN:
         return np.asarray(np.sum(x, axis=axis, keepdims=keep))
@@ -82,13 +84,13 @@ def _total(x: np.ndarray, axis: int, keep: bool) -> np.ndarray:
     return np.expand_dims(parts, axis) if keep else np.asarray(parts)
 
 
-def _summed(a: Parts, axis: int, keep: bool) -> Parts:
+def _sum_midpoints_and_radii(a: Parts, axis: int, keep: bool) -> Parts:
     """Sum along an axis. A sum does not underflow; its computed error γΣ|c| may, for which TINY compensates."""
     n = a.mid.shape[axis]
     with np.errstate(all="ignore"):
-        mid = _total(a.mid, axis, keep)
-        size = mid if a.mid.min(initial=0) >= 0 else _total(np.abs(a.mid), axis, keep)
-        rad = _total(a.rad, axis, keep) if a.rad.any() else np.zeros(mid.shape)
+        mid = _sum_floats_by_runs(a.mid, axis, keep)
+        size = mid if a.mid.min(initial=0) >= 0 else _sum_floats_by_runs(np.abs(a.mid), axis, keep)
+        rad = _sum_floats_by_runs(a.rad, axis, keep) if a.rad.any() else np.zeros(mid.shape)
         if n > 1 and not (
             a.mid.size <= SMALL and sums_exactly(grid(a.mid), float(np.max(size, initial=0)))
         ):
@@ -107,7 +109,9 @@ def _summed(a: Parts, axis: int, keep: bool) -> Parts:
     return mended(out, (bad,))
 
 
-def _tops(x: Parts | EnclosedWork, n: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _row_maxima_with_radii(
+    x: Parts | EnclosedWork, n: int, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return c̃ and max(r_l − (c̃ − c_l)) over the last axis, of length n; differences are rounded down."""
     mid, rad = np.empty(shape), np.zeros(shape)
     with np.errstate(all="ignore"):
@@ -148,7 +152,7 @@ class Products(Core):
             if isinstance(x, Parts) and _is_exact(x, y):
                 mid = np.matmul(x.mid, y.mid)
                 return cls.made(Parts(mid, np.zeros(mid.shape), True), common)
-            out, bounded = _product(x, y, shape, a.plain_shape)
+            out, bounded = _multiply_enclosed_matrices(x, y, shape, a.plain_shape)
         if bounded:
             return cls.made(out, common)
         if isinstance(x, EnclosedWork):
@@ -187,7 +191,7 @@ class _Right:
         )
 
 
-def _product(
+def _multiply_enclosed_matrices(
     x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tuple[int, ...]
 ) -> tuple[Parts, bool]:
     """Return midpoints and radii, and whether all radii are below 2⁹⁰⁰, so that no midpoint overflows."""
@@ -205,12 +209,12 @@ def _product(
             np.matmul(c[:, first], right.mid[i][first], out=out)
             for run in others:
                 out += c[:, run] @ right.mid[i][run]
-            _radii(c, r, right, i, g, rad[rows])
+            _compute_product_radii(c, r, right, i, g, rad[rows])
             bounded = bounded and bool(rad[rows].max(initial=0) < 2.0**900)
     return Parts(mid, rad, True), bounded
 
 
-def _radii(
+def _compute_product_radii(
     c: np.ndarray, r: np.ndarray, right: _Right, i: tuple[int, ...], g: float, out: np.ndarray
 ) -> None:
     """(R_a + γ|C_a| + ε)|C_b| + (|C_a| + R_a) R_b.

@@ -41,10 +41,12 @@ class Parts(NamedTuple):
         return Parts(self.mid[block], self.rad[block], self.finite)
 
     def spread(self, shape: tuple[int, ...]) -> Parts:
-        return Parts(_spread(self.mid, shape), _spread(self.rad, shape), self.finite)
+        return Parts(
+            _broadcast_plane_to(self.mid, shape), _broadcast_plane_to(self.rad, shape), self.finite
+        )
 
 
-def _spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _broadcast_plane_to(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
@@ -70,11 +72,13 @@ class EnclosedWork:
             self.operands = [
                 x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands
             ]
-            self.more = [_spread(x, self.boxed) for x in self.more]
+            self.more = [_broadcast_plane_to(x, self.boxed) for x in self.more]
         self.reads = 0
         self.result: Parts | None = None
 
-    def _write(self, operands: Sequence[Parts], block: Any, c: np.ndarray, r: np.ndarray) -> bool:
+    def _compute_enclosed_block(
+        self, operands: Sequence[Parts], block: Any, c: np.ndarray, r: np.ndarray
+    ) -> bool:
         """Compute a block, and return whether all radii are finite."""
         self.kernel(c, r, *(z for x in operands for z in x.pair), *(x[block] for x in self.more))
         if not r.size or r.max() < np.inf:
@@ -91,7 +95,7 @@ class EnclosedWork:
             return self.settled().read(block)
         operands = [x.read(block) for x in self.operands]
         c, r = np.empty((2, *operands[0].mid.shape))
-        return Parts(c, r, self._write(operands, block, c, r) or None)
+        return Parts(c, r, self._compute_enclosed_block(operands, block, c, r) or None)
 
     def settled(self) -> Parts:
         """Return the whole result, which is computed once."""
@@ -99,7 +103,9 @@ class EnclosedWork:
             mid, rad = np.empty(self.boxed), np.empty(self.boxed)
             with np.errstate(all="ignore"):
                 each = [
-                    self._write([x.read(b) for x in self.operands], b, mid[b], rad[b])
+                    self._compute_enclosed_block(
+                        [x.read(b) for x in self.operands], b, mid[b], rad[b]
+                    )
                     for b in blocks(self.boxed)
                 ]
             self.result = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)

@@ -29,7 +29,7 @@ def sign_of_sum(u: Unit, f: Sum) -> int:
 
 def sign(value: Callable[[], flint.arb]) -> int:
     """Return the sign of a nonzero number; ``value`` encloses it at the working precision. Raises Undecided."""
-    for working in _precisions(64):
+    for working in _yield_doubling_precisions(64):
         with flint.ctx.workprec(working):
             x = value()
         if x != 0:
@@ -46,7 +46,7 @@ def enclosure(u: Unit, n: Sum, d: Sum, prec: int) -> flint.arb:
 
 def sharpened(value: Callable[[], flint.arb], prec: int) -> flint.arb:
     """Return a ball with about ``prec`` correct bits of a nonzero number."""
-    for working in _precisions(prec + 32):
+    for working in _yield_doubling_precisions(prec + 32):
         with flint.ctx.workprec(working):
             x = value()
         if x.is_finite() and x.rel_accuracy_bits() >= prec:
@@ -57,10 +57,10 @@ def sharpened(value: Callable[[], flint.arb], prec: int) -> flint.arb:
 
 def nearest_double(enclose: Callable[[int], flint.arb]) -> float:
     """Return the double nearest to an irrational number; ``enclose`` takes the number of correct bits."""
-    for working in _precisions(64):
+    for working in _yield_doubling_precisions(64):
         x = enclose(working)
         with flint.ctx.workprec(working):
-            low, high = _double(x.lower()), _double(x.upper())
+            low, high = _round_arb_to_double(x.lower()), _round_arb_to_double(x.upper())
         if low == high:  # rounding is monotone
             return low
     raise AssertionError
@@ -76,7 +76,7 @@ def rational_double(r: Fraction) -> float:
 
 def decimal(enclose: Callable[[int], flint.arb], digits: int) -> str:
     """Return an irrational number to ``digits`` significant digits."""
-    for working in _precisions(64 + 4 * digits):
+    for working in _yield_doubling_precisions(64 + 4 * digits):
         if result := ball_decimal(enclose(working), digits, working):
             return result
     raise AssertionError
@@ -93,7 +93,7 @@ def ball_decimal(x: flint.arb, digits: int, working: int) -> str | None:
             and (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
         )
     return (
-        _written(x < 0, int(whole), int(e), digits, exact=False)
+        _format_rounded_digits(x < 0, int(whole), int(e), digits, exact=False)
         if whole and whole <= 10**digits
         else None
     )
@@ -107,10 +107,10 @@ def rational_decimal(r: Fraction, digits: int) -> str:
     if abs(r) < Fraction(10) ** e:
         e -= 1
     shown = abs(r) * Fraction(10) ** (digits - 1 - e)
-    return _written(r < 0, round(shown), e, digits, exact=round(shown) == shown)
+    return _format_rounded_digits(r < 0, round(shown), e, digits, exact=round(shown) == shown)
 
 
-def _precisions(first: int) -> Iterator[int]:
+def _yield_doubling_precisions(first: int) -> Iterator[int]:
     """Yield first, 2 first, 4 first, … up to ``LIMIT``, then raise Undecided."""
     working = first
     while working <= max(LIMIT, 2 * first):
@@ -121,7 +121,7 @@ def _precisions(first: int) -> Iterator[int]:
     )
 
 
-def _double(x: flint.arb) -> float:
+def _round_arb_to_double(x: flint.arb) -> float:
     """Return the double nearest to an exact Arb number man · 2^exp."""
     man, exp = (int(part) for part in x.man_exp())
     if man == 0 or exp + man.bit_length() < -1080:
@@ -131,7 +131,7 @@ def _double(x: flint.arb) -> float:
     return rational_double(man * Fraction(2) ** exp)
 
 
-def _written(negative: bool, whole: int, e: int, digits: int, *, exact: bool) -> str:
+def _format_rounded_digits(negative: bool, whole: int, e: int, digits: int, *, exact: bool) -> str:
     """Return ± whole · 10^(e + 1 − digits) in the format of ``%g``; whole has ``digits`` digits, or is 10^digits."""
     if whole == 10**digits:
         whole, e = whole // 10, e + 1

@@ -46,7 +46,11 @@ class Logarithm:
     def __add__(self, other: object) -> Quotient | Logarithm:
         if isinstance(other, Logarithm):
             return logarithm(self.c + other.c, self.f * other.f)
-        return Logarithm(self.c + Quotient.of(other), self.f) if _exact(other) else NotImplemented
+        return (
+            Logarithm(self.c + Quotient.of(other), self.f)
+            if _is_exact_number(other)
+            else NotImplemented
+        )
 
     __radd__ = __add__
 
@@ -60,7 +64,7 @@ class Logarithm:
         return self + -other if _is_number(other) else NotImplemented
 
     def __rsub__(self, other: object) -> Quotient | Logarithm:
-        return -self + other if _exact(other) else NotImplemented
+        return -self + other if _is_exact_number(other) else NotImplemented
 
     def __mul__(self, other: object) -> Quotient | Logarithm:
         if not _is_number(other):
@@ -77,7 +81,9 @@ class Logarithm:
     def __truediv__(self, other: object) -> Quotient | Logarithm:
         if isinstance(other, Logarithm):
             return other.__rtruediv__(self)
-        return self * (ONE_ELEMENT / Quotient.of(other)) if _exact(other) else NotImplemented
+        return (
+            self * (ONE_ELEMENT / Quotient.of(other)) if _is_exact_number(other) else NotImplemented
+        )
 
     def __rtruediv__(self, other: object) -> NoReturn:
         raise Refused(
@@ -105,7 +111,7 @@ class Logarithm:
 
     def sign(self) -> int:
         """Return −1 or 1. Raises Undecided."""
-        return approximation.sign(self._ball)
+        return approximation.sign(self._enclose_logarithm_sum)
 
     def same(self, other: Quotient | Logarithm) -> bool:
         """Return whether the numbers are equal."""
@@ -131,7 +137,7 @@ class Logarithm:
 
     def arb(self, prec: int = 64) -> flint.arb:
         """Return a ball that contains the value, with about ``prec`` correct bits."""
-        return approximation.sharpened(self._ball, prec)
+        return approximation.sharpened(self._enclose_logarithm_sum, prec)
 
     def to_float(self) -> float:
         """Return the nearest double."""
@@ -160,7 +166,7 @@ class Logarithm:
     def __repr__(self) -> str:
         return f"Logarithm({self})"
 
-    def _ball(self) -> flint.arb:
+    def _enclose_logarithm_sum(self) -> flint.arb:
         import flint
 
         past = (self.f - ONE_ELEMENT).arb(
@@ -170,7 +176,7 @@ class Logarithm:
         return self.c.arb(flint.ctx.prec) + log
 
 
-def _refused(name: str) -> Callable[[Logarithm], NoReturn]:
+def _make_refusing_function(name: str) -> Callable[[Logarithm], NoReturn]:
     def run(self: Logarithm) -> NoReturn:
         """Raise Refused."""
         raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
@@ -180,7 +186,7 @@ def _refused(name: str) -> Callable[[Logarithm], NoReturn]:
 
 for _name in FUNCTIONS:
     if not hasattr(Logarithm, _name):
-        setattr(Logarithm, _name, _refused(_name))
+        setattr(Logarithm, _name, _make_refusing_function(_name))
 
 
 def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:
@@ -192,10 +198,10 @@ def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:
     return c if r == 1 else Logarithm(c, Quotient.of(r))
 
 
-def _exact(x: object) -> bool:
+def _is_exact_number(x: object) -> bool:
     return isinstance(x, (Quotient, int, Rational))
 
 
 def _is_number(x: object) -> TypeGuard[Quotient | Logarithm]:
     """Return whether an operand is a logarithm or an exact number."""
-    return isinstance(x, Logarithm) or _exact(x)
+    return isinstance(x, Logarithm) or _is_exact_number(x)

@@ -164,7 +164,7 @@ class _Parser:
         return value
 
     def apply(self, operation: _Operation, x: Quotient, y: Quotient, at: int) -> Quotient:
-        (terms, bits), (more, longer) = _size(x), _size(y)
+        (terms, bits), (more, longer) = _measure_quotient_size(x), _measure_quotient_size(y)
         if terms * more > _PAIRS or bits + longer > _BITS:
             raise self.wrong("the number becomes too large", at)
         return self.checked(lambda: operation(x, y), at)
@@ -204,7 +204,7 @@ def _written_otherwise(text: str) -> str:
     return ""
 
 
-def _size(x: Quotient) -> tuple[int, int]:
+def _measure_quotient_size(x: Quotient) -> tuple[int, int]:
     """Return the number of terms, and the bit length of the longest integer in x."""
     _, n, d = x.parts
     pieces = [integer_terms(c) for f in (n, d) for term in f.items() for c in term]
@@ -220,12 +220,12 @@ def read(x: Any) -> Quotient:
     if hasattr(x, "item") and not getattr(x, "shape", ()):
         x = x.item()  # NumPy's and ml_dtypes' scalars
     if isinstance(x, Rational):
-        return _ratio(int(x.numerator), int(x.denominator))
+        return _make_integer_ratio(int(x.numerator), int(x.denominator))
     package = type(x).__module__.partition(".")[0]
     if package == "flint" and hasattr(x, "p") and hasattr(x, "q"):
-        return _ratio(int(x.p), int(x.q))
+        return _make_integer_ratio(int(x.p), int(x.q))
     if package == "flint" and hasattr(x, "__int__") and not hasattr(x, "mid"):
-        return _ratio(int(x), 1)
+        return _make_integer_ratio(int(x), 1)
     if hasattr(x, "as_integer_ratio"):
         return _from_ratio(x)
     if package == "sympy":
@@ -237,7 +237,7 @@ def read(x: Any) -> Quotient:
     )
 
 
-def _ratio(n: int, d: int) -> Quotient:
+def _make_integer_ratio(n: int, d: int) -> Quotient:
     return Quotient(None, {0: n} if n else {}, {0: d} if d != 1 else ONE)
 
 
@@ -248,4 +248,4 @@ def _from_ratio(x: Any) -> Quotient:
         raise InputError(
             f"exact: {x} is not a number that can be held; only masks may forbid an entry"
         ) from None
-    return _ratio(value.numerator, value.denominator)
+    return _make_integer_ratio(value.numerator, value.denominator)

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from symattn.document.notation import Node
 
 
-def _ordered(holds: Callable[[Quotient, Quotient], bool]) -> Callable[[Quotient, object], bool]:
+def _make_quotient_comparison(
+    holds: Callable[[Quotient, Quotient], bool],
+) -> Callable[[Quotient, object], bool]:
     def run(self: Quotient, other: object) -> bool:
         y = _as_quotient(other)
         return NotImplemented if y is None else holds(self, y)
@@ -98,7 +100,7 @@ class Quotient:
         d, e = self._d, y._d
         if u is not v:
             if u and v:
-                u, n, d, m, e = _aligned(self, y)
+                u, n, d, m, e = _align_exponent_units(self, y)
             else:
                 u = u or v
         if d is e or d == e:
@@ -138,7 +140,7 @@ class Quotient:
         d, e = self._d, y._d
         if u is not v:
             if u and v:
-                u, n, d, m, e = _aligned(self, y)
+                u, n, d, m, e = _align_exponent_units(self, y)
             else:
                 u = u or v
         if d is m or e is n:  # the same object in numerator and denominator
@@ -158,7 +160,7 @@ class Quotient:
         n, m = self._n, y._n
         u, d, e = self._unit, self._d, y._d
         if u is not y._unit:
-            u, n, d, m, e = _aligned(self, y)
+            u, n, d, m, e = _align_exponent_units(self, y)
         if d is e or d == e:
             return Quotient(u, n, m) if len(m) > 1 and n else Quotient(u, *divided(n, m))
         return Quotient(u, *divided(n if e is ONE else times(n, e), m if d is ONE else times(m, d)))
@@ -245,7 +247,7 @@ class Quotient:
         """Return whether the numbers are equal."""
         u, n, m, d, e = self._unit, self._n, other._n, self._d, other._d
         if u is not other._unit:
-            u, n, d, m, e = _aligned(self, other)
+            u, n, d, m, e = _align_exponent_units(self, other)
         if d is e or d == e:
             return n == m
         n, d = from_lowest(n, d)
@@ -264,8 +266,14 @@ class Quotient:
         y = _as_quotient(other)
         return NotImplemented if y is None else self.same(y)
 
-    __lt__, __gt__ = _ordered(lambda x, y: x.less(y)), _ordered(lambda x, y: y.less(x))
-    __le__, __ge__ = _ordered(lambda x, y: not y.less(x)), _ordered(lambda x, y: not x.less(y))
+    __lt__, __gt__ = (
+        _make_quotient_comparison(lambda x, y: x.less(y)),
+        _make_quotient_comparison(lambda x, y: y.less(x)),
+    )
+    __le__, __ge__ = (
+        _make_quotient_comparison(lambda x, y: not y.less(x)),
+        _make_quotient_comparison(lambda x, y: not x.less(y)),
+    )
 
     def __hash__(self) -> int:
         """Return the hash of the rational number, else of the nearest double: equal numbers have equal hashes."""
@@ -380,7 +388,7 @@ def _as_quotient(x: object) -> Quotient | None:
     return Quotient.of(x) if isinstance(x, (int, Rational)) else None
 
 
-def _aligned(x: Quotient, y: Quotient) -> tuple[Unit | None, Sum, Sum, Sum, Sum]:
+def _align_exponent_units(x: Quotient, y: Quotient) -> tuple[Unit | None, Sum, Sum, Sum, Sum]:
     """Return a common unit, then numerator and denominator of each number over it."""
     u, v = x._unit, y._unit
     if u is None or v is None:

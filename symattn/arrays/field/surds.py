@@ -111,7 +111,7 @@ def root(x: int | Fraction) -> K:
 def square_part(n: int) -> tuple[int, int]:
     """(s, a) with n = s² a and a squarefree, for n ≥ 1. Raises Refused if n is too large to factor."""
     s = a = 1
-    for p, e in _factors(n):
+    for p, e in _yield_radicand_factors(n):
         s *= p ** (e // 2)
         a *= p ** (e % 2)
     return s, a
@@ -169,10 +169,10 @@ def plain(x: K) -> K:
 
 @lru_cache(maxsize=4096)
 def _smallest_prime(n: int) -> int:
-    return min(p for p, _ in _factors(n))
+    return min(p for p, _ in _yield_radicand_factors(n))
 
 
-def _factors(n: int) -> Iterator[tuple[int, int]]:
+def _yield_radicand_factors(n: int) -> Iterator[tuple[int, int]]:
     """Yield factors of n and their multiplicities; factors are prime, or roots of squares that were not factored."""
     whole = n.bit_length() <= _FACTORED_BITS
     for p, e in flint.fmpz(n).factor() if whole else flint.fmpz(n).factor(trial_limit=1000):

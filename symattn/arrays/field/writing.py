@@ -43,15 +43,15 @@ def notation(x: Quotient) -> nt.Node:
     form = normal(x)
     p, q = form.ratio.numerator, form.ratio.denominator
     whole = form.denominator == [(0, 1)]
-    above = _multiple(p, form.numerator, distribute=whole and q == 1)
+    above = _multiple_of_exponentials(p, form.numerator, distribute=whole and q == 1)
     below = (
         None
         if whole and q == 1
         else nt.node(q)
         if whole
-        else _multiple(q, form.denominator, distribute=False)
+        else _multiple_of_exponentials(q, form.denominator, distribute=False)
     )
-    return _signed(form.sign, _over(above, below))
+    return _apply_sign_to_node(form.sign, _over(above, below))
 
 
 def text(formula: nt.Node) -> str:
@@ -61,7 +61,7 @@ def text(formula: nt.Node) -> str:
 
 def to_sympy(x: Quotient) -> Any:
     """Return x as a SymPy expression."""
-    return _sympy(notation(x))
+    return _convert_node_to_sympy(notation(x))
 
 
 def constant(c: K) -> nt.Node:
@@ -72,24 +72,29 @@ def constant(c: K) -> nt.Node:
     below = nt.node(den) if den != 1 else None
     if len(terms) > 1:
         sign, ordered = leading_positive(sorted(terms.items()), lambda term: term[1])
-        return _signed(
-            sign, _over(_sum((n * sign, _root(a) if a > 1 else None) for a, n in ordered), below)
+        return _apply_sign_to_node(
+            sign,
+            _over(
+                _sum((n * sign, _square_root_node(a) if a > 1 else None) for a, n in ordered), below
+            ),
         )
     ((a, n),) = terms.items()
     sign, n = (1, n) if n > 0 else (-1, -n)
     if den % a == 0:
-        return _signed(sign, nt.Over(nt.node(n), _times(den // a, _root(a))))
-    return _signed(sign, _over(_times(n, _root(a)), below))
+        return _apply_sign_to_node(
+            sign, nt.Over(nt.node(n), _integer_times_node(den // a, _square_root_node(a)))
+        )
+    return _apply_sign_to_node(sign, _over(_integer_times_node(n, _square_root_node(a)), below))
 
 
-def _multiple(p: int, terms: Terms, *, distribute: bool) -> nt.Node:
+def _multiple_of_exponentials(p: int, terms: Terms, *, distribute: bool) -> nt.Node:
     """Return p times a sum of exponentials, with p multiplied out or as a factor."""
     if distribute or len(terms) == 1:
-        return _exponentials([(k, c * p) for k, c in terms])
-    return _times(p, _exponentials(terms))
+        return _sum_of_exponentials([(k, c * p) for k, c in terms])
+    return _integer_times_node(p, _sum_of_exponentials(terms))
 
 
-def _exponentials(terms: Terms) -> nt.Node:
+def _sum_of_exponentials(terms: Terms) -> nt.Node:
     parts: list[tuple[int, nt.Node | None]] = []
     for k, c in terms:
         power = None if not k else _E if k == 1 else nt.Power(_E, constant(k))
@@ -104,11 +109,14 @@ def _exponentials(terms: Terms) -> nt.Node:
 
 def _sum(parts: Iterable[tuple[int, nt.Node | None]]) -> nt.Node:
     """Return Σ n · node; None stands for 1."""
-    terms = [_signed(n, _times(abs(n), part) if part else nt.node(abs(n))) for n, part in parts]
+    terms = [
+        _apply_sign_to_node(n, _integer_times_node(abs(n), part) if part else nt.node(abs(n)))
+        for n, part in parts
+    ]
     return terms[0] if len(terms) == 1 else nt.Sum(tuple(terms))
 
 
-def _times(n: int, x: nt.Node) -> nt.Node:
+def _integer_times_node(n: int, x: nt.Node) -> nt.Node:
     if n == 1:
         return x
     return nt.Product((nt.node(n), *(x.factors if isinstance(x, nt.Product) else (x,))))
@@ -118,15 +126,15 @@ def _over(above: nt.Node, below: nt.Node | None) -> nt.Node:
     return above if below is None else nt.Over(above, below)
 
 
-def _root(a: int) -> nt.Node:
+def _square_root_node(a: int) -> nt.Node:
     return nt.Root(nt.node(a))
 
 
-def _signed(sign: int, x: nt.Node) -> nt.Node:
+def _apply_sign_to_node(sign: int, x: nt.Node) -> nt.Node:
     return nt.Neg(x) if sign < 0 else x
 
 
-def _sympy(x: nt.Node) -> Any:
+def _convert_node_to_sympy(x: nt.Node) -> Any:
     import sympy
 
     match x:
@@ -135,17 +143,17 @@ def _sympy(x: nt.Node) -> Any:
         case nt.Name("e"):
             return sympy.E
         case nt.Neg(body):
-            return -_sympy(body)
+            return -_convert_node_to_sympy(body)
         case nt.Sum(terms):
-            return sympy.Add(*map(_sympy, terms))
+            return sympy.Add(*map(_convert_node_to_sympy, terms))
         case nt.Product(factors):
-            return sympy.Mul(*map(_sympy, factors))
+            return sympy.Mul(*map(_convert_node_to_sympy, factors))
         case nt.Over(numerator, denominator):
-            return _sympy(numerator) / _sympy(denominator)
+            return _convert_node_to_sympy(numerator) / _convert_node_to_sympy(denominator)
         case nt.Power(_, exponent):
-            return sympy.exp(_sympy(exponent))
+            return sympy.exp(_convert_node_to_sympy(exponent))
         case nt.Root(body):
-            return sympy.sqrt(_sympy(body))
+            return sympy.sqrt(_convert_node_to_sympy(body))
     raise TypeError(f"no exact number is written with {type(x).__name__}")
 
 
@@ -166,10 +174,12 @@ class Form(NamedTuple):
 def normal(x: Quotient) -> Form:
     """Return the normal form of x ≠ 0."""
     unit, n, d = x.parts
-    n, d = _cancelled(*_rational_below(n, d))
-    above, below, flip = content(n), content(d), sign(_ascending(d)[-1][1])
-    s, numerator = leading_positive(_ascending(scaled(n, flip / above)), _sign_of_term)
-    t, denominator = leading_positive(_ascending(scaled(d, flip / below)), _sign_of_term)
+    n, d = _cancel_common_factors(*_rational_below(n, d))
+    above, below, flip = content(n), content(d), sign(_sort_terms_by_exponent(d)[-1][1])
+    s, numerator = leading_positive(_sort_terms_by_exponent(scaled(n, flip / above)), _sign_of_term)
+    t, denominator = leading_positive(
+        _sort_terms_by_exponent(scaled(d, flip / below)), _sign_of_term
+    )
     return Form(
         s * t,
         above / below,
@@ -195,7 +205,7 @@ def _sign_of_term(term: tuple[K, K]) -> int:
     return leading_sign(term[1])
 
 
-def _ascending(f: Sum) -> Terms:
+def _sort_terms_by_exponent(f: Sum) -> Terms:
     return [(k, f[k]) for k in sorted(cast("dict[int, K]", f))]
 
 
@@ -209,7 +219,7 @@ def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     return (n, d) if any(isinstance(c, Surd) for c in below.values()) else (times(n, factor), below)
 
 
-def _cancelled(n: Sum, d: Sum) -> tuple[Sum, Sum]:
+def _cancel_common_factors(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     """Return n/d without common factors as far as the module says, with lowest exponent 0 unless d has one term."""
     results = polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
     if results is not None:

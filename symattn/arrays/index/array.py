@@ -94,7 +94,9 @@ class Indexed(ArrayBase):
                 else "@" + ",".join(str(b) for b, _ in places)
             )
             entries = [
-                i for place, a in zip(places, lengths, strict=True) for i in _fitting(place, a)
+                i
+                for place, a in zip(places, lengths, strict=True)
+                for i in _check_place_fits_axis(place, a)
             ]
             fixed: list[Any] = [i for i in entries if isinstance(i, int)]
             sorts = [
@@ -137,29 +139,32 @@ class Indexed(ArrayBase):
     def __getitem__(self, key: object) -> Indexed:
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(k, Permutation) for k in keys):
-            return self._permuted(keys)
+            return self._permute_indexed_axis(keys)
         axes: list[Axis] = []
         sources: list[Callable[[Places], Place]] = []
-        for k, a in self._pairs(keys):
+        for k, a in self._pair_keys_with_axes(keys):
             if k is None:
                 axes.append(ONE_LONG)
             elif isinstance(k, slice):
-                start, stop = _boundary(a, k.start, 0), _boundary(a, k.stop, len(a.blocks))
+                start, stop = (
+                    _count_blocks_before_bound(a, k.start, 0),
+                    _count_blocks_before_bound(a, k.stop, len(a.blocks)),
+                )
                 if k.step not in (None, 1):
                     raise Refused(
                         "indexed: a strided slice; hint: reshape to (f, 2) and take [..., 0]"
                     )
-                sources.append(_shifted(len(axes), start))
+                sources.append(_shift_block_number(len(axes), start))
                 axes.append(Axis(a.blocks[start:stop]))
             else:
-                sources.append(_fixed(_element(a, k, self._declared)))
+                sources.append(_make_constant_place(_place_of_axis_element(a, k, self._declared)))
         return Indexed(
             axes,
             lambda places: self.at(tuple(source(places) for source in sources)),
             self._declared,
         )
 
-    def _pairs(self, keys: tuple[object, ...]) -> list[tuple[Any, Any]]:
+    def _pair_keys_with_axes(self, keys: tuple[object, ...]) -> list[tuple[Any, Any]]:
         """Return each key with its axis; an ellipsis, also the implicit one at the end, becomes full slices."""
         used = sum(k is not None and k is not Ellipsis for k in keys)
         if used > self.ndim:
@@ -169,8 +174,8 @@ class Indexed(ArrayBase):
         axes = iter(self.shape)
         return [(k, None if k is None else next(axes)) for k in full]
 
-    def _permuted(self, keys: tuple[object, ...]) -> Indexed:
-        used = [k for k, a in self._pairs(keys) if a is not None]
+    def _permute_indexed_axis(self, keys: tuple[object, ...]) -> Indexed:
+        used = [k for k, a in self._pair_keys_with_axes(keys) if a is not None]
         at, pi = next((i, k) for i, k in enumerate(used) if isinstance(k, Permutation))
         if sum(isinstance(k, Permutation) for k in used) > 1:
             raise Refused("indexed: two permutations at once pick a diagonal; hint: x[pi][:, rho]")
@@ -218,7 +223,9 @@ class Indexed(ArrayBase):
             if to.kind in "iu"
             else lambda _: False
         )
-        return Indexed(self.shape, lambda places: _cast(self.at(places), fits, to))
+        return Indexed(
+            self.shape, lambda places: _check_cast_keeps_letters(self.at(places), fits, to)
+        )
 
     def places(self) -> list[Places]:
         """Return places that cover the array: fresh indices for each choice of blocks and of indices along numbers."""
@@ -254,7 +261,7 @@ class Indexed(ArrayBase):
         return False
 
 
-def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
+def _check_place_fits_axis(place: Place, a: Axis) -> tuple[Any, ...]:
     """Return the indices of a place in an axis. Raises AssertionError if they are not of its sorts."""
     block, indices = place
     for i, f in zip(indices, a.blocks[block], strict=True):
@@ -265,7 +272,9 @@ def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
     return indices
 
 
-def _cast(x: Expression, fits: Callable[[Expression], bool], to: object) -> Expression:
+def _check_cast_keeps_letters(
+    x: Expression, fits: Callable[[Expression], bool], to: object
+) -> Expression:
     if isinstance(x, Position) or fits(build.simplified(x) if build.kept() else x):
         return x
     raise Meaningless(
@@ -297,15 +306,15 @@ def expression(x: Any) -> Expression:
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
 
 
-def _shifted(axis_number: int, start: int) -> Callable[[Places], Place]:
+def _shift_block_number(axis_number: int, start: int) -> Callable[[Places], Place]:
     return lambda places: (places[axis_number][0] + start, places[axis_number][1])
 
 
-def _fixed(place: Place) -> Callable[[Places], Place]:
+def _make_constant_place(place: Place) -> Callable[[Places], Place]:
     return lambda _: place
 
 
-def _boundary(a: Axis, bound: object, default: int) -> int:
+def _count_blocks_before_bound(a: Axis, bound: object, default: int) -> int:
     """Return the number of blocks before ``bound``, which must be a prefix sum of the axis. Raises Refused."""
     if bound is None:
         return default
@@ -316,7 +325,7 @@ def _boundary(a: Axis, bound: object, default: int) -> int:
     raise Refused(f"indexed: {bound} is not a boundary between the blocks of an axis of length {a}")
 
 
-def _element(a: Axis, k: object, declared: bool) -> Place:
+def _place_of_axis_element(a: Axis, k: object, declared: bool) -> Place:
     """Return the place of element ``k``; the first along a sort, which exists at every size, is a letter."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise Refused("indexed: a gather by an array; hint: declare a Permutation")

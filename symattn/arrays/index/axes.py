@@ -30,17 +30,17 @@ withheld: ContextVar[list[Refused] | None] = ContextVar("symattn_withheld", defa
 something that differs between letters and numbers, a proof would hold for letters only."""
 
 
-def _refusals() -> list[Refused] | None:
+def _refusals_of_calling_code() -> list[Refused] | None:
     """Return the list for refusals if the code of a statement is the caller, else None: symattn itself may do all."""
     frame = (
         sys._getframe(3) if withheld.get() is not None else None
     )  # the caller of a method of a length
-    while frame and _package(frame) in sys.stdlib_module_names:
+    while frame and _top_package_of_frame(frame) in sys.stdlib_module_names:
         frame = frame.f_back
-    return withheld.get() if frame and _package(frame) != "symattn" else None
+    return withheld.get() if frame and _top_package_of_frame(frame) != "symattn" else None
 
 
-def _package(frame: FrameType) -> str:
+def _top_package_of_frame(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
@@ -102,21 +102,21 @@ class Compared:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # ``isinstance`` reads it if ``type`` does not match
-        self._withhold("the type")
+        self._refuse_to_reveal_length("the type")
         return type(self)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
-            self._withhold(name)
+            self._refuse_to_reveal_length(name)
         raise AttributeError(name)
 
     def __repr__(self) -> str:
-        self._withhold("the text")
+        self._refuse_to_reveal_length("the text")
         return self.words()
 
-    def _withhold(self, what: str) -> None:
+    def _refuse_to_reveal_length(self, what: str) -> None:
         """Raise Meaningless unless the caller is symattn itself."""
-        if (refusals := _refusals()) is not None:
+        if (refusals := _refusals_of_calling_code()) is not None:
             reason = f"indexed: the code asks for {what} of {self.words()}, a letter; hint: compare"
             refusals.append(Meaningless(reason))
             raise refusals[-1]
@@ -126,7 +126,7 @@ class Compared:
         """Return the length in letters, as text."""
 
     def __hash__(self) -> int:
-        self._withhold("the hash")
+        self._refuse_to_reveal_length("the hash")
         # Of the text: unequal lengths with equal hashes would be compared, which may be refused.
         return hash(repr(sorted(linear(self).coefficients.items())))
 
@@ -206,19 +206,19 @@ class Remainder:
     def __init__(self, length: Linear, modulus: int) -> None:
         self.length, self.modulus = length, modulus
 
-    def _value(self, other: object) -> int:
+    def _remainder_on_this_branch(self, other: object) -> int:
         return meet_remainder(
             self.length.coefficients, self.modulus, other if isinstance(other, int) else 0
         )
 
     def __eq__(self, other: object) -> bool:
-        return self._value(other) == other
+        return self._remainder_on_this_branch(other) == other
 
     def __lt__(self, other: int) -> bool:
-        return self._value(other) < other
+        return self._remainder_on_this_branch(other) < other
 
     def __gt__(self, other: int) -> bool:
-        return self._value(other) > other
+        return self._remainder_on_this_branch(other) > other
 
     def __le__(self, other: int) -> bool:
         return self < other + 1
@@ -275,13 +275,13 @@ class Axis(Compared):
     def __floordiv__(self, other: object) -> Axis | int:
         """Divide exactly; else round down, while sizes decide comparisons. Raises Refused otherwise."""
         try:
-            return self._divided(other)
+            return self._divide_axis_exactly(other)
         except Refused:
             if not any_way():
                 raise
             return self.linear() // other
 
-    def _divided(self, other: object) -> Axis:
+    def _divide_axis_exactly(self, other: object) -> Axis:
         """Divide exactly by a factor of a product, or k equal groups of blocks by k. Raises Refused for others."""
         by = axis(other)
         if len(self.blocks) == 1 and len(by.blocks) == 1:
@@ -304,7 +304,7 @@ class Axis(Compared):
     def __mod__(self, other: object) -> int | Remainder:
         """Return 0 if the length is a multiple. Raises Refused if not, unless sizes decide comparisons."""
         try:
-            self._divided(other)
+            self._divide_axis_exactly(other)
         except Refused:
             if not any_way():
                 raise
@@ -312,20 +312,20 @@ class Axis(Compared):
         return 0
 
     def __int__(self) -> int:
-        return self._number()
+        return self._number_of_axis_elements()
 
     __index__ = __int__
 
     def __float__(self) -> float:
-        return float(self._number())
+        return float(self._number_of_axis_elements())
 
-    def _number(self) -> int:
+    def _number_of_axis_elements(self) -> int:
         if not any(isinstance(f, str) for b in self.blocks for f in b):
             return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
         reason = Refused(
             f"indexed: the size {self.words()} is a letter, and the code needs a number"
         )
-        if (refusals := _refusals()) is not None:
+        if (refusals := _refusals_of_calling_code()) is not None:
             refusals.append(reason)
         raise reason
 

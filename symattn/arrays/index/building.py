@@ -75,10 +75,10 @@ def add(*xs: ex.Expression) -> ex.Expression:
         rest.append(constant(number))
     if len(rest) < 2:
         return rest[0] if rest else ex.ZERO
-    return _hoisted(rest) or ex.Sum(tuple(rest))
+    return _hoist_common_predicates(rest) or ex.Sum(tuple(rest))
 
 
-def _hoisted(xs: list[ex.Expression]) -> ex.Expression | None:
+def _hoist_common_predicates(xs: list[ex.Expression]) -> ex.Expression | None:
     """Return the predicates common to all terms times the sum of the rest; None if there are none."""
     common = frozenset.intersection(
         *[frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs]
@@ -356,15 +356,15 @@ def at_size(x: ex.Expression, sort: str, length: int) -> ex.Expression:
 def simplified(x: ex.Expression) -> ex.Expression:
     """Simplify an expression that was built as written."""
     with as_written(False):
-        return _simplified(x)
+        return _simplify_index_expression(x)
 
 
-def _simplified(x: ex.Expression) -> ex.Expression:
+def _simplify_index_expression(x: ex.Expression) -> ex.Expression:
     if isinstance(x, ex.Predicate):
         return predicate(x.relation, *x.sides)
     if isinstance(x, ex.Binder):
-        body = _simplified(x.body)
+        body = _simplify_index_expression(x.body)
         return total(x.index, body) if isinstance(x, ex.Total) else bound(x.index, body)
     if isinstance(x, ex.Opaque) and x.name == "sqrt":
-        return root(*map(_simplified, x.children))
-    return rebuild(x, map(_simplified, x.children))
+        return root(*map(_simplify_index_expression, x.children))
+    return rebuild(x, map(_simplify_index_expression, x.children))

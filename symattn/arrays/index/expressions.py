@@ -56,11 +56,11 @@ class Expression:
                 parts,
                 tuple([x for x in below if isinstance(x, Expression)]),
             )
-            result.free = result._free()
+            result.free = result._collect_free_indices()
             Expression._table[key] = result
         return result
 
-    def _free(self) -> frozenset[Index]:
+    def _collect_free_indices(self) -> frozenset[Index]:
         return frozenset().union(*[x.free for x in self.children])
 
     @property
@@ -76,7 +76,7 @@ class Expression:
         return f"{type(self).__name__}{self.parts!r}"
 
 
-def _part(place: int | slice) -> Any:
+def _make_property_of_part(place: int | slice) -> Any:
     """Return a property for the part at a place."""
     return property(lambda self: self.parts[place])
 
@@ -85,24 +85,24 @@ class Constant(Expression):
     """A rational number."""
 
     __slots__ = ()
-    value: Fraction = _part(0)
+    value: Fraction = _make_property_of_part(0)
 
 
 class Count(Expression):
     """n_s, the size of a sort: Σ_i 1."""
 
     __slots__ = ()
-    sort: str = _part(0)
+    sort: str = _make_property_of_part(0)
 
 
 class Letter(Expression):
     """An entry of an array of letters: name and indices."""
 
     __slots__ = ()
-    name: str = _part(0)
-    indices: tuple[Index, ...] = _part(1)
+    name: str = _make_property_of_part(0)
+    indices: tuple[Index, ...] = _make_property_of_part(1)
 
-    def _free(self) -> frozenset[Index]:
+    def _collect_free_indices(self) -> frozenset[Index]:
         return frozenset(self.indices)
 
 
@@ -116,10 +116,10 @@ class Predicate(Expression):
     """1 where ``left relation right`` holds, else 0; the relation is =, ≤ or <."""
 
     __slots__ = ()
-    relation: str = _part(0)
-    sides: tuple[Index, Index] = _part(slice(1, None))
+    relation: str = _make_property_of_part(0)
+    sides: tuple[Index, Index] = _make_property_of_part(slice(1, None))
 
-    def _free(self) -> frozenset[Index]:
+    def _collect_free_indices(self) -> frozenset[Index]:
         return frozenset(self.sides)
 
 
@@ -157,10 +157,10 @@ class Binder(Expression):
     """An index variable, and a body in which it is bound."""
 
     __slots__ = ()
-    index: Index = _part(0)
-    body: Expression = _part(1)
+    index: Index = _make_property_of_part(0)
+    body: Expression = _make_property_of_part(1)
 
-    def _free(self) -> frozenset[Index]:
+    def _collect_free_indices(self) -> frozenset[Index]:
         return self.body.free - {self.index}
 
 
@@ -174,7 +174,7 @@ class Opaque(Expression):
     """A function of which only one thing is known, that equal arguments give equal values: max, rsqrt, tanh."""
 
     __slots__ = ()
-    name: str = _part(0)
+    name: str = _make_property_of_part(0)
 
 
 class BoundIndex(Binder):
@@ -187,18 +187,18 @@ class Masked(Expression):
     """``value`` where ``allowed`` is 1, and −∞ where it is 0. Only exp takes it."""
 
     __slots__ = ()
-    allowed: Expression = _part(0)
-    value: Expression = _part(1)
+    allowed: Expression = _make_property_of_part(0)
+    value: Expression = _make_property_of_part(1)
 
 
 class Position(Expression):
     """``offset`` (an ``axes.Linear``) + Σ sign · index: an element of ``arange``. See ``positions``."""
 
     __slots__ = ()
-    offset: Any = _part(0)
-    indices: tuple[Signed, ...] = _part(1)
+    offset: Any = _make_property_of_part(0)
+    indices: tuple[Signed, ...] = _make_property_of_part(1)
 
-    def _free(self) -> frozenset[Index]:
+    def _collect_free_indices(self) -> frozenset[Index]:
         return frozenset(i for _, i in self.indices)
 
 
@@ -246,11 +246,13 @@ def canonical(x: Expression, names: Mapping[Index, object] | None = None) -> Can
     ``names`` gives names to free indices; others stay as they are. (Sound, not complete: terms are sorted with bound
     names by depth, so two equal sums may get different tuples, but never two different ones equal tuples.)
     """
-    return _canonical(x, tuple(sorted((names or {}).items())), 0)
+    return _canonical_form_of_letters(x, tuple(sorted((names or {}).items())), 0)
 
 
 @lru_cache(maxsize=100_000)
-def _canonical(x: Expression, names: tuple[tuple[Index, object], ...], depth: int) -> Canonical:
+def _canonical_form_of_letters(
+    x: Expression, names: tuple[tuple[Index, object], ...], depth: int
+) -> Canonical:
     name_of = dict(names)
     if isinstance(x, Letter):
         return ("letter", x.name, *[name_of.get(i, i) for i in x.indices])
@@ -261,10 +263,14 @@ def _canonical(x: Expression, names: tuple[tuple[Index, object], ...], depth: in
         return (type(x).__name__, *x.parts)
     if isinstance(x, Binder):
         inner = tuple(sorted({**name_of, x.index: ("bound", depth)}.items()))
-        return (type(x).__name__, x.index.sort, _canonical(x.body, inner, depth + 1))
+        return (
+            type(x).__name__,
+            x.index.sort,
+            _canonical_form_of_letters(x.body, inner, depth + 1),
+        )
     if isinstance(x, Position):
         raise Refused("a bare position is not a number; see positions.as_number")
-    below = [_canonical(y, names, depth) for y in x.children]
+    below = [_canonical_form_of_letters(y, names, depth) for y in x.children]
     if isinstance(x, Many):
         below.sort(key=repr)
     label = [p for p in x.parts if isinstance(p, str)]

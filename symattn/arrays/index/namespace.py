@@ -24,9 +24,9 @@ from symattn.document.errors import InputError, Refused, Undecided
 Step = Callable[..., ex.Expression]
 
 
-def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
+def _make_opaque_function(name: str) -> Callable[[Any, Any], Indexed]:
     def run(self: object, a: object) -> Indexed:
-        return each(lambda x: ex.Opaque(name, _finite(name, x)), a)
+        return each(lambda x: ex.Opaque(name, _refuse_forbidden_argument(name, x)), a)
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"{name} of each element, an opaque function with a known slope."
@@ -76,24 +76,24 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return each(lambda x: build.exponential(positions.as_number(x)), a)
 
     def sqrt(self, a: object) -> Indexed:
-        return each(lambda x: build.root(_finite("sqrt", x)), a)
+        return each(lambda x: build.root(_refuse_forbidden_argument("sqrt", x)), a)
 
     def log(self, a: object) -> Indexed:
-        return each(_logarithm, a)
+        return each(_opaque_logarithm, a)
 
     def abs(self, a: object) -> Indexed:
         """Return |x| = sign(x) · x with an opaque function sign; |−x| becomes the same expression."""
         return self.multiply(self.sign(a), a)
 
     def sign(self, a: object) -> Indexed:
-        return each(_sign, a)
+        return each(_canonical_opaque_sign, a)
 
     def maximum(self, a: object, b: object) -> Indexed:
         """Return an opaque function of both operands: softmax does not depend on it."""
-        return each(_larger, a, b)
+        return each(_opaque_maximum_of_two, a, b)
 
     def where(self, condition: object, a: object, b: object) -> Indexed:
-        return each(_where, condition, a, b)
+        return each(_choose_by_predicate, condition, a, b)
 
     # -- comparisons: predicates, or refused -------------------------------------------------------------------------
     def less_equal(self, a: object, b: object) -> Indexed:
@@ -123,22 +123,30 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
 
     # -- reductions ---------------------------------------------------------------------------------------------------
     def sum(self, a: object, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
-        return _reduced(a, axis, keepdims, lambda parts: build.add(*_bound(build.total, parts)))
+        return _reduce_indexed_axes(
+            a, axis, keepdims, lambda parts: build.add(*_bind_block_indices(build.total, parts))
+        )
 
     def max(self, a: object, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
-        return _reduced(
-            a, axis, keepdims, lambda parts: ex.Opaque("max", *_bound(build.bound, parts))
+        return _reduce_indexed_axes(
+            a,
+            axis,
+            keepdims,
+            lambda parts: ex.Opaque("max", *_bind_block_indices(build.bound, parts)),
         )
 
     def any_norm(self, a: object) -> Indexed:
         """Return a norm of each row, as an opaque function of it."""
-        return _reduced(
-            a, -1, True, lambda parts: ex.Opaque("norm", *_bound(build.bound_in_order, parts))
+        return _reduce_indexed_axes(
+            a,
+            -1,
+            True,
+            lambda parts: ex.Opaque("norm", *_bind_block_indices(build.bound_in_order, parts)),
         )
 
     def mean(self, a: Array, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
-        for k in _axes(a, axis):
+        for k in _descending_axis_numbers(a, axis):
             result = result / Indexed.lift(a.shape[k])
         return result
 
@@ -160,7 +168,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
             return (
                 self.matmul(a[None, :], b)[..., 0, :]
                 if b.ndim > 1
-                else self.sum(_fitting(a, b) * b, axis=-1)
+                else self.sum(_check_vectors_fit(a, b) * b, axis=-1)
             )
         if b.ndim == 1:
             return self.matmul(a, b[:, None])[..., 0]
@@ -238,7 +246,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
 
 
 for _name in FUNCTIONS.keys() - vars(IndexedNamespace):
-    setattr(IndexedNamespace, _name, _opaque(_name))
+    setattr(IndexedNamespace, _name, _make_opaque_function(_name))
 
 
 def each(step: Step, *operands: object) -> Indexed:
@@ -248,12 +256,15 @@ def each(step: Step, *operands: object) -> Indexed:
     shape = [ONE_LONG] * rank
     for x in arrays:
         padded = (ONE_LONG,) * (rank - x.ndim) + x.shape
-        shape = [_common(a, b) for a, b in zip(shape, padded, strict=True)]
+        shape = [_common_broadcast_axis(a, b) for a, b in zip(shape, padded, strict=True)]
 
     def pick(x: Indexed, places: Places) -> ex.Expression:
         own = range(rank - x.ndim, rank)
         return x.at(
-            tuple(_place(places[k], shape[k], a) for k, a in zip(own, x.shape, strict=True))
+            tuple(
+                _place_on_own_axis(places[k], shape[k], a)
+                for k, a in zip(own, x.shape, strict=True)
+            )
         )
 
     return Indexed(shape, lambda places: step(*[pick(x, places) for x in arrays]))
@@ -278,14 +289,14 @@ def _same_entry(places: Places) -> ex.Expression:
     return build.multiply(*same)
 
 
-def _fitting(a: Indexed, b: Indexed) -> Indexed:
+def _check_vectors_fit(a: Indexed, b: Indexed) -> Indexed:
     """Return the first of two vectors of one length. Raises InputError for others."""
     if not same_order(a.shape[0], b.shape[0]):
         raise InputError(f"indexed: matmul of inner sizes {a.shape[0]} and {b.shape[0]}")
     return a
 
 
-def _common(a: Axis, b: Axis) -> Axis:
+def _common_broadcast_axis(a: Axis, b: Axis) -> Axis:
     if b.blocks == ((),) or same_order(a, b):
         return a
     if a.blocks == ((),):
@@ -295,7 +306,7 @@ def _common(a: Axis, b: Axis) -> Axis:
     )
 
 
-def _place(place: Place, of: Axis, own: Axis) -> Place:
+def _place_on_own_axis(place: Place, of: Axis, own: Axis) -> Place:
     """Return the place in ``own``, an axis of length one or in the same order, that belongs to a place in ``of``."""
     if own.blocks in (((),), of.blocks):
         return place if own.blocks == of.blocks else (0, ())
@@ -316,20 +327,20 @@ def _add(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     return build.add(positions.as_number(a), positions.as_number(b))
 
 
-def _logarithm(x: ex.Expression) -> ex.Expression:
-    x = _finite("log", x)
+def _opaque_logarithm(x: ex.Expression) -> ex.Expression:
+    x = _refuse_forbidden_argument("log", x)
     ex.demand(">", x)
     return ex.Opaque("log", x)
 
 
-def _finite(name: str, x: ex.Expression) -> ex.Expression:
+def _refuse_forbidden_argument(name: str, x: ex.Expression) -> ex.Expression:
     x = positions.as_number(x)
     if isinstance(x, ex.Masked):
         raise Refused(f"indexed: {name} of -inf")
     return x
 
 
-def _sign(x: ex.Expression) -> ex.Expression:
+def _canonical_opaque_sign(x: ex.Expression) -> ex.Expression:
     """Return sign(x) or −sign(−x), by which argument is first in the order of their texts."""
     y = positions.as_number(x)
     if build.kept():
@@ -338,14 +349,16 @@ def _sign(x: ex.Expression) -> ex.Expression:
     return ex.Opaque("sign", z) if z is y else build.negate(ex.Opaque("sign", z))
 
 
-def _larger(a: ex.Expression, b: ex.Expression) -> ex.Expression:
+def _opaque_maximum_of_two(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     if a is b is ex.FORBIDDEN or (ex.FORBIDDEN in (a, b) and not build.kept()):
         return b if a is ex.FORBIDDEN else a
     pair = (positions.as_number(a), positions.as_number(b))
     return ex.Opaque("max", *(pair if build.kept() else sorted(pair, key=repr)))
 
 
-def _where(condition: ex.Expression, a: ex.Expression, b: ex.Expression) -> ex.Expression:
+def _choose_by_predicate(
+    condition: ex.Expression, a: ex.Expression, b: ex.Expression
+) -> ex.Expression:
     _expect_truth(condition)
     a, b = positions.as_number(a), positions.as_number(b)
     if b is ex.FORBIDDEN:
@@ -355,7 +368,7 @@ def _where(condition: ex.Expression, a: ex.Expression, b: ex.Expression) -> ex.E
             else ex.Masked(condition, a)
         )
     if a is ex.FORBIDDEN:
-        return _where(build.add(ex.ONE, build.negate(condition)), b, a)
+        return _choose_by_predicate(build.add(ex.ONE, build.negate(condition)), b, a)
     return build.add(
         build.multiply(condition, a), build.multiply(build.add(ex.ONE, build.negate(condition)), b)
     )
@@ -399,7 +412,7 @@ def _holds_mask(x: ex.Expression) -> bool:
     return isinstance(x, ex.Masked) or any(map(_holds_mask, x.children))
 
 
-def _axes(a: Array, axis: Any) -> list[int]:
+def _descending_axis_numbers(a: Array, axis: Any) -> list[int]:
     chosen = range(a.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
     return sorted((k % a.ndim for k in chosen), reverse=True)
 
@@ -407,10 +420,10 @@ def _axes(a: Array, axis: Any) -> list[int]:
 Parts = list[tuple[list[ex.Index], ex.Expression]]
 
 
-def _reduced(
+def _reduce_indexed_axes(
     a: Any, axis: object, keepdims: object, join: Callable[[Parts], ex.Expression]
 ) -> Indexed:
-    for k in _axes(a, axis):
+    for k in _descending_axis_numbers(a, axis):
         a = _over(a, k, join)
         if keepdims:
             a = a[(*[slice(None)] * k, None)]
@@ -434,7 +447,7 @@ def _over(a: Indexed, k: int, join: Callable[[Parts], ex.Expression]) -> Indexed
     return Indexed((*a.shape[:k], *a.shape[k + 1 :]), at)
 
 
-def _bound(
+def _bind_block_indices(
     bind: Callable[[ex.Index, ex.Expression], ex.Expression], parts: Parts
 ) -> list[ex.Expression]:
     """Return the elements of the blocks, with their indices bound."""

@@ -58,13 +58,13 @@ def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
     """[a ≤ b], or [a < b] if ``strict``, as a predicate. Raises Undecided."""
     x, y = as_position(a), as_position(b)
     if x is None or y is None:
-        value = _compared(a, b)
+        value = _difference_of_positions(a, b)
         if value is not None:
             return ex.ONE if value < 0 or (value == 0 and not strict) else ex.ZERO
         raise Undecided("indexed: an order between elements that are letters")
     gap = add_positions(y, negate_position(x))
     rest: Linear = gap.offset - int(strict)  # the question is now: rest + Σ ups − Σ downs ≥ 0 ?
-    ups, downs = _cancelled(gap.indices)
+    ups, downs = _cancel_opposite_indices(gap.indices)
     if _never_negative(rest, downs, ups):
         return ex.ONE
     if _never_negative(-rest - 1, ups, downs):
@@ -83,7 +83,7 @@ def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     if x is None or y is None:
         raise Undecided("indexed: equality of elements that are letters is what the prover decides")
     gap = add_positions(y, negate_position(x))
-    ups, downs = _cancelled(gap.indices)
+    ups, downs = _cancel_opposite_indices(gap.indices)
     if not ups and not downs and set(gap.offset.coefficients) <= {()}:
         return ex.ZERO if gap.offset.coefficients else ex.ONE
     if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
@@ -99,11 +99,11 @@ def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
 
 def equal_numbers(a: ex.Expression, b: ex.Expression) -> ex.Expression | None:
     """[a = b] while only the sizes that the code compares matter; else None."""
-    value = _compared(a, b)
+    value = _difference_of_positions(a, b)
     return None if value is None else ex.ONE if value == 0 else ex.ZERO
 
 
-def _compared(a: ex.Expression, b: ex.Expression) -> Fraction | None:
+def _difference_of_positions(a: ex.Expression, b: ex.Expression) -> Fraction | None:
     """Return a − b at the sizes that decide comparisons, 0 for letters; None if there are no such sizes."""
     if not any_way():
         return None
@@ -133,7 +133,9 @@ def in_sizes(x: ex.Expression) -> Polynomial | None:
     return result
 
 
-def _cancelled(indices: tuple[ex.Signed, ...]) -> tuple[list[ex.Index], list[ex.Index]]:
+def _cancel_opposite_indices(
+    indices: tuple[ex.Signed, ...],
+) -> tuple[list[ex.Index], list[ex.Index]]:
     """Return the indices with a plus and those with a minus, without those that occur in both."""
     ups, downs = [i for s, i in indices if s > 0], [i for s, i in indices if s < 0]
     for i in list(ups):

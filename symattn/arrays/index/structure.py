@@ -89,8 +89,8 @@ class IndexStructure:
             None if isinstance(x, int) and x == -1 else axis(x)
             for x in (shape if isinstance(shape, (tuple, list)) else (shape,))
         ]
-        pieces = _pieces(a.shape)
-        groups = _grouped(pieces, wanted, a.shape)
+        pieces = _split_axes_into_pieces(a.shape)
+        groups = _group_pieces_by_axis(pieces, wanted, a.shape)
         if any(_length_of(group) is None for group in groups):
             raise Refused(
                 f"indexed: reshape of {a.shape} to {wanted} joins an axis that is a sum with others"
@@ -111,17 +111,19 @@ class IndexStructure:
         return Indexed(lengths, at)
 
 
-def _pieces(shape: Sequence[Axis]) -> list[Any]:
+def _split_axes_into_pieces(shape: Sequence[Axis]) -> list[Any]:
     """Return the factors of all axes in order; an axis that is a sum is one piece."""
     return [p for a in shape for p in ([(f,) for f in a.blocks[0]] if len(a.blocks) == 1 else [a])]
 
 
-def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: object) -> list[list[Any]]:
+def _group_pieces_by_axis(
+    pieces: list[Any], wanted: list[Axis | None], shape: object
+) -> list[list[Any]]:
     groups: list[list[Any]] = []
     rest = list(pieces)
     for k, length in enumerate(wanted):
         if length is None:
-            later = len(_pieces([x for x in wanted[k + 1 :] if x is not None]))
+            later = len(_split_axes_into_pieces([x for x in wanted[k + 1 :] if x is not None]))
             groups.append(rest[: len(rest) - later])
         else:
             groups.append(rest[: _pieces_in(rest, length)])

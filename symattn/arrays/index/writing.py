@@ -67,16 +67,16 @@ class Writing:
 
     def __init__(self, expressions: Iterable[ex.Expression], free: Iterable[ex.Index] = ()) -> None:
         every = list(expressions)
-        taken = {base for x in every for base in _bases(x)}
+        taken = {base for x in every for base in _yield_base_letters(x)}
         self._letters = [c for c in _LETTERS if c not in taken]
         self._names: dict[ex.Index, nt.Node] = {}
         for i in (*free, *(i for x in every for i in named(x))):
             if i._replace(image=()) not in self._names:
-                self._bind(i._replace(image=()), len(self._names))
+                self._name_bound_index(i._replace(image=()), len(self._names))
         self._free = len(self._names)
 
     def __call__(self, x: ex.Expression) -> nt.Node:
-        return self._write(x, self._free)
+        return self._convert_to_formula_node(x, self._free)
 
     def index(self, i: ex.Index) -> nt.Node:
         """Return the letter of an index, with the permutations applied to it."""
@@ -87,42 +87,46 @@ class Writing:
             shown = nt.call(letter(permutation), shown)
         return shown
 
-    def _bind(self, i: ex.Index, depth: int) -> nt.Node:
+    def _name_bound_index(self, i: ex.Index, depth: int) -> nt.Node:
         times, place = divmod(depth, len(self._letters))
         self._names[i] = nt.name(self._letters[place], *([times] if times else []))
         return self._names[i]
 
-    def _write(self, x: ex.Expression, depth: int) -> nt.Node:
+    def _convert_to_formula_node(self, x: ex.Expression, depth: int) -> nt.Node:
         match x:
             case ex.Constant():
                 return nt.node(x.value)
             case ex.Count():
                 return size(x.sort)
             case ex.Letter():
-                return self._letter(x)
+                return self._formula_of_letter(x)
             case ex.Predicate():
-                return self._predicate(x)
+                return self._formula_of_predicate(x)
             case ex.Sum():
-                return _sum([self._write(y, depth) for y in x.children])
+                return _sum([self._convert_to_formula_node(y, depth) for y in x.children])
             case ex.Product():
-                return self._product(x, depth)
+                return self._formula_of_product(x, depth)
             case ex.Ratio():
-                above, below = (self._write(y, depth) for y in x.children)
+                above, below = (self._convert_to_formula_node(y, depth) for y in x.children)
                 return nt.Over(above, below)
             case ex.Exponential():
-                return nt.Power(nt.name("e"), self._write(x.children[0], depth))
+                return nt.Power(nt.name("e"), self._convert_to_formula_node(x.children[0], depth))
             case ex.Total():
-                i = self._bind(x.index, depth)
-                return nt.total(i, 1, size(x.index.sort), self._write(x.body, depth + 1))
+                i = self._name_bound_index(x.index, depth)
+                return nt.total(
+                    i, 1, size(x.index.sort), self._convert_to_formula_node(x.body, depth + 1)
+                )
             case ex.Masked():
                 return nt.call(
-                    nt.Words("masked"), self._write(x.value, depth), self._write(x.allowed, depth)
+                    nt.Words("masked"),
+                    self._convert_to_formula_node(x.value, depth),
+                    self._convert_to_formula_node(x.allowed, depth),
                 )
             case ex.Opaque():
-                return self._opaque(x, depth)
+                return self._formula_of_opaque_call(x, depth)
         raise Refused(f"{type(x).__name__.lower()} is not written as a formula")
 
-    def _letter(self, x: ex.Letter) -> nt.Node:
+    def _formula_of_letter(self, x: ex.Letter) -> nt.Node:
         if x.name.startswith(PLACE):  # counted from 0
             return self.index(x.indices[0]) - 1
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
@@ -130,20 +134,20 @@ class Writing:
         numbers = [int(b) + 1 for match in (blocks, fixed) if match for b in match[1].split(",")]
         return letter(plain, *numbers, *map(self.index, x.indices))
 
-    def _predicate(self, x: ex.Predicate) -> nt.Node:
+    def _formula_of_predicate(self, x: ex.Predicate) -> nt.Node:
         left, right = map(self.index, x.sides)
         if x.relation == "=":
             return nt.name("δ", left, right)
         return nt.name("1", nt.relation(left, x.relation, right), bold=True)
 
-    def _product(self, x: ex.Product, depth: int) -> nt.Node:
+    def _formula_of_product(self, x: ex.Product, depth: int) -> nt.Node:
         numbers = [
             y for y in x.children if isinstance(y, ex.Constant)
         ]  # several, before any simplification
         sums = [y for y in x.children if isinstance(y, ex.Total)]
         rest = [y for y in x.children if y not in numbers and y not in sums]
         # Join equal factors to powers; powers of e stay as they are.
-        times = Counter(self._write(y, depth) for y in (*rest, *sums))
+        times = Counter(self._convert_to_formula_node(y, depth) for y in (*rest, *sums))
         factors = [
             g
             for f, n in times.items()
@@ -156,11 +160,13 @@ class Writing:
             product = product * factor
         return nt.Neg(product) if sum(y.value < 0 for y in numbers) % 2 else product
 
-    def _opaque(self, x: ex.Opaque, depth: int) -> nt.Node:
+    def _formula_of_opaque_call(self, x: ex.Opaque, depth: int) -> nt.Node:
         if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], ex.BoundIndex):
             return self._over(x.children[0], depth)
         below = [
-            self._over(y, depth) if isinstance(y, ex.BoundIndex) else self._write(y, depth)
+            self._over(y, depth)
+            if isinstance(y, ex.BoundIndex)
+            else self._convert_to_formula_node(y, depth)
             for y in x.children
         ]
         if x.name in ("1/", "rsqrt"):
@@ -169,11 +175,11 @@ class Writing:
 
     def _over(self, x: ex.BoundIndex, depth: int) -> nt.Node:
         """Return the maximum over the bound index, and over those bound directly below it."""
-        indices, body = [self._bind(x.index, depth)], x.body
+        indices, body = [self._name_bound_index(x.index, depth)], x.body
         while isinstance(body, ex.BoundIndex):
-            indices.append(self._bind(body.index, depth + len(indices)))
+            indices.append(self._name_bound_index(body.index, depth + len(indices)))
             body = body.body
-        inner = self._write(body, depth + len(indices))
+        inner = self._convert_to_formula_node(body, depth + len(indices))
         return nt.Big(
             "max", indices[0] if len(indices) == 1 else nt.commas(*indices), None, None, inner
         )
@@ -181,7 +187,7 @@ class Writing:
 
 def _sum(terms: list[nt.Node]) -> nt.Node:
     """Return the sum, with equal terms counted, and positive terms before negative ones."""
-    counted = [_times(n, t) for t, n in Counter(terms).items()]
+    counted = [_repeat_formula_term(n, t) for t, n in Counter(terms).items()]
     ordered = sorted(counted, key=lambda t: isinstance(t, nt.Neg))
     result = ordered[0]
     for t in ordered[1:]:
@@ -189,13 +195,13 @@ def _sum(terms: list[nt.Node]) -> nt.Node:
     return result
 
 
-def _times(n: int, term: nt.Node) -> nt.Node:
+def _repeat_formula_term(n: int, term: nt.Node) -> nt.Node:
     if n == 1:
         return term
     return nt.Neg(n * term.body) if isinstance(term, nt.Neg) else n * term
 
 
-def _bases(x: ex.Expression) -> Iterator[str]:
+def _yield_base_letters(x: ex.Expression) -> Iterator[str]:
     if isinstance(x, ex.Letter):
         yield re.split(r"[@_\[]", x.name)[0]
     elif isinstance(x, ex.Count):
@@ -203,25 +209,25 @@ def _bases(x: ex.Expression) -> Iterator[str]:
     elif isinstance(x, ex.Binder):
         yield x.index.sort.split("_")[0]
     for y in x.children:
-        yield from _bases(y)
+        yield from _yield_base_letters(y)
 
 
 def named(x: ex.Expression) -> dict[ex.Index, Any]:
     """Return names for the free indices of ``x``, in the order in which they occur."""
     names: dict[ex.Index, Any] = {}
-    for i in _occurring(x):
+    for i in _yield_occurring_indices(x):
         if i in x.free and i not in names:
             names[i] = ("at", i.sort, len(names))
     return names
 
 
-def _occurring(x: ex.Expression) -> Iterator[ex.Index]:
+def _yield_occurring_indices(x: ex.Expression) -> Iterator[ex.Index]:
     if isinstance(x, ex.Letter):
         yield from x.indices
     elif isinstance(x, ex.Predicate):
         yield from x.sides
     for y in x.children:
-        yield from _occurring(y)
+        yield from _yield_occurring_indices(y)
 
 
 # -- arrays as notebooks show them -------------------------------------------------------------------------------------
@@ -236,11 +242,14 @@ def document(array: Indexed) -> Document:
         "listing",
         array.name,
         (),
-        (Paragraph(sentence(array, array.shape)), *(_at(array, p) for p in array.places())),
+        (
+            Paragraph(sentence(array, array.shape)),
+            *(_describe_element_at_place(array, p) for p in array.places()),
+        ),
     )
 
 
-def _at(array: Indexed, places: Places) -> Block:
+def _describe_element_at_place(array: Indexed, places: Places) -> Block:
     """Return the element at a place, or a sentence with its length if it is too long."""
     result = array.at(places)
     indices = [i for _, entry in places for i in entry]

@@ -51,7 +51,7 @@ class Modulus:
         self._inverse = 1.0 / m
         self._scratch = np.empty(_CACHED)
 
-    def _reduce(self, x: Floats) -> None:
+    def _reduce_block_modulo(self, x: Floats) -> None:
         """Reduce one block mod m in place."""
         k = self._scratch[: x.size].reshape(x.shape) if x.size <= _CACHED else np.empty_like(x)
         np.multiply(x, self._inverse, out=k)
@@ -63,27 +63,27 @@ class Modulus:
         """Reduce integers |x| < 2⁵² mod m in place, and return them."""
         x = np.asarray(x)  # NumPy returns scalars for arrays without axes
         for at in blocks(x.shape):
-            self._reduce(x[at] if at else x)
+            self._reduce_block_modulo(x[at] if at else x)
         return x
 
-    def _each(self, ufunc: np.ufunc, x: Floats, y: Floats) -> Floats:
+    def _apply_ufunc_modulo(self, ufunc: np.ufunc, x: Floats, y: Floats) -> Floats:
         shape = np.broadcast_shapes(x.shape, y.shape)
         if prod(shape) <= _CACHED:
             small = np.asarray(ufunc(x, y))
-            self._reduce(small)
+            self._reduce_block_modulo(small)
             return small
         out = np.empty(shape)
         x, y = np.broadcast_to(x, shape), np.broadcast_to(y, shape)
         for at in blocks(shape):
             part = ufunc(x[at], y[at], out=out[at] if at else out)
-            self._reduce(part)
+            self._reduce_block_modulo(part)
         return out
 
     def add(self, x: Floats, y: Floats) -> Floats:
-        return self._each(np.add, x, y)
+        return self._apply_ufunc_modulo(np.add, x, y)
 
     def multiply(self, x: Floats, y: Floats) -> Floats:
-        return self._each(np.multiply, x, y)
+        return self._apply_ufunc_modulo(np.multiply, x, y)
 
     def total(self, x: Floats, axis: int) -> Floats:
         """Return the sum of at most 2²⁹ residues along an axis, so that it stays below 2⁵²."""
@@ -101,19 +101,19 @@ class Modulus:
     def inverse(self, x: Floats) -> Floats:
         """Return 1/x, NaN where x ≡ 0: by Python's integers for 64 elements, by three products for each other one."""
         none = (x == 0) | np.isnan(x)
-        out = self._inverses(np.where(none, 1.0, x).reshape(-1)).reshape(x.shape)
+        out = self._invert_residues_in_halves(np.where(none, 1.0, x).reshape(-1)).reshape(x.shape)
         out[none] = np.nan
         return out
 
-    def _inverses(self, x: Floats) -> Floats:
+    def _invert_residues_in_halves(self, x: Floats) -> Floats:
         """Return inverses of x from those of the products of its halves: 1/a = b · 1/(ab)."""
         if x.size <= 64:
             return self.constants([pow(int(a), -1, self.m) for a in x])
         half, odd = divmod(x.size, 2)
         a, b = x[:half], x[half : 2 * half]
-        product = self._inverses(self.multiply(a, b))
+        product = self._invert_residues_in_halves(self.multiply(a, b))
         parts = [self.multiply(product, b), self.multiply(product, a)]
-        return np.concatenate([*parts, self._inverses(x[-1:])] if odd else parts)
+        return np.concatenate([*parts, self._invert_residues_in_halves(x[-1:])] if odd else parts)
 
     def rational(self, x: Fraction) -> int:
         """Return a rational number mod m. Raises Refused if m divides its denominator."""
@@ -138,9 +138,11 @@ class ResidueExponential:
         self._values = values
         self._least = q // 2 + 8  # s + _least ≥ 0 for every stored residue s
         step = pow(g, 1 << _LOW, p)
-        self._low = values.reduced(_powers(1, g, 1 << _LOW, p))
+        self._low = values.reduced(_powers_modulo_prime(1, g, 1 << _LOW, p))
         start = pow(g, -self._least, p)
-        self._high = values.reduced(_powers(start, step, ((2 * self._least) >> _LOW) + 1, p))
+        self._high = values.reduced(
+            _powers_modulo_prime(start, step, ((2 * self._least) >> _LOW) + 1, p)
+        )
 
     def __call__(self, s: Floats) -> Floats:
         """Return g^s, NaN where s is."""
@@ -152,13 +154,13 @@ class ResidueExponential:
                 np.int64
             )
             np.multiply(self._low[i & ((1 << _LOW) - 1)], self._high[i >> _LOW], out=part)
-            self._values._reduce(part)
+            self._values._reduce_block_modulo(part)
             if holes is not None:
                 part[holes] = np.nan
         return out
 
 
-def _powers(start: int, step: int, count: int, p: int) -> Floats:
+def _powers_modulo_prime(start: int, step: int, count: int, p: int) -> Floats:
     """start · step^i mod p for i < count, where p² < 2⁶³."""
     values = np.array([start % p], dtype=np.int64)
     while len(values) < count:

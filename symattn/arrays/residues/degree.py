@@ -107,7 +107,7 @@ class ExponentForm:
     shifted: bool = True
 
     def __add__(self, other: ExponentForm) -> ExponentForm | None:
-        return self._with(other, int.__add__)
+        return self._combine_exponent_forms(other, int.__add__)
 
     def __mul__(self, other: ExponentForm) -> ExponentForm:
         return ExponentForm(
@@ -119,9 +119,11 @@ class ExponentForm:
         )
 
     def either(self, other: ExponentForm) -> ExponentForm | None:
-        return self._with(other, max)
+        return self._combine_exponent_forms(other, max)
 
-    def _with(self, other: ExponentForm, sizes: Callable[[int, int], int]) -> ExponentForm | None:
+    def _combine_exponent_forms(
+        self, other: ExponentForm, sizes: Callable[[int, int], int]
+    ) -> ExponentForm | None:
         """Return the form of both over one divisor, or None if their powers of ln 2 differ."""
         if self.size and other.size and self.power != other.power:
             return None
@@ -156,7 +158,7 @@ class ResidueRatio:
     parts: int = 1
     power: int | None = None
 
-    def _joined(
+    def _join_residue_ratios(
         self, other: ResidueRatio, top: MonomialWeight, bottom: MonomialWeight, n: int
     ) -> ResidueRatio | None:
         power = other.power if self.power is None else self.power
@@ -170,17 +172,19 @@ class ResidueRatio:
         a, b = self.top.terms(n // self.number), other.top.terms(n // other.number)
         if not same:
             a, b = a * other.bottom, b * self.bottom
-        return self._joined(other, a + b, self.bottom if same else self.bottom * other.bottom, n)
+        return self._join_residue_ratios(
+            other, a + b, self.bottom if same else self.bottom * other.bottom, n
+        )
 
     def times(self, other: ResidueRatio) -> ResidueRatio | None:
-        return self._joined(
+        return self._join_residue_ratios(
             other, self.top * other.top, self.bottom * other.bottom, self.number * other.number
         )
 
     def over(self, other: ResidueRatio) -> ResidueRatio | None:
         """Return the ratio of the quotient."""
         top = (self.top * other.bottom).terms(other.number)
-        return self._joined(other, top, self.bottom * other.top, self.number)
+        return self._join_residue_ratios(other, top, self.bottom * other.top, self.number)
 
     def terms(self, n: int, same: bool) -> ResidueRatio:
         """Return the ratio of a sum of n such quotients; ``same`` if they share B."""
@@ -193,7 +197,7 @@ class ResidueRatio:
     def either(self, other: ResidueRatio) -> ResidueRatio | None:
         n = lcm(self.number, other.number)
         top = self.top.terms(n // self.number).either(other.top.terms(n // other.number))
-        return self._joined(other, top, self.bottom.either(other.bottom), n)
+        return self._join_residue_ratios(other, top, self.bottom.either(other.bottom), n)
 
     def vanishing(self) -> Chance:
         """Return the chance that A vanishes, which makes the element zero."""

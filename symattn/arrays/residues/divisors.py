@@ -24,12 +24,12 @@ def same(a: Divisors, b: Divisors) -> bool:
     """Return whether elements that meet in an operation always have the same B."""
     if a is None or b is None:
         return a is b
-    return a is b or bool((_core(a) == _core(b)).all())
+    return a is b or bool((_drop_stride_zero_copies(a) == _drop_stride_zero_copies(b)).all())
 
 
 def none(a: Divisors) -> bool:
     """Return whether B is 1 everywhere (for masks, whether they are False everywhere)."""
-    return a is None or not _core(a).any()
+    return a is None or not _drop_stride_zero_copies(a).any()
 
 
 def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
@@ -46,7 +46,7 @@ def constant(a: Divisors, axis: int) -> bool:
     """Return whether B does not vary along the axis."""
     if a is None or a.shape[axis] < 2 or not a.strides[axis]:
         return True
-    return bool((_core(a) == _core(a).take([0], axis)).all())
+    return bool((_drop_stride_zero_copies(a) == _drop_stride_zero_copies(a).take([0], axis)).all())
 
 
 def first(a: Divisors, axis: int) -> Divisors:
@@ -63,6 +63,6 @@ def summed(a: Divisors, axis: int, same: bool) -> Divisors:
     return first(a, axis).squeeze(axis) if same else fresh((*a.shape[:axis], *a.shape[axis + 1 :]))  # type: ignore[union-attr]
 
 
-def _core(a: np.ndarray) -> np.ndarray:
+def _drop_stride_zero_copies(a: np.ndarray) -> np.ndarray:
     """Return the array without the copies along axes of stride 0."""
     return a[tuple(slice(None) if stride else slice(0, 1) for stride in a.strides)]

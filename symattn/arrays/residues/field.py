@@ -110,28 +110,28 @@ class Field:
         same = divisors.same(x.divisors, y.divisors)
         return State(
             shape,
-            _lifted(self.p.add, x.value, y.value),
-            _lifted(self.q.add, x.exponent, y.exponent),
-            _lifted(lambda a, b: a.plus(b, same), x.ratio, y.ratio),
-            _lifted(ExponentForm.__add__, x.form, y.form),
-            forbidden=_anywhere(x, y, shape),
+            _apply_to_optional_planes(self.p.add, x.value, y.value),
+            _apply_to_optional_planes(self.q.add, x.exponent, y.exponent),
+            _apply_to_optional_planes(lambda a, b: a.plus(b, same), x.ratio, y.ratio),
+            _apply_to_optional_planes(ExponentForm.__add__, x.form, y.form),
+            forbidden=_where_either_forbidden(x, y, shape),
             divisors=divisors.joined(x.divisors, None if same else y.divisors, shape),
-            number=_lifted(lambda a, b: a + b, x.number, y.number),
+            number=_apply_to_optional_planes(lambda a, b: a + b, x.number, y.number),
             sign=max(x.sign, y.sign) if min(x.sign, y.sign) else 0,
             defined=x.defined and y.defined,
         )
 
     def _add_logarithms(self, x: State, y: State, shape: Shape) -> State:
         """x + y if one or both contain log Z: exponents are added, factors multiplied."""
-        a, b = _logarithm(x), _logarithm(y)
+        a, b = _as_sum_with_logarithm(x), _as_sum_with_logarithm(y)
         return State(
             shape,
             None,
-            _lifted(self.q.add, a.exponent, b.exponent),
-            _lifted(ResidueRatio.times, a.ratio, b.ratio),
-            _lifted(ExponentForm.__add__, a.form, b.form),
-            factor=_lifted(self.p.multiply, a.factor, b.factor),
-            forbidden=_anywhere(x, y, shape),
+            _apply_to_optional_planes(self.q.add, a.exponent, b.exponent),
+            _apply_to_optional_planes(ResidueRatio.times, a.ratio, b.ratio),
+            _apply_to_optional_planes(ExponentForm.__add__, a.form, b.form),
+            factor=_apply_to_optional_planes(self.p.multiply, a.factor, b.factor),
+            forbidden=_where_either_forbidden(x, y, shape),
             divisors=divisors.joined(a.divisors, b.divisors, shape),
             defined=x.defined and y.defined,
             power=power_of((x, y)),
@@ -144,7 +144,7 @@ class Field:
                 return at_levels(product, scaled_levels(infinite, other))
         shape = np.broadcast_shapes(x.shape, y.shape)
         if x.factor is not None or y.factor is not None:
-            return self._signed(*((x, y) if y.factor is None else (y, x)))
+            return self._multiply_logarithm_by_sign(*((x, y) if y.factor is None else (y, x)))
         if (x.multiple or y.multiple) and (a := x.constant) and (b := y.constant) and a[0] * b[0]:
             return self.constant(a[0] * b[0], a[1] + b[1], shape)
         if (x.forbidden is not None and y.sign < 2) or (y.forbidden is not None and x.sign < 2):
@@ -153,18 +153,18 @@ class Field:
             )
         return State(
             shape,
-            _lifted(self.p.multiply, x.value, y.value),
-            _lifted(self.q.multiply, x.exponent, y.exponent),
-            _lifted(ResidueRatio.times, x.ratio, y.ratio),
-            _lifted(ExponentForm.__mul__, x.form, y.form),
-            forbidden=_anywhere(x, y, shape),
+            _apply_to_optional_planes(self.p.multiply, x.value, y.value),
+            _apply_to_optional_planes(self.q.multiply, x.exponent, y.exponent),
+            _apply_to_optional_planes(ResidueRatio.times, x.ratio, y.ratio),
+            _apply_to_optional_planes(ExponentForm.__mul__, x.form, y.form),
+            forbidden=_where_either_forbidden(x, y, shape),
             divisors=divisors.joined(x.divisors, y.divisors, shape),
-            number=_lifted(lambda a, b: a * b, x.number, y.number),
+            number=_apply_to_optional_planes(lambda a, b: a * b, x.number, y.number),
             sign=min(x.sign, y.sign),
             defined=x.defined and y.defined,
         )
 
-    def _signed(self, x: State, y: State) -> State:
+    def _multiply_logarithm_by_sign(self, x: State, y: State) -> State:
         """±(ln 2)^k (s + log Z) = ±(ln 2)^k s + (ln 2)^k log Z^±1."""
         c, power = y.constant or (Fraction(0), 0)
         if c not in (1, -1) or len(y.shape) > len(x.shape) or (c == -1 and x.forbidden is not None):
@@ -173,16 +173,16 @@ class Field:
             )
         x = replace(
             x,
-            exponent=_lifted(self.q.multiply, x.exponent, y.exponent),
-            form=_lifted(ExponentForm.__mul__, x.form, y.form),
+            exponent=_apply_to_optional_planes(self.q.multiply, x.exponent, y.exponent),
+            form=_apply_to_optional_planes(ExponentForm.__mul__, x.form, y.form),
             power=x.power + power,
         )
         if c == 1:
             return x
         return replace(
             x,
-            factor=_lifted(lambda z: self.p.inverse(z), x.factor),
-            ratio=_lifted(_NO_LOGARITHM.over, x.ratio),
+            factor=_apply_to_optional_planes(lambda z: self.p.inverse(z), x.factor),
+            ratio=_apply_to_optional_planes(_NO_LOGARITHM.over, x.ratio),
             divisors=None if x.ratio is None else divisors.fresh(x.shape),
             defined=False,
         )
@@ -198,25 +198,27 @@ class Field:
         if y.forbidden is not None or (x.forbidden is not None and y.sign < 2):
             raise Refused("modular: a quotient with -inf (a masked score)")
         by_number = bool(y.number)
-        ratio, joint = self._quotient(x, y, shape)
+        ratio, joint = self._ratio_of_quotient(x, y, shape)
         return State(
             shape,
-            self._by(self.p, y, x.value, y.value),
-            self._by(self.q, y, x.exponent, y.exponent),
+            self._divide_plane_modulo(self.p, y, x.value, y.value),
+            self._divide_plane_modulo(self.q, y, x.exponent, y.exponent),
             ratio,
-            _lifted(
+            _apply_to_optional_planes(
                 lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)),
                 x.form,
                 y.number or None,
             ),
-            forbidden=_anywhere(x, y, shape),
+            forbidden=_where_either_forbidden(x, y, shape),
             divisors=joint,
-            number=_lifted(lambda a, b: a / b, x.number, y.number or None),
+            number=_apply_to_optional_planes(lambda a, b: a / b, x.number, y.number or None),
             sign=min(x.sign, y.sign),
             defined=by_number and x.defined,
         )
 
-    def _by(self, m: Modulus, y: State, a: Plane | None, b: Plane | None) -> Plane | None:
+    def _divide_plane_modulo(
+        self, m: Modulus, y: State, a: Plane | None, b: Plane | None
+    ) -> Plane | None:
         """Return a/b mod m; where b is zero is a decision, unless y is a known number."""
         if a is None or b is None:
             return None
@@ -232,7 +234,7 @@ class Field:
 
         return Plane.after(run, a, b)
 
-    def _quotient(
+    def _ratio_of_quotient(
         self, x: State, y: State, shape: Shape
     ) -> tuple[ResidueRatio | None, np.ndarray | None]:
         if x.ratio is None or y.ratio is None:
@@ -260,8 +262,8 @@ class Field:
             )
         return State(
             (*x.shape[:axis], *x.shape[axis + 1 :]),
-            _lifted(lambda a: self.p.total(a, axis), x.value),
-            _lifted(lambda a: self.q.total(a, axis), x.exponent),
+            _apply_to_optional_planes(lambda a: self.p.total(a, axis), x.value),
+            _apply_to_optional_planes(lambda a: self.q.total(a, axis), x.exponent),
             x.ratio and x.ratio.terms(n, same),
             x.form and x.form.terms(n),
             divisors=divisors.summed(x.divisors, axis, same),
@@ -283,9 +285,9 @@ class Field:
         joint = divisors.joined(left, right, shape) if same else divisors.fresh(shape)
         return State(
             shape,
-            _lifted(self.p.matmul, x.value, y.value),
-            _lifted(self.q.matmul, x.exponent, y.exponent),
-            _lifted(lambda a, b: a.times(b).terms(n, same), x.ratio, y.ratio),
+            _apply_to_optional_planes(self.p.matmul, x.value, y.value),
+            _apply_to_optional_planes(self.q.matmul, x.exponent, y.exponent),
+            _apply_to_optional_planes(lambda a, b: a.times(b).terms(n, same), x.ratio, y.ratio),
             self._product_form(x, y),
             divisors=joint,
             sign=min(x.sign, y.sign) if n else 1,
@@ -307,7 +309,7 @@ class Field:
         return (x.form * y.form).terms(x.shape[-1])
 
 
-def _lifted(function: Callable[..., Any], *operands: Any) -> Any:
+def _apply_to_optional_planes(function: Callable[..., Any], *operands: Any) -> Any:
     """Apply ``function`` to planes, as a plane to be computed, or to other operands; None if one of them is None."""
     if operands[0] is None or operands[-1] is None:  # there are one or two
         return None
@@ -316,7 +318,7 @@ def _lifted(function: Callable[..., Any], *operands: Any) -> Any:
     )
 
 
-def _anywhere(x: State, y: State, shape: Shape) -> np.ndarray | None:
+def _where_either_forbidden(x: State, y: State, shape: Shape) -> np.ndarray | None:
     """Return where one of the two is −∞."""
     if x.forbidden is None or y.forbidden is None:
         only = x.forbidden if y.forbidden is None else y.forbidden
@@ -324,7 +326,7 @@ def _anywhere(x: State, y: State, shape: Shape) -> np.ndarray | None:
     return np.asarray(x.forbidden | y.forbidden)
 
 
-def _logarithm(x: State) -> State:
+def _as_sum_with_logarithm(x: State) -> State:
     """Return x as x + log 1 if it contains no logarithm."""
     if x.factor is not None:
         return x

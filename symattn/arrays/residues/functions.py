@@ -81,7 +81,7 @@ def _power_within(field: Field, x: Plane) -> Plane:
 
     def run(v: Floats) -> Floats:
         z = field.p.canonical(np.nan_to_num(v))
-        mixed = _mixed(
+        mixed = _mix_into_random_bits(
             field,
             "exp inside an exponent",
             np.minimum(z, field.p.m - z).astype(np.uint64).reshape(-1),
@@ -169,7 +169,7 @@ def any_function(field: Field, name: str, x: State) -> State:
 
     def run(v: Floats, m: Modulus) -> Floats:
         z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64).reshape(-1)
-        mixed = _mixed(field, f"{name} {m.m}", z)
+        mixed = _mix_into_random_bits(field, f"{name} {m.m}", z)
         out = m.reduced((mixed % np.uint64(m.m)).astype(np.float64)).reshape(v.shape)
         return np.where(np.isnan(v), np.nan, out)
 
@@ -241,20 +241,24 @@ def _peaks_of(field: Field, x: State) -> np.ndarray:
     if x.peaks is not None:
         result = x.peaks.value
     else:
-        result = _identified(
+        result = _random_numbers_of_residues(
             "peak", field, *((field.q, x.exponent) if x.exponent else (field.p, x.value))
         )
         if x.factor is not None:
-            result = result ^ _identified("peak of logarithm", field, field.p, x.factor)
+            result = result ^ _random_numbers_of_residues(
+                "peak of logarithm", field, field.p, x.factor
+            )
     return result if x.forbidden is None else np.where(x.forbidden, np.uint64(0), result)
 
 
-def _identified(name: str, field: Field, modulus: Modulus, plane: Plane | None) -> np.ndarray:
+def _random_numbers_of_residues(
+    name: str, field: Field, modulus: Modulus, plane: Plane | None
+) -> np.ndarray:
     """Return random numbers of 64 bits that are equal for equal residues; copies along an axis are computed once."""
     assert plane is not None
     narrow = plane.value[_without_copies(plane.value.shape, [plane.value])]
     z = modulus.canonical(np.nan_to_num(narrow)).astype(np.uint64) + np.uint64(1)  # 0 is mixed to 0
-    return np.broadcast_to(_mixed(field, name, z, keep=64), plane.value.shape)
+    return np.broadcast_to(_mix_into_random_bits(field, name, z, keep=64), plane.value.shape)
 
 
 def _letters_for(field: Field, peaks: np.ndarray, *of: State) -> State:
@@ -262,7 +266,11 @@ def _letters_for(field: Field, peaks: np.ndarray, *of: State) -> State:
 
     def uniform(m: Modulus) -> Plane:
         return Plane(
-            m.reduced((_mixed(field, f"maximum {m.m}", peaks) % np.uint64(m.m)).astype(np.float64))
+            m.reduced(
+                (_mix_into_random_bits(field, f"maximum {m.m}", peaks) % np.uint64(m.m)).astype(
+                    np.float64
+                )
+            )
         )
 
     letters = field.letters(peaks.shape)
@@ -443,11 +451,11 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
     a, b = x.value.value, y.value.value
     d = field.p.canonical(np.nan_to_num(np.where(field.p.add(a, b) == 0, a, field.p.add(a, -b))))
     least = np.minimum(d, field.p.m - d).astype(np.uint64)
-    flipped = (_mixed(field, "order", least) & np.uint64(1)).astype(bool)
+    flipped = (_mix_into_random_bits(field, "order", least) & np.uint64(1)).astype(bool)
     return np.asarray((d != 0) & ((2 * d > field.p.m) ^ flipped))
 
 
-def _mixed(field: Field, name: str, z: np.ndarray, keep: int = 44) -> np.ndarray:
+def _mix_into_random_bits(field: Field, name: str, z: np.ndarray, keep: int = 44) -> np.ndarray:
     """Return random numbers of ``keep`` bits that are equal for equal ``z``."""
     salt = hashlib.blake2b(name.encode(), key=field.salt, digest_size=16).digest()
     with np.errstate(over="ignore"):  # NumPy warns of a product mod 2⁶⁴ of scalars

@@ -93,7 +93,7 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     if plain.dtype.kind == "f" and (np.abs(plain) >= 2.0**52).any():
         plain = np.vectorize(Fraction, otypes=[object])(plain)
     if plain.dtype.kind in "biuf" and (plain.dtype.kind != "f" or (plain == np.rint(plain)).all()):
-        return _integers(plain, p, q)
+        return _make_state_of_integers(plain, p, q)
     values, where = np.unique(plain, return_inverse=True)
     fractions = [Fraction(x) if isinstance(x, Fraction) else Fraction(float(x)) for x in values]
 
@@ -104,7 +104,7 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     return _of_numbers(plain.shape, fractions, lambda: residues(p), lambda: residues(q))
 
 
-def _integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
+def _make_state_of_integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     def residues(m: Modulus) -> np.ndarray:
         return m.reduced(np.mod(plain, m.m).astype(np.float64))
 
@@ -143,17 +143,19 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
     logarithm = any(s.factor is not None for s in states)
     same, multiples = {s.number for s in states}, {(s.multiple, s.power) for s in states}
     multiple = states[0].multiple if len(multiples) == 1 else None
-    over = _optional(run, [s.divisors for s in states], states)
-    forbidden = _optional(run, [s.forbidden for s in states], states)
+    over = _move_optional_arrays(run, [s.divisors for s in states], states)
+    forbidden = _move_optional_arrays(run, [s.forbidden for s in states], states)
     leveled = forbidden is not None and any(s.level is not None for s in states)
-    ratio = states[0].ratio if single else _either([s.ratio for s in states])
+    ratio = states[0].ratio if single else _join_weights_by_either([s.ratio for s in states])
     return State(
         shape,
-        None if logarithm else _plane(run, [s.value for s in states]),
-        _plane(run, [s.exponent for s in states]),
+        None if logarithm else _compute_moved_plane(run, [s.value for s in states]),
+        _compute_moved_plane(run, [s.exponent for s in states]),
         replace(ratio, bottom=ONE) if ratio and over is None and ratio.bottom is not ONE else ratio,
-        states[0].form if single else _either([s.form for s in states]),
-        _plane(run, [s.factor or _ones(s.shape) for s in states]) if logarithm else None,
+        states[0].form if single else _join_weights_by_either([s.form for s in states]),
+        _compute_moved_plane(run, [s.factor or _make_plane_of_ones(s.shape) for s in states])
+        if logarithm
+        else None,
         forbidden,
         over,
         same.pop() if len(same) == 1 else None,
@@ -161,7 +163,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         all(s.defined for s in states),
         multiple,
         states[0].power if multiple else power_of(states),
-        _plane(run, [s.peaks for s in states]),
+        _compute_moved_plane(run, [s.peaks for s in states]),
         np.asarray(run(*(s.levels for s in states))) if leveled else None,
     )
 
@@ -174,18 +176,20 @@ def power_of(states: Sequence[State]) -> int:
     return powers.pop() if powers else 0
 
 
-def _plane(run: Moving, planes: Sequence[Plane | None]) -> Plane | None:
+def _compute_moved_plane(run: Moving, planes: Sequence[Plane | None]) -> Plane | None:
     present = [x for x in planes if x is not None]
     if len(present) < len(planes):
         return None
     return Plane.after(lambda *values: np.asarray(run(*values)), *present, owned=False)
 
 
-def _ones(shape: tuple[int, ...]) -> Plane:
+def _make_plane_of_ones(shape: tuple[int, ...]) -> Plane:
     return Plane(np.broadcast_to(np.float64(1), shape), owned=False)
 
 
-def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np.ndarray | None:
+def _move_optional_arrays(
+    run: Moving, planes: Sequence[Any], states: Sequence[State]
+) -> np.ndarray | None:
     present = [x for x in planes if x is not None]
     if not present:
         return None
@@ -198,7 +202,7 @@ def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np
     return None if divisors.none(result) else result
 
 
-def _either(weights: Sequence[Any]) -> Any:
+def _join_weights_by_either(weights: Sequence[Any]) -> Any:
     return reduce(lambda a, b: a and b and a.either(b), weights)
 
 
@@ -220,27 +224,29 @@ def chosen(condition: np.ndarray, x: State, y: State) -> State:
 
 def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]) -> State:
     """Return ``old`` after ``place`` has written the elements of ``new`` to every plane."""
-    where = _placed(old.forbidden, new.forbidden, old.shape, place)
+    where = _overwrite_optional_array(old.forbidden, new.forbidden, old.shape, place)
     leveled = where is not None and (old.level is not None or new.level is not None)
-    level = _placed(old.levels, new.levels, old.shape, place) if leveled else None
+    level = _overwrite_optional_array(old.levels, new.levels, old.shape, place) if leveled else None
     if new.all_forbidden and level is None:
         return replace(old, forbidden=where, number=None, multiple=None, sign=0)
     logarithm = old.factor is not None or new.factor is not None
-    mine, theirs = (s.factor or _ones(s.shape) if logarithm else None for s in (old, new))
+    mine, theirs = (
+        s.factor or _make_plane_of_ones(s.shape) if logarithm else None for s in (old, new)
+    )
     return State(
         old.shape,
-        None if logarithm else _overwritten(old.value, new.value, place),
-        _overwritten(old.exponent, new.exponent, place),
-        _either([old.ratio, new.ratio]),
-        _either([old.form, new.form]),
-        _overwritten(mine, theirs, place),
+        None if logarithm else _overwrite_plane(old.value, new.value, place),
+        _overwrite_plane(old.exponent, new.exponent, place),
+        _join_weights_by_either([old.ratio, new.ratio]),
+        _join_weights_by_either([old.form, new.form]),
+        _overwrite_plane(mine, theirs, place),
         where,
-        _placed(old.divisors, new.divisors, old.shape, place),
+        _overwrite_optional_array(old.divisors, new.divisors, old.shape, place),
         old.number if old.number == new.number else None,
         min(old.sign, new.sign),
         old.defined and new.defined,
         power=power_of((old, new)),
-        peaks=_overwritten(_peaks_to_write_to(old), new.peaks, place),
+        peaks=_overwrite_plane(_peaks_to_write_to(old), new.peaks, place),
         level=level,
     )
 
@@ -250,7 +256,7 @@ def _peaks_to_write_to(state: State) -> Plane | None:
     return Plane(np.zeros(state.shape, np.uint64)) if state.all_forbidden else state.peaks
 
 
-def _overwritten(
+def _overwrite_plane(
     old: Plane | None, new: Plane | None, place: Callable[[np.ndarray, Any], None]
 ) -> Plane | None:
     if old is None or new is None:
@@ -259,7 +265,7 @@ def _overwritten(
     return old.overwritten(lambda target: place(target, source if source.ndim else source[()]))
 
 
-def _placed(
+def _overwrite_optional_array(
     old: np.ndarray | None,
     new: np.ndarray | None,
     shape: tuple[int, ...],

@@ -49,7 +49,7 @@ class MovedByRounding(Undecided):
     """Raised if roundings can change the order of two numbers, however sharply these are known."""
 
 
-def _plane(k: int) -> Any:
+def _make_plane_property(k: int) -> Any:
     return property(lambda self: self.planes[k])
 
 
@@ -148,17 +148,17 @@ class ComputedNumber(Planes):
             cls.values.lift(data),
             isinstance(data, np.ndarray) and data.dtype.kind in "biu",
         )
-        return cls._read(
+        return cls._read_value_rounded(
             value, cls.precision.score if whole or not value.ndim else cls.precision.input, data
         )
 
     @classmethod
     @sharply
     def literal(cls, value: object) -> Self:
-        return cls._read(cls.values.literal(value), cls.precision.score)
+        return cls._read_value_rounded(cls.values.literal(value), cls.precision.score)
 
     @classmethod
-    def _read(cls, value: Any, f: Format, data: object = None) -> Self:
+    def _read_value_rounded(cls, value: Any, f: Format, data: object = None) -> Self:
         x = cls.read_floats(value, data)
         read = np.where(
             bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f)
@@ -172,7 +172,7 @@ class ComputedNumber(Planes):
         """The errors before the last rounding."""
         return bounds.Errors(*self.planes[1:5])
 
-    last, terms, count = map(_plane, range(5, 8))
+    last, terms, count = map(_make_plane_property, range(5, 8))
 
     @property
     def error(self) -> np.ndarray:

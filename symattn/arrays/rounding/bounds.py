@@ -41,12 +41,14 @@ def up(x: Any) -> np.ndarray:
 def growth(f: Format, n: object) -> np.ndarray:
     """g(n), rounded up."""
     return (
-        _growth(f, n) if isinstance(n, int) else up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
+        _growth_of_roundings(f, n)
+        if isinstance(n, int)
+        else up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
     )
 
 
 @lru_cache(256)
-def _growth(f: Format, n: int) -> np.ndarray:
+def _growth_of_roundings(f: Format, n: int) -> np.ndarray:
     return growth(f, np.asarray(n))
 
 
@@ -57,13 +59,13 @@ def rounding(
 
     None underflows if ``low`` is a normal number. The error is +∞ if the result may overflow; the caller silences that.
     """
-    normal, eta, largest = _limits(f)
+    normal, eta, largest = _range_limits_of_format(f)
     error = relative * size + np.where(low >= normal, 0, small * eta * (1 + relative))
     return np.where(size == 0, 0.0, np.where(size + error <= largest, up(error), np.inf))
 
 
 @lru_cache(64)
-def _limits(f: Format) -> tuple[float, float, float]:
+def _range_limits_of_format(f: Format) -> tuple[float, float, float]:
     return float(f.smallest_normal), float(f.eta), float(f.largest)
 
 
@@ -106,7 +108,7 @@ def floats(balls: np.ndarray, data: object = None) -> Floats:
     return Floats(np.array(near, dtype=np.float64), np.array(off, dtype=np.float64))
 
 
-def _float(x: Any) -> tuple[float, float]:
+def _nearest_float_and_error(x: Any) -> tuple[float, float]:
     if type(x) is not flint.arb:
         return 0.0, 0.0
     near = float(x)  # its midpoint
@@ -116,7 +118,7 @@ def _float(x: Any) -> tuple[float, float]:
     return (near, off) if isfinite(near) and isfinite(off) else (0.0, inf)
 
 
-_FLOATS = np.frompyfunc(_float, 1, 2)
+_FLOATS = np.frompyfunc(_nearest_float_and_error, 1, 2)
 
 
 def times(x: Floats, y: Floats) -> Floats:

@@ -31,17 +31,17 @@ def _exp_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
 
 def _log_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
     """Σ_{k ≥ 2} t^k/k ≤ t²/(2(1 − t)), t = e/x < 1."""
-    t = _share(e, x.low)
+    t = _relative_error_share(e, x.low)
     return np.where(t < 1, t * t / (2 * np.maximum(1 - t, 0)), np.inf)
 
 
 def _sqrt_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
     """(√x̂ − √x)²/(2√x), and |√x̂ − √x| ≤ e/√x for e ≤ x."""
-    t = _share(e, x.low)
+    t = _relative_error_share(e, x.low)
     return np.where(t < 1, t * t * y.size / 2, np.where(e == 0, 0, np.inf))
 
 
-def _share(e: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _relative_error_share(e: np.ndarray, x: np.ndarray) -> np.ndarray:
     """e/x, rounded up; 0/0 is 0."""
     return np.where(e == 0, 0.0, up(np.divide(e, x, out=np.full(np.shape(e), np.inf), where=x > 0)))
 
@@ -105,11 +105,15 @@ class RoundedElementwise(ComputedNumber):
 
     def as_input(self) -> Self:
         """Return these numbers stored in the input's format: rounded once more if the arithmetic is wider."""
-        return self._stored(self) if self.precision.input != self.precision.score else self
+        return (
+            self._round_to_input_format(self)
+            if self.precision.input != self.precision.score
+            else self
+        )
 
     @classmethod
     @sharply
-    def _stored(cls, a: Self) -> Self:
+    def _round_to_input_format(cls, a: Self) -> Self:
         """Round x to the input's format; all readers read the stored number."""
         f, e, x = cls.precision.input, a.error, a.near
         array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
@@ -123,11 +127,11 @@ class RoundedElementwise(ComputedNumber):
         value, x, y, e, f = a.value * b.value, a.near, b.near, a.error, b.error
         ones = _is_one(x, e), _is_one(y, f)
         one, power = ones[0] | ones[1], _is_power(x, e) | _is_power(y, f)
-        terms = _scaled(a, b) + _scaled(b, a)
+        terms = _scaled_sums_of_terms(a, b) + _scaled_sums_of_terms(b, a)
         return cls.made(
             value,
             cls.linear(value.plain_shape, [(y, a), (x, b)]),
-            more=product(e, f) + np.where(one, 0, cls._scaling(terms)),
+            more=product(e, f) + np.where(one, 0, cls._bound_scaling_of_factors(terms)),
             relative=np.where(power, 0, cls.rounded_once()),
             same=one,
             terms=terms,
@@ -135,7 +139,7 @@ class RoundedElementwise(ComputedNumber):
         )
 
     @classmethod
-    def _scaling(cls, terms: np.ndarray) -> np.ndarray:
+    def _bound_scaling_of_factors(cls, terms: np.ndarray) -> np.ndarray:
         """Return the error if the scale c of c Σ x_l y_l, common to a matrix, is applied to the factors, as c or √|c|.
 
         Then each product passes at most six more roundings: two of c = 1/√d, or twice half of these and one for √|c|,
@@ -155,7 +159,7 @@ class RoundedElementwise(ComputedNumber):
         inverse = cls.invert_divisor(b, cls.find_special(cls.write_plane(value)))
         one, power = _is_one(y, e), _is_power(y, e)
         share = np.where(e == 0, 0.0, up(e / y.low))
-        terms = _scaled(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
+        terms = _scaled_sums_of_terms(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
         lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
         of_a, near = cls.read_floats(inverse), cls.read_floats(value)
         by_b = times(near, of_a)
@@ -164,7 +168,7 @@ class RoundedElementwise(ComputedNumber):
             value,
             cls.linear(value.plain_shape, slopes),
             times=np.where(share < 1, up(share / (1 - share)), np.inf),
-            more=lost + np.where(one, 0, cls._scaling(terms)),
+            more=lost + np.where(one, 0, cls._bound_scaling_of_factors(terms)),
             relative=np.where(power, 0, growth(f, 2)),
             small=2,
             same=one,
@@ -225,15 +229,17 @@ class RoundedElementwise(ComputedNumber):
     @classmethod
     @sharply
     def _less(cls, a: Self, b: Self) -> Any:
-        return cls._compared(cls.values._less, "less than", a, b)
+        return cls._compare_exact_values(cls.values._less, "less than", a, b)
 
     @classmethod
     @sharply
     def _equal(cls, a: Self, b: Self) -> Any:
-        return cls._compared(cls.values._equal, "equal to", a, b)
+        return cls._compare_exact_values(cls.values._equal, "equal to", a, b)
 
     @classmethod
-    def _compared(cls, of: Callable[[Any, Any], object], words: str, a: Self, b: Self) -> Any:
+    def _compare_exact_values(
+        cls, of: Callable[[Any, Any], object], words: str, a: Self, b: Self
+    ) -> Any:
         """Return the order or equality of the exact numbers. Raises Undecided if roundings can change it."""
         cls.check_decided(words, a, b)
         return of(a.value, b.value)
@@ -249,7 +255,7 @@ def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
     return np.asarray((e == 0) & (x.off == 0) & (np.abs(np.frexp(x.near)[0]) == 0.5))
 
 
-def _scaled(
+def _scaled_sums_of_terms(
     x: ComputedNumber, c: ComputedNumber, by: Callable[[], np.ndarray] | None = None
 ) -> np.ndarray:
     """Return Σ|x_l y_l| after multiplication by at most ``by()`` (None: |ĉ|), if c is common to matrices; else 0."""

@@ -35,7 +35,7 @@ def array_of(name: str, entries: object, where: str) -> tuple[Entries, bool]:
     if not isinstance(entries, list):
         raise InputError(f"{place} is not a list of rows but {shown(entries)}")
     decimals: list[bool] = []
-    result = _read(entries, place, name, decimals, 1)
+    result = _read_nested_exact_entries(entries, place, name, decimals, 1)
     shape = shape_of(result)
     _check_rows(result, shape, place)
     if 0 in shape:
@@ -43,7 +43,7 @@ def array_of(name: str, entries: object, where: str) -> tuple[Entries, bool]:
     kinds = {isinstance(x, bool) for x in flat(result)}
     if len(kinds) > 1:
         raise InputError(f"{place} mixes truth values and numbers")
-    if _holds(name) == "booleans" and kinds != {True}:
+    if _entry_kind_of_array(name) == "booleans" and kinds != {True}:
         raise InputError(f"{place} holds truth values{_MEANING.get(name, '')}")
     _check_axes(name, len(shape), place)
     return result, any(decimals)
@@ -92,15 +92,18 @@ def number(text: object, place: str) -> Quotient:
     return value
 
 
-def _read(entries: object, place: str, name: str, decimals: list[bool], depth: int) -> Any:
+def _read_nested_exact_entries(
+    entries: object, place: str, name: str, decimals: list[bool], depth: int
+) -> Any:
     if isinstance(entries, list):
         if depth > _AXES:
             raise InputError(f"{place} has more than {_AXES} axes")
         return [
-            _read(e, f"{place}[{i}]", name, decimals, depth + 1) for i, e in enumerate(entries, 1)
+            _read_nested_exact_entries(e, f"{place}[{i}]", name, decimals, depth + 1)
+            for i, e in enumerate(entries, 1)
         ]
     if isinstance(entries, bool):
-        if name != "mask" and _holds(name) != "booleans":
+        if name != "mask" and _entry_kind_of_array(name) != "booleans":
             raise InputError(f"{place} is {shown(entries)}; only mask and keep hold truth values")
         return entries
     if name in INFINITE and (entries is FORBIDDEN or entries in ("-inf", "-oo", "-∞", "-Infinity")):
@@ -110,7 +113,7 @@ def _read(entries: object, place: str, name: str, decimals: list[bool], depth: i
     if isinstance(entries, TypedNumber) and _DECIMAL.search(entries):
         decimals.append(True)
     value = number(entries, place)
-    if _holds(name) != "whole numbers":
+    if _entry_kind_of_array(name) != "whole numbers":
         return value
     r = value.rational()
     if r is None or r.denominator != 1:
@@ -118,7 +121,7 @@ def _read(entries: object, place: str, name: str, decimals: list[bool], depth: i
     return int(r)
 
 
-def _holds(name: str) -> str:
+def _entry_kind_of_array(name: str) -> str:
     return ARRAYS[name].holds if name in ARRAYS else "numbers"
 
 

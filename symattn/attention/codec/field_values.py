@@ -34,14 +34,18 @@ _OPEN = ("", "none", "open", None)  # an open side of a window
 
 def descriptions(hint: object) -> dict[str, type]:
     """Return the descriptions among the members of ``hint`` by name: ``transformer-xl`` for ``TransformerXL``."""
-    return {_called(m): m for m in members(hint) if is_dataclass(m) and isinstance(m, type)}
+    return {
+        _sheet_name_of_description(m): m
+        for m in members(hint)
+        if is_dataclass(m) and isinstance(m, type)
+    }
 
 
 def field_of(description: type, name: str, value: object, place: str) -> Any:
     """Return the value of one field. Raises InputError."""
     if name == "scale" and isinstance(value, str) and value in _SCALES:
         return _SCALES[value]
-    return _value(field_types(description)[name], value, place)
+    return _read_field_by_hint(field_types(description)[name], value, place)
 
 
 def made_of(description: type, data: dict[str, Any], place: str) -> Any:
@@ -56,15 +60,15 @@ def written(description: object, changed: bool = False) -> dict[str, Any]:
     values = {f.name: getattr(description, f.name) for f in fields(kind)}
     usual = {f.name: f.default for f in fields(kind)} if changed else {}
     return {
-        name: _written(name, value, field_types(kind)[name], changed)
+        name: _convert_field_to_sheet(name, value, field_types(kind)[name], changed)
         for name, value in values.items()
         if not changed or value != usual[name]
     }
 
 
-def _written(name: str, value: object, hint: object, changed: bool) -> Any:
+def _convert_field_to_sheet(name: str, value: object, hint: object, changed: bool) -> Any:
     if is_dataclass(value):
-        return {_called(type(value)): written(value, changed)}
+        return {_sheet_name_of_description(type(value)): written(value, changed)}
     if name == "scale":
         return ROOT if value is None else str(value)
     if isinstance(value, tuple):
@@ -87,7 +91,7 @@ def as_options(spec: object, names: Iterable[str] = ()) -> dict[str, str | bool]
     return options | ({"scale": ROOT} if "scale" in values and values["scale"] is None else {})
 
 
-def _value(hint: object, value: object, place: str) -> Any:
+def _read_field_by_hint(hint: object, value: object, place: str) -> Any:
     if isinstance(value, tuple(descriptions(hint).values())):
         return value
     if NoneType in members(hint) and (value is None or value == "none"):
@@ -98,7 +102,7 @@ def _value(hint: object, value: object, place: str) -> Any:
         if not isinstance(value, bool) and str(value) == str(word):
             return word
     if descriptions(hint):
-        return _description(hint, value, place)
+        return _read_description_field(hint, value, place)
     rows = [m for m in members(hint) if get_origin(m) is tuple]
     if rows and (
         isinstance(value, list | tuple) or (isinstance(value, str) and _SEPARATOR.search(value))
@@ -108,27 +112,29 @@ def _value(hint: object, value: object, place: str) -> Any:
                 get_origin(m) is tuple for kind in get_args(rows[0]) for m in members(kind)
             )
             value = value.split(";") if nested else _SEPARATOR.split(value)
-        return _row(rows[0], value, place)
-    return _plain(hint, value, place)
+        return _read_tuple_field(rows[0], value, place)
+    return _read_number_or_text(hint, value, place)
 
 
-def _plain(hint: object, value: object, place: str) -> Any:
+def _read_number_or_text(hint: object, value: object, place: str) -> Any:
     """Return a number or a text, or raise InputError with what the field may be."""
     kinds = members(hint)
     typed = isinstance(value, str | int | float | Fraction) and not isinstance(value, bool)
     if typed and Fraction in kinds:
-        return _rational(value, hint, place)
+        return _read_rational_field(value, hint, place)
     if typed and int in kinds and _is_whole(str(value)):
         return int(str(value))
     if str in kinds and isinstance(value, str):
         return str(value)
     suggestion = near(value, map(str, words(hint))) if isinstance(value, str) else ""
     raise InputError(
-        f"{place} is {_alternatives(hint)}, not {shown(value)}.{suggestion}".rstrip(".")
+        f"{place} is {_describe_field_alternatives(hint)}, not {shown(value)}.{suggestion}".rstrip(
+            "."
+        )
     )
 
 
-def _rational(value: object, hint: object, place: str) -> Fraction:
+def _read_rational_field(value: object, hint: object, place: str) -> Fraction:
     from symattn.attention.codec.exact_arrays import number
 
     try:
@@ -142,7 +148,7 @@ def _rational(value: object, hint: object, place: str) -> Fraction:
     return factor
 
 
-def _description(hint: object, value: object, place: str) -> Any:
+def _read_description_field(hint: object, value: object, place: str) -> Any:
     """Read a description: an object, a word, ``rotary:base=100,layout=half``, or ``Rotary(base=100)``."""
     kinds = descriptions(hint)
     if isinstance(value, str) and _CALL.match(value):
@@ -162,7 +168,7 @@ def _description(hint: object, value: object, place: str) -> Any:
     if value is True and len(kinds) == 1:
         value = {}
     if not isinstance(value, dict):
-        raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}")
+        raise InputError(f"{place} is {_describe_field_alternatives(hint)}, not {shown(value)}")
     if len(value) == 1 and (called := _kind_of(next(iter(value)), kinds)):
         inner = next(iter(value.values()))
         value = {} if inner is None or inner is True else inner
@@ -173,7 +179,9 @@ def _description(hint: object, value: object, place: str) -> Any:
         return made_of(next(iter(kinds.values())), value, place)
     wrong = next(iter(value), "nothing")
     other = kind_name(str(wrong), kinds)
-    suggestion = f" Did you mean {other!r}?" if other else near(_name(str(wrong)), kinds)
+    suggestion = (
+        f" Did you mean {other!r}?" if other else near(_convert_camel_to_hyphens(str(wrong)), kinds)
+    )
     raise InputError(
         f"{place}: {short(str(wrong))!r} is not one of {', '.join(kinds)}.{suggestion}"
     )
@@ -185,12 +193,12 @@ def pairs(text: str) -> dict[str, Any]:
     >>> pairs("causal,position=Rotary(base=9, scaling=LinearScaling(factor=2))")
     {'causal': True, 'position': 'Rotary(base=9, scaling=LinearScaling(factor=2))'}
     """
-    parts = (part.partition("=") for part in _parts(text) if part.strip())
+    parts = (part.partition("=") for part in _split_at_outer_commas(text) if part.strip())
     words: dict[str, Any] = {"": True, "true": True, "false": False}
     return {name.strip(): words.get(value.strip(), value.strip()) for name, _, value in parts}
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split_at_outer_commas(text: str) -> Iterator[str]:
     start = depth = 0
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
@@ -200,7 +208,7 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _row(hint: object, values: Iterable[object], place: str) -> tuple[Any, ...]:
+def _read_tuple_field(hint: object, values: Iterable[object], place: str) -> tuple[Any, ...]:
     """Return values for ``tuple[…]``, of fixed or of any length."""
     kinds, given = get_args(hint), list(values)
     if kinds and kinds[-1] is Ellipsis:
@@ -210,7 +218,7 @@ def _row(hint: object, values: Iterable[object], place: str) -> tuple[Any, ...]:
     return tuple(
         None
         if NoneType in members(kind) and (x.strip() if isinstance(x, str) else x) in _OPEN
-        else _value(kind, x.strip() if type(x) is str else x, f"{place}[{i}]")
+        else _read_field_by_hint(kind, x.strip() if type(x) is str else x, f"{place}[{i}]")
         for i, (kind, x) in enumerate(zip(kinds, given, strict=True), 1)
     )
 
@@ -219,7 +227,7 @@ def _is_whole(text: str) -> bool:
     return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 9
 
 
-def _alternatives(hint: object) -> str:
+def _describe_field_alternatives(hint: object) -> str:
     result = (
         ["a number"]
         if Fraction in members(hint)
@@ -242,12 +250,12 @@ def _kind_of(word: str, kinds: Mapping[str, type]) -> str:
     )
 
 
-def _called(description: type) -> str:
+def _sheet_name_of_description(description: type) -> str:
     """``transformer-xl`` for ``TransformerXL``, ``yarn`` for ``YarnScaling``."""
-    return _name(description.__name__.removesuffix("Scaling"))
+    return _convert_camel_to_hyphens(description.__name__.removesuffix("Scaling"))
 
 
-def _name(word: str) -> str:
+def _convert_camel_to_hyphens(word: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word).lower().replace("_", "-")
 
 
@@ -288,12 +296,14 @@ def parsed(text: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
         )
     if node.args:
         raise InputError(f"{text!r}: fields are given by their names")
-    return names[plain(node.func.id)], {k.arg or "**": _field(k, text) for k in node.keywords}
+    return names[plain(node.func.id)], {
+        k.arg or "**": _read_keyword_of_call(k, text) for k in node.keywords
+    }
 
 
-def _field(keyword: ast.keyword, text: str) -> Any:
+def _read_keyword_of_call(keyword: ast.keyword, text: str) -> Any:
     try:
-        return _literal(keyword.value)
+        return _evaluate_literal_node(keyword.value)
     except InputError:
         raise
     except _UNREADABLE:
@@ -302,14 +312,16 @@ def _field(keyword: ast.keyword, text: str) -> Any:
         ) from None
 
 
-def _literal(node: ast.expr) -> Any:
+def _evaluate_literal_node(node: ast.expr) -> Any:
     """Return the value of an expression of literals, fractions and descriptions. Raises one of ``_UNREADABLE``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
         return _WITHIN[plain(node.func.id)](
-            **{str(k.arg): _literal(k.value) for k in node.keywords}
+            **{str(k.arg): _evaluate_literal_node(k.value) for k in node.keywords}
         )
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        return Fraction(_literal(node.left)) / Fraction(_literal(node.right))
+        return Fraction(_evaluate_literal_node(node.left)) / Fraction(
+            _evaluate_literal_node(node.right)
+        )
     if isinstance(node, ast.Tuple):
-        return tuple(_literal(item) for item in node.elts)
+        return tuple(_evaluate_literal_node(item) for item in node.elts)
     return ast.literal_eval(node)

@@ -42,10 +42,10 @@ def decoded(content: bytes, where: str, exact: bool = True) -> Any:
     strict: dict[str, Any] = {
         "parse_float": TypedNumber,
         "parse_int": TypedNumber,
-        "parse_constant": lambda word: _refuse(
+        "parse_constant": lambda word: _refuse_json_text(
             f"{where}: {word} is not a number that a sheet may hold"
         ),
-        "object_pairs_hook": lambda pairs: _object(pairs, where),
+        "object_pairs_hook": lambda pairs: _build_object_without_repeats(pairs, where),
     }
     try:
         return json.loads(content.decode("utf-8-sig"), **(strict if exact else {}))
@@ -117,14 +117,14 @@ def shown(value: object) -> str:
     )
 
 
-def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+def _build_object_without_repeats(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        _refuse(f"{where}: {short(twice)!r} is given twice in one object")
+        _refuse_json_text(f"{where}: {short(twice)!r} is given twice in one object")
     return result
 
 
-def _refuse(message: str) -> Any:
+def _refuse_json_text(message: str) -> Any:
     raise InputError(message)

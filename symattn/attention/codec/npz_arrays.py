@@ -39,12 +39,12 @@ def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.nda
                 raise InputError(
                     f"{path} holds {len(members)} files; at most {_MOST_ARRAYS} arrays are read"
                 )
-            names = [_name(member, path) for member in members]
+            names = [_name_of_npz_array(member, path) for member in members]
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise InputError(f"{path} holds {short(twice)!r} twice")
             return {
-                name: _array(archive, member, path, most)
+                name: _read_npz_array(archive, member, path, most)
                 for name, member in zip(names, members, strict=True)
             }
     except InputError:
@@ -54,14 +54,16 @@ def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.nda
         raise InputError(f"{path} is not a readable npz file: {what}") from None
 
 
-def _name(member: zipfile.ZipInfo, path: str) -> str:
+def _name_of_npz_array(member: zipfile.ZipInfo, path: str) -> str:
     if not member.filename.endswith(".npy"):
         raise InputError(f"{path} holds {short(member.filename)!r}, which is not an array")
     return member.filename.removesuffix(".npy")
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, most: int) -> np.ndarray:
-    place = f"{path}: {short(_name(member, path))}"
+def _read_npz_array(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, most: int
+) -> np.ndarray:
+    place = f"{path}: {short(_name_of_npz_array(member, path))}"
     if member.file_size > most:
         raise InputError(f"{place} unpacks to {member.file_size} bytes; at most {most} are read")
     with archive.open(member) as opened:
@@ -127,10 +129,10 @@ def elements(array: np.ndarray, place: str) -> Any:
             at = "".join(f"[{i + 1}]" for i in index)
             raise InputError(f"{place}{at} is {array[tuple(index)]}, which is not a number")
     result = array.tolist()
-    return result if array.dtype.kind == "b" else _exact(result)
+    return result if array.dtype.kind == "b" else _convert_floats_to_quotients(result)
 
 
-def _exact(x: object) -> Any:
+def _convert_floats_to_quotients(x: object) -> Any:
     if isinstance(x, list):
-        return [_exact(entry) for entry in x]
+        return [_convert_floats_to_quotients(entry) for entry in x]
     return FORBIDDEN if x == -math.inf else Quotient.of(x)

@@ -120,7 +120,7 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
     xp: Any = namespace_of(inputs["q"])
     arrays = ((inputs[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
     q, k, v = (xp.broadcast_to(x, (*to, *x.shape[-2:])) for x, to in arrays)
-    allowed, n_q, n_k = _allowed(spec, inputs, axes), q.shape[-2], k.shape[-2]
+    allowed, n_q, n_k = _keys_allowed_by_masks(spec, inputs, axes), q.shape[-2], k.shape[-2]
     last: tuple[int, ...] | None = None
     for index in np.ndindex(axes):
         read = index
@@ -137,7 +137,9 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
         yield Head(index, q[index], keys, values, seen, sink)
 
 
-def _allowed(spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]) -> Array | None:
+def _keys_allowed_by_masks(
+    spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]
+) -> Array | None:
     """Return the keys that ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
     result: list[Any] = []
@@ -169,8 +171,8 @@ class Seen:
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
         """Return bounds of the keys that the queries start … stop − 1 may see: no key outside them is allowed."""
-        first, last = self._offset + start, self._offset + stop - 1
-        before, after = self._sides
+        first, last = self._offset_of_first_query + start, self._offset_of_first_query + stop - 1
+        before, after = self._visible_keys_per_side
         low = 0 if before is None else max(0, first - before)
         high = self.n_k if after is None else min(self.n_k, last + after + 1)
         return min(low, self.n_k), max(min(low, self.n_k), high)
@@ -183,9 +185,9 @@ class Seen:
     def mask(self, queries: slice, keys: slice) -> Any | None:
         """Return the mask of a tile, booleans (queries, keys); None if no mask applies to it."""
         result: list[Any] = []
-        if not self._inside(queries, keys):
-            whole = self._places(slice(0, self.n_q), slice(0, self.n_k))
-            result += by_place(self.spec, self._places(queries, keys), whole)
+        if not self._is_tile_fully_visible(queries, keys):
+            whole = self._places_of_tile(slice(0, self.n_q), slice(0, self.n_k))
+            result += by_place(self.spec, self._places_of_tile(queries, keys), whole)
         if self.given is not None:
             result.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
         if not result:
@@ -195,27 +197,30 @@ class Seen:
         )
 
     @property
-    def _offset(self) -> int:
+    def _offset_of_first_query(self) -> int:
         return self.spec.offset(self.n_q, self.n_k)
 
     @property
-    def _sides(self) -> tuple[int | None, int | None]:
+    def _visible_keys_per_side(self) -> tuple[int | None, int | None]:
         """The largest numbers of keys before and after its own position that a query may see, None for all."""
         before, after = self.spec.sides
         if self.spec.causal and self.spec.prefix is None:
             after = 0 if after is None else min(after, 0)
         return before, after
 
-    def _inside(self, queries: slice, keys: slice) -> bool:
+    def _is_tile_fully_visible(self, queries: slice, keys: slice) -> bool:
         """Return whether the masks by position let every query see every key of the tile."""
         if self.spec.prefix is not None or self.spec.block is not None:
             return False
-        first, last = self._offset + queries.start, self._offset + queries.stop - 1
-        before, after = self._sides
+        first, last = (
+            self._offset_of_first_query + queries.start,
+            self._offset_of_first_query + queries.stop - 1,
+        )
+        before, after = self._visible_keys_per_side
         return (before is None or last - before <= keys.start) and (
             after is None or keys.stop - 1 <= first + after
         )
 
-    def _places(self, queries: slice, keys: slice) -> Places:
-        i = self.xp.arange(queries.start, queries.stop)[:, None] + self._offset
+    def _places_of_tile(self, queries: slice, keys: slice) -> Places:
+        i = self.xp.arange(queries.start, queries.stop)[:, None] + self._offset_of_first_query
         return Places(i, self.xp.arange(keys.start, keys.stop)[None, :])

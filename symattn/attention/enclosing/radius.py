@@ -123,7 +123,7 @@ class _Rows:
     alpha: float
 
 
-def _rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
+def _bound_perturbation_of_rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
     low, high = s.keys
     d, n = head.queries.shape[1], high - low + 1
     alpha = gamma(min(KEYS, n) + n // KEYS + 3)
@@ -161,7 +161,7 @@ class _Factors:
     lost: np.ndarray
 
 
-def _factors(rows: _Rows) -> _Factors:
+def _compute_radius_factors(rows: _Rows) -> _Factors:
     """Return the factors of step 6."""
     beta = rows.alpha / (1 - rows.alpha)
     divisor = 1 - 3 * beta
@@ -181,7 +181,7 @@ def enclosed(
     head: Prepared, s: Sums, values: Spread, rows: slice, c: Floats, radius: Floats
 ) -> np.ndarray:
     """Write centre c and radius (r, d_v) of a block of queries, and return the rows for which they are useless."""
-    factors = _factors(_rows(head, s, rows))
+    factors = _compute_radius_factors(_bound_perturbation_of_rows(head, s, rows))
     np.divide(s.values, s.weights[:, None], out=c)
     size = np.abs(c)
     np.subtract(c, values.centre, out=radius)

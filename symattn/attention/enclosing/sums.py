@@ -125,27 +125,29 @@ def sums(head: Prepared, rows: slice) -> Sums:
     keys, count = head.seen.span(rows.start, rows.stop), rows.stop - rows.start
     largest = head.reach[rows].max() * head.lengths[keys[0] : keys[1]].max(initial=0.0)
     shifted = not (largest <= UNSHIFTED and abs(head.sink or 0.0) * UNIT <= UNSHIFTED)
-    shift = _largest(head, rows, keys) if shifted else None
+    shift = _largest_score_per_query(head, rows, keys) if shifted else None
     total, squares = np.zeros((count, head.columns.shape[1])), np.zeros(count)
     empty = np.full(count, head.sink is None)
-    for tile, e in _tiles(head, rows, keys):
+    for tile, e in _yield_score_tiles(head, rows, keys):
         allowed = head.seen.tile(rows, tile)
         empty &= False if allowed is None else ~allowed.any(axis=1)
-        _exponentials(e, allowed, shift)
+        _replace_scores_by_powers(e, allowed, shift)
         total += e @ head.columns[tile]
         squares += np.vecdot(e, e)
     d = head.width
     weights = total[:, d]
     if head.sink is not None:
         e = np.full((count, 1), head.sink)
-        _exponentials(e, None, shift)
+        _replace_scores_by_powers(e, None, shift)
         own = e[:, 0]
         weights, squares = weights + own, squares + own * own
     absolute = total[:, d + 2 :] if total.shape[1] > d + 2 else None
     return Sums(total[:, :d], weights, total[:, d + 1], squares, absolute, shifted, keys, empty)
 
 
-def _tiles(head: Prepared, rows: slice, keys: tuple[int, int]) -> Iterator[tuple[slice, Floats]]:
+def _yield_score_tiles(
+    head: Prepared, rows: slice, keys: tuple[int, int]
+) -> Iterator[tuple[slice, Floats]]:
     """Yield the scores of a block of queries for each tile of keys, in one buffer."""
     count, queries = rows.stop - rows.start, head.queries[rows]
     for low in range(keys[0], keys[1], KEYS):
@@ -155,10 +157,10 @@ def _tiles(head: Prepared, rows: slice, keys: tuple[int, int]) -> Iterator[tuple
         yield tile, scores
 
 
-def _largest(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
+def _largest_score_per_query(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
     """Return the largest score that each query sees, including the sink's; 0 if there is none."""
     values = np.full(rows.stop - rows.start, -np.inf if head.sink is None else head.sink)
-    for tile, scores in _tiles(head, rows, keys):
+    for tile, scores in _yield_score_tiles(head, rows, keys):
         allowed = head.seen.tile(rows, tile)
         if allowed is not None:
             np.copyto(scores, -np.inf, where=~allowed)
@@ -166,7 +168,7 @@ def _largest(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
     return np.where(np.isneginf(values), 0.0, values)
 
 
-def _exponentials(e: Floats, allowed: np.ndarray | None, shift: Floats | None) -> None:
+def _replace_scores_by_powers(e: Floats, allowed: np.ndarray | None, shift: Floats | None) -> None:
     """Replace scores by e, or 0 if a key is not allowed or more than 1000 binary orders below the shift."""
     lost = None if allowed is None else ~allowed
     if shift is not None:

@@ -75,7 +75,9 @@ def way(spec: Attention, step: Step, values: Mapping[str, Any]) -> Way:
 
 
 # -- rules: functions of the specification, a step's operands, its result, and the gradient of the result --------------
-def _weighed(spec: Attention, x: tuple[Any, ...], p: Array, g: Array) -> Gradients:
+def _gradients_of_weights_step(
+    spec: Attention, x: tuple[Any, ...], p: Array, g: Array
+) -> Gradients:
     if spec.sink == "given":
         ds, db = scores.sink_gradients(p, g, spec.base)
         return ds, namespace_of(db).reshape(scores.summed_like(db, of_rows(spec, x[1])), x[1].shape)
@@ -95,5 +97,5 @@ _FROM_WEIGHTS: dict[str, Callable[..., Array]] = {
 #: The rules by name of step.
 RULES: dict[str, Callable[..., Gradients]] = {
     "capped": lambda spec, x, y, g: (softcap_gradient(y, spec.softcap, g),),
-    "weights": _weighed,
+    "weights": _gradients_of_weights_step,
 }

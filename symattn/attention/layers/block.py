@@ -102,7 +102,7 @@ class Block(Described, Shown):
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
         """Return the steps from the inputs named in ``input_names`` to the output."""
-        return steps_of(self, input_names, _steps)
+        return steps_of(self, input_names, _steps_of_block)
 
     def trace(self, x: Array, y: Array | None = None, **inputs: object) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then output."""
@@ -119,7 +119,7 @@ class Block(Described, Shown):
         return block_document(self, names)
 
 
-def _steps(block: Block, names: frozenset[str]) -> list[Part]:
+def _steps_of_block(block: Block, names: frozenset[str]) -> list[Part]:
     check_names(block, sorted(names))
     return block_parts(block, {name: name for name in names})
 
@@ -263,7 +263,9 @@ def block_parts(block: Block, names: Mapping[str, str], prefix: str = "") -> lis
         last = index == len(wanted)
         letter = Name("X" + "'" * index, role="input")
         source = names["x"] if block.parallel and part == "mlp" else stream.now
-        _sublayer(block, stream, part, source, "output" if last else f"{part}_stream", letter)
+        _add_sublayer_with_norm(
+            block, stream, part, source, "output" if last else f"{part}_stream", letter
+        )
     return stream.parts
 
 
@@ -310,7 +312,7 @@ class Stream:
         )
 
 
-def _sublayer(
+def _add_sublayer_with_norm(
     block: Block, stream: Stream, part: str, source: str, result: str, letter: Node
 ) -> None:
     """Add a part that reads ``source``, with its norm and residual; ``result`` and ``letter`` name its result."""
@@ -319,18 +321,20 @@ def _sublayer(
     norm = partial(stream.norm, block.norm or "", block.eps)
     if "before" in where:
         norm(f"{part}_norm", f"{part}_norm.output", name("Z"))
-    (_mlp if part == "mlp" else _attention)(block, stream, part)
+    (_add_mlp_steps if part == "mlp" else _add_attention_steps)(block, stream, part)
     if "after" in where:
         after = f"{part}_norm_after" if "before" in where else f"{part}_norm"
         norm(after, f"{after}.output", name("N"))
     added = result if "outside" not in where else f"{part}_sum"
     sum_ = letter if "outside" not in where else name("R")
-    stream.add(added, partial(_added, part), [x, stream.now], sum_, "@0 + @1", "residual")
+    stream.add(
+        added, partial(_add_part_to_residual, part), [x, stream.now], sum_, "@0 + @1", "residual"
+    )
     if "outside" in where:
         norm(f"{part}_norm", result, letter)
 
 
-def _added(part: str, x: Array, y: Array) -> Array:
+def _add_part_to_residual(part: str, x: Array, y: Array) -> Array:
     if not same(x.shape[-1], y.shape[-1]):
         raise InputError(
             f"{part} gives tokens of shape {written(y)}; the tokens it is added to have {written(x)}"
@@ -344,7 +348,7 @@ def _by_keyword(
     return function(x, **dict(zip(keywords, arguments, strict=True)))
 
 
-def _attention(block: Block, stream: Stream, part: str) -> None:
+def _add_attention_steps(block: Block, stream: Stream, part: str) -> None:
     """Add the steps of the attention called ``part`` of the current tokens."""
     spec = getattr(block, part)
     names = below(f"{part}.", stream.names)
@@ -376,22 +380,24 @@ def attention_letters(part: str) -> dict[Node, Node]:
     return result
 
 
-def _mlp(block: Block, stream: Stream, part: str) -> None:
+def _add_mlp_steps(block: Block, stream: Stream, part: str) -> None:
     assert block.activation
     activation, z = ACTIVATIONS[block.activation], stream.now
     if block.gated:
-        _linear(stream, "gate", z, name("G"))
-    _linear(stream, "up", z, name("U"))
+        _add_linear_mlp_step(stream, "gate", z, name("G"))
+    _add_linear_mlp_step(stream, "up", z, name("U"))
     run = partial(layers.gated, activation.run) if block.gated else activation.run
     of = [f"{stream.prefix}mlp.{n}" for n in ("gate", "up") if block.gated or n == "up"]
     written = f"{activation.sign}(@0){' ⊙ @1' * block.gated}"
     stream.add(
         "mlp.hidden", run, of, name("F"), written, f"{'gated, ' * block.gated}number by number"
     )
-    _linear(stream, "down", stream.now, name("M"), "output")
+    _add_linear_mlp_step(stream, "down", stream.now, name("M"), "output")
 
 
-def _linear(stream: Stream, which: str, x: str, letter: Node, result: str = "") -> None:
+def _add_linear_mlp_step(
+    stream: Stream, which: str, x: str, letter: Node, result: str = ""
+) -> None:
     names = [n for n in (f"mlp.w_{which}", f"mlp.b_{which}") if n in stream.names]
     stream.add(
         f"mlp.{result or which}", project, [x, *names], letter, "@0 @1" + " + @2" * (len(names) > 1)

@@ -72,9 +72,9 @@ def evaluate(
         raise InputError('the inputs are passed by name; hint: {"q": ..., "k": ..., "v": ...}')
     try:
         output = _one_array(model(**lifted(kind("exact"), inputs)))
-        written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(
-            output.entries
-        )
+        written = np.vectorize(
+            lambda x: _symbol_of_special_element(x) or x.decimal(digits), otypes=[object]
+        )(output.entries)
         return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
     except Refused as refusal:
         return enclose(model, inputs, digits, str(refusal))
@@ -107,9 +107,10 @@ def enclose(
         try:
             with precision(bits):
                 output = _one_array(model(**lifted(Ball, inputs)))
-                written = np.vectorize(lambda x: _told(x) or _proven(x, digits), otypes=[object])(
-                    output.entries
-                )
+                written = np.vectorize(
+                    lambda x: _symbol_of_special_element(x) or _round_to_proven_digits(x, digits),
+                    otypes=[object],
+                )(output.entries)
             where = f"{digits} digits of each element, by balls of {bits} bits"
             return Evaluation(
                 output, written, Evidence(Grade.ENCLOSED, f"{where}; {reason}" if reason else where)
@@ -128,12 +129,12 @@ def _one_array(output: object) -> Any:
     return output
 
 
-def _told(x: object) -> str:
+def _symbol_of_special_element(x: object) -> str:
     """Return the symbol of an element that is not a number, or "" for a number."""
     return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
 
 
-def _proven(x: flint.arb, digits: int) -> str:
+def _round_to_proven_digits(x: flint.arb, digits: int) -> str:
     """Return the rounded digits of the number in a ball. Raises Undecided if the ball does not determine them all."""
     bits = flint.ctx.prec
     if x == 0:

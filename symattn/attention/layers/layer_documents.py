@@ -103,10 +103,14 @@ def block_rows(
         else:
             part, _, array = n.partition(".")
             symbol = replaced(SYMBOLS[array], attention_letters(part))
-            yield prefix + n, symbol, times(shape(array, getattr(block, part), _given(part, names)))
+            yield (
+                prefix + n,
+                symbol,
+                times(shape(array, getattr(block, part), _input_names_of_part(part, names))),
+            )
 
 
-def _given(part: str, names: Iterable[str]) -> list[str]:
+def _input_names_of_part(part: str, names: Iterable[str]) -> list[str]:
     return ["x", *(["y"] if part == "cross" else []), *below(f"{part}.", names)]
 
 
@@ -125,13 +129,18 @@ def sections(
         last = next(i for i, p in enumerate(rest) if p.name == end)
         mine, rest = rest[: last + 1], rest[last + 1 :]
         yield Heading((_SECTIONS[part],), 2)
-        yield Steps(tuple(step(p, _size(block, p.name.removeprefix(prefix), names)) for p in mine))
+        yield Steps(
+            tuple(
+                step(p, _lengths_of_block_array(block, p.name.removeprefix(prefix), names))
+                for p in mine
+            )
+        )
 
 
-def _size(block: Block, array: str, names: Sequence[str]) -> tuple[Node, ...]:
+def _lengths_of_block_array(block: Block, array: str, names: Sequence[str]) -> tuple[Node, ...]:
     part, _, own = array.partition(".")
     if part in ("attention", "cross"):
-        results = shape(own, getattr(block, part), _given(part, names))
+        results = shape(own, getattr(block, part), _input_names_of_part(part, names))
         return tuple(replaced(size, {N_Q: N}) for size in results)
     return lengths("n d_ff" if part == "mlp" and own in _WIDE else "n d_model")
 
@@ -161,20 +170,20 @@ def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
 # -- a Transformer: inputs, the blocks that differ, conventions --------------------------------------------------------
 def transformer_document(model: Transformer) -> Document:
     """Return the document of ``model``, for all weights, gains, and biases of LayerNorm."""
-    names = _names(model)
+    names = _input_names_of_model(model)
     parts = model.pipeline(names)
     result: list[Text] = []
     if model.norm or model.embedding_norm:
         result.append(norm_convention(model.norm or str(model.embedding_norm), model.eps))
     for stack in stacks(model):
-        for _, block, _ in _distinct(model, stack):
+        for _, block, _ in _yield_distinct_blocks(model, stack):
             result += [text for text in block_conventions(block) if text not in result]
     blocks: tuple[Piece, ...] = (
         Heading(("Inputs",)),
-        table(_rows(model, names)),
-        *_others(model),
+        table(_yield_model_input_rows(model, names)),
+        *_yield_equal_block_notes(model),
         Heading(("Steps",)),
-        *_sections(model, parts),
+        *_yield_sections_of_stacks(model, parts),
         Heading(("Conventions",)),
         Items(tuple(result)),
     )
@@ -183,7 +192,7 @@ def transformer_document(model: Transformer) -> Document:
     )
 
 
-def _names(model: Transformer) -> list[str]:
+def _input_names_of_model(model: Transformer) -> list[str]:
     """Return the inputs of a model: its tokens, tables, weights, gains, and biases of LayerNorm."""
     optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
     rms = {"embedding_norm": model.embedding_norm == "rms", "encoder_norm": model.norm == "rms"}
@@ -196,7 +205,9 @@ def _names(model: Transformer) -> list[str]:
     return result
 
 
-def _distinct(model: Transformer, stack: str) -> Iterator[tuple[int, Block, list[int]]]:
+def _yield_distinct_blocks(
+    model: Transformer, stack: str
+) -> Iterator[tuple[int, Block, list[int]]]:
     """Yield the blocks of a stack that differ, each with its number and those of all that are like it."""
     blocks: Sequence[Block] = getattr(model, stack)
     for index, block in enumerate(blocks):
@@ -204,21 +215,23 @@ def _distinct(model: Transformer, stack: str) -> Iterator[tuple[int, Block, list
             yield index, block, [i for i, other in enumerate(blocks) if other == block]
 
 
-def _rows(model: Transformer, names: Sequence[str]) -> Iterator[tuple[str, Node, Text]]:
+def _yield_model_input_rows(
+    model: Transformer, names: Sequence[str]
+) -> Iterator[tuple[str, Node, Text]]:
     own = transformer.own_arrays(model)
     for n in names:
         if n in own:
             yield n, own[n].symbol, times(lengths(own[n].shape))
     for stack in stacks(model):
-        for index, block, _ in _distinct(model, stack):
+        for index, block, _ in _yield_distinct_blocks(model, stack):
             needed = [n for n in default_names(block) if n not in ("x", "y")]
             yield from block_rows(block, needed, f"{stack}.{index}.")
 
 
-def _others(model: Transformer) -> Iterator[Piece]:
+def _yield_equal_block_notes(model: Transformer) -> Iterator[Piece]:
     """Return which blocks take the same inputs as an earlier one."""
     for stack in stacks(model):
-        for index, _, alike in _distinct(model, stack):
+        for index, _, alike in _yield_distinct_blocks(model, stack):
             if len(alike) > 1:
                 others = ", ".join(f"{stack}.{i}" for i in alike[1:])
                 yield Paragraph(
@@ -226,16 +239,16 @@ def _others(model: Transformer) -> Iterator[Piece]:
                 )
 
 
-def _sections(model: Transformer, parts: Sequence[Part]) -> Iterator[Piece]:
+def _yield_sections_of_stacks(model: Transformer, parts: Sequence[Part]) -> Iterator[Piece]:
     for stack in stacks(model):
         yield Heading((f"What the {stack} reads",), 2)
         before = (f"{stack}.embedded", f"{stack}.positioned", f"{stack}.embedding_norm.output")
-        yield _steps([p for p in parts if p.name in before], "n d_model")
-        yield from _blocks(model, stack, parts)
+        yield _document_steps_of_size([p for p in parts if p.name in before], "n d_model")
+        yield from _yield_block_sections(model, stack, parts)
         after = [p for p in parts if p.name == f"{stack}_norm.output"]
         if after:
             yield Heading((f"Norm after the {stack}",), 2)
-            yield _steps(after, "n d_model")
+            yield _document_steps_of_size(after, "n d_model")
         if stack == "encoder" and model.decoder:
             last = [p for p in parts if p.name.startswith("encoder")][-1]
             where = "" if model.norm else " of the last block"
@@ -243,14 +256,14 @@ def _sections(model: Transformer, parts: Sequence[Part]) -> Iterator[Piece]:
                 (SYMBOLS["y"], ", to which the decoder attends, is ", last.symbol, f"{where}.")
             )
     yield Heading(("Logits",), 2)
-    yield _steps(
+    yield _document_steps_of_size(
         [p for p in parts if p.name.startswith("logits")],
         "n vocabulary" if model.tied else "n words",
     )
 
 
-def _blocks(model: Transformer, stack: str, parts: Sequence[Part]) -> Iterator[Piece]:
-    for index, block, alike in _distinct(model, stack):
+def _yield_block_sections(model: Transformer, stack: str, parts: Sequence[Part]) -> Iterator[Piece]:
+    for index, block, alike in _yield_distinct_blocks(model, stack):
         prefix = f"{stack}.{index}."
         words = (
             f"Block{'s' * (len(alike) > 1)} {', '.join(str(i + 1) for i in alike)} of the {stack}"
@@ -263,5 +276,5 @@ def _blocks(model: Transformer, stack: str, parts: Sequence[Part]) -> Iterator[P
             yield Paragraph((mine[-1].symbol, " is the X of the next block."))
 
 
-def _steps(parts: Sequence[Part], size: str) -> Steps:
+def _document_steps_of_size(parts: Sequence[Part], size: str) -> Steps:
     return Steps(tuple(step(p, lengths(size)) for p in parts))

@@ -145,7 +145,7 @@ def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
     )
     encoded = ""  # the encoder's last step, which cross-attention reads
     for stack in stacks(model):
-        _embedded(model, stream, stack)
+        _add_token_embedding_steps(model, stream, stack)
         for prefix, block, names in block_names(model, given):
             if prefix.startswith(stack):
                 tokens = {"x": stream.now} | ({"y": encoded} if block.cross and encoded else {})
@@ -154,11 +154,11 @@ def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
         if model.norm:
             stream.norm(model.norm, model.eps, f"{stack}_norm", f"{stack}_norm.output", name("Z"))
         encoded = stream.now
-    _logits(model, stream)
+    _add_logit_steps(model, stream)
     return stream.parts
 
 
-def _embedded(model: Transformer, stream: Stream, stack: str) -> None:
+def _add_token_embedding_steps(model: Transformer, stream: Stream, stack: str) -> None:
     """Add the embedded tokens of a stack."""
     ids = ids_of(model, stack)
 
@@ -212,7 +212,7 @@ def _add_sinusoidal(x: Array) -> Any:
     return x + made_wide(partial(sinusoids, places, int(x.shape[-1])), x)
 
 
-def _logits(model: Transformer, stream: Stream) -> None:
+def _add_logit_steps(model: Transformer, stream: Stream) -> None:
     bias = ["unembedding_bias"] if "unembedding_bias" in stream.names else []
     table = (
         embedding_of(stream.names, ids_of(model, stacks(model)[-1]))
@@ -297,13 +297,13 @@ def block_names(
     """Yield each block's prefix and inputs by its own names: ``attention.w_q`` → ``decoder.0.attention.w_q``."""
     names = list(names)
     for stack in stacks(model):
-        shared = _shared(stack, names)
+        shared = _inputs_shared_by_stack(stack, names)
         for index, block in enumerate(getattr(model, stack)):
             prefix = f"{stack}.{index}."
             yield prefix, block, shared | below(prefix, names)
 
 
-def _shared(stack: str, names: Iterable[str]) -> dict[str, str]:
+def _inputs_shared_by_stack(stack: str, names: Iterable[str]) -> dict[str, str]:
     """Return the inputs that are given once for all blocks of a stack."""
     return {
         n: full
@@ -317,7 +317,11 @@ def check_names(model: Transformer, input_names: Iterable[str]) -> None:
     input_names = set(input_names)
     own = own_arrays(model)
     used = {full for _, _, names in block_names(model, input_names) for full in names.values()}
-    used |= {full for stack in stacks(model) for full in _shared(stack, input_names).values()}
+    used |= {
+        full
+        for stack in stacks(model)
+        for full in _inputs_shared_by_stack(stack, input_names).values()
+    }
     for n in input_names:
         if n not in own and n not in used:
             raise InputError(

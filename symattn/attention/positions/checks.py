@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 
-def _xl(spec: Attention) -> bool:
+def _is_transformer_xl(spec: Attention) -> bool:
     return isinstance(spec.position, position_fields.TransformerXL)
 
 
@@ -51,7 +51,7 @@ POSITIONS: dict[str, Callable[[Attention], bool]] = {
         lambda s: isinstance(s.position, RELATIVE) and s.truncate is not None
     ),
     "Transformer-XL has its memory before the queries; hint: alignment='bottom-right'": (
-        lambda s: _xl(s) and s.alignment == "top-left"
+        lambda s: _is_transformer_xl(s) and s.alignment == "top-left"
     ),
 }
 
@@ -99,7 +99,7 @@ def check_sizes(spec: Attention, bound: Mapping[str, object], names: Collection[
             raise InputError(
                 f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; hint: {hint}"
             )
-    if _xl(spec) and n_q and n_k:
+    if _is_transformer_xl(spec) and n_q and n_k:
         rows = (n_k,) * (not _looks_ahead(spec)) + (n_q + n_k - 1,)
         if lengths["n_r"] not in rows:
             raise InputError(

@@ -35,16 +35,16 @@ def powers_of(
     each = exponents if isinstance(exponents, range) else tuple(exponents)
     result: Array
     if isinstance(like, np.ndarray):
-        result = _floats(Fraction(base), each, like.dtype, over)
+        result = _float_powers_of_base(Fraction(base), each, like.dtype, over)
     elif hasattr(like, "in_balls"):
-        result = _enclosed(base, each, type(like), over).copy()
+        result = _enclosed_powers_of_base(base, each, type(like), over).copy()
     else:
         result = powers(base, (Fraction(e, over) for e in each), like)
     return result
 
 
 @lru_cache(maxsize=64)  # every call of a specification needs the same frequencies
-def _floats(
+def _float_powers_of_base(
     base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype[Any], over: int
 ) -> Any:
     like: Any = np.zeros((), dtype=dtype)
@@ -54,7 +54,9 @@ def _floats(
 
 
 @lru_cache(maxsize=64)
-def _enclosed(base: Number, exponents: Sequence[int | Fraction], kind: Any, over: int) -> Any:
+def _enclosed_powers_of_base(
+    base: Number, exponents: Sequence[int | Fraction], kind: Any, over: int
+) -> Any:
     """Compute in balls, where operations on single numbers are cheaper."""
     return kind.in_balls(lambda ball: powers_of(base, exponents, ball, over))
 

@@ -177,10 +177,10 @@ class YarnScaling(_Scaling):
     def frequencies(self, frequencies: Array, base: Number, n: int) -> Array:
         """((1 − γ) / s + γ) ω_l with γ between 0 and 1."""
         xp = namespace_of(frequencies)
-        share = xp.minimum(xp.maximum(self._share(frequencies, base), 0), 1)
+        share = xp.minimum(xp.maximum(self._yarn_ramp_share(frequencies, base), 0), 1)
         return ((1 - share) / number(self.factor, frequencies) + share) * frequencies
 
-    def _share(self, frequencies: Any, base: Number) -> Any:
+    def _yarn_ramp_share(self, frequencies: Any, base: Number) -> Any:
         """Return γ before clipping: (L ω_l / 2π − α) / (β − α), or linear in l, from 1 for β turns to 0 for α turns;
         ``whole`` rounds the indices of these two outwards."""
         if self.ramp == "turns":
@@ -194,7 +194,8 @@ class YarnScaling(_Scaling):
                 [1 - Fraction(pair - first) / (last - first) for pair in range(f)], frequencies
             )
         start, end = (
-            _index(f, base, self.length, turns, frequencies) for turns in (self.fast, self.slow)
+            _pair_index_for_turns(f, base, self.length, turns, frequencies)
+            for turns in (self.fast, self.slow)
         )
         start, end = xp.maximum(start, 0), xp.minimum(end, 2 * f - 1)
         return 1 - (numbers(range(f), frequencies) - start) / (end - start)
@@ -346,17 +347,19 @@ def correction_range(
     rigorous: L / 2πt is transcendental, so no index is an integer, and balls find the nearest integers.
     """
     first, last = (
-        max(_floor(f, base, length, fast), 0),
-        min(_floor(f, base, length, slow) + 1, 2 * f - 1),
+        max(_floor_of_pair_index(f, base, length, fast), 0),
+        min(_floor_of_pair_index(f, base, length, slow) + 1, 2 * f - 1),
     )
     return first, Fraction(last) if last != first else first + Fraction(1, 1000)
 
 
-def _floor(f: int, base: Number, length: int, turns: Number) -> int:
+def _floor_of_pair_index(f: int, base: Number, length: int, turns: Number) -> int:
     from symattn.arrays.ball import Ball, rising
 
     def work() -> int:
-        floor = _index(f, base, length, turns, Ball.lift(0)).item().floor().unique_fmpz()
+        floor = (
+            _pair_index_for_turns(f, base, length, turns, Ball.lift(0)).item().floor().unique_fmpz()
+        )
         if floor is None:
             raise Undecided(
                 f"the pair that turns {turns} times has an index close to a whole number"
@@ -366,7 +369,7 @@ def _floor(f: int, base: Number, length: int, turns: Number) -> int:
     return rising(work)
 
 
-def _index(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
+def _pair_index_for_turns(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
     """r log(L / 2πt) / (2 log θ): the index of the pair that turns t times in L positions, not rounded."""
     xp = namespace_of(like)
     inside = number(Fraction(length) / Fraction(turns), like) / (2 * pi(like))

@@ -35,7 +35,7 @@ def rotating(flow: Flow) -> None:
         return
     query, key = flow.rotated
     for role, letter in ((key, ""), (query, "_q")):
-        _tables(flow, rope, role, letter)
+        _add_rotary_table_steps(flow, rope, role, letter)
     own_tables = "cos_q" in flow.given or "positions_q" in flow.given
     other = "ℓ and ℓ + r/2" if rope.layout == "half" else "2ℓ and 2ℓ + 1"
     for role in (query, key):
@@ -46,7 +46,10 @@ def rotating(flow: Flow) -> None:
         heads = (
             flow.spec.heads > 1 and role != "k_r"
         )  # the part of a latent's keys is shared by all heads
-        run, written = partial(_turn, rope.layout, last, heads), "rotate(@0, @1, @2)"
+        run, written = (
+            partial(_rotate_rows_by_tables, rope.layout, last, heads),
+            "rotate(@0, @1, @2)",
+        )
         typed = partial(
             _rotated_entries, rope.layout, "j" if role[0] == "k" else "i", last is not None
         )
@@ -61,7 +64,7 @@ def _rotated_entries(layout: str, i: str, last: bool) -> str:
     return f"{turned}\n⌈out[{i},l] = 0[{i},l] for $l > 2 width_1$⌉"
 
 
-def _turn(
+def _rotate_rows_by_tables(
     layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array
 ) -> Array:
     if alignment is not None:
@@ -71,7 +74,7 @@ def _turn(
     return rotary.rotate(x, cos, sin, layout)
 
 
-def _tables(flow: Flow, rope: Rotary, role: str, letter: str) -> None:
+def _add_rotary_table_steps(flow: Flow, rope: Rotary, role: str, letter: str) -> None:
     """Add cosines and sines, unless they are given, or the queries use those of the keys."""
     positions = f"positions{letter}"
     if rope.given == "tables" or (letter and positions not in flow.given):
@@ -90,7 +93,7 @@ def _tables(flow: Flow, rope: Rotary, role: str, letter: str) -> None:
             f"{times}{function}(p {angle}_ℓ)",
             f"out[i,l] = {times}{function}({place} {angle}_l)",
         )
-        run = partial(_table, rope, index)
+        run = partial(_rotary_table_for_rows, rope, index)
         flow.add(
             f"{function}{letter}", run, written, names, reason=reason, entries=typed, values=values
         )
@@ -108,7 +111,7 @@ def _of_triples(rope: Rotary, function: str) -> str:
     return ", ".join(f"${function}(θ_{index}) = {side}$" for index, side in enumerate(sides))
 
 
-def _frequencies(rope: Rotary, n: Any, width: Any, like: Any) -> Any:
+def _scaled_rotary_frequencies(rope: Rotary, n: Any, width: Any, like: Any) -> Any:
     frequencies = rotary.inverse_frequencies(width, rope.base, like)
     if rope.scaling is None:
         return frequencies
@@ -119,17 +122,21 @@ def _frequencies(rope: Rotary, n: Any, width: Any, like: Any) -> Any:
 def _short_tables(
     rope: Rotary, n: int, width: int, kind: Any
 ) -> tuple[rotary.Tables, rotary.Tables]:
-    return rotary.short_tables(rope.start, n, _frequencies(rope, n, width, kind.lift(np.zeros(()))))
-
-
-@lru_cache(maxsize=16)  # for the same reason, for floats
-def _angles(rope: Rotary, n: int, width: int, dtype: Any) -> Any:
-    return rotary.angles(
-        np.arange(n) + rope.start, _frequencies(rope, n, width, np.zeros((), dtype))
+    return rotary.short_tables(
+        rope.start, n, _scaled_rotary_frequencies(rope, n, width, kind.lift(np.zeros(())))
     )
 
 
-def _table(rope: Rotary, index: int, x: Array, positions: np.ndarray | None = None) -> Any:
+@lru_cache(maxsize=16)  # for the same reason, for floats
+def _float_rotary_angles(rope: Rotary, n: int, width: int, dtype: Any) -> Any:
+    return rotary.angles(
+        np.arange(n) + rope.start, _scaled_rotary_frequencies(rope, n, width, np.zeros((), dtype))
+    )
+
+
+def _rotary_table_for_rows(
+    rope: Rotary, index: int, x: Array, positions: np.ndarray | None = None
+) -> Any:
     """Return the cosines (``index`` 0) or sines (1) for the rows of x."""
 
     def make(like: Array) -> Any:
@@ -139,19 +146,21 @@ def _table(rope: Rotary, index: int, x: Array, positions: np.ndarray | None = No
         stand_ins = getattr(kind, "tables", None)
         if stand_ins and (positions is None or isinstance(positions, np.ndarray)):
             if positions is None:
-                angles = _angles(rope, int(n), int(width), np.dtype(np.float64))
+                angles = _float_rotary_angles(rope, int(n), int(width), np.dtype(np.float64))
             else:
-                angles = rotary.angles(positions, _frequencies(rope, n, width, np.zeros(())))
+                angles = rotary.angles(
+                    positions, _scaled_rotary_frequencies(rope, n, width, np.zeros(()))
+                )
             result = stand_ins(("cos", "sin")[index], angles)
         elif positions is None and getattr(kind, "name", "") == "enclosure":
             result = rotary.joined(*_short_tables(rope, int(n), int(width), kind), n, index)
         elif positions is None and isinstance(like, np.ndarray):
-            result = (np.cos, np.sin)[index](_angles(rope, n, width, like.dtype))
+            result = (np.cos, np.sin)[index](_float_rotary_angles(rope, n, width, like.dtype))
         else:
             xp = namespace_of(like)
             places = xp.arange(n) + rope.start if positions is None else positions
             result = (xp.cos, xp.sin)[index](
-                rotary.angles(places, _frequencies(rope, n, width, like))
+                rotary.angles(places, _scaled_rotary_frequencies(rope, n, width, like))
             )
         return result if rope.scaling is None else result * rope.scaling.magnitude(like)
 
@@ -177,7 +186,7 @@ def relating(flow: Flow) -> None:
     elif isinstance(position, TransformerXL):
         _transformer_xl(flow)
     elif isinstance(position, Disentangled):
-        _disentangled(flow, position)
+        _add_disentangled_steps(flow, position)
 
 
 def _transformer_xl(flow: Flow) -> None:
@@ -211,7 +220,7 @@ _WITH_BIASES = (
 )
 
 
-def _disentangled(flow: Flow, disentangled: Disentangled) -> None:
+def _add_disentangled_steps(flow: Flow, disentangled: Disentangled) -> None:
     names, written = ["scores"], "@0"
     if disentangled.to_position:
         project(
@@ -230,7 +239,7 @@ def _disentangled(flow: Flow, disentangled: Disentangled) -> None:
         f"cut to −{disentangled.span} … {disentangled.span - 1}"
     )
     flow.terms = disentangled.terms
-    run = partial(_disentangle, disentangled, flow.spec.alignment)
+    run = partial(_add_disentangled_scores, disentangled, flow.spec.alignment)
     terms = [
         f"Σ_{{l=1}}^width_{at} {at}[{'i' if names[at + 1] == 'p_k' else 'j'},l] {at + 1}[@distance]"
         for at in range(1, len(names), 2)
@@ -239,21 +248,26 @@ def _disentangled(flow: Flow, disentangled: Disentangled) -> None:
     flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
 
 
-def _disentangle(disentangled: Disentangled, alignment: str, s: Array, *arguments: Array) -> Array:
+def _add_disentangled_scores(
+    disentangled: Disentangled, alignment: str, s: Array, *arguments: Array
+) -> Array:
     behind = -relative.ahead(s, alignment)
     rest = list(arguments)
     if disentangled.to_position:
         q, table = rest.pop(0), rest.pop(0)
-        s = relative.relative_keys(s, q, table, _row(disentangled, behind))
+        s = relative.relative_keys(s, q, table, _table_row_of_distance(disentangled, behind))
     if disentangled.to_content:
         k, table = rest
         s = relative.relative_queries(
-            s, k, table, _row(disentangled, -behind if disentangled.backwards else behind)
+            s,
+            k,
+            table,
+            _table_row_of_distance(disentangled, -behind if disentangled.backwards else behind),
         )
     return s
 
 
-def _row(disentangled: Disentangled, behind: Array) -> Array:
+def _table_row_of_distance(disentangled: Disentangled, behind: Array) -> Array:
     if disentangled.max_distance is not None:
         behind = relative.deberta_bucket(behind, disentangled.span, disentangled.max_distance)
     return relative.clipped(behind, disentangled.span, disentangled.span - 1)
@@ -264,11 +278,11 @@ def placing(flow: Flow) -> None:
     """Add biases by distance to the scaled scores."""
     position = flow.spec.position
     if isinstance(position, Alibi):
-        _linear(flow, position)
+        _add_alibi_steps(flow, position)
     elif isinstance(position, Buckets):
-        reason = f"one number for each head and bucket $β_ij = bucket(j − {{{_query(flow)}}})$"
+        reason = f"one number for each head and bucket $β_ij = bucket(j − {{{_formula_of_query_place(flow)}}})$"
         run, names = partial(_bucket_bias, position, flow.spec.alignment), ("scores", "b_rel")
-        typed = f"out[i,j] = 0[i,j] + b_rel[β,@head] -- $β$ is the bucket of $−δ$; {_behind(flow)}"
+        typed = f"out[i,j] = 0[i,j] + b_rel[β,@head] -- $β$ is the bucket of $−δ$; {_formula_of_distance(flow)}"
         flow.add(
             "positioned",
             run,
@@ -280,12 +294,12 @@ def placing(flow: Flow) -> None:
         )
 
 
-def _behind(flow: Flow) -> str:
+def _formula_of_distance(flow: Flow) -> str:
     """Return the distance δ of query i and key j in letters, as the alignment counts it."""
     return f"$δ = i{'⟨ + n_k − n_q⟩' * (flow.spec.alignment == 'bottom-right')} − j$"
 
 
-def _query(flow: Flow) -> str:
+def _formula_of_query_place(flow: Flow) -> str:
     """Return the position of query i among the keys in letters."""
     alone = "x" in flow.given and "y" not in flow.given
     return "i" if alone else query_place(flow.spec.alignment)
@@ -298,17 +312,17 @@ def _bucket_bias(buckets: Buckets, alignment: str, s: Array, table: Array) -> Ar
     return relative.bucket_bias(s, table, index)
 
 
-def _linear(flow: Flow, alibi: Alibi) -> None:
+def _add_alibi_steps(flow: Flow, alibi: Alibi) -> None:
     if alibi.slopes == "computed":
         reason = f"$e_h = {{{', '.join(map(str, relative.slope_exponents(flow.spec.heads)))}}}$"
         run = partial(relative.slopes, flow.spec.heads)
         typed = "out[a] = 2^{−e_a} -- the slope of head a"
         flow.add("slopes", run, "2^{−e_h}", ("scores",), reason=reason, entries=typed)
-    behind = f"{_query(flow)} − j"
+    behind = f"{_formula_of_query_place(flow)} − j"
     run = partial(relative.biased, two_sided=alibi.two_sided, alignment=flow.spec.alignment)
     distance = f"one slope for each head; $d_ij = {f'|{behind}|' if alibi.two_sided else behind}$"
     several, delta = flow.spec.heads > 1, "|δ|" if alibi.two_sided else "δ"
-    typed = f"out[i,j] = 0[i,j] − {'slopes[a]' if several else 'm_1'} {delta} -- {_behind(flow)}"
+    typed = f"out[i,j] = 0[i,j] − {'slopes[a]' if several else 'm_1'} {delta} -- {_formula_of_distance(flow)}"
     typed, names = typed + ", in head $a$" * several, ("scores", "slopes")
     flow.add("positioned", run, "@0 − @1 D", names, role="scores", reason=distance, entries=typed)
 

@@ -122,9 +122,9 @@ def latents(flow: Flow) -> None:
     source = "y" if "y" in flow.given else "x"
     up = partial(project, flow, heads=flow.spec.heads, reason="from the latent")
     if fields.queries:
-        _compressed(flow, "c_q", "x", "w_dq", "g_cq")
+        _add_latent_steps(flow, "c_q", "x", "w_dq", "g_cq")
         up("q", "c_q", "w_uq", role="q")
-    _compressed(flow, "c_kv", source, "w_dkv", "g_ckv")
+    _add_latent_steps(flow, "c_kv", source, "w_dkv", "g_ckv")
     reason = "the part of the keys with positions, shared by all heads"
     of_keys = partial(_product_entries, "k_r", False)
     flow.add(
@@ -137,7 +137,7 @@ def latents(flow: Flow) -> None:
         entries=of_keys,
     )
     for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
-        name, run = f"q_{'nr'[index]}", partial(_part, index)
+        name, run = f"q_{'nr'[index]}", partial(_split_query_columns, index)
         written, typed = f"{part}(@0)", f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
         flow.add(
             name, run, written, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed
@@ -149,7 +149,7 @@ def latents(flow: Flow) -> None:
         up("v", "c_kv", "w_uv", role="v")
 
 
-def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> None:
+def _add_latent_steps(flow: Flow, name: str, source: str, weight: str, gain: str) -> None:
     fields = flow.spec.latent
     assert fields is not None
     if fields.norm is None:
@@ -191,7 +191,7 @@ def root_entries(x: str, member: str, eps: object, gain: str) -> str:
     return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 
 
-def _part(index: int, q: Array, k_r: Array) -> Array:
+def _split_query_columns(index: int, q: Array, k_r: Array) -> Array:
     """Return the columns of q without positions (``index`` 0), or those with, as many as in k_r."""
     width = q.shape[-1] - k_r.shape[-1]
     return q[..., width:] if index else q[..., :width]
@@ -226,7 +226,10 @@ def joining(flow: Flow) -> None:
             f"{role}_joined", run, "concat(@0, @1)", names, role=role, reason=reason, entries=typed
         )
     if fields.absorbed:
-        run, typed = partial(_repeat, heads), "out[j,l] = 0[j,l] -- the same for every head"
+        run, typed = (
+            partial(_add_axis_for_heads, heads),
+            "out[j,l] = 0[j,l] -- the same for every head",
+        )
         flow.add(
             "v_absorbed",
             run,
@@ -241,12 +244,12 @@ def joining(flow: Flow) -> None:
 def _joined_keys(heads: int, absorbed: bool, own: Array, positional: Array) -> Array:
     """Join the shared part of the keys to each head's own part, or to the latents, which all heads share."""
     return (
-        _repeat(heads, latent.join(own, positional))
+        _add_axis_for_heads(heads, latent.join(own, positional))
         if absorbed
-        else latent.join(own, _repeat(heads, positional))
+        else latent.join(own, _add_axis_for_heads(heads, positional))
     )
 
 
-def _repeat(heads: int, x: Array) -> Array:
+def _add_axis_for_heads(heads: int, x: Array) -> Array:
     """Repeat an array for every head."""
     return x[..., None, :, :] if heads > 1 else x

@@ -40,7 +40,7 @@ def normed(flow: Flow) -> None:
         run = (
             norms.unit
             if kind == "l2"
-            else partial(_normalised, kind, flow.spec.eps, tuple(n[0] for n in names))
+            else partial(_normalise_vectors, kind, flow.spec.eps, tuple(n[0] for n in names))
         )
         reason = "of length 1, head by head" if kind == "l2" else "head by head"
         written = f"{_WORDS[kind]}({', '.join(f'@{place}' for place in range(1 + len(names)))})"
@@ -73,7 +73,9 @@ def _normed_entries(kind: str, eps: bool, role: str, names: list[str]) -> str:
     return f"{first}\n{whole}" if kind == "layer" else whole
 
 
-def _normalised(kind: str, eps: Any, which: tuple[str, ...], x: Array, *parameters: Any) -> Array:
+def _normalise_vectors(
+    kind: str, eps: Any, which: tuple[str, ...], x: Array, *parameters: Any
+) -> Array:
     inputs = dict(zip(which, parameters, strict=True))
     norm = norms.rms_norm if kind == "rms" else norms.layer_norm
     return norm(x, eps, inputs.get("g"), inputs.get("b"))
@@ -209,7 +211,7 @@ def masking(flow: Flow) -> None:
     if spec.documents:
         names += ["doc_q", "doc_k"] if "doc_q" in flow.given else ["doc", "doc"]
     run, reason, typed = (
-        partial(_mask, spec, tuple(names)),
+        partial(_apply_score_masks, spec, tuple(names)),
         partial(_mask_reason, spec),
         partial(_masked_entries, spec),
     )
@@ -260,7 +262,7 @@ def _mask_reason(spec: Attention) -> str:
     return "; ".join(rules)
 
 
-def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:
+def _apply_score_masks(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:
     """Apply the masks of ``spec`` to scores in the order additive, boolean, padding, documents, position."""
     arrays = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
     if spec.mask is not None:
@@ -302,10 +304,18 @@ def weighing(flow: Flow) -> None:
     written, reason, typed = (
         partial(f, spec) for f in (_weights_formula, _weights_reason, _weights_entries)
     )
-    flow.add("weights", _weigh(spec), written, names, role="weights", reason=reason, entries=typed)
+    flow.add(
+        "weights",
+        _make_weight_function(spec),
+        written,
+        names,
+        role="weights",
+        reason=reason,
+        entries=typed,
+    )
 
 
-def _weigh(spec: Attention) -> Callable[..., Any]:
+def _make_weight_function(spec: Attention) -> Callable[..., Any]:
     # Without a mask no row is empty, so the plain quotient suffices.
     fully_masked = spec.fully_masked if spec.masks_anything else "nan"
     if not spec.is_softmax:
@@ -473,7 +483,7 @@ def closing(flow: Flow) -> None:
         typed = _merged_entries(spec.heads > 1, names)
         flow.add(
             "output",
-            partial(_merged, merge),
+            partial(_merge_heads_and_project, merge),
             written,
             ("output", *names),
             reason=reason,
@@ -490,7 +500,9 @@ def _merged_entries(several: bool, names: Sequence[str]) -> str:
     return merged + " -- the heads side by side: column $m$ is head $m/d_v$, rounded up" * several
 
 
-def _merged(merge: bool, x: Array, w: Array | None = None, b: Array | None = None) -> Array:
+def _merge_heads_and_project(
+    merge: bool, x: Array, w: Array | None = None, b: Array | None = None
+) -> Array:
     heads = projections.merge_heads(x) if merge else x
     return heads if w is None else projections.project(heads, w, b)
 

@@ -82,11 +82,11 @@ class TileRun:
         self.valued = next(step for step in self.steps if "weights" in step.of)
         for step in self.steps:
             if step is self.valued:
-                self.values[step.name] = self._streamed(rows, keys)
+                self.values[step.name] = self._stream_over_tiles(rows, keys)
             elif step is not self.weights:
                 self.values[step.name] = step.run(*[self.values[name] for name in step.of])
 
-    def _streamed(self, rows: Sequence[object], keys: Sequence[object]) -> Array:
+    def _stream_over_tiles(self, rows: Sequence[object], keys: Sequence[object]) -> Array:
         attention = self.attention
         self.scores, self.v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
         self.sink: Any = None
@@ -100,7 +100,7 @@ class TileRun:
             self.sink = xp.broadcast_to(logit, (*self.scores.shape[:-1], 1))
         self.states = row_states(self.scores, self.v, rows, keys, self.sink)
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
-        return _stacked([finish(state, fully_masked) for state in self.states])
+        return _concatenate_query_tiles([finish(state, fully_masked) for state in self.states])
 
 
 def cut(bounds: Sequence[object]) -> list[slice]:
@@ -124,7 +124,7 @@ def row_states(
     return result
 
 
-def _stacked(parts: list[Any]) -> Array:
+def _concatenate_query_tiles(parts: list[Any]) -> Array:
     """Concatenate the rows of all tiles of queries."""
     return namespace_of(parts[0]).concat(parts, axis=-2)
 
@@ -157,25 +157,27 @@ def backward_by_tiles(
         attention, rows, keys, {name: array for name, array in inputs.items() if array is not None}
     )
     ends = {"output": cotangents(under, run.values["output"], cotangent)[0][1]}
-    return pulled(_ways(run, rows, keys), ends, run.values, names)
+    return pulled(_yield_backward_ways(run, rows, keys), ends, run.values, names)
 
 
-def _ways(run: TileRun, rows: Sequence[object], keys: Sequence[object]) -> Iterator[Way]:
+def _yield_backward_ways(
+    run: TileRun, rows: Sequence[object], keys: Sequence[object]
+) -> Iterator[Way]:
     """Yield the backward function of each step; weights and weighted values are one step."""
     for step in run.steps:
         if step is run.valued:
             of = (run.weights.of[0], step.of[1], *run.weights.of[1:])
-            yield Way(step.name, of, partial(_streamed, run, rows, keys))
+            yield Way(step.name, of, partial(_stream_over_tiles, run, rows, keys))
         elif step is not run.weights:
             yield way(run.attention, step, run.values)
 
 
-def _streamed(
+def _stream_over_tiles(
     run: TileRun, rows: Sequence[object], keys: Sequence[object], g: Array
 ) -> tuple[Any, ...]:
     """dS, dV and, if there is a given sink, its gradient, from dO."""
     saved = PartialOutput(
-        run.values[run.valued.name], _stacked([lse(state) for state in run.states])
+        run.values[run.valued.name], _concatenate_query_tiles([lse(state) for state in run.states])
     )
     results = score_and_value_gradients(run.scores, run.v, saved, g, rows, keys)
     if len(run.weights.of) == 1:
@@ -209,7 +211,7 @@ def score_and_value_gradients(
     dv = [
         reduce(add, [by_values for _, by_values in column]) for column in zip(*result, strict=True)
     ]
-    return _stacked(ds), _stacked(dv)
+    return _concatenate_query_tiles(ds), _concatenate_query_tiles(dv)
 
 
 def tile_gradients(s: Array, v: Array, saved: PartialOutput, g: Array) -> tuple[Array, Array]:

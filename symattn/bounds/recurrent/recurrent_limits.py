@@ -167,7 +167,7 @@ class _Sweep:
         worst = self.worst.copy()
         last = 0.0 if how.output is None else float(how.output.u)
         worst[:count] = worst[:count] * (1 + last) + rounding_of(self.output, how.output)
-        worst = self._known(worst) * enlarged
+        worst = self._replace_unknown_by_infinity(worst) * enlarged
         state = worst[count:] if len(worst) > count else np.full(self.end.shape, np.inf)
         state = state + rounding_of(state, how.ending) + ending
         places = tuple(map(int, rows))
@@ -176,13 +176,13 @@ class _Sweep:
         square = self.square.copy()
         if len(square) > count:
             square[count:] += ending**2
-        sharp = self._known(times * SECOND_ORDER * np.sqrt(square)) + float(
+        sharp = self._replace_unknown_by_infinity(times * SECOND_ORDER * np.sqrt(square)) + float(
             how.sums.smallest_normal
         )
         sharp_state = sharp[count:] if len(sharp) > count else np.full(self.end.shape, np.inf)
         return Limits(places, worst[:count], state, sharp[:count], sharp_state)
 
-    def _known(self, a: Array) -> Array:
+    def _replace_unknown_by_infinity(self, a: Array) -> Array:
         return np.full_like(a, np.inf) if self.silent else np.where(np.isnan(a), np.inf, a)
 
 
@@ -247,9 +247,12 @@ def _sweep_chunk(
     read[:inside] += np.abs(x.decayed_queries[own])
 
     worst += np.abs(of_solution) @ largest.solution + np.abs(of_right) @ largest.right
-    worst[later] += np.abs(after[later]) @ largest.state + _norms(after[later]) * largest.state_norm
+    worst[later] += (
+        np.abs(after[later]) @ largest.state
+        + _norms_of_state_rows(after[later]) * largest.state_norm
+    )
     if how.stored is not None:
-        worst += read @ largest.copy + _norms(read) * largest.copy_norm
+        worst += read @ largest.copy + _norms_of_state_rows(read) * largest.copy_norm
     worst[:inside] += largest.own[own]
     before = of_copy + after * x.last.T
     if sweep.is_sharp:
@@ -265,7 +268,7 @@ def _sweep_chunk(
     sweep.coefficients[active] = before
 
 
-def _norms(a: Array) -> Array:
+def _norms_of_state_rows(a: Array) -> Array:
     return np.asarray(np.sqrt((a * a).sum(axis=1, keepdims=True)))
 
 
@@ -363,7 +366,7 @@ def _sweep_token(
     worst = sweep.worst[active]
     worst += np.abs(rows) @ largest.state + np.abs(of_correction) * largest.correction
     if largest.state_norm.any():
-        worst += _norms(rows) * largest.state_norm
+        worst += _norms_of_state_rows(rows) * largest.state_norm
     sweep.worst[first:past] += largest.own
     if sweep.is_sharp:
         squares = squares_of_token(of, at, before, after_state, x.u[token], how)

@@ -24,12 +24,12 @@ def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
     with np.errstate(all="ignore"):
         output, state = _token_by_token(of, how) if how.order == "tokens" else _in_chunks(of, how)
     return ExactRecurrence(
-        _stored(output, how.output).astype(np.float64),
-        _stored(state, how.ending).astype(np.float64),
+        _store_replayed_array(output, how.output).astype(np.float64),
+        _store_replayed_array(state, how.ending).astype(np.float64),
     )
 
 
-def _stored(x: Array, form: Format | None) -> Array:
+def _store_replayed_array(x: Array, form: Format | None) -> Array:
     return x if form is None or form.u <= Format("float32").u else form.cast(x).astype(WIDE)
 
 
@@ -41,14 +41,14 @@ def _token_by_token(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Ar
     for token in range(len(q)):
         state = np.exp(gates[token])[:, None] * state
         u = written[token] - p[token] @ state
-        state = _stored(state + k[token][:, None] * u, how.kept)
+        state = _store_replayed_array(state + k[token][:, None] * u, how.kept)
         outputs[token] = q[token] @ state
     return outputs, state
 
 
 def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
     def store(x: Array) -> Array:
-        return _stored(x, how.stored)
+        return _store_replayed_array(x, how.stored)
 
     state, outputs = of.state.astype(WIDE), []
     for lo in range(0, len(of.q), how.size):
@@ -67,5 +67,5 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
                 u = store(inverse @ store(right)) - store(inverse @ store(p * grown)) @ store(state)
         outputs.append(store(q * grown) @ store(state) + store(inner) @ store(u))
         added = store(k * np.exp(sums[-1:] - sums)).T @ store(u)
-        state = _stored(np.exp(sums[-1])[:, None] * state + added, how.kept)
+        state = _store_replayed_array(np.exp(sums[-1])[:, None] * state + added, how.kept)
     return np.concatenate(outputs), state

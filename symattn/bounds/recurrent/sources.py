@@ -5,7 +5,7 @@ it is kept, and the output itself (``own``); ``limits`` says what each does to l
 
 *Largest.* γ(m) = e^{mu} − 1 bounds what m roundings do to a product, and h(x) = u|x| + η what one store does. Computed
 arrays are bounded by |exact| + |error|; for the state by the norm of each column of its error, for u and T by the
-least fixed point of their own inequalities (``_grown``). With X̂ for the bound of |X|:
+least fixed point of their own inequalities (``_least_growth_fixed_point``). With X̂ for the bound of |X|:
 
 1. e^{G_i − G_j}, as one exponential or as two about any row: relative error θ = e^{2(γ(n) + 3u) max|G| + 2ε} − 1, one
    for each feature. Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; twice
@@ -97,7 +97,7 @@ def _column_norms(x: Array) -> Array:
     return np.asarray(np.sqrt((x * x).sum(axis=0)))
 
 
-def _grown(start: Array, again: Callable[[Array], Array]) -> Array:
+def _least_growth_fixed_point(start: Array, again: Callable[[Array], Array]) -> Array:
     """Return the least fixed point of x ↦ start + again(x), from below; ∞ if it does not settle."""
     result = start
     for _ in range(MAX_ITERATIONS):
@@ -109,7 +109,7 @@ def _grown(start: Array, again: Callable[[Array], Array]) -> Array:
     return np.full_like(start, np.inf)
 
 
-def _residual(system: str, lower: Array, inverse: Array, form: Format) -> Array:
+def _bound_residual_of_inverse(system: str, lower: Array, inverse: Array, form: Format) -> Array:
     """Return the bound of |R| by the way the system is solved."""
     count, one = len(lower), np.eye(len(lower))
     product = lower @ inverse
@@ -194,13 +194,13 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         if how.system == "powers":
             return fixed
         systems = ("general", "blocks") if is_any else (how.system,)
-        every = [_residual(system, lower, inverse, form) for system in systems]
+        every = [_bound_residual_of_inverse(system, lower, inverse, form) for system in systems]
         return np.asarray(np.maximum.reduce([fixed, *every]))
 
     def inverse_grows(inverse: Array) -> Array:
         return np.asarray(exact_inverse @ (residual_for(inverse) + lower_off @ inverse))
 
-    inverse = _grown(exact_inverse, inverse_grows)
+    inverse = _least_growth_fixed_point(exact_inverse, inverse_grows)
     residual = residual_for(inverse)
     stored_inverse = rounding_of(inverse, held)
     inverse = inverse + stored_inverse
@@ -265,7 +265,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         there, here = from_solution(bound)
         return np.asarray(exact_inverse @ (at_right + there) + at_solution + here)
 
-    bound = _grown(exact_u, solution_off)
+    bound = _least_growth_fixed_point(exact_u, solution_off)
     more_at_right, more_at_solution = from_solution(bound)
     at_right, at_solution = at_right + more_at_right, at_solution + more_at_solution
 
@@ -286,7 +286,11 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     kept = (0.0 if how.kept is None else float(how.kept.u)) + u
     state_off = relative * x.last * magnitude(x.state) + (sums + theta.T) * added
     state_off = (
-        state_off + rounding_of(keys_end, held).T @ bound + kept * end + _floor(how.kept) + lost
+        state_off
+        + rounding_of(keys_end, held).T @ bound
+        + kept * end
+        + _underflow_of_stored_format(how.kept)
+        + lost
     )
     carried = float(relative.max()) * float(x.last.max()) + 4 * kept
     after = error + _column_norms(keys_end.T @ (bound - magnitude(x.u))) + _column_norms(state_off)
@@ -301,7 +305,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     )
 
 
-def _floor(form: Format | None) -> float:
+def _underflow_of_stored_format(form: Format | None) -> float:
     return 0.0 if form is None else float(form.eta)
 
 
@@ -430,7 +434,11 @@ def largest_of_token(
     stored = (0.0 if kept is None else float(kept.u)) + 2 * u_form
     relative = two + np.broadcast_to(theta, (width,))[:, None]
     state = (
-        relative * size + two * k[:, None] * bound + stored * np.abs(after) + _floor(kept) + lost
+        relative * size
+        + two * k[:, None] * bound
+        + stored * np.abs(after)
+        + _underflow_of_stored_format(kept)
+        + lost
     )
     grown = error * float(of.lengthening[token]) + norms[2] * correction
     state_norm = float(relative.max()) * error + stored * (

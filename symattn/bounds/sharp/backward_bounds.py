@@ -150,8 +150,8 @@ def gradients(
         index = head.index
         below = (*index[:-1], index[-1] // shared) if spec.head_axis else index
         own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in result.items()}
-        for part in _parts(own_spec, head, do[index], how, factors):
-            _add(part, own, queries, keys)
+        for part in _yield_weighted_blocks(own_spec, head, do[index], how, factors):
+            _accumulate_gradient_block(part, own, queries, keys)
         for name, sums in result.items():
             at = index if name == "dq" else below
             sums.value[at] += own[name].value
@@ -177,13 +177,15 @@ def _bounded_gradient(
     )
 
 
-def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array) -> None:
+def _accumulate_gradient_block(
+    part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array
+) -> None:
     """Add the contributions of these queries to the sums of a head."""
     b, how, n = part.b, part.how, part.b.p.shape[1]
     ds, off = part.scores()
     lost = off + (np.abs(ds) + off) * (W * (3 * n + 48) + (how.u if how.scores else 0.0))
     tiny = (np.abs(ds) + off) * part.of_scaled
-    places, at = _where(b.rows, queries)
+    places, at = _match_consecutive_rows(b.rows, queries)
     first, scale = part.keys.start, part.scale
     for start in range(first // _KEYS * _KEYS, part.keys.stop, _KEYS):
         chunk = slice(max(start - first, 0), start + _KEYS - first)
@@ -192,7 +194,7 @@ def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array
             axis=1, keepdims=True
         )
         own["dq"].add(at, of @ k, error, how)
-    cols, at = _where(np.arange(first, part.keys.stop), keys)
+    cols, at = _match_consecutive_rows(np.arange(first, part.keys.stop), keys)
     if len(cols):
         ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, part.kept, part.of_values))
         for start in range(0, len(ds), _TOGETHER):
@@ -214,7 +216,9 @@ def outputs(
     exact, allowed = np.zeros(shape), np.zeros(shape)
     for own, head in every:
         index = head.index
-        for part in _parts(own, head, np.zeros((len(head.q), shape[-1])), how, factors):
+        for part in _yield_weighted_blocks(
+            own, head, np.zeros((len(head.q), shape[-1])), how, factors
+        ):
             exact[index][part.b.rows], allowed[index][part.b.rows] = part.output()
     return SharpGradient(np.arange(shape[-2]), exact, allowed)
 
@@ -229,13 +233,13 @@ def of_sums(
     every, shape = own_heads(spec, inputs)
     exact, off = (np.zeros((*shape[:-1], inputs["k"].shape[-2])) for _ in range(2))
     for own, head in every:
-        for part in _parts(own, head, do[head.index], how, factors):
+        for part in _yield_weighted_blocks(own, head, do[head.index], how, factors):
             index, at = head.index, (part.b.rows, part.keys)
             exact[index][at], off[index][at] = part.of_sums()
     return exact, off
 
 
-def _parts(
+def _yield_weighted_blocks(
     spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None
 ) -> Iterator[WeightedBlock]:
     scale = scale_of(spec, head.q.shape[-1]) or 0.0
@@ -248,7 +252,7 @@ def _parts(
             yield WeightedBlock(result, keys, do[rows], scale, how, dropped)
 
 
-def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:
+def _match_consecutive_rows(rows: Array, wanted: Array) -> tuple[Array, Array]:
     """Return the places in ``rows``, which are consecutive, of the rows ``wanted``, and their places in ``wanted``."""
     at = np.flatnonzero((wanted >= rows[0]) & (wanted <= rows[-1]))
     return wanted[at] - rows[0], at

@@ -64,29 +64,31 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
     )
     yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
     if b.spec.masks_anything:
-        yield Direction(_finite, _filled(b))
-    for words, key, lost in _edges(b):
-        yield Direction(_part(words), _effect_of_key(b, key, lost))
+        yield Direction(_describe_finite_mask_value, _effect_of_filled_mask(b))
+    for words, key, lost in _yield_keys_at_edges(b):
+        yield Direction(_make_describer_of_part(words), _effect_of_key(b, key, lost))
     n = len(b.values)
     width = max(_LEAST, -(-n // _BLOCKS))
     for keys in pieces(n, width):
         p = b.p[:, keys]
         whole = b.xp.sum(p, axis=1, keepdims=True)
-        x = (whole * b.o - p @ wide(b.values[keys])) * _left(b, whole)
-        yield Direction(_part(f"keys {keys.start} to {keys.stop - 1} were lost"), x)
+        x = (whole * b.o - p @ wide(b.values[keys])) * _growth_of_remaining_weights(b, whole)
+        yield Direction(
+            _make_describer_of_part(f"keys {keys.start} to {keys.stop - 1} were lost"), x
+        )
 
 
-def _part(words: str) -> Callable[[float, float], str]:
+def _make_describer_of_part(words: str) -> Callable[[float, float], str]:
     return lambda x, off: f"as if {words}, or one of them, to a part of {x:.2g} ± {off:.2g}"
 
 
-def _finite(x: float, off: float) -> str:
+def _describe_finite_mask_value(x: float, off: float) -> str:
     """Return the words for a number c in place of −∞, with e^c = x ± ``off``."""
     least, most = (f"{log(y):.3g}".replace("-", "−") if y > 0 else "−∞" for y in (x - off, x + off))
     return f"as if forbidden scores were a finite number in place of −∞, from {least} to {most}"
 
 
-def _filled(b: QueryBlock) -> Floats:
+def _effect_of_filled_mask(b: QueryBlock) -> Floats:
     """Return the effect of forbidden keys with scores c in place of −∞, per e^c (in base 2, 2^c)."""
     xp, base = b.xp, b.xp.exp2 if b.spec.base == 2 else b.xp.exp
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
@@ -97,7 +99,7 @@ def _filled(b: QueryBlock) -> Floats:
     return unit[:, None] * (b.times(hidden) - xp.sum(hidden, axis=1, keepdims=True) * b.o)
 
 
-def _edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
+def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     """Yield the last and the first key that each query may see, and the forbidden keys next to them."""
     xp, n = b.xp, b.p.shape[1]
     seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
@@ -130,13 +132,15 @@ def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
     with np.errstate(all="ignore"):
         w = (b.p[at, top] * base(xp.minimum(b.raw[at, key] - own[at, top], 50.0)))[:, None]
         of_weight = (
-            -b.p[at, key][:, None] * _left(b, b.p[at, key][:, None]) if lost else w / (1 + w)
+            -b.p[at, key][:, None] * _growth_of_remaining_weights(b, b.p[at, key][:, None])
+            if lost
+            else w / (1 + w)
         )
         x = of_weight * (wide(b.values[key]) - b.o)
     return xp.where((key >= 0)[:, None], x, 0.0)
 
 
-def _left(b: QueryBlock, lost: Floats) -> Floats:
+def _growth_of_remaining_weights(b: QueryBlock, lost: Floats) -> Floats:
     """Return 1/(1 − P), by which other weights grow if some of sum P (r, 1) are lost; 0 if hardly any are left."""
     return b.xp.where(lost < _MOST, 1 / (1 - b.xp.minimum(lost, _MOST)), 0.0)
 

@@ -133,10 +133,10 @@ class _Tried:
         self.top: tuple[float, tuple[int, ...], float] = 0.0, (*taken[0][1].index, 0, 0), 0.0
         for spec, head in taken:
             if len(rows[head.index]):
-                self._head(spec, head, rows[head.index])
+                self._compare_elements_of_head(spec, head, rows[head.index])
         self.hopeless = self.count > sum(map(len, rows.values()))
 
-    def _head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
+    def _compare_elements_of_head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
         bad = [rows[:0]]
         for block in blocks(spec, head, rows):
             self.made[head.index] = block
@@ -163,12 +163,12 @@ class _Tried:
             x
             for spec, head, of in looked
             for b in blocks(spec, head, np.asarray(of))
-            for x in self._needed(b)
+            for x in self._yield_shares_of_replays(b)
         )
         guard = max(replayed, default=0.0)
         return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain, top)
 
-    def _needed(self, block: QueryBlock) -> Iterator[float]:
+    def _yield_shares_of_replays(self, block: QueryBlock) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)
         for out in replays(block, self.how):
             yield float(

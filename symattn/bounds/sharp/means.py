@@ -207,13 +207,17 @@ def of_mean(
     xp: Any = namespace_of(weights)
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
-            alone = _firsts(_groups(b.given["q"]))
-            if _coincide([_below(b, alone)]) or _coincide([_before(b, alone)]):
+            alone = _are_first_among_equals(_number_equal_queries(b.given["q"]))
+            if _are_scores_coinciding(
+                [_distinct_scores_below_top(b, alone)]
+            ) or _are_scores_coinciding([_distinct_scores_before_terms(b, alone)]):
                 return float("inf")
             square, more = MeanLimits(b, how, lam).of(weights[head.index][b.rows])
             squares.append(xp.sqrt(square))
             rest += float(more.sum())
-    together = xp.bincount(_groups(xp.concat([head.q for head in every])), xp.concat(squares))
+    together = xp.bincount(
+        _number_equal_queries(xp.concat([head.q for head in every])), xp.concat(squares)
+    )
     return lam * sqrt(float((together**2).sum())) + rest
 
 
@@ -232,10 +236,10 @@ class _Scan:
         head = taken[0][1]
         xp: Any = namespace_of(head.q)
         self.xp = xp
-        self.same = _groups(xp.concat([head.q for _, head in taken]))
+        self.same = _number_equal_queries(xp.concat([head.q for _, head in taken]))
         n_rows, n_heads = len(head.q), len(taken)
         self.few = n_heads * n_rows * len(head.k) <= _KEPT
-        first = next(self._blocks(0))
+        first = next(self._yield_head_query_blocks(0))
         self.kept = {**kept, head.index: first} if len(first.rows) == n_rows else kept
         self.names = [d.words for d in directions(first)]
         self.lam = factor(len(self.names) * ((1 + n_rows) * (1 + n_heads) + 1), alpha)
@@ -244,10 +248,10 @@ class _Scan:
         self.made = dict[int, list[MeanLimits]]()
         self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
         for i in range(n_heads):
-            self._look(i)
+            self._scan_directions_of_head(i)
         self.kept = {}  # what is needed again is in ``made``
 
-    def _look(self, i: int) -> None:
+    def _scan_directions_of_head(self, i: int) -> None:
         """Store the figures of a head, unless its scores coincide."""
         queries, below, before, result = (
             self.taken[i][1].q,
@@ -255,23 +259,25 @@ class _Scan:
             list[Floats](),
             list[MeanLimits](),
         )
-        alone = _firsts(_groups(queries))
+        alone = _are_first_among_equals(_number_equal_queries(queries))
         weights, outputs = list[Floats](), list[Floats]()
-        for b in self._blocks(i):
-            below.append(_below(b, alone[b.rows]))
-            before.append(_before(b, alone[b.rows]))
-            if b.rows[-1] == len(queries) - 1 and (_coincide(below) or _coincide(before)):
+        for b in self._yield_head_query_blocks(i):
+            below.append(_distinct_scores_below_top(b, alone[b.rows]))
+            before.append(_distinct_scores_before_terms(b, alone[b.rows]))
+            if b.rows[-1] == len(queries) - 1 and (
+                _are_scores_coinciding(below) or _are_scores_coinciding(before)
+            ):
                 self.squares[:, i] = self.length[:, i] = 0.0
                 return
             limits = MeanLimits(b, self.how, self.lam)
-            weights.append(self._weights(i, b, limits))
+            weights.append(self._weights_of_every_direction(i, b, limits))
             outputs.append(b.o)
             result += [limits] if self.few else []
         self.weights[i], self.outputs[i] = self.xp.concat(weights, axis=1), self.xp.concat(outputs)
         if self.few:
             self.made[i] = result
 
-    def _blocks(self, i: int) -> Iterator[QueryBlock]:
+    def _yield_head_query_blocks(self, i: int) -> Iterator[QueryBlock]:
         """Yield the rows of a head, with all keys, in blocks."""
         spec, head = self.taken[i]
         kept = self.kept.get(head.index)
@@ -281,13 +287,13 @@ class _Scan:
         for rows in together(len(head.q), len(head.k)):
             yield block(spec, head, rows, slice(0, len(head.k)))
 
-    def _limits(self, i: int) -> Iterator[MeanLimits]:
+    def _yield_head_mean_limits(self, i: int) -> Iterator[MeanLimits]:
         """Yield the limits of each block, computed again if those of all heads would take too much memory."""
         if i in self.made:
             return iter(self.made[i])
-        return (MeanLimits(b, self.how, self.lam) for b in self._blocks(i))
+        return (MeanLimits(b, self.how, self.lam) for b in self._yield_head_query_blocks(i))
 
-    def _weights(self, head: int, b: QueryBlock, limits: MeanLimits) -> Floats:
+    def _weights_of_every_direction(self, head: int, b: QueryBlock, limits: MeanLimits) -> Floats:
         """Return D for every direction, (m, r, d_v); set ⟨D, x⟩, and lower limits of σ²."""
         result, xp = [], self.xp
         for m, direction in enumerate(directions(b)):
@@ -308,7 +314,7 @@ class _Scan:
     def sharpened(self) -> _Scan:
         """Return the scan itself, with σ² and r computed in full."""
         for head, result in self.weights.items():
-            for limits in self._limits(head):
+            for limits in self._yield_head_mean_limits(head):
                 rows = limits.block.rows
                 for m, d in enumerate(result[:, rows]):
                     self.squares[m, head, rows], self.rest[m, head, rows] = limits.of(d)
@@ -316,15 +322,15 @@ class _Scan:
 
     def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
         """Yield for each kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
-        xp, t = self.xp, self._means(outs)
+        xp, t = self.xp, self._weighted_means_of_rows(outs)
         for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
             sums = [xp.sum(a, axis=axes) for a in (t, self.rest, self.length)]
-            limit = self.lam * xp.sqrt(self._squares(axes)) + sums[1]
+            limit = self.lam * xp.sqrt(self._variance_of_summed_means(axes)) + sums[1]
             with np.errstate(all="ignore"):
                 share = xp.where(limit > 0, xp.abs(sums[0]) / limit, 0.0)
                 yield name, share, sums[0] / sums[2], limit / sums[2]
 
-    def _means(self, outs: Sequence[Floats]) -> Floats:
+    def _weighted_means_of_rows(self, outs: Sequence[Floats]) -> Floats:
         """Return T of each row, (m, heads, rows), for outputs by head."""
         t = self.xp.zeros(self.squares.shape)
         for (i, d), out in zip(self.weights.items(), outs, strict=True):
@@ -332,11 +338,11 @@ class _Scan:
         return t
 
     @property
-    def _each(self) -> Squares:
+    def _squares_of_single_rows(self) -> Squares:
         """Return the limits of the squares of means of single rows."""
-        return Squares(self.squares, self.rest, _firsts(self.same))
+        return Squares(self.squares, self.rest, _are_first_among_equals(self.same))
 
-    def _squares(self, axes: tuple[int, ...]) -> Floats:
+    def _variance_of_summed_means(self, axes: tuple[int, ...]) -> Floats:
         """Return σ² of sums; within groups of equal queries σ adds up."""
         groups = int(self.same.max()) + 1
         if not axes or groups == len(self.same):
@@ -361,19 +367,21 @@ class _Scan:
         result = self.largest(outs) if outs else None
         if result is None:
             return None
-        share, m, theta, off = self._each.worst(self._means(outs), self.length, self.lam)
+        share, m, theta, off = self._squares_of_single_rows.worst(
+            self._weighted_means_of_rows(outs), self.length, self.lam
+        )
         return (share, EACH, (m,), theta, off) if share > result[0] else result
 
     def largest(self, outs: Sequence[Floats]) -> Worst | None:
         """Return the largest share for outputs of the heads in use."""
         best = None
         for name, share, theta, off in self.shares(outs):
-            top, at = self._farthest(share)
+            top, at = self._farthest_share_and_place(share)
             if best is None or top > best[0]:
                 best = top, name, at, float(theta[at]), abs(float(off[at]))
         return best
 
-    def _farthest(self, shares: Floats) -> tuple[float, tuple[int, ...]]:
+    def _farthest_share_and_place(self, shares: Floats) -> tuple[float, tuple[int, ...]]:
         """Return the largest share of (m, parts), and its place: the first direction with a similar share there."""
         flat = shares.reshape(len(shares), -1)
         part = int(self.xp.max(flat, axis=0).argmax())
@@ -384,22 +392,22 @@ class _Scan:
     def explaining(self, got: Floats) -> Worst | None:
         """Return the direction that explains most of the error, in all heads or in one; None if it is too little."""
         outs, best = [got[self.indices[i]] for i in self.weights], None
-        whole = self._off(outs)
+        whole = self._excess_over_mean_noise(outs)
         for name, _, theta, off in self.shares(outs):
             if name not in ("all", "head") or whole <= 0:
                 continue
             length = self.xp.sum(self.length, axis=(1, 2) if name == "all" else (2,))
             taken = self.xp.nan_to_num(theta) ** 2 * length / whole
-            top, at = self._farthest(taken)
+            top, at = self._farthest_share_and_place(taken)
             if top > (EXPLAINED if best is None else best[0]):
                 best = top, name, at, float(theta[at]), abs(float(off[at]))
         return best
 
-    def _off(self, outs: Sequence[Floats]) -> float:
+    def _excess_over_mean_noise(self, outs: Sequence[Floats]) -> float:
         """Return ⟨y − o, y − o⟩ over the squares of the noise, less the third that roundings have in the mean."""
         total = 0.0
         for i, out in zip(self.weights, outs, strict=True):
-            for limits in self._limits(i):
+            for limits in self._yield_head_mean_limits(i):
                 off = (out - self.outputs[i])[limits.block.rows]
                 squares = self.xp.nan_to_num(off) ** 2 / limits.noise - 1 / 3
                 total += float(self.xp.sum(self.xp.where(limits.rows[:, None], squares, 0.0)))
@@ -417,7 +425,10 @@ class _Scan:
             rows = slice(None) if name in ("all", "head") else slice(at[-1], at[-1] + 1)
             off = self.xp.nan_to_num(got[self.indices[i]] - self.outputs[i])
             total += float(self.xp.vecdot(d[m], off)[rows].sum())
-            lawless = [limits.lawless(d[m, limits.block.rows]) for limits in self._limits(i)]
+            lawless = [
+                limits.lawless(d[m, limits.block.rows])
+                for limits in self._yield_head_mean_limits(i)
+            ]
             limit += float(self.xp.concat(lawless)[rows].sum())
         return abs(total) / limit if limit > 0 else 0.0
 
@@ -439,28 +450,36 @@ class _Scan:
 
     def guard(self, name: str) -> float:
         """Return the largest share of right replays; for squares, their mean sum."""
-        result = zip(*(self._replayed(i) for i in self.weights), strict=True)
+        result = zip(*(self._replayed_outputs_of_head(i) for i in self.weights), strict=True)
         if name == EACH:
-            return max((self._each.summed(self._means(outs)) for outs in result), default=0.0)
+            return max(
+                (
+                    self._squares_of_single_rows.summed(self._weighted_means_of_rows(outs))
+                    for outs in result
+                ),
+                default=0.0,
+            )
         tops = [self.xp.max(share) for outs in result for _, share, _, _ in self.shares(outs)]
         return (
             float(self.xp.max(self.xp.stack(tops))) if tops else 0.0
         )  # only one number leaves the device
 
-    def _replayed(self, i: int) -> list[Floats]:
+    def _replayed_outputs_of_head(self, i: int) -> list[Floats]:
         """Return the output of each right contract for a head."""
-        parts = [list(replays(limits.block, self.how)) for limits in self._limits(i)]
+        parts = [
+            list(replays(limits.block, self.how)) for limits in self._yield_head_mean_limits(i)
+        ]
         return [self.xp.concat(outs) for outs in zip(*parts, strict=True)]
 
 
-def _groups(queries: Floats) -> Any:
+def _number_equal_queries(queries: Floats) -> Any:
     """Number the queries of all heads, head by head; equal queries get equal numbers."""
     xp: Any = namespace_of(queries)
     _, number = xp.unique(queries, axis=0, return_inverse=True)
     return number.reshape(-1)
 
 
-def _firsts(number: Any) -> Any:
+def _are_first_among_equals(number: Any) -> Any:
     """Return which numbers are the first among equal ones."""
     xp: Any = namespace_of(number)
     order = xp.argsort(number, stable=True)
@@ -468,7 +487,7 @@ def _firsts(number: Any) -> Any:
     return new[xp.argsort(order)]
 
 
-def _below(b: QueryBlock, alone: object) -> Floats:
+def _distinct_scores_below_top(b: QueryBlock, alone: object) -> Floats:
     """Return the different scores of the queries ``alone``, (r,), relative to their largest."""
     t = b.ordered[alone]
     own = b.xp.isfinite(t)
@@ -478,7 +497,7 @@ def _below(b: QueryBlock, alone: object) -> Floats:
     return below[below < 0]
 
 
-def _before(b: QueryBlock, alone: object) -> Floats:
+def _distinct_scores_before_terms(b: QueryBlock, alone: object) -> Floats:
     """Return the different scores of the queries ``alone``, (r,), before terms are added; none if none are."""
     if not b.added:
         return b.t[:0, 0]
@@ -488,8 +507,8 @@ def _before(b: QueryBlock, alone: object) -> Floats:
     return raw[own]
 
 
-def _coincide(scores: Sequence[Floats]) -> bool:
-    """Return whether different queries have equal scores in ``_below``, and so equal roundings."""
+def _are_scores_coinciding(scores: Sequence[Floats]) -> bool:
+    """Return whether different queries have equal scores in ``_distinct_scores_below_top``, and so equal roundings."""
     xp: Any = namespace_of(scores[0])
     below = xp.sort(xp.concat(list(scores)))
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())

@@ -99,7 +99,7 @@ class WeightedBlock:
         """The weights after dropout, c P."""
         return self.b.p if self.factors is None else self.b.p * self.factors
 
-    def _dropped(self, grown: Floats) -> Floats:
+    def _growth_after_dropout(self, grown: Floats) -> Floats:
         """Return g' from g."""
         return grown if self.factors is None else (1 + grown) * (1 + DROPS * self.how.u) - 1
 
@@ -107,7 +107,7 @@ class WeightedBlock:
     @cached_property
     def of_values(self) -> Floats:
         """The errors of sums with the weights, as weights of absolute values, (r, n)."""
-        p, n, grown = self.kept, self.b.p.shape[1], self._dropped(self.of_keys)
+        p, n, grown = self.kept, self.b.p.shape[1], self._growth_after_dropout(self.of_keys)
         tiny = (
             float(self.how.format.eta)
             * (self.b.p > 0)
@@ -121,7 +121,7 @@ class WeightedBlock:
         x = self.of_values @ np.abs(self.b.values)
         return o, x + half_ulp(self.how.format, np.abs(o) + x)
 
-    def _products(self) -> tuple[Floats, Floats]:
+    def _products_and_their_errors(self) -> tuple[Floats, Floats]:
         """Return c dP and e, each (r, n)."""
         b, u, eta = self.b, self.how.u, float(self.how.format.eta)
         dp = self.do @ b.values.T
@@ -137,11 +137,11 @@ class WeightedBlock:
             e = e + DROPS * u * (np.abs(dp) + e) + eta
         return dp, e
 
-    def _means(self, dp: Floats, e: Floats) -> Floats:
+    def _bound_row_mean_errors(self, dp: Floats, e: Floats) -> Floats:
         """Return h, (r, 1)."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
         o, x = self.output()
-        size, o, grown = np.abs(self.do), np.abs(o), self._dropped(self.of_keys)
+        size, o, grown = np.abs(self.do), np.abs(o), self._growth_after_dropout(self.of_keys)
         kept = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
         sizes = np.abs(dp) + e
         tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
@@ -163,33 +163,37 @@ class WeightedBlock:
     def _of_sums(self) -> tuple[Floats, Floats, Floats]:
         """dS, its error without underflow, and that of underflow."""
         b, how, eta = self.b, self.how, float(self.how.format.eta)
-        dp, e = self._products()
-        ds, h = np.asarray(softmax_vjp(b.p, dp)), self._means(dp, e)
-        f = (1 + self.grown) * (1 + how.u) ** self._stores * (1 + 16 * W) - 1
+        dp, e = self._products_and_their_errors()
+        ds, h = np.asarray(softmax_vjp(b.p, dp)), self._bound_row_mean_errors(dp, e)
+        f = (1 + self.grown) * (1 + how.u) ** self._count_stores_of_scores * (1 + 16 * W) - 1
         d = np.vecdot(b.p, dp)[:, None]
         apart = np.abs(dp - d)
         off = b.p * (apart * f[:, :-1] + (1 + f[:, :-1]) * (e + h))
         least = [1.0, 1 / abs(self.scale or 1.0), 1 / (b.cap or 1.0)]
-        times = self._stores - 1 + max(least) if b.cap is None else self._stores * max(least)
+        times = (
+            self._count_stores_of_scores - 1 + max(least)
+            if b.cap is None
+            else self._count_stores_of_scores * max(least)
+        )
         tiny = eta * (b.p > 0) * (times + 2 * (apart + e + h))
         if how.scores and "sink" in b.given:
             of_sink = b.sink * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (
                 times + 2 * (np.abs(d) + h)
             )
-            off = off + self._greatest * (1 + 2 * how.u) * (
+            off = off + self._may_hold_largest_score * (1 + 2 * how.u) * (
                 (off + tiny).sum(axis=1, keepdims=True) + of_sink + eta
             )
         return ds, off, tiny
 
     @property
-    def _stores(self) -> int:
+    def _count_stores_of_scores(self) -> int:
         """r: the number of times that dS is stored."""
         if not self.how.scores:
             return 1
         return 2 + (_CAPPED if self.b.cap else 0) + ("sink" in self.b.given)
 
     @property
-    def _greatest(self) -> Any:
+    def _may_hold_largest_score(self) -> Any:
         """Which keys may have the largest score of their row, (r, n)."""
         b, (off, _) = self.b, self.exponents
         seen = b.p > 0

@@ -84,7 +84,7 @@ class QueryBlock:
 
     def times(self, w: Floats) -> Floats:
         """Return w v, (r, d_v), for w (r, n)."""
-        return _summed(w, self.values)
+        return _weigh_values_in_parts(w, self.values)
 
     @cached_property
     def error(self) -> Floats:
@@ -138,15 +138,15 @@ class QueryBlock:
         with np.errstate(all="ignore"):  # what is masked becomes NaN, which equals nothing
             t = self.t if self.spec.base != 2 else self.t % 1.0
         ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
-        result = self._alike(t, ordered)
+        result = self._count_equal_scores(t, ordered)
         if not self.added:
             return result
         raw = self.xp.where(self.p > 0, self.raw, -self.xp.inf)
-        before = self._alike(raw, self.xp.sort(raw, axis=1))
+        before = self._count_equal_scores(raw, self.xp.sort(raw, axis=1))
         plain = isinstance(result, float) and isinstance(before, float)
         return 1.0 if plain else self.xp.maximum(result + self.xp.zeros_like(raw), before)
 
-    def _alike(self, t: Floats, ordered: Floats) -> Floats | float:
+    def _count_equal_scores(self, t: Floats, ordered: Floats) -> Floats | float:
         if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
             return 1.0
         xp, order = self.xp, self.xp.argsort(t, axis=1)
@@ -199,9 +199,9 @@ class QueryBlock:
         first = self.xp.minimum(
             lam * sigma * how.linear + how.mean * self.xp.abs(self.o), self.worst(how)[0]
         )
-        return self._stored(how, first + self.second(how, lam * spread))
+        return self._add_output_rounding(how, first + self.second(how, lam * spread))
 
-    def _stored(self, how: Stores, moved: Floats) -> Floats:
+    def _add_output_rounding(self, how: Stores, moved: Floats) -> Floats:
         """Add float64's own error and the rounding of the output."""
         inside = moved + self.error
         return inside + half_ulp(how.last, self.xp.abs(self.o) + inside)
@@ -209,7 +209,7 @@ class QueryBlock:
     def lawless(self, how: Stores) -> Floats:
         """Return the ``tolerance`` without any law of rounding: all roundings may err together."""
         first, moved = self.worst(how)
-        return self._stored(how, first + self.second(how, moved))
+        return self._add_output_rounding(how, first + self.second(how, moved))
 
     def worst(self, how: Stores) -> tuple[Floats, Floats]:
         """Return the worst first order, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
@@ -263,13 +263,13 @@ class QueryBlock:
 
     def curvature(self, how: Stores, beta: Floats) -> Floats:
         """Return e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
-        least, beta = self._moving(how, beta)
+        least, beta = self._exponent_errors_by_format(how, beta)
         slope = self.slope(how)
         moved = least + slope * self.sizes + beta
-        grown = _grown(least + beta + slope * self.top) * how.linear
+        grown = _capped_exponential_growth(least + beta + slope * self.top) * how.linear
         return grown * self.p * moved * (moved / 2 + 2 * how.u)
 
-    def _moving(self, how: Stores, beta: Floats) -> tuple[Floats, Floats]:
+    def _exponent_errors_by_format(self, how: Stores, beta: Floats) -> tuple[Floats, Floats]:
         """Return E but for scores, and β, of step 3; in FP8, E without u and the worst β."""
         least, _ = self.relative(how)
         if how.output is None:
@@ -278,18 +278,23 @@ class QueryBlock:
 
     def second(self, how: Stores, beta: Floats) -> Floats:
         """r of step 3 for single elements, (r, d_v)."""
-        least, beta = self._moving(how, beta)
+        least, beta = self._exponent_errors_by_format(how, beta)
         a, b = least + beta, self.slope(how)
         mean = self.mean if b else 0.0
         total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
-        return _grown(a + b * self.top) * how.linear * total * (self.largest + self.xp.abs(self.o))
+        return (
+            _capped_exponential_growth(a + b * self.top)
+            * how.linear
+            * total
+            * (self.largest + self.xp.abs(self.o))
+        )
 
 
 #: Blocks by the index of their head.
 Made = dict[tuple[int, ...], QueryBlock]
 
 
-def _grown(most: Floats) -> Floats:
+def _capped_exponential_growth(most: Floats) -> Floats:
     """Return e^{2Ē}, at most e^80: there r is more than 2 Σ A |D|, which bounds every mean."""
     xp = namespace_of(most)
     return xp.exp(xp.minimum(2 * most, 80.0))
@@ -357,7 +362,7 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     if added:
         own, inputs["bias"] = replace(own, bias=True), sum(added[1:], start=added[0])
     with np.errstate(all="ignore"):
-        result = _run(own, inputs)
+        result = _run_definition_in_parts(own, inputs)
     free = result["scaled"] if "scaled" in result else result["scores"]
     raw = result.get("capped", free)
     t = result.get("masked", result.get("biased", raw))
@@ -384,7 +389,7 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     )
 
 
-def _run(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _run_definition_in_parts(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arrays of the definition: steps up to the mask by parts of the keys, the output as a sum over these.
 
     The sum has the same terms as usual in another order, which ``QueryBlock.error`` covers.
@@ -404,10 +409,10 @@ def _run(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
         for name, whole in result.items():
             whole[:, keys] = outcome[name]
     weights = run_steps(after[:1], {**inputs, **result})["weights"]
-    return {**result, "weights": weights, "output": _summed(weights, inputs["v"])}
+    return {**result, "weights": weights, "output": _weigh_values_in_parts(weights, inputs["v"])}
 
 
-def _summed(w: Floats, v: Floats) -> Floats:
+def _weigh_values_in_parts(w: Floats, v: Floats) -> Floats:
     """Return w v, (r, d_v), widening v to float64 in parts."""
     return sum(w[:, keys] @ wide(v[keys]) for keys in _parts(len(v)))
 

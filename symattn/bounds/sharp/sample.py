@@ -84,14 +84,14 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
     """
     n = inputs["q"].shape[-2]
     given = rows.tolist() if hasattr(rows, "tolist") else rows
-    if not _whole(given):
-        return _named(given, n)
+    if not _is_number_of_queries(given):
+        return _check_named_rows(given, n)
     count = int(given)
     if count < 1:
         raise InputError(f"rows must be at least 1, got {count}")
     if count >= n:
         return list(range(n))
-    always = {i for i in _edges(spec, inputs, n) if 0 <= i < n}
+    always = {i for i in _yield_edge_queries(spec, inputs, n) if 0 <= i < n}
     tiles = [i for t in TILES for at in range(t, n + 1, t) for i in (at - 1, at) if i < n]
     left = max(0, count - len(always))
     always |= set(tiles[:: max(1, -(-2 * len(tiles) // max(left, 1)))] if left else ())
@@ -108,15 +108,15 @@ def averaged(heads: int, keys: int) -> int:
     return max(_MEANS, _SCORES // (heads * keys))
 
 
-def _whole(given: object) -> TypeGuard[int]:
+def _is_number_of_queries(given: object) -> TypeGuard[int]:
     return isinstance(given, Integral) and not isinstance(given, bool)
 
 
-def _named(rows: object, n: int) -> list[int]:
+def _check_named_rows(rows: object, n: int) -> list[int]:
     """Return the rows that are named, in ascending order, each once."""
     given = list(rows) if isinstance(rows, Iterable) else []
-    result = sorted({int(i) for i in given if _whole(i)})
-    if not isinstance(rows, Iterable) or not all(map(_whole, given)):
+    result = sorted({int(i) for i in given if _is_number_of_queries(i)})
+    if not isinstance(rows, Iterable) or not all(map(_is_number_of_queries, given)):
         outcome = given[:_SHOWN] or rows
         raise InputError(
             f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {outcome!r}"
@@ -128,7 +128,7 @@ def _named(rows: object, n: int) -> list[int]:
     return result
 
 
-def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
+def _yield_edge_queries(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
     """Yield the first and last query, and those at which a window or prefix begins to mask keys or documents change."""
     yield from (0, n - 1)
     offset = spec.offset(n, inputs["k"].shape[-2])

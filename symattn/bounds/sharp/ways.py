@@ -40,7 +40,9 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     s = scale_of(spec, head.q.shape[-1])
     if not s or how.output is not None:
         return
-    constants = _constants(s, how.format, 1.0 if spec.base == 2 or spec.capped else log(2))
+    constants = _rounded_scale_constants(
+        s, how.format, 1.0 if spec.base == 2 or spec.capped else log(2)
+    )
     yield from ((replace(spec, scale=c), head) for c in constants)
     if not how.scores or spec.base == 2 or s < 0:
         return
@@ -52,7 +54,7 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
         yield unscaled, replace(head, q=stored(q * sqrt(c)), k=stored(wide(head.k) * sqrt(c)))
 
 
-def _constants(s: float, f: Format, unit: float) -> list[float]:
+def _rounded_scale_constants(s: float, f: Format, unit: float) -> list[float]:
     """Return s rounded to the format, as a divisor of scores, as its reciprocal, and times 1/unit: log₂ e if powers of
     2 may follow.
 
@@ -62,7 +64,8 @@ def _constants(s: float, f: Format, unit: float) -> list[float]:
 
 
 def constants(s: Floats, f: Format, unit: float) -> Floats:
-    """Return ``_constants`` for each of several scales, in rows; s itself in place of constants far from it."""
+    """Return ``_rounded_scale_constants`` for each of several scales, in rows; s itself in place of constants far
+    from it."""
     result = np.stack([*stored_scales(f, s, unit).values()])
     with np.errstate(all="ignore"):
         return np.where(np.abs(result / s - 1) <= 3 * f.u, result, s)
@@ -91,7 +94,9 @@ def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
         shared = (
             {} if contract.powers == "" else shared
         )  # scores, shared with the following contracts
-        for relative in _references(replace(contract, output=_EXACT, times=how.times), how):
+        for relative in _yield_reference_contracts(
+            replace(contract, output=_EXACT, times=how.times), how
+        ):
             out = replay(
                 relative,
                 block.spec,
@@ -101,7 +106,7 @@ def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
             yield from (out, rounded(how.last, out))
 
 
-def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
+def _yield_reference_contracts(contract: Contract, how: Stores) -> Iterator[Contract]:
     """Yield the contract with exponentials relative to each kind of reference that N1 allows.
 
     Exponentials that lie closer together than numbers of the format are rounded together, by an amount that depends on
@@ -149,7 +154,7 @@ def scalings(
     """Yield the attention with its own scale, then with each constant of the format that may replace it."""
     if spec.scale != "given":
         s = scale_of(spec, inputs["q"].shape[-1])
-        alternatives = _constants(s, how.format, log(2)) if s else []
+        alternatives = _rounded_scale_constants(s, how.format, log(2)) if s else []
         yield from ((replace(spec, scale=scale), inputs) for scale in (spec.scale, *alternatives))
         return
     yield spec, inputs

@@ -85,8 +85,10 @@ def derivation(command: str = "", **parameters: object) -> Document:
         "derivation",
         "attention",
         ("Attention, step by step",),
-        _blocks(request),
-        subtitle=listed(equals(*letters, size) for letters, size in _sizes(request, every=False)),
+        _make_attention_blocks(request),
+        subtitle=listed(
+            equals(*letters, size) for letters, size in _list_size_letters(request, every=False)
+        ),
         command=command or command_of("derive", "attention", options=canonical),
         parameters=canonical,
         hints=(
@@ -111,16 +113,20 @@ class _Page:
         return f"{len(self.runs)} draws in balls"
 
 
-def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
+def _make_attention_blocks(request: DerivationRequest) -> tuple[Block, ...]:
     inputs = request.inputs()
     outcome = _Page(request, checked(f"all entries at {_sizes_in_words(request)}"), runs(request))
     result: dict[str, Any] = dict(inputs)
-    blocks: list[Block] = [Heading(("What goes in",)), _inputs(request), *_example(request)]
+    blocks: list[Block] = [
+        Heading(("What goes in",)),
+        _make_table_of_inputs(request),
+        *_describe_example_inputs(request),
+    ]
     for part in request.spec.pipeline(inputs):
         given = {name: result[name] for name in part.of}
         try:
             array = expressions.run(part, given)
-            blocks += _step(outcome, part, given, array)
+            blocks += _make_section_of_step(outcome, part, given, array)
         except Undecided:
             # Letters replace entries that depend on which score is larger.
             array = Symbolic.letters(
@@ -143,7 +149,7 @@ def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
         for step in block.items
         if step.evidence
     ]
-    return (*blocks, *_whole(request, steps), _CAVEAT)
+    return (*blocks, *_make_formula_of_output(request, steps), _CAVEAT)
 
 
 def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
@@ -153,9 +159,9 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
         searched(f"one example of exact numbers, {writing.tried}"),
     )
     reason: Text = ("which is larger decides, and letters have no order",)
-    above, aside = _reasons(part)
+    above, aside = _split_long_reason(part)
     read = Read(part, writing.runs)
-    _check(part, partial(expressions.agrees_on_numbers, writing.request, part))
+    _check_formulas_agree(part, partial(expressions.agrees_on_numbers, writing.request, part))
     steps = [defined(formula, aside), Step(formula, reason, read.check(formula, where))]
     return [
         Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))),
@@ -164,12 +170,14 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     ]
 
 
-def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array) -> list[Block]:
+def _make_section_of_step(
+    writing: _Page, part: Part, values: Mapping[str, object], array: Array
+) -> list[Block]:
     """Return a section: the formula of matrices, its entries and their properties."""
-    above, aside = _reasons(part)
+    above, aside = _split_long_reason(part)
     where = writing.where
-    _check(part, partial(expressions.agrees, writing.request, part, values, array))
-    steps = _formulas(writing, part, aside)
+    _check_formulas_agree(part, partial(expressions.agrees, writing.request, part, values, array))
+    steps = _make_formula_steps(writing, part, aside)
     if part.name == "weights":
         steps += _of_weights(writing, part, array, where)
     elif part.name not in _SAID:
@@ -190,7 +198,7 @@ def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array
     return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
 
 
-def _formulas(writing: _Page, part: Part, aside: Text | str) -> list[Step]:
+def _make_formula_steps(writing: _Page, part: Part, aside: Text | str) -> list[Step]:
     """Return the formulas of matrices and entries; raise FalseStep for one that is not what the step computes.
 
     A formula that cannot be read, or that defines a letter of its own, has no grade.
@@ -220,14 +228,14 @@ def _formulas(writing: _Page, part: Part, aside: Text | str) -> list[Step]:
     return steps
 
 
-def _reasons(part: Part) -> tuple[list[Block], Text | str]:
+def _split_long_reason(part: Part) -> tuple[list[Block], Text | str]:
     """Return the block of a long reason, for above the section, and the reason at the side of the formula."""
     if len(plain_text(part.reason)) > _BESIDE:
         return [Paragraph(part.reason)], "definition"
     return [], part.reason or "definition"
 
 
-def _check(part: Part, agrees: Callable[[], bool]) -> None:
+def _check_formulas_agree(part: Part, agrees: Callable[[], bool]) -> None:
     """Raise FalseStep unless the formulas of a step give every entry that it computes."""
     try:
         agreed = agrees()
@@ -317,7 +325,9 @@ def _weights_section(request: DerivationRequest) -> Section:
     return Section(Glossary(given, sizes, defined={"A": weights}))
 
 
-def _whole(request: DerivationRequest, steps: Iterable[Evidence]) -> tuple[Block, ...]:
+def _make_formula_of_output(
+    request: DerivationRequest, steps: Iterable[Evidence]
+) -> tuple[Block, ...]:
     """Return the formula of the output, which follows from those of the steps: its grade is that of the weakest."""
     formula = equals(SYMBOLS["output"], whole_formula(request.spec, request.names))
     grade = weakest([checked(""), *steps])
@@ -334,7 +344,7 @@ def _whole(request: DerivationRequest, steps: Iterable[Evidence]) -> tuple[Block
     return Heading(("In one formula",)), Result("Result", (formula,), (where,))
 
 
-def _inputs(request: DerivationRequest) -> Table:
+def _make_table_of_inputs(request: DerivationRequest) -> Table:
     rows = []
     for name, shape in request.shapes().items():
         first, *rest = sized(name, request.spec, request.names)  # h d_k counts as one size
@@ -343,7 +353,7 @@ def _inputs(request: DerivationRequest) -> Table:
     return Table(model.headers("name", "symbol", "shape", "sizes"), tuple(rows))
 
 
-def _example(request: DerivationRequest) -> tuple[Block, ...]:
+def _describe_example_inputs(request: DerivationRequest) -> tuple[Block, ...]:
     result = {
         "mask": "the mask lets every query see each second key", "keep": "the last key is padding",
         "doc": "the last third of the tokens is another document", "doc_q": "",
@@ -362,7 +372,9 @@ _CAVEAT = Caveat(
 )  # fmt: skip
 
 
-def _sizes(request: DerivationRequest, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
+def _list_size_letters(
+    request: DerivationRequest, every: bool = True
+) -> list[tuple[tuple[Node, ...], int]]:
     """Return letters with their lengths; n_q and n_k together if they are equal."""
     spec, sizes = request.spec, request.sizes
     result = {"n_q": request.n_q, "n_k": request.n_k}
@@ -388,11 +400,12 @@ def _sizes(request: DerivationRequest, every: bool = True) -> list[tuple[tuple[N
 
 def _sizes_in_words(request: DerivationRequest) -> str:
     return ", ".join(
-        " = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(request)
+        " = ".join([*map(_spell_size_letter, letters), str(size)])
+        for letters, size in _list_size_letters(request)
     )
 
 
-def _spelt(letter: Node) -> str:
+def _spell_size_letter(letter: Node) -> str:
     """Return a letter as typed, such as d_model, with Latin letters for ℓ and δ if it has an index."""
     if not isinstance(letter, Name):
         return text(letter)
@@ -417,7 +430,10 @@ def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | 
         return TOO_LARGE
     headed = request.spec.heads > 1 and array.ndim > 2
     sheets = sheets if headed else sheets[:1]
-    shown = [nt.matrix([[_entry(x, headed) for x in row] for row in sheet]) for sheet in sheets]
+    shown = [
+        nt.matrix([[_write_symbolic_entry(x, headed) for x in row] for row in sheet])
+        for sheet in sheets
+    ]
     if max(sum(len(text(x)) + 2 for x in row) for row in shown[0].rows) > _WIDEST:
         return TOO_LARGE
     if not headed:
@@ -427,16 +443,16 @@ def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | 
     ) else "in the first head"
 
 
-def _entry(x: object, headed: bool) -> Node:
+def _write_symbolic_entry(x: object, headed: bool) -> Node:
     """Return an entry with the letters of the formulas; the index of the head is left out."""
     if x is FORBIDDEN:
         return nt.Neg(Name("∞"))
     if isinstance(x, Undefined):
         return Words("undefined")
-    return _relettered(from_sympy(x, {}), headed)
+    return _reletter_entry(from_sympy(x, {}), headed)
 
 
-def _relettered(x: Node, headed: bool) -> Node:
+def _reletter_entry(x: Node, headed: bool) -> Node:
     if isinstance(x, Name) and x.base in _STEMS:
         array = _STEMS[x.base]
         index = x.sub
@@ -447,15 +463,15 @@ def _relettered(x: Node, headed: bool) -> Node:
             SYMBOLS[array], index[1:] if own else index, plain=array.startswith(("w_", "b_"))
         )
     if isinstance(x, nt.Call):  # its name is no letter
-        return nt.Call(x.function, tuple(_relettered(part, headed) for part in x.arguments))
+        return nt.Call(x.function, tuple(_reletter_entry(part, headed) for part in x.arguments))
     if isinstance(x, nt.Product):
-        factors = [_relettered(f, headed) for f in x.factors]
+        factors = [_reletter_entry(f, headed) for f in x.factors]
         # queries before keys, weights before values, others in front
         factors.sort(
             key=lambda f: _ORDER.index(f.role) if isinstance(f, Name) and f.role in _ORDER else -1
         )
         return nt.Product(tuple(factors), x.sign)
-    return nt.mapped(x, lambda part: _relettered(part, headed))
+    return nt.mapped(x, lambda part: _reletter_entry(part, headed))
 
 
 _STEMS = by_stem()

@@ -79,11 +79,13 @@ def zeros(weights: Any, allowed: np.ndarray) -> bool:
 def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:
     """Return whether a step agrees with its formulas on rational numbers. Raises Unread, Refused."""
     shapes = {name: lengths(name, request.spec, request.names, request.sizes) for name in step.of}
-    inputs = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
+    inputs = {
+        name: Exact.lift(_make_pseudorandom_twelfths(shape)) for name, shape in shapes.items()
+    }
     return all(same(x, y) for x, y in pairs(request, step, inputs, run(step, inputs), Exact))
 
 
-def _numbers(shape: tuple[int, ...]) -> np.ndarray:
+def _make_pseudorandom_twelfths(shape: tuple[int, ...]) -> np.ndarray:
     """Return pseudorandom twelfths between −2 and 2, always the same."""
     out = np.empty(shape, dtype=object)
     for place, index in enumerate(np.ndindex(*shape)):
@@ -132,7 +134,7 @@ class Ring:
         self.exponents: dict[Any, int] = {}
         self.opaque = False
         for expression in expressions:
-            self._collect(expression)
+            self._collect_ring_letters(expression)
         names = [f"x{i}" for i in range(len(self.letters) + len(self.exponents))]
         self.context = flint.fmpz_mpoly_ctx.get(names, "lex")
         generators = iter(self.context.gens())
@@ -145,10 +147,10 @@ class Ring:
         """Return a number or an expression as a quotient in this ring."""
         expression = sympy.sympify(x)
         if expression not in self.known:
-            self.known[expression] = self._of(expression)
+            self.known[expression] = self._convert_to_rational_quotient(expression)
         return self.known[expression]
 
-    def _of(self, x: Any) -> RationalQuotient:
+    def _convert_to_rational_quotient(self, x: Any) -> RationalQuotient:
         if x in self.letters:
             return RationalQuotient(self, self.letters[x], self.one)
         if x.is_Rational:
@@ -157,7 +159,7 @@ class Ring:
             return reduce(add if x.is_Add else mul, map(self.of, x.args))
         if _is_exponential(x):
             result = RationalQuotient(self, self.one, self.one)
-            for coefficient, monomial in _terms(x):
+            for coefficient, monomial in _split_exponent_terms(x):
                 power = int(coefficient * self.exponents[monomial])
                 result = (
                     result * RationalQuotient(self, self.exponentials[monomial], self.one) ** power
@@ -165,16 +167,16 @@ class Ring:
             return result
         return self.of(x.base) ** int(x.exp)
 
-    def _collect(self, x: Any) -> None:
+    def _collect_ring_letters(self, x: Any) -> None:
         if x.is_Rational or x in self.letters:
             return
         if _is_exponential(x):
-            for coefficient, monomial in _terms(x):
+            for coefficient, monomial in _split_exponent_terms(x):
                 self.exponents[monomial] = lcm(self.exponents.get(monomial, 1), int(coefficient.q))
                 self.opaque |= not all(_is_plain(f) for f in sympy.Mul.make_args(monomial))
         elif x.is_Add or x.is_Mul or (x.is_Pow and x.exp.is_Integer):
             for part in x.args:
-                self._collect(part)
+                self._collect_ring_letters(part)
         elif x.is_number and not _is_surd(x):
             raise Refused(f"rational: no normal form for {x}")
         else:
@@ -186,10 +188,10 @@ def all_equal(pairs: Iterable[tuple[object, object]]) -> bool:
     """Return whether the SymPy expressions of each pair are equal as functions. Raises ``Undecided``."""
     differing = [(x, y) for x, y in pairs if x != y]
     ring = Ring(x for pair in differing for x in pair)
-    return all(_equal(ring, x, y) for x, y in differing)
+    return all(_are_equal_in_ring(ring, x, y) for x, y in differing)
 
 
-def _equal(ring: Ring, x: Any, y: object) -> bool:
+def _are_equal_in_ring(ring: Ring, x: Any, y: object) -> bool:
     try:
         return ring.of(x).equals(ring.of(y))
     except Undecided:
@@ -203,7 +205,7 @@ def _is_exponential(x: Any) -> bool:
     return isinstance(x, sympy.exp) or x is sympy.E or bool(x.is_Pow and x.base is sympy.E)
 
 
-def _terms(x: Any) -> list[tuple[Any, Any]]:
+def _split_exponent_terms(x: Any) -> list[tuple[Any, Any]]:
     """Return the exponent of e^… as pairs of a rational coefficient and a monomial."""
     exponent = (
         sympy.Integer(1)

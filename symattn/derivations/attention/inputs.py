@@ -119,24 +119,24 @@ class DerivationRequest:
         """Return which key each query may attend to, directly by the conditions: (n_q, n_k) or (h, n_q, n_k)."""
         masks = {n: self.example(n, shape) for n, shape in self.shapes().items() if n in MASKS}
         values = np.array(
-            [[self._sees(masks, i, j) for j in range(self.n_k)] for i in range(self.n_q)]
+            [[self._is_key_visible(masks, i, j) for j in range(self.n_k)] for i in range(self.n_q)]
         )
         return values & np.asarray(masks["mask"], dtype=bool) if self.spec.mask else values
 
-    def _sees(self, masks: Mapping[str, Any], i: int, j: int) -> bool:
+    def _is_key_visible(self, masks: Mapping[str, Any], i: int, j: int) -> bool:
         """Return whether query i may attend to key j by everything except a given mask."""
         spec = self.spec
         if spec.padding and not masks["keep"][j]:
             return False
         aligned = spec.alignment == "bottom-right"
         if not spec.documents:
-            return _near(spec, i + (self.n_k - self.n_q if aligned else 0), j)
+            return _is_key_within_reach(spec, i + (self.n_k - self.n_q if aligned else 0), j)
         queries, keys = (
             list(masks[name if name in masks else "doc"]) for name in ("doc_q", "doc_k")
         )
         label = queries[i]
         offset = keys.count(label) - queries.count(label) if aligned else 0
-        return keys[j] == label and _near(
+        return keys[j] == label and _is_key_within_reach(
             spec, queries[:i].count(label) + offset, keys[:j].count(label)
         )
 
@@ -145,7 +145,7 @@ class DerivationRequest:
         return bool(self.allowed().any(axis=-1).all())
 
 
-def _near(spec: Attention, place: int, j: int) -> bool:
+def _is_key_within_reach(spec: Attention, place: int, j: int) -> bool:
     """Return whether a key is not ahead, within the window, in the same block."""
     left, right = spec.sides
     causal = j <= place or (spec.prefix is not None and j < spec.prefix)
@@ -171,7 +171,7 @@ def read_request(**parameters: Any) -> DerivationRequest:
     if "heads" in options:
         whole("heads", options["heads"], _MOST["heads"])
     flags = {name: bool(options.pop(name, False)) for name in FLAGS}
-    others = _others(options.pop("size", None))
+    others = _parse_other_sizes(options.pop("size", None))
     spec = Attention(
         **{name: field_of(Attention, name, value, name) for name, value in options.items()}
     )
@@ -188,13 +188,17 @@ def read_request(**parameters: Any) -> DerivationRequest:
         raise InputError(
             f"n_k: a sequence that attends to itself has {tokens} keys; hint: cross, or leave n_k out"
         )
-    names = _names(spec, projected, **flags)
-    request = DerivationRequest(spec, names, {**_lengths(spec, sizes, projected), **others})
-    _check(request)
+    names = _list_possible_inputs(spec, projected, **flags)
+    request = DerivationRequest(
+        spec, names, {**_choose_size_lengths(spec, sizes, projected), **others}
+    )
+    _check_derivation_request(request)
     return request
 
 
-def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple[str, ...]:
+def _list_possible_inputs(
+    spec: Attention, projected: bool, cross: bool, biases: bool
+) -> tuple[str, ...]:
     """Return the names of all inputs that the specification can take, with ``biases`` those of projections too."""
     names = ["q", "k", "v"]
     if projected:
@@ -220,7 +224,9 @@ def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple
     return tuple(dict.fromkeys(names))
 
 
-def _lengths(spec: Attention, request: Mapping[str, int], projected: bool) -> dict[str, int]:
+def _choose_size_lengths(
+    spec: Attention, request: Mapping[str, int], projected: bool
+) -> dict[str, int]:
     """Return the length of every letter of a size."""
     rotated = isinstance(spec.position, Rotary)
     d_r = 2 if rotated else 1
@@ -240,7 +246,7 @@ def _lengths(spec: Attention, request: Mapping[str, int], projected: bool) -> di
     }  # fmt: skip
 
 
-def _others(text: str | None) -> dict[str, int]:
+def _parse_other_sizes(text: str | None) -> dict[str, int]:
     """Read sizes by letter, from ``l=4,d_r=2``."""
     from symattn.attention.letters_of_attention import SIZES as LETTERS
 
@@ -255,7 +261,7 @@ def _others(text: str | None) -> dict[str, int]:
     return result
 
 
-def _check(request: DerivationRequest) -> None:
+def _check_derivation_request(request: DerivationRequest) -> None:
     """Raise InputError for sizes that do not fit, or inputs too large to be read."""
     from symattn.attention.inputs import check_inputs
 

@@ -85,11 +85,11 @@ def runs(request: DerivationRequest) -> tuple[ReadingRun, ...]:
 def run(request: DerivationRequest, seed: int) -> ReadingRun:
     """Run the pipeline on numbers drawn by the seed."""
     with precision(_BITS):
-        numbers = request.inputs(lambda name, shape: _numbers(name, shape, seed))
+        numbers = request.inputs(lambda name, shape: _make_pseudorandom_balls(name, shape, seed))
         return ReadingRun(request, request.spec.trace(**numbers))
 
 
-def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
+def _make_pseudorandom_balls(name: str, shape: tuple[int, ...], seed: int) -> Ball:
     """Return pseudorandom fractions of both signs, always the same."""
     random = Random(f"{name} {shape} {seed}")
     entries = [Fraction(random.choice((-1, 1)) * random.randint(1, 40), random.choice((29, 31, 37, 41)))
@@ -129,9 +129,9 @@ class Read:
             try:
                 with precision(_BITS):
                     for world in self.runs:
-                        self._same(world, other, before)
+                        self._check_formula_in_run(world, other, before)
                         if after is not None:
-                            self._same(world, after, other)
+                            self._check_formula_in_run(world, after, other)
             except _UNREAD as reason:
                 raise FalseStep(f"{text(other)}: {type(reason).__name__}: {reason}") from reason
             return evidence
@@ -139,12 +139,18 @@ class Read:
         request = self.runs[0].request
         sizes = tuple(text(s) for letter, s in SIZES.items() if letter in request.sizes)
         matrices = frozenset({text(self.step.symbol)})
-        record(
-            DecidedRelation(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted)  # type: ignore[arg-type]
+        relation = DecidedRelation(
+            formula,  # type: ignore[arg-type]
+            decide,
+            tuple("ijlm"),
+            sizes,
+            matrices,
+            equal=self._are_products_commuted,
         )
+        record(relation)
         return decide(formula)
 
-    def _commuted(self, a: Node, b: Node) -> bool:
+    def _are_products_commuted(self, a: Node, b: Node) -> bool:
         """Return whether both are products of the same factors, at most one of which is not a number."""
         if not isinstance(a, nt.Product) or not isinstance(b, nt.Product):
             return False
@@ -165,19 +171,19 @@ class Read:
         try:
             with precision(_BITS):
                 for world in self.runs:
-                    self._sides(world, formula, before)
+                    self._evaluate_sides_in_run(world, formula, before)
         except _UNREAD:
             return False
         return True
 
-    def _same(self, run: ReadingRun, formula: Node, before: Node | None) -> None:
-        for left, right, where in self._sides(run, formula, before):
+    def _check_formula_in_run(self, run: ReadingRun, formula: Node, before: Node | None) -> None:
+        for left, right, where in self._evaluate_sides_in_run(run, formula, before):
             x, y, mask = np.broadcast_arrays(left, right, where)
             pairs = [(a, b) for a, b, here in zip(x.flat, y.flat, mask.flat, strict=True) if here]
-            if not all(_equal(a, b) for a, b in pairs):
+            if not all(_are_read_entries_equal(a, b) for a, b in pairs):
                 raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
 
-    def _sides(self, run: ReadingRun, formula: Node, before: Node | None) -> Sides:
+    def _evaluate_sides_in_run(self, run: ReadingRun, formula: Node, before: Node | None) -> Sides:
         return sides_of(run.request, self.step, run.arrays, self.definitions, formula, before)
 
 
@@ -191,20 +197,23 @@ def sides_of(
     kind: object = Ball,
 ) -> Sides:
     """Return entries of the left side, of each other side, and where they are claimed to be equal."""
-    relation, condition = _parts(formula)
+    relation, condition = _split_off_index_condition(formula)
     reader = StepReader(request, step, arrays, relation, definitions, bool(condition), kind)
     if any(sign != "=" for sign, _ in relation.rest):
         raise Unread("no equation")
     left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
-    where = _where(reader, condition, before)
+    where = _evaluate_index_condition(reader, condition, before)
     letters = tuple(
         dict.fromkeys(letter for value in (left, *right, where) for letter in value.letters)
     )
     reader.check_places(where, letters)
-    return [(*_aligned(left, side, letters), spread(where, letters, left.rank)) for side in right]
+    return [
+        (*_align_sides_over_letters(left, side, letters), spread(where, letters, left.rank))
+        for side in right
+    ]
 
 
-def _parts(formula: Node) -> tuple[Relation, Node | None]:
+def _split_off_index_condition(formula: Node) -> tuple[Relation, Node | None]:
     """Return the equation in a formula, and the condition on its indices, if any."""
     if isinstance(formula, Relation):
         return formula, None
@@ -217,7 +226,9 @@ def _parts(formula: Node) -> tuple[Relation, Node | None]:
     raise Unread("no equation")
 
 
-def _where(reader: StepReader, condition: Node | None, before: Node | None) -> Value:
+def _evaluate_index_condition(
+    reader: StepReader, condition: Node | None, before: Node | None
+) -> Value:
     """Return where the condition holds: everywhere without a condition."""
     if condition is None:
         return Value(np.True_)
@@ -229,10 +240,14 @@ def _where(reader: StepReader, condition: Node | None, before: Node | None) -> V
         return words.condition(reader.request, condition.text, reader.here)
     if before is None:
         raise Unread("all others than which")
-    return _where(reader, _parts(before)[1], None).on(np.logical_not)
+    return _evaluate_index_condition(reader, _split_off_index_condition(before)[1], None).on(
+        np.logical_not
+    )
 
 
-def _aligned(left: Value, right: Value, letters: tuple[str, ...]) -> tuple[Any, Any]:
+def _align_sides_over_letters(
+    left: Value, right: Value, letters: tuple[str, ...]
+) -> tuple[Any, Any]:
     """Return both sides as arrays over the same letters, with heads side by side if the formula has them so."""
     if right.rank == 0 and not right.letters:
         return spread(left, letters, left.rank).entries, right.array.entries
@@ -252,7 +267,7 @@ def _aligned(left: Value, right: Value, letters: tuple[str, ...]) -> tuple[Any, 
     return x, y
 
 
-def _equal(x: object, y: object) -> bool:
+def _are_read_entries_equal(x: object, y: object) -> bool:
     special = (Forbidden, Undefined)
     if isinstance(x, special) or isinstance(y, special):
         return type(x) is type(y)
@@ -261,7 +276,7 @@ def _equal(x: object, y: object) -> bool:
 
 def for_others(formula: Node) -> bool:
     """Return whether a formula is about all entries that the formula before it does not cover."""
-    condition = _parts(formula)[1]
+    condition = _split_off_index_condition(formula)[1]
     return isinstance(condition, nt.Words) and "other" in condition.text
 
 
@@ -280,7 +295,7 @@ def every(
 
 def defines(step: Step, formula: Node) -> bool:
     """Return whether a formula defines a letter of its own: its left side is not part of the step's array."""
-    first, own = _parts(formula)[0].first, entry(step.name)
+    first, own = _split_off_index_condition(formula)[0].first, entry(step.name)
     if not isinstance(first, Name) or not isinstance(own, Name) or first == step.symbol:
         return False
     return (first.base, first.sub[: len(own.sub)]) != (own.base, own.sub)

@@ -49,7 +49,8 @@ class StepReader(Reader):
     ) -> None:
         self.request, self.step, self.kind = request, step, kind
         self.here = {
-            name: self._lifted(arrays[name]) for name in dict.fromkeys((*step.of, step.name))
+            name: self._lift_integers_to_kind(arrays[name])
+            for name in dict.fromkeys((*step.of, step.name))
         }
         self.given = {
             name: arrays[name] for name in self.here if not isinstance(arrays[name], kind)
@@ -58,7 +59,9 @@ class StepReader(Reader):
         if "scaled" in step.of and request.spec.scale == 1:
             self.raw.setdefault(text(entry("scores")), "scaled")  # S′ = S
         whole = {name: shape_of(name, request.spec, request.names) for name in self.here}
-        self.axes = {name: _axes(shape, self.here[name].ndim) for name, shape in whole.items()}
+        self.axes = {
+            name: _split_axis_letters(shape, self.here[name].ndim) for name, shape in whole.items()
+        }
         for letter, frequencies in words.frequencies(request, step, self.here, kind).items():
             self.raw[letter], self.here[letter], self.axes[letter] = letter, frequencies, ["f"]
         self.outside: list[Value] = []
@@ -84,13 +87,15 @@ class StepReader(Reader):
         defined = words.letters(self) | letters
         super().__init__(glossary.also(defined=defined), {"": kind.lift(1)}, lengths)
         for each in (relation, *definitions):
-            self._bound(each, each is relation and conditional)
-        self._covered(relation.first)
+            self._bound_free_indices(each, each is relation and conditional)
+        self._check_indices_cover_axes(relation.first)
 
     # -- ranges of indices ---------------------------------------------------------------------------------------
-    def _bound(self, relation: Relation, left_only: bool) -> None:
+    def _bound_free_indices(self, relation: Relation, left_only: bool) -> None:
         """Set the range of each free index to the length of the axes that it indexes."""
-        for array, indices in self._occurrences(relation.first if left_only else relation):
+        for array, indices in self._find_array_occurrences(
+            relation.first if left_only else relation
+        ):
             if self._spans_heads(array, indices):
                 continue  # its columns are those of all heads
             for index, axis, length in self._axes_at(array, indices):
@@ -111,21 +116,21 @@ class StepReader(Reader):
         hidden = len(indices) < len(axes) and len(axes) > 1 and axes[0] in _HEADS
         return list(zip(indices, axes[hidden:], shape[hidden:], strict=False))
 
-    def _covered(self, left: Node) -> None:
+    def _check_indices_cover_axes(self, left: Node) -> None:
         """Raise Unread unless letters on the left run over their whole axis, or half of an axis rotated in pairs."""
-        for array, indices in self._occurrences(left):
+        for array, indices in self._find_array_occurrences(left):
             for index, _, length in self._axes_at(array, indices):
                 paired = array.endswith("_rotated") and index == Name("l")
                 free = isinstance(index, Name) and index.base in _LETTERS and not paired
                 if free and self.length(f"@{text(index)}") < length:
                     raise Unread(f"the index {text(index)} does not run over its axis")
 
-    def _occurrences(self, x: Node) -> list[tuple[str, tuple[Node, ...]]]:
+    def _find_array_occurrences(self, x: Node) -> list[tuple[str, tuple[Node, ...]]]:
         """Return the entries of arrays in a formula."""
         array, indices = self._entry_of(x)
         if array is not None:
             return [(array, indices)]
-        return [result for part in nt.parts(x) for result in self._occurrences(part)]
+        return [result for part in nt.parts(x) for result in self._find_array_occurrences(part)]
 
     def _spans_heads(self, array: str, indices: tuple[Node, ...]) -> bool:
         """Return whether an entry of the output projection's input is indexed by the columns of all heads."""
@@ -259,13 +264,13 @@ class StepReader(Reader):
         """Return the arguments one by one."""
         return [p for a in x.arguments for p in (a.parts if isinstance(a, nt.Commas) else (a,))]
 
-    def _lifted(self, x: Any) -> Any:
+    def _lift_integers_to_kind(self, x: Any) -> Any:
         """Return truth values and integers as numbers of the kind."""
         whole = np.vectorize(int, otypes=[object])
         return x if isinstance(x, self.kind) else self.kind.lift(np.array(whole(x), dtype=object))
 
 
-def _axes(shape: str, ndim: int) -> list[str]:
+def _split_axis_letters(shape: str, ndim: int) -> list[str]:
     """Return the letters of axes without batches; with the optional axis of heads if the array has it."""
     axes = shape.replace("…", "").replace("(h?)", "").split()
     return ["h?", *axes] if ndim > len(axes) else axes

@@ -44,7 +44,7 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
         and position.triples
         and reader.kind is not Ball
     ):
-        return _turned(word, reader.one(parts[0]), position.triples)
+        return _compute_rotation_power(word, reader.one(parts[0]), position.triples)
     if work := _WORDS.get(word):
         return work(reader, parts)
     if word in ENTRYWISE or not isinstance(formula, nt.Call) or formula.function != x.function:
@@ -52,18 +52,22 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
     # Apply the step itself, which the formula names: mask(S), rotate(Q, cos Θ, sin Θ).
     step, written = reader.step, reader.parts(formula)
     if len(written) != len(parts) or any(
-        a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)
+        a != b
+        for a, b in zip(written, parts, strict=True)
+        if _is_number_node(a) or _is_number_node(b)
     ):
         raise Unread("other numbers than the function's")
-    arguments = [_argument(reader, reader.one(p), name) for p, name in
-             zip([p for p in parts if not _plain(p)], step.of, strict=False)]  # fmt: skip
+    arguments = [_reshape_to_input(reader, reader.one(p), name) for p, name in
+             zip([p for p in parts if not _is_number_node(p)], step.of, strict=False)]  # fmt: skip
     rest = [
         reader.given.get(name, reader.here[name]) for name in step.of[len(arguments) :]
     ]  # booleans as they are
-    return _shaped(reader, Value(step.run(*arguments, *rest)))
+    return _shape_as_step_output(reader, Value(step.run(*arguments, *rest)))
 
 
-def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) -> Value:
+def _compute_rotation_power(
+    word: str, times: Value, triples: tuple[tuple[int, int, int], ...]
+) -> Value:
     """Return the real or imaginary part of ((a + bi)/c)^n, exactly."""
 
     def turned(n: int, a: int, b: int, c: int) -> Fraction:
@@ -79,11 +83,11 @@ def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) 
     return Value(kind.lift(result), letters)
 
 
-def _plain(x: nt.Node) -> bool:
+def _is_number_node(x: nt.Node) -> bool:
     return isinstance(x, nt.Number)
 
 
-def _argument(reader: StepReader, x: Value, name: str) -> Any:
+def _reshape_to_input(reader: StepReader, x: Value, name: str) -> Any:
     wanted = reader.here[name].shape
     if tuple(x.array.shape) != tuple(wanted):
         if x.array.size != reader.here[name].size:
@@ -92,7 +96,7 @@ def _argument(reader: StepReader, x: Value, name: str) -> Any:
     return x.array
 
 
-def _shaped(reader: StepReader, x: Value) -> Value:
+def _shape_as_step_output(reader: StepReader, x: Value) -> Value:
     like = reader.whole(reader.step.name)
     array = x.array
     if array.ndim < like.array.ndim:
@@ -100,7 +104,7 @@ def _shaped(reader: StepReader, x: Value) -> Value:
     return Value(array, like.letters if array.ndim == like.array.ndim else (), like.rank)
 
 
-def _first(reader: StepReader, parts: list[nt.Node]) -> Value:
+def _read_first_columns(reader: StepReader, parts: list[nt.Node]) -> Value:
     if len(parts) == 2:
         x, width = reader.one(parts[0]), parts[1]
         if not isinstance(width, nt.Number) or width.value.denominator != 1:
@@ -110,7 +114,7 @@ def _first(reader: StepReader, parts: list[nt.Node]) -> Value:
     return Value(x.array[..., : reader.here[reader.step.name].shape[-1]], x.letters, x.rank)
 
 
-def _last(reader: StepReader, parts: list[nt.Node]) -> Value:
+def _read_last_columns(reader: StepReader, parts: list[nt.Node]) -> Value:
     x = reader.one(*parts)
     return Value(
         x.array[..., x.array.shape[-1] - reader.here[reader.step.name].shape[-1] :],
@@ -119,24 +123,24 @@ def _last(reader: StepReader, parts: list[nt.Node]) -> Value:
     )
 
 
-def _repeat(reader: StepReader, parts: list[nt.Node]) -> Value:
+def _read_repeated_heads(reader: StepReader, parts: list[nt.Node]) -> Value:
     x, times = reader.one(parts[0]), parts[1]
     if not isinstance(times, nt.Number) or times.value.denominator != 1:
         raise Unread("repeated how often")
     return Value(projections.repeat_heads(x.array, times=int(times.value)), x.letters, x.rank)
 
 
-def _concat(reader: StepReader, parts: list[nt.Node]) -> Value:
+def _read_concatenation(reader: StepReader, parts: list[nt.Node]) -> Value:
     if len(parts) == 1:
         return Value(projections.merge_heads(reader.one(parts[0]).array), (), 2)
     arrays = [
-        _argument(reader, reader.one(p), name)
+        _reshape_to_input(reader, reader.one(p), name)
         for p, name in zip(parts, reader.step.of, strict=True)
     ]
-    return _shaped(reader, Value(reader.step.run(*arrays)))
+    return _shape_as_step_output(reader, Value(reader.step.run(*arrays)))
 
 
-def _norm(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:
+def _make_norm_reader(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:
     def work(reader: StepReader, parts: list[nt.Node]) -> Value:
         x, *rest = map(reader.one, parts)
         if kind == "unit":
@@ -153,7 +157,7 @@ def _norm(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:
     return work
 
 
-def _rel(reader: StepReader, parts: list[nt.Node]) -> Value:
+def _read_relative_product(reader: StepReader, parts: list[nt.Node]) -> Value:
     """Return each row times the table's row for the distance, by the step itself with 0 for everything else."""
     step, (x, rows) = reader.step, parts
     at = next((i for i, name in enumerate(step.of) if SYMBOLS[name] == rows), None)
@@ -162,26 +166,35 @@ def _rel(reader: StepReader, parts: list[nt.Node]) -> Value:
     given = [0 * reader.here[name] for name in step.of]
     given[at] = reader.here[step.of[at]]
     of = 0 if step.of[at] == "a_v" else 1 if step.of[at] == "r_k" else at - 1
-    given[of] = _argument(reader, reader.one(x), step.of[of])
+    given[of] = _reshape_to_input(reader, reader.one(x), step.of[of])
     result = step.run(*given)
     if step.of[at] == "p_q":
         result = result.mT
-    return _shaped(reader, Value(result))
+    return _shape_as_step_output(reader, Value(result))
 
 
-def _rows(reader: StepReader, parts: list[nt.Node]) -> Value:
+def _read_bucket_rows(reader: StepReader, parts: list[nt.Node]) -> Value:
     """Return the table's numbers for the bucket of each distance."""
     if not isinstance(parts[1], Name) or parts[1] != Name("β"):
         raise Unread("rows of other indices")
     values = reader.one(parts[0])
-    table_ = _argument(reader, values, "b_rel")
-    return _shaped(reader, Value(reader.step.run(0 * reader.here[reader.step.of[0]], table_)))
+    table_ = _reshape_to_input(reader, values, "b_rel")
+    return _shape_as_step_output(
+        reader, Value(reader.step.run(0 * reader.here[reader.step.of[0]], table_))
+    )
 
 
 _WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
-    "first": _first, "last": _last, "repeat": _repeat, "concat": _concat, "rel": _rel, "rows": _rows,
-    "unit": _norm("unit"), "RMSNorm": _norm("rms"), "LayerNorm": _norm("layer"),
-}  # fmt: skip
+    "first": _read_first_columns,
+    "last": _read_last_columns,
+    "repeat": _read_repeated_heads,
+    "concat": _read_concatenation,
+    "rel": _read_relative_product,
+    "rows": _read_bucket_rows,
+    "unit": _make_norm_reader("unit"),
+    "RMSNorm": _make_norm_reader("rms"),
+    "LayerNorm": _make_norm_reader("layer"),
+}
 
 
 def letters(reader: StepReader) -> dict[str, Callable[[Any], Value]]:
@@ -212,8 +225,10 @@ def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
     elif isinstance(position, TransformerXL) and "r_k" in step.of:
         pairs["δ"] = relative.from_far_to_near(ahead, n_k, request.sizes["n_r"])
     elif isinstance(position, Disentangled):
-        pairs["δ"] = pairs["δ p_k"] = _spans(position, -ahead)
-        pairs["δ p_q"] = _spans(position, ahead if position.backwards else -ahead)
+        pairs["δ"] = pairs["δ p_k"] = _clip_disentangled_distance(position, -ahead)
+        pairs["δ p_q"] = _clip_disentangled_distance(
+            position, ahead if position.backwards else -ahead
+        )
     elif isinstance(position, Buckets):
         pairs["β"] = relative.t5_bucket(
             ahead, position.number, position.max_distance, position.bidirectional
@@ -230,7 +245,7 @@ def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
     return result
 
 
-def _spans(request: Disentangled, behind: Any) -> Any:
+def _clip_disentangled_distance(request: Disentangled, behind: Any) -> Any:
     if request.max_distance is not None:
         behind = relative.deberta_bucket(behind, request.span, request.max_distance)
     return relative.clipped(behind, request.span, request.span - 1)

@@ -78,7 +78,7 @@ def claim(
     >>> claim("similarity", [1, 0], [1, 1], measure="cosine").record["values"]
     {'cosine': {'exact': '1/sqrt(2)', 'decimal': 0.707107}}
     """
-    words = [_typed(value) for value in values]
+    words = [_type_claim_value(value) for value in values]
     if kind == "weights":
         return weights([word for value in words for word in written([value])])
     if kind not in ("similarity", "closer", "equal"):
@@ -95,10 +95,10 @@ def claim(
         return similarity(a, b, measure)
     if than is None or len(than) != 2:
         raise InputError("claim closer compares with two other vectors; hint: than=(c, d)")
-    return closer(a, b, (_typed(than[0]), _typed(than[1])), measure)
+    return closer(a, b, (_type_claim_value(than[0]), _type_claim_value(than[1])), measure)
 
 
-def _typed(value: str) -> str:
+def _type_claim_value(value: str) -> str:
     """Return a number or nested lists of Python as text, as on the command line; floats as their own format prints."""
     if hasattr(value, "tolist"):
         plain = real(value, "a claim")
@@ -107,7 +107,7 @@ def _typed(value: str) -> str:
         )
         value = texts.reshape(plain.shape).tolist()
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_typed, value))}]"
+        return f"[{', '.join(map(_type_claim_value, value))}]"
     if not isinstance(value, str | Quotient) and not hasattr(value, "__float__"):
         kind = type(value).__name__
         raise InputError(
@@ -136,7 +136,7 @@ def weights(values: list[str]) -> Document:
     )
     if result:
         evidence = Evidence(Grade.CHECKED, "as rounded digits")
-    blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
+    blocks: list[Block] = [Result(verdict, (_write_sum_of_row(row, total),), (evidence,))]
     said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative)
     blocks += [Paragraph(words) for words in said]
     if (
@@ -159,12 +159,14 @@ def weights(values: list[str]) -> Document:
         "weights": [str(x) for x in row],
         "sum": str(total),
         "excess": str(total - 1),
-        "rescaled": _texts(_rescaled(row, total, negative)),
+        "rescaled": _format_quotients_as_text(_rescale_row_to_one(row, total, negative)),
         "masked": zeros,
     }
     if result:
-        record["row"] = _texts(result)
-    return _document("weights", "Can these be a row of softmax?", values, blocks, holds, record)
+        record["row"] = _format_quotients_as_text(result)
+    return _make_claim_document(
+        "weights", "Can these be a row of softmax?", values, blocks, holds, record
+    )
 
 
 def _say_rounded(texts: list[str], row: list[Quotient], results: list[Quotient]) -> list[Text]:
@@ -191,32 +193,37 @@ def _say_rounded(texts: list[str], row: list[Quotient], results: list[Quotient])
 def similarity(a: str, b: str, measure: str | None = None) -> Document:
     """Measure the similarity of two vectors, by one measure or by all four, exactly."""
     left, right = vector(a), vector(b)
-    names = _labels(left, right)
-    chosen = _measures(measure)
+    names = _label_compared_vectors(left, right)
+    chosen = _choose_similarity_measures(measure)
     zero = any(all(x.is_zero() for x in v.entries) for v in (left, right))
     undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and zero]
     result = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
-    steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in result.items())
-    blocks = [*_given(names, left, right), Steps(steps)]
+    steps = tuple(
+        Step(_write_similarity_value(m, names, value), evidence=_CHECKED)
+        for m, value in result.items()
+    )
+    blocks = [*_state_compared_vectors(names, left, right), Steps(steps)]
     if undefined:
         blocks.append(
             Note(("A vector of zeros has no direction: cosine and angle are not defined.",))
         )
-    return _document("similarity", "How similar are they?", [a, b], blocks, True, result, measure)
+    return _make_claim_document(
+        "similarity", "How similar are they?", [a, b], blocks, True, result, measure
+    )
 
 
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) -> Document:
     """Decide whether a and b are closer than c and d, by one measure, or by all four, which must then agree."""
     vectors = tuple(map(vector, (a, b, *than)))
-    names = _labels(*vectors)
+    names = _label_compared_vectors(*vectors)
     steps, values, sides = [], {}, {}
-    for m in _measures(measure):
+    for m in _choose_similarity_measures(measure):
         first = measured(m, vectors[0].entries, vectors[1].entries)
         second = measured(m, vectors[2].entries, vectors[3].entries)
         sides[m] = second.order < first.order
         steps.append(
             Step(
-                _compared(m, names, first, second),
+                _write_similarity_order(m, names, first, second),
                 ("closer" if sides[m] else "not closer",),
                 _CHECKED,
             )
@@ -230,17 +237,19 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
     said = ", ".join(f"{word} of {enumerated(which)}" for word, which in parts if which)
     verdict = Result(said, (), (_CHECKED if holds else _REFUTED,))
     words = [a, b, "--than", *than]
-    blocks = [*_given(names, *vectors), Steps(tuple(steps)), verdict]
-    return _document("closer", "Are they closer?", words, blocks, holds, values, measure)
+    blocks = [*_state_compared_vectors(names, *vectors), Steps(tuple(steps)), verdict]
+    return _make_claim_document("closer", "Are they closer?", words, blocks, holds, values, measure)
 
 
 def equal(a: str, b: str) -> Document:
     """Decide whether two expressions, or two vectors or matrices of expressions, are equal."""
     if is_vector(a) or is_vector(b):
-        return _vectors(a, b)
+        return _compare_claimed_vectors(a, b)
     if not a.lstrip().startswith("[") and not b.lstrip().startswith("["):
         equality = compare(a, b)
-        return _equal(a, b, _equality(equality), equality.holds, _equality_record(equality))
+        return _make_equality_document(
+            a, b, _make_blocks_of_equality(equality), equality.holds, _equality_record(equality)
+        )
     left, right = brackets(a), brackets(b)
     size, other = shape(left, a), shape(right, b)
     if 0 in size or 0 in other:
@@ -248,7 +257,7 @@ def equal(a: str, b: str) -> Document:
             f"{short(a if 0 in size else b)!r} has no entries to compare; hint: [1, 2] or [[1], [2]]"
         )
     if size != other:
-        return _misfit(a, b, f"The shapes differ: {size} and {other}.", size, other)
+        return _make_misfit_document(a, b, f"The shapes differ: {size} and {other}.", size, other)
     places = [""]
     for n in size:
         places = [f"{place}[{i + 1}]" for place in places for i in range(n)]
@@ -259,19 +268,21 @@ def equal(a: str, b: str) -> Document:
     )
 
 
-def _equal(a: str, b: str, blocks: list[Block], holds: bool | None, values: Record) -> Document:
-    return _document("equal", "Are they equal?", [a, b], blocks, holds, values)
+def _make_equality_document(
+    a: str, b: str, blocks: list[Block], holds: bool | None, values: Record
+) -> Document:
+    return _make_claim_document("equal", "Are they equal?", [a, b], blocks, holds, values)
 
 
-def _misfit(a: str, b: str, words: str, *shapes: tuple[int, ...]) -> Document:
+def _make_misfit_document(a: str, b: str, words: str, *shapes: tuple[int, ...]) -> Document:
     blocks: list[Block] = [
         Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)),
         Paragraph((words,)),
     ]
-    return _equal(a, b, blocks, False, {"shapes": list(map(list, shapes))})
+    return _make_equality_document(a, b, blocks, False, {"shapes": list(map(list, shapes))})
 
 
-def _true(where: str) -> list[Block]:
+def _make_true_result(where: str) -> list[Block]:
     return [Result("true", (), (Evidence(Grade.CHECKED, where),))]
 
 
@@ -288,39 +299,41 @@ def _entry_by_entry(
     # The first is printed with its grade: an open question, before what a search has left open.
     unknown.sort(key=lambda entry: entry[1].evidence.grade is Grade.SEARCHED)
     holds = False if wrong else None if unknown else True
-    blocks = _true(f"{counted(len(results), 'entry', 'entries')}, each by itself")
+    blocks = _make_true_result(f"{counted(len(results), 'entry', 'entries')}, each by itself")
     if not holds:
         place, first = (wrong or unknown)[0]
         count = f"{len(wrong or unknown)} of {len(results)} entries {'differ' if wrong else 'are undecided'}"
-        blocks = [*_equality(first), Paragraph((f"{count}; the first is {place}.",))]
+        blocks = [*_make_blocks_of_equality(first), Paragraph((f"{count}; the first is {place}.",))]
         blocks += [*([Paragraph(instead)] if instead else ()), *notes] if wrong else []
     record = {
         "differing": {place: _equality_record(x) for place, x in wrong},
         "undecided": [place for place, _ in unknown],
     }
-    return _equal(a, b, blocks, holds, record)
+    return _make_equality_document(a, b, blocks, holds, record)
 
 
-def _vectors(a: str, b: str) -> Document:
+def _compare_claimed_vectors(a: str, b: str) -> Document:
     """Compare sums of vectors and softmax entry by entry; digits compared with a softmax may have been rounded."""
     left, right = ([str(x) for x in vector_entries(text)] for text in (a, b))
     if len(left) != len(right):
         words = f"The lengths differ: {len(left)} and {len(right)}."
-        return _misfit(a, b, words, (len(left),), (len(right),))
+        return _make_misfit_document(a, b, words, (len(left),), (len(right),))
     result = [compare(x, y) for x, y in zip(left, right, strict=True)]
     digits = _digits_of_softmax(a, b)
     close = [f.holds is True or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
              for f, (d, t) in zip(result, digits or [(0, "0")] * len(result), strict=True)]  # fmt: skip
     if all(f.holds is True for f in result):
-        return _equal(
+        return _make_equality_document(
             a,
             b,
-            _true(f"{counted(len(result), 'entry', 'entries')}, each by itself"),
+            _make_true_result(f"{counted(len(result), 'entry', 'entries')}, each by itself"),
             True,
             {"differing": {}},
         )
     if digits and all(close):
-        return _equal(a, b, _true("as rounded digits"), True, {"rounded": True})
+        return _make_equality_document(
+            a, b, _make_true_result("as rounded digits"), True, {"rounded": True}
+        )
     off = [text_ for (_, text_), ok in zip(digits, close, strict=False) if not ok]
     if any(map(half_unit, off)) and all(
         ok or f.holds is False for f, ok in zip(result, close, strict=True)
@@ -331,7 +344,7 @@ def _vectors(a: str, b: str) -> Document:
         [_ONE_DIGIT] if any("." in text_ for text_ in off) and not any(map(half_unit, off)) else []
     )
     return _entry_by_entry(
-        a, b, [(f"[{i}]", x) for i, x in enumerate(rounded, 1)], _instead(result), notes
+        a, b, [(f"[{i}]", x) for i, x in enumerate(rounded, 1)], _name_right_value(result), notes
     )
 
 
@@ -360,15 +373,15 @@ def _wrong_digits(
     places = last_place(result)
     instead = Decimal(nearest(true, places).decimal(places + 1))
     words: Text = (f"{count}; {place} is not {result}, but ", instead, ", rounded.")
-    blocks = [*_equality(first), Paragraph(words)]
+    blocks = [*_make_blocks_of_equality(first), Paragraph(words)]
     record = {
         "differing": {at: _equality_record(f) for at, (f, *_) in wrong.items()},
         "undecided": [],
     }
-    return _equal(a, b, blocks, False, record)
+    return _make_equality_document(a, b, blocks, False, record)
 
 
-def _instead(results: list[Equality]) -> Text:
+def _name_right_value(results: list[Equality]) -> Text:
     """Name the difference of the sides, and the first side's right value."""
     gaps, values = [x.difference for x in results], [x.b for x in results]
     if None in gaps or len(results) > _MOST_SHOWN or any(x.point for x in results):
@@ -379,7 +392,7 @@ def _instead(results: list[Equality]) -> Text:
     return ("The difference is (", difference, "); true would be (", instead, ").")
 
 
-def _equality(equality: Equality) -> list[Block]:
+def _make_blocks_of_equality(equality: Equality) -> list[Block]:
     title = {True: "true", False: "false", None: "undecided"}[equality.holds]
     if equality.holds is None:
         title = "not refuted" if equality.evidence.grade is Grade.SEARCHED else title
@@ -398,23 +411,23 @@ def _equality(equality: Equality) -> list[Block]:
                 (equals(b), equality.b),
                 (a - b, equality.a - equality.b),
             ]
-        formulas += [_approximately(x, y) for x, y in sides]
+        formulas += [_relate_to_rounded_digits(x, y) for x, y in sides]
     blocks: list[Block] = [Result(title, tuple(formulas), (equality.evidence,))]
     if equality.holds and equality.a is None:
         blocks.append(Paragraph(("For all real letters, wherever both sides are defined.",)))
     return blocks
 
 
-def _approximately(left: Node, x: Quotient) -> Relation:
+def _relate_to_rounded_digits(left: Node, x: Quotient) -> Relation:
     """Return left = x ≈ digits, with x or the digits alone if x is too long or already decimal."""
     first, rest = (left.first, left.rest) if isinstance(left, Relation) else (left, ())
     written, shown = x.notation(), decimal(x, 9)
     sides = (*rest, ("=", written)) if len(text(written)) <= _LONGEST else rest
     said = sides != rest and text(shown) == text(written)
-    return Relation(first, sides if said else (*sides, (_sign(x, shown), shown)))
+    return Relation(first, sides if said else (*sides, (_choose_equality_sign(x, shown), shown)))
 
 
-def _sign(x: Quotient, shown: Node) -> str:
+def _choose_equality_sign(x: Quotient, shown: Node) -> str:
     """Return "=" if the digits are exact, else "≈"."""
     return "=" if isinstance(shown, Decimal) and x == Quotient.of(shown.digits) else "≈"
 
@@ -434,11 +447,11 @@ def _equality_record(equality: Equality) -> Record:
     )
 
 
-def _sum(row: list[Quotient], total: Quotient) -> Node:
+def _write_sum_of_row(row: list[Quotient], total: Quotient) -> Node:
     """Return the sum written out: 3/10 + 7/10 + 1/10 = 11/10."""
     relation = equals(Sum(tuple(x.notation() for x in row)), total.notation())
     short_enough = len(row) <= _MOST_SHOWN and len(text(relation)) <= 2 * _LONGEST
-    return relation if short_enough else _approximately(Name("Σ"), total)
+    return relation if short_enough else _relate_to_rounded_digits(Name("Σ"), total)
 
 
 def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient]) -> list[Text]:
@@ -457,21 +470,23 @@ def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient])
                 ".",
             )
         )
-    rescaled = _rescaled(row, total, negative)
+    rescaled = _rescale_row_to_one(row, total, negative)
     if rescaled and len(rescaled) <= _MOST_SHOWN:
         says.append(("Rescaled: ", Commas(tuple(x.notation() for x in rescaled)), "."))
     return says
 
 
-def _rescaled(row: list[Quotient], total: Quotient, negative: list[Quotient]) -> list[Quotient]:
+def _rescale_row_to_one(
+    row: list[Quotient], total: Quotient, negative: list[Quotient]
+) -> list[Quotient]:
     return [] if negative or total.is_zero() or total == 1 else [x / total for x in row]
 
 
-def _texts(xs: list[Quotient]) -> list[str]:
+def _format_quotients_as_text(xs: list[Quotient]) -> list[str]:
     return [str(x) for x in xs]
 
 
-def _measures(measure: str | None) -> tuple[str, ...]:
+def _choose_similarity_measures(measure: str | None) -> tuple[str, ...]:
     if measure is None:
         return MEASURES
     if measure not in MEASURES:
@@ -481,7 +496,7 @@ def _measures(measure: str | None) -> tuple[str, ...]:
     return (measure,)
 
 
-def _labels(*vectors: Vector) -> tuple[Name, ...]:
+def _label_compared_vectors(*vectors: Vector) -> tuple[Name, ...]:
     """Return the names of tokens if they differ, else a, b, c, d."""
     labels = [v.label for v in vectors]
     if all(labels) and len(set(labels)) == len(labels):
@@ -489,7 +504,7 @@ def _labels(*vectors: Vector) -> tuple[Name, ...]:
     return tuple(Name(letter, bold=True) for letter in "abcd"[: len(vectors)])
 
 
-def _given(names: tuple[Name, ...], *vectors: Vector) -> list[Block]:
+def _state_compared_vectors(names: tuple[Name, ...], *vectors: Vector) -> list[Block]:
     """Give the meanings of the letters."""
     if any(len(v.entries) > _MOST_SHOWN for v in vectors):
         return []
@@ -507,17 +522,21 @@ def _given(names: tuple[Name, ...], *vectors: Vector) -> list[Block]:
     ]
 
 
-def _stated(measure: str, names: tuple[Name, ...], value: Likeness) -> Node:
+def _write_similarity_value(measure: str, names: tuple[Name, ...], value: Likeness) -> Node:
     left = call(SYMBOLS[measure], *names[:2])
     if value.exact is None:
         return Relation(left, (("≈", value.rounded()),))
     sides = (("=", value.node()),)
     if text(value.node()) == text(value.rounded()):
         return Relation(left, sides)
-    return Relation(left, (*sides, (_sign(value.exact, Decimal(value.digits)), value.rounded())))
+    return Relation(
+        left, (*sides, (_choose_equality_sign(value.exact, Decimal(value.digits)), value.rounded()))
+    )
 
 
-def _compared(measure: str, names: tuple[Name, ...], first: Likeness, second: Likeness) -> Node:
+def _write_similarity_order(
+    measure: str, names: tuple[Name, ...], first: Likeness, second: Likeness
+) -> Node:
     """Return the comparison: dot(a, b) = 123/100 < 157/100 = dot(c, d)."""
     larger = measure in ("dot", "cosine")
     order = (first.order - second.order).sign() * (1 if larger else -1)
@@ -532,7 +551,7 @@ def _compared(measure: str, names: tuple[Name, ...], first: Likeness, second: Li
     return Relation(left, ((near[0], near[1]), (sign, near[2]), (near[0], right)))
 
 
-def _document(
+def _make_claim_document(
     name: str, title: str, names: list[str], blocks: list[Block], holds: bool | None, values: Record,
     measure: str | None = None,
 ) -> Document:  # fmt: skip

@@ -52,11 +52,11 @@ class ClaimExpression:
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
             what = getattr(error, "msg", None) or "it cannot be read"
             raise InputError(f"{short(text)!r} is not an expression: {what}") from None
-        _check(self.tree, text, 0)
+        _check_claim_syntax(self.tree, text, 0)
         self.letters = sorted(
             {x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)} - set(FUNCTIONS)
         )
-        if _size(self.tree, self.wrong) > _SIZE:
+        if _bound_written_length(self.tree, self.wrong) > _SIZE:
             raise self.wrong("it is too large")
 
     def compute(
@@ -168,7 +168,7 @@ def _exact_call(name: str, x: Quotient) -> Any:
     return method()
 
 
-def _check(x: ast.expr, text: str, depth: int) -> None:
+def _check_claim_syntax(x: ast.expr, text: str, depth: int) -> None:
     """Raise InputError for any node that is not allowed."""
 
     def wrong(what: str) -> InputError:
@@ -193,16 +193,18 @@ def _check(x: ast.expr, text: str, depth: int) -> None:
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
             parts = [x.left, x.right]
         case ast.Call(func=ast.Name(id=name)):
-            parts = _argument(name, x, wrong)
+            parts = _check_claim_call_argument(name, x, wrong)
         case ast.BinOp(op=ast.BitXor()):
             raise wrong("a power is written **")
         case _:
             raise wrong(f"{short(ast.unparse(x))} is not allowed in it")
     for part in parts:
-        _check(part, text, depth + 1)
+        _check_claim_syntax(part, text, depth + 1)
 
 
-def _argument(name: str, x: ast.Call, wrong: Callable[[str], InputError]) -> list[ast.expr]:
+def _check_claim_call_argument(
+    name: str, x: ast.Call, wrong: Callable[[str], InputError]
+) -> list[ast.expr]:
     if name not in FUNCTIONS:
         raise wrong(
             f"there is no function {short(name)!r}.{near(name, FUNCTIONS)} Known: {', '.join(FUNCTIONS)}"
@@ -212,19 +214,19 @@ def _argument(name: str, x: ast.Call, wrong: Callable[[str], InputError]) -> lis
     return list(x.args)
 
 
-def _size(x: ast.expr, wrong: Callable[[str], InputError]) -> int:
+def _bound_written_length(x: ast.expr, wrong: Callable[[str], InputError]) -> int:
     """Return a bound on the length of the value when written out."""
     match x:
         case ast.Constant():
             return 1 + len(str(x.value)) // 8
         case ast.BinOp(op=ast.Pow()):
-            return _size(x.left, wrong) * max(1, abs(int(exponent(x.right, wrong))))
+            return _bound_written_length(x.left, wrong) * max(1, abs(int(exponent(x.right, wrong))))
         case ast.BinOp():
-            return _size(x.left, wrong) + _size(x.right, wrong)
+            return _bound_written_length(x.left, wrong) + _bound_written_length(x.right, wrong)
         case ast.UnaryOp():
-            return _size(x.operand, wrong)
+            return _bound_written_length(x.operand, wrong)
         case ast.Call():
-            return 1 + _size(x.args[0], wrong)
+            return 1 + _bound_written_length(x.args[0], wrong)
     return 1
 
 
@@ -250,7 +252,7 @@ def vector_entries(text: str) -> list[str]:
         if not match or (place and not match[1]):
             wrong = f"{text!r} is not a sum of vectors"
             raise InputError(f"{wrong}; hint: 9/10*[1, 0] + 1/10*[0, 1], or softmax([2, 4, 4])")
-        term = _entries(match[3])
+        term = _split_claimed_vector(match[3])
         signed = [f"{match[1]}({f'({match[2]})*' if match[2] else ''}({x}))" for x in term]
         if total and len(total) != len(signed):
             raise InputError(
@@ -261,7 +263,7 @@ def vector_entries(text: str) -> list[str]:
     return total
 
 
-def _entries(text: str) -> list[str]:
+def _split_claimed_vector(text: str) -> list[str]:
     soft = _SOFTMAX.fullmatch(text)
     result = brackets(soft[1] if soft else text)
     if not result or any(isinstance(x, list) for x in result):
@@ -301,13 +303,13 @@ def compare(left: str, right: str) -> Equality:
     """Return whether two expressions are equal. Raises InputError for what is no expression, or has no value."""
     x, y = _exact_number(left), _exact_number(right)
     if x is not None and y is not None:
-        return _numbers(x, y, {})
+        return _compare_exact_numbers(x, y, {})
     a, b = ClaimExpression(left), ClaimExpression(right)
     letters = sorted({*a.letters, *b.letters})
     exactly, why = 0, "a side has no value at any point that was tried"
-    for point in _points(letters):
+    for point in _choose_points_of_letters(letters):
         try:
-            equality = _at(a, b, point)
+            equality = _compare_sides_at_point(a, b, point)
         except NoValue:
             if not letters:
                 raise
@@ -319,7 +321,7 @@ def compare(left: str, right: str) -> Equality:
             return equality
         exactly += equality.holds is True
     if not letters and exactly:
-        return _numbers(a.exact({}), b.exact({}), {})
+        return _compare_exact_numbers(a.exact({}), b.exact({}), {})
     if _sympy_says_zero(a, b):
         where = (
             f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}"
@@ -343,13 +345,13 @@ def _exact_number(text: str) -> Quotient | None:
         return None  # perhaps an expression with letters; if not, that is said there
 
 
-def _numbers(a: Quotient, b: Quotient, point: dict[str, Fraction]) -> Equality:
+def _compare_exact_numbers(a: Quotient, b: Quotient, point: dict[str, Fraction]) -> Equality:
     if a == b:
         return Equality(True, Evidence(Grade.CHECKED, "exact numbers"), a, b, point)
     return Equality(False, Evidence(Grade.REFUTED, "exact numbers"), a, b, point)
 
 
-def _points(letters: list[str]) -> list[dict[str, Fraction]]:
+def _choose_points_of_letters(letters: list[str]) -> list[dict[str, Fraction]]:
     if not letters:
         return [{}]
     count = len(_VALUES)
@@ -359,10 +361,12 @@ def _points(letters: list[str]) -> list[dict[str, Fraction]]:
     ]
 
 
-def _at(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> Equality | None:
+def _compare_sides_at_point(
+    a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]
+) -> Equality | None:
     """Compare both sides at a point; return None if balls cannot decide. Raises NoValue."""
     try:
-        return _numbers(a.exact(point), b.exact(point), point)
+        return _compare_exact_numbers(a.exact(point), b.exact(point), point)
     except NoValue:
         raise
     except (Refused, Undecided, InputError):

@@ -77,7 +77,7 @@ def last_place(text: str) -> int:
 def vector(text: str) -> Vector:
     """Read ``[1, 1/2]``, ``1,1/2``, ``1 1/2``, or ``SHEET:TOKEN``, a token of an example or of a file."""
     if re.search(r":[^\\/\]]+$", text) and "[" not in text:
-        return _token(text)
+        return _read_token_vector(text)
     if "[" not in text:
         text = "[" + ",".join(re.split(r"[\s,]+", text.strip())) + "]"
     entries = brackets(text)
@@ -128,7 +128,7 @@ def shape(entries: object, text: str) -> tuple[int, ...]:
     return (len(entries), *(shapes.pop() if shapes else ()))
 
 
-def _token(text: str) -> Vector:
+def _read_token_vector(text: str) -> Vector:
     from symattn.derivations.walks import sheet_of
 
     source, _, token = text.rpartition(":")
@@ -230,7 +230,7 @@ def dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
     return sum((x * y for x, y in zip(a, b, strict=True)), Quotient.of(0))
 
 
-def _dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
+def _measure_dot_product(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     s = dot(a, b)
     return Likeness(s, s, s.decimal(digits))
 
@@ -243,18 +243,18 @@ def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quoti
     return s * abs(s) / lengths
 
 
-def _cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
+def _measure_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     signed = _square_of_cosine(a, b)
     return Likeness(signed, *_signed_root(signed, digits))
 
 
-def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
+def _measure_distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     gap = tuple(x - y for x, y in zip(a, b, strict=True))
     square = dot(gap, gap)
     return Likeness(-square, *_signed_root(square, digits))
 
 
-def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
+def _measure_angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     """Return the angle in degrees; with a root of a fraction as cosine, only multiples of 30 and 45 are rational."""
     signed = _square_of_cosine(a, b)
     square = signed.rational()
@@ -263,7 +263,9 @@ def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Lik
         return Likeness(signed, Quotient.of(degrees), str(degrees), "°")
 
     def enclose(precision: int) -> Any:
-        return _at(precision, lambda: _root_ball(signed).acos() * 180 / flint.arb.pi())
+        return _enclose_with_extra_bits(
+            precision, lambda: _root_ball(signed).acos() * 180 / flint.arb.pi()
+        )
 
     return Likeness(signed, None, approximation.decimal(enclose, digits), "°")
 
@@ -274,7 +276,8 @@ def _signed_root(signed: Quotient, digits: int) -> tuple[Quotient | None, str]:
         exact = abs(signed).sqrt() * signed.sign()
     except Refused:
         return None, approximation.decimal(
-            lambda precision: _at(precision, lambda: _root_ball(signed)), digits
+            lambda precision: _enclose_with_extra_bits(precision, lambda: _root_ball(signed)),
+            digits,
         )
     return exact, exact.decimal(digits)
 
@@ -284,15 +287,15 @@ def _root_ball(signed: Quotient) -> Any:
     return abs(signed).arb(2 * flint.ctx.prec).sqrt() * signed.sign()
 
 
-def _at(precision: int, work: Callable[[], object]) -> Any:
+def _enclose_with_extra_bits(precision: int, work: Callable[[], object]) -> Any:
     with flint.ctx.workprec(2 * precision):
         return work()
 
 
 _MEASURES: dict[str, Callable[[tuple[Quotient, ...], tuple[Quotient, ...], int], Likeness]] = {
-    "dot": _dot,
-    "cosine": _cosine,
-    "angle": _angle,
-    "distance": _distance,
+    "dot": _measure_dot_product,
+    "cosine": _measure_cosine,
+    "angle": _measure_angle,
+    "distance": _measure_distance,
 }
 SYMBOLS = {"dot": "dot", "cosine": "cos", "angle": "angle", "distance": "distance"}

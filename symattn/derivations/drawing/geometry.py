@@ -77,14 +77,24 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: o
     drawn = Scene(f"Query, keys and values of {last.sheet.name}, at their true angles")
     result = [(called, walk, angles(walk, query)) for called, walk in walks]
     wide = 480 / len(result)
-    scale = min(_plane(each, 0, wide).scale for _, _, each in result)
+    scale = min(_fit_plane_of_arrows(each, 0, wide).scale for _, _, each in result)
     foots = [
-        _fan(drawn, walk, query, each, called, _plane(each, i * wide, wide, scale))
+        _draw_fan_of_keys(
+            drawn, walk, query, each, called, _fit_plane_of_arrows(each, i * wide, wide, scale)
+        )
         for i, (called, walk, each) in enumerate(result)
     ]
     foot, said = summed(drawn, last, query, max(foots) + 44)
     drawn.description = plain(
-        " ".join((*(_said(walk, query, each, called) for called, walk, each in result), said))
+        " ".join(
+            (
+                *(
+                    _describe_fan_of_keys(walk, query, each, called)
+                    for called, walk, each in result
+                ),
+                said,
+            )
+        )
     )
     note = "Lengths, and angles to the query, are true; the keys are turned into one plane. " + said
     drawn.height = wrapped(drawn, foot + 30, note) - 6
@@ -118,7 +128,9 @@ def length(vector: Vector) -> float:
     return sqrt(dot(vector, vector).to_float())
 
 
-def _plane(fan: Angles, x: float, width: float, scale: float | None = None) -> DrawingPlane:
+def _fit_plane_of_arrows(
+    fan: Angles, x: float, width: float, scale: float | None = None
+) -> DrawingPlane:
     """Return the plane of the arrows, below a line for each key, with a given or a fitted scale."""
     top = 50 + _LINE * len(fan.keys)
     plane = DrawingPlane.fitted(
@@ -127,7 +139,7 @@ def _plane(fan: Angles, x: float, width: float, scale: float | None = None) -> D
     return plane if scale is None else replace(plane, scale=scale)
 
 
-def _fan(
+def _draw_fan_of_keys(
     drawn: Scene, walk: Walk, query: int, fan: Angles, called: str, plane: DrawingPlane
 ) -> float:
     """Draw the query to the right and its keys above it; return the lowest line."""
@@ -158,7 +170,7 @@ def _fan(
     return plane.origin[1]
 
 
-def _said(walk: Walk, query: int, fan: Angles, called: str) -> str:
+def _describe_fan_of_keys(walk: Walk, query: int, fan: Angles, called: str) -> str:
     results = (
         f"{named(walk, 'k', j)} at {angle.digits}°, score {words(score.notation())}"
         for j, (angle, score) in enumerate(zip(fan.angles, fan.scores, strict=True))
@@ -181,18 +193,20 @@ class Basis:
         first = next((v for v in values if not dot(v, v).is_zero()), None)
         if first is None:
             raise InputError("all values are zero, so there is no plane to draw them in")
-        rests = [_minus(v, first) for v in values]
+        rests = [_remove_component_along(v, first) for v in values]
         second = max(rests, key=lambda rest: dot(rest, rest).to_float())
         return Basis(first, None if dot(second, second).is_zero() else second)
 
     def point(self, vector: Vector) -> Point:
         """Return the coordinates of the vector's projection onto the plane, which preserves sums."""
-        return _along(vector, self.first), _along(vector, self.second) if self.second else 0.0
+        return _measure_component_along(vector, self.first), _measure_component_along(
+            vector, self.second
+        ) if self.second else 0.0
 
     def off(self, vector: Vector) -> tuple[Quotient, str]:
         """Return the distance of the vector from the plane: its square, exactly, and its digits."""
-        rest = _minus(vector, self.first)
-        rest = _minus(rest, self.second) if self.second else rest
+        rest = _remove_component_along(vector, self.first)
+        rest = _remove_component_along(rest, self.second) if self.second else rest
         zero = tuple(x * 0 for x in rest)
         return dot(rest, rest), measured("distance", rest, zero, 2).digits
 
@@ -237,12 +251,14 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
     output = f"{{y_{walk.sheet.tokens[query - 1]}}}" if walk.sheet.tokens else f"{{o_{query}}}"
     drawn.label(10, y, f"the output {output}: a weighted sum of the values")
     plane = DrawingPlane.fitted([term.point for term in terms], 70, y + 34, 330, 230)
-    _draw(drawn, plane, turned, output)
-    said = f"{_off(walk, basis, values)} {output} = {' + '.join(term.words for term in terms)}."
+    _draw_sum_of_values(drawn, plane, turned, output)
+    said = f"{_describe_value_off_plane(walk, basis, values)} {output} = {' + '.join(term.words for term in terms)}."
     return max(label.box[3] for label in drawn.labels) + 14, said
 
 
-def _draw(drawn: Scene, plane: DrawingPlane, terms: Sequence[DrawnTerm], output: str) -> None:
+def _draw_sum_of_values(
+    drawn: Scene, plane: DrawingPlane, terms: Sequence[DrawnTerm], output: str
+) -> None:
     for term in terms:
         drawn.line(plane.origin, plane.at(term.point), role="v", width=1, dash="1 4")
         drawn.add(Mark(*plane.at(term.point), "v"))
@@ -263,7 +279,7 @@ def _draw(drawn: Scene, plane: DrawingPlane, terms: Sequence[DrawnTerm], output:
         note_beside(drawn, *middle, term.words, "ink")
 
 
-def _off(walk: Walk, basis: Basis, values: dict[int, Vector]) -> str:
+def _describe_value_off_plane(walk: Walk, basis: Basis, values: dict[int, Vector]) -> str:
     """Say which plane is drawn, and which value is farthest from it."""
     far = max(values, key=lambda j: basis.off(values[j])[0].to_float())
     square, shown = basis.off(values[far])
@@ -274,11 +290,11 @@ def _off(walk: Walk, basis: Basis, values: dict[int, Vector]) -> str:
     )
 
 
-def _along(vector: Vector, direction: Vector) -> float:
+def _measure_component_along(vector: Vector, direction: Vector) -> float:
     return float(dot(vector, direction).to_float()) / sqrt(dot(direction, direction).to_float())
 
 
-def _minus(vector: Vector, direction: Vector) -> Vector:
+def _remove_component_along(vector: Vector, direction: Vector) -> Vector:
     """Return the vector without its component along a direction."""
     share = dot(vector, direction) / dot(direction, direction)
     return tuple(x - share * d for x, d in zip(vector, direction, strict=True))
@@ -343,7 +359,7 @@ def beside(
         box = label.box
         outside = box[0] < _EDGE or box[1] < _EDGE or box[2] > WIDTH - _EDGE
         labels = sum(overlap(box, other.box) for other in scene.labels)
-        lines = sum(_crosses(item, box) for item in scene.items if isinstance(item, Line))
+        lines = sum(_is_box_crossed(item, box) for item in scene.items if isinstance(item, Line))
         costs.append((1000.0 * outside + 100.0 * labels + 4.0 * lines + i * 0.1, i))
     scene.add(replace(tried[min(costs)[1]]))
 
@@ -358,7 +374,7 @@ def overlap(a: Rectangle, b: Rectangle) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _crosses(line: Line, box: Rectangle) -> bool:
+def _is_box_crossed(line: Line, box: Rectangle) -> bool:
     """Return whether a line passes through a box, by sampling points along it."""
     for (x0, y0), (x1, y1) in zip(line.points, line.points[1:], strict=False):
         steps = max(2, int(max(abs(x1 - x0), abs(y1 - y0)) / 3))

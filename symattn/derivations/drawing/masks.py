@@ -24,18 +24,19 @@ def scene(tokens: int = 8, keys: int | None = None, **fields: object) -> Scene:
     """Draw which keys each query may attend to, as attention itself computes it."""
     n_q, n_k = tokens, tokens if keys is None else keys
     if not fields:
-        return _four(n_q, n_k)
+        return _draw_four_masks(n_q, n_k)
     spec = overridden(Attention(), fields)
     called = ", ".join(
         f"{name} {value}" if value is not True else name for name, value in fields.items()
     )
     visible = allowed(spec, n_q, n_k)
     drawn = Scene(
-        f"Which keys each query may attend to: {called}", f"{_counted(called, visible)} {_FILLED}"
+        f"Which keys each query may attend to: {called}",
+        f"{_describe_count_of_pairs(called, visible)} {_FILLED}",
     )
     small(drawn, 36, 26, called, "ink")
-    foot = _grid(drawn, visible, 36, 56, min(24.0, 430 / max(n_q, n_k)))
-    _axes(drawn, 36, 46, foot)
+    foot = _draw_grid_of_mask(drawn, visible, 36, 56, min(24.0, 430 / max(n_q, n_k)))
+    _label_axes_of_mask(drawn, 36, 46, foot)
     small(drawn, 36, foot + 20, f"{visible.sum()} of {visible.size}")
     drawn.height = wrapped(drawn, foot + 46, _FILLED, 36) - 8
     return drawn
@@ -62,16 +63,16 @@ def allowed(spec: Attention, n_q: int, n_k: int) -> np.ndarray:
     return result
 
 
-def _four(n_q: int, n_k: int) -> Scene:
+def _draw_four_masks(n_q: int, n_k: int) -> Scene:
     drawn = Scene("Four masks", "")
     result, side = [], min(12.5, 100 / max(n_q, n_k))
     for i, (called, spec) in enumerate(_USUAL):
         x, visible = 24 + i * 118.0, allowed(spec, n_q, n_k)
         drawn.label(x, 18, called)
-        foot = _grid(drawn, visible, x, 44, side)
+        foot = _draw_grid_of_mask(drawn, visible, x, 44, side)
         small(drawn, x, foot + 18, f"{visible.sum()} of {visible.size}")
-        result.append(_counted(called, visible))
-    _axes(drawn, 24, 36, foot)
+        result.append(_describe_count_of_pairs(called, visible))
+    _label_axes_of_mask(drawn, 24, 36, foot)
     drawn.title = (
         f"Four masks for {n_q} tokens"
         if n_q == n_k
@@ -82,12 +83,12 @@ def _four(n_q: int, n_k: int) -> Scene:
     return drawn
 
 
-def _axes(drawn: Scene, x: float, y: float, foot: float) -> None:
+def _label_axes_of_mask(drawn: Scene, x: float, y: float, foot: float) -> None:
     small(drawn, x, y, "{k} →")
     drawn.add(Label(x - 8, foot, "← {q}", SMALL, "mute", upwards=True))
 
 
-def _grid(drawn: Scene, array: np.ndarray, x: float, y: float, side: float) -> float:
+def _draw_grid_of_mask(drawn: Scene, array: np.ndarray, x: float, y: float, side: float) -> float:
     """Draw the cells; return the foot of the last row."""
     for i, row in enumerate(array.tolist()):
         for j, may in enumerate(row):
@@ -97,5 +98,5 @@ def _grid(drawn: Scene, array: np.ndarray, x: float, y: float, side: float) -> f
     return y + len(array) * side
 
 
-def _counted(called: str, array: np.ndarray) -> str:
+def _describe_count_of_pairs(called: str, array: np.ndarray) -> str:
     return f"{called[0].upper()}{called[1:]}: {array.sum()} of {array.size} pairs."

@@ -30,9 +30,12 @@ def scene(dk: int = 8, tokens: int = 8) -> Scene:
     whole("tokens", tokens, LIMITS["tokens"], 2)
     drawn = Scene("Rotary positions: equal distances, equal scores")
     scores = turned_scores()
-    result = [_panel(drawn, 240.0 * i, places, scores) for i, places in enumerate(_PANELS)]
+    result = [
+        _draw_panel_of_positions(drawn, 240.0 * i, places, scores)
+        for i, places in enumerate(_PANELS)
+    ]
     drawn.label(10, 252, f"{dk // 2} planes at the positions 0 to {tokens - 1}")
-    y, speeds = _dials(drawn, dk, tokens)
+    y, speeds = _draw_dials_of_planes(drawn, dk, tokens)
     drawn.description = plain(
         " ".join((*result, f"Below, {dk // 2} planes turn by {', '.join(speeds)} a position."))
     )
@@ -44,14 +47,19 @@ def scene(dk: int = 8, tokens: int = 8) -> Scene:
     return drawn
 
 
-def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[Any]]) -> str:
+def _draw_panel_of_positions(
+    drawn: Scene, x: float, places: tuple[int, int], scores: list[list[Any]]
+) -> str:
     """Draw the query and the key of the example at two positions; return their score."""
     m, n = places
     drawn.label(x + 10, 22, f"{{m}} = {m}, {{n}} = {n}")
     score = f"({{R_m}}{{q}})·({{R_n}}{{k}}) = {words(scores[m][n].entries.item().notation())}"
     small(drawn, x + 10, 42, score)
     plane = DrawingPlane((x + 112, 196.0), 52.0)
-    tips = (("q", _turned(QUERY, m), QUERY, m), ("k", _turned(KEY, n), KEY, n))
+    tips = (
+        ("q", _rotate_vector_exactly(QUERY, m), QUERY, m),
+        ("k", _rotate_vector_exactly(KEY, n), KEY, n),
+    )
     for letter, tip, before, place in tips:
         role: Role = "q" if letter == "q" else "k"
         if place:
@@ -74,16 +82,16 @@ def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[An
     )
 
 
-def _turned(vector: tuple[int, int], place: int) -> Point:
+def _rotate_vector_exactly(vector: tuple[int, int], place: int) -> Point:
     """Return the vector at a position, rotated exactly."""
     rotated: Any = rotate_interleaved(exact([vector]), *turns()[place])
     x, y = rotated.tolist()[0]
     return x.to_float(), y.to_float()
 
 
-def _dials(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
+def _draw_dials_of_planes(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
     """Draw a circle for each plane with its angle at every position; return the foot, and the turn of each plane."""
-    speeds = [_speed(dk, f) for f in range(dk // 2)]
+    speeds = [_format_angular_speed(dk, f) for f in range(dk // 2)]
     across = min(_ACROSS, len(speeds))
     for f, speed in enumerate(speeds):
         x, y = 62.0 + 118 * (f % across), 312.0 + 122 * (f // across)
@@ -101,7 +109,7 @@ def _dials(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
     ]
 
 
-def _speed(dk: int, f: int) -> str:
+def _format_angular_speed(dk: int, f: int) -> str:
     """Return ω_f to three proven digits."""
 
     def enclose(bits: int) -> Any:

@@ -26,16 +26,20 @@ def scene(dk: int = 256) -> Scene:
     """Draw median and mean of ∂p₁/∂(q·k₁) and of the larger weight, for two keys and gaps from N(0, 2d_k), enclosed."""
     whole("dk", dk, min(LIMITS["dk"], _LARGEST), 4)
     sizes = sorted({4**i for i in range(6) if 4**i <= dk} | {dk})
-    median, mean, scaled = (plain(_shown(dk, f)) for f in (median_slope, mean_slope, scaled_median))
-    large = plain(_shown(dk, larger("median_smaller", 0), smaller("median_smaller", 0)))
+    median, mean, scaled = (
+        plain(_format_saturated_weight(dk, f)) for f in (median_slope, mean_slope, scaled_median)
+    )
+    large = plain(
+        _format_saturated_weight(dk, larger("median_smaller", 0), smaller("median_smaller", 0))
+    )
     description = (
         f"Two keys. At d_k = {dk} and without scaling, the median slope is {median}, the mean {mean}: the typical row "
         f"collapses, the mean does not. Divided by √d_k, the median with respect to q·k is {scaled}. The median of the "
         f"larger weight is {large} there without scaling."
     )
     drawn = Scene("Saturation: slope and largest of two weights over d_k", description)
-    _slopes(drawn, sizes)
-    _largest(drawn, sizes)
+    _plot_softmax_slopes(drawn, sizes)
+    _plot_larger_weight(drawn, sizes)
     result = (
         "Two keys, components from N(0, 1). Every point is enclosed and correctly rounded, as in symattn derive "
         "scaling. Solid: median over rows; dashed: mean."
@@ -54,7 +58,7 @@ def smaller(number: str, square: int) -> Number:
     return lambda d_k, bits: of_gap(square or 2 * d_k, bits, number)
 
 
-def _slopes(drawn: Scene, sizes: list[int]) -> None:
+def _plot_softmax_slopes(drawn: Scene, sizes: list[int]) -> None:
     d_k = sizes[-1]
     least = min(float(median_slope(d_k, _BITS)), 1e-3)
     drawn.label(10, 22, "slope ∂{p_1}/∂({q}·{k_1})")
@@ -62,35 +66,35 @@ def _slopes(drawn: Scene, sizes: list[int]) -> None:
     plot.frame(whole_ticks(1, d_k), tens(least / 2, 0.5), "")
     plot.draw(
         (
-            _series(sizes, mean_slope, "unscaled mean", False),
-            _series(sizes, scaled_median, "1/√{d_k}: median", True),
-            _series(sizes, scaled_mean, "1/√{d_k}: mean", True),
-            _series(sizes, median_slope, "unscaled median", False),
+            _make_saturation_series(sizes, mean_slope, "unscaled mean", False),
+            _make_saturation_series(sizes, scaled_median, "1/√{d_k}: median", True),
+            _make_saturation_series(sizes, scaled_mean, "1/√{d_k}: mean", True),
+            _make_saturation_series(sizes, median_slope, "unscaled median", False),
         )
     )
 
 
-def _largest(drawn: Scene, sizes: list[int]) -> None:
+def _plot_larger_weight(drawn: Scene, sizes: list[int]) -> None:
     drawn.label(10, 360, "larger of the two weights")
     plot = Plot(drawn, PlotAxis(1, sizes[-1], 52, 300), PlotAxis(0.5, 1, 544, 380, False))
     plot.frame(whole_ticks(1, sizes[-1]), [(x / 10, f"{x / 10:g}") for x in range(5, 11)], "{d_k}")
     plot.draw(
         (
-            _series(
+            _make_saturation_series(
                 sizes,
                 larger("median_smaller", 0),
                 "unscaled median",
                 False,
                 smaller("median_smaller", 0),
             ),
-            _series(sizes, larger("mean_smaller", 0), "unscaled mean", False),
-            _series(sizes, larger("mean_smaller", 2), "1/√{d_k}: mean", True),
-            _series(sizes, larger("median_smaller", 2), "1/√{d_k}: median", True),
+            _make_saturation_series(sizes, larger("mean_smaller", 0), "unscaled mean", False),
+            _make_saturation_series(sizes, larger("mean_smaller", 2), "1/√{d_k}: mean", True),
+            _make_saturation_series(sizes, larger("median_smaller", 2), "1/√{d_k}: median", True),
         )
     )
 
 
-def _shown(d_k: int, number: Number, least: Number | None = None) -> str:
+def _format_saturated_weight(d_k: int, number: Number, least: Number | None = None) -> str:
     """Return the number correctly rounded; as 1 minus a difference if it rounds to 1."""
     digits = digits_at(d_k, number)
     if least is not None and float(digits.digits) == 1:
@@ -98,11 +102,11 @@ def _shown(d_k: int, number: Number, least: Number | None = None) -> str:
     return powered(digits.digits)
 
 
-def _series(
+def _make_saturation_series(
     sizes: list[int], number: Number, words: str, scaled: bool, least: Number | None = None
 ) -> Series:
     role: Role = "score" if scaled else "ink"
-    shown = [_shown(d, number, least) for d in sizes]
+    shown = [_format_saturated_weight(d, number, least) for d in sizes]
     finer = sorted({round(sizes[-1] ** (i / 32), 6) for i in range(33)} | set(map(float, sizes)))
     return Series(
         [(float(d), float(number(d, _BITS))) for d in sizes],

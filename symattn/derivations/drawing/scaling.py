@@ -27,7 +27,7 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
     result = [sampled(d, draws, seed) for d in sizes]
     drawn = Scene(
         "The variance of a score over d_k, with and without scaling",
-        _description(sizes, result, draws, seed),
+        _describe_variance_plot(sizes, result, draws, seed),
     )
     x, y = PlotAxis(1, dk, 52, 330), PlotAxis(0.35, 2 * dk, 300, 40)
     drawn.label(10, 22, "variance of a score")
@@ -35,8 +35,8 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
     plot.frame(whole_ticks(1, dk), whole_ticks(1, 2 * dk), "{d_k}, width of queries and keys")
     plot.draw(
         (
-            _series(sizes, law, result, ("Var({q}·{k}) = {d_k}", "unscaled"), False),
-            _series(sizes, [v / d for v, d in zip(law, sizes, strict=True)],
+            _make_variance_series(sizes, law, result, ("Var({q}·{k}) = {d_k}", "unscaled"), False),
+            _make_variance_series(sizes, [v / d for v, d in zip(law, sizes, strict=True)],
                     [(v / d, e / d) for (v, e), d in zip(result, sizes, strict=True)],
                     ("Var({q}·{k}/√{d_k}) = 1", "divided by √{d_k}"), True),
         )
@@ -54,7 +54,7 @@ def sampled(d_k: int, draws: int, seed: int) -> tuple[float, float]:
     return estimate(drawn_scores(d_k, 0.0, draws, np.random.default_rng(seed))[0], True)
 
 
-def _series(
+def _make_variance_series(
     sizes: list[int],
     law: list[float],
     results: list[tuple[float, float]],
@@ -76,7 +76,7 @@ def _series(
     )
 
 
-def _description(
+def _describe_variance_plot(
     sizes: list[int], results: list[tuple[float, float]], draws: int, seed: int
 ) -> str:
     last, (variance, error) = sizes[-1], results[-1]

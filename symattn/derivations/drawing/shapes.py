@@ -48,17 +48,21 @@ def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
     """Draw tokens and their projections in letters, or an example in its own numbers."""
     if source is None:
         spec = overridden(Attention(), fields) if fields else Attention()
-        given, sizes, called = _inputs(spec), None, ", ".join(fields) or "attention"
+        given, sizes, called = _list_inputs_of_shapes(spec), None, ", ".join(fields) or "attention"
     else:
         walk = walked(source, fields)
         spec, given, called = walk.sheet.attention, tuple(walk.sheet.inputs), walk.sheet.name
         sizes = {**walk.sizes, "n_q": walk.queries, "n_k": walk.arrays["scores"].shape[-1]}
-    steps = [replace(step, of=_read(step)) for step in spec.pipeline(given)]
-    forms = _forms(dict.fromkeys(n for s in steps for n in (*s.of, s.name)), spec, given, sizes)
-    drawn = Scene(f"Shapes of the arrays of {called}, step by step", _described(steps, forms))
+    steps = [replace(step, of=_list_arrays_step_reads(step)) for step in spec.pipeline(given)]
+    forms = _make_forms_of_arrays(
+        dict.fromkeys(n for s in steps for n in (*s.of, s.name)), spec, given, sizes
+    )
+    drawn = Scene(
+        f"Shapes of the arrays of {called}, step by step", _describe_steps_by_shapes(steps, forms)
+    )
     y = 16.0
     for step in steps:
-        y = _row(drawn, step, forms, y)
+        y = _draw_row_of_step(drawn, step, forms, y)
     note = "Each line is a step: the arrays to the left of → give the one to its right. Sides are as long as axes."
     if any(form.stacked for form in forms.values()):
         note += " Stacked: one for each head."
@@ -66,7 +70,7 @@ def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
     return drawn
 
 
-def _read(step: Step) -> tuple[str, ...]:
+def _list_arrays_step_reads(step: Step) -> tuple[str, ...]:
     """Return the arrays whose numbers the step reads, without those of which it uses only a length."""
     result = {*"qkv", "q_rotated", "k_rotated", "q_normed", "k_normed", "k_r", "q_joined"}
     mark = Name("?")
@@ -77,7 +81,7 @@ def _read(step: Step) -> tuple[str, ...]:
     )
 
 
-def _inputs(spec: Attention) -> tuple[str, ...]:
+def _list_inputs_of_shapes(spec: Attention) -> tuple[str, ...]:
     """Return the names of tokens, projections, and other inputs of the specification."""
     if spec.packed:
         weights: tuple[str, ...] = ("w_in",)
@@ -90,7 +94,7 @@ def _inputs(spec: Attention) -> tuple[str, ...]:
     return (*names, *(name for name in needed(spec, names) if name not in names))
 
 
-def _forms(
+def _make_forms_of_arrays(
     names: Iterable[str], spec: Attention, given: Sequence[str], sizes: Mapping[str, int] | None
 ) -> dict[str, DrawnForm]:
     """Return the arrays as rectangles, all at one scale."""
@@ -107,18 +111,21 @@ def _forms(
         **heads,
         **(sizes or {}),
     }
-    axes = {name: _axes(name, spec, given) for name in names}
+    axes = {name: _split_axes_into_factors(name, spec, given) for name in names}
     lengths = {name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in result]
                for name, result in axes.items()}  # fmt: skip
     unit = min(_UNIT, _LONGEST / max(n for of in lengths.values() for n in of[-2:]))
     words = {
-        name: list(map(str, lengths[name])) if sizes else list(map(_axis, axes[name]))
+        name: list(map(str, lengths[name])) if sizes else list(map(_write_axis_factors, axes[name]))
         for name in axes
     }
-    return {name: _form(ARRAYS[name].symbol, words[name], lengths[name], unit) for name in axes}
+    return {
+        name: _make_drawn_form(ARRAYS[name].symbol, words[name], lengths[name], unit)
+        for name in axes
+    }
 
 
-def _axes(name: str, spec: Attention, names: Sequence[str]) -> list[list[str]]:
+def _split_axes_into_factors(name: str, spec: Attention, names: Sequence[str]) -> list[list[str]]:
     """Return the axes of an array, each as its factors; n for n_q and n_k in self-attention."""
     whole = shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "")
     alone = "x" in names and "y" not in names
@@ -128,16 +135,22 @@ def _axes(name: str, spec: Attention, names: Sequence[str]) -> list[list[str]]:
     ]
 
 
-def _form(symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: float) -> DrawnForm:
+def _make_drawn_form(
+    symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: float
+) -> DrawnForm:
     across, down = lengths[-1], lengths[-2] if len(lengths) > 1 else 0
     role = _ROLES.get(symbol.role or "") if isinstance(symbol, Name) else None
     sides = max(across * unit, _LEAST), max(down * unit, _LEAST)
     return DrawnForm(
-        _braced(symbol), " × ".join(words), sides, role, len(lengths) > 2 and lengths[0] > 1
+        _brace_letter_of_drawing(symbol),
+        " × ".join(words),
+        sides,
+        role,
+        len(lengths) > 2 and lengths[0] > 1,
     )
 
 
-def _axis(factors: Sequence[str]) -> str:
+def _write_axis_factors(factors: Sequence[str]) -> str:
     """Return ``h d_k``, each letter with its index."""
     result = []
     for factor in factors:
@@ -145,11 +158,11 @@ def _axis(factors: Sequence[str]) -> str:
         letter = SIZES.get(
             "g" if factor == "j" else factor, Name(base, (Name(index),) if index else ())
         )
-        result.append(factor if factor.isdecimal() else _braced(letter))
+        result.append(factor if factor.isdecimal() else _brace_letter_of_drawing(letter))
     return " ".join(result)
 
 
-def _braced(node: Node) -> str:
+def _brace_letter_of_drawing(node: Node) -> str:
     """Return ``{W_Q}`` for a letter with an index, and any other formula on one line."""
     if isinstance(node, Name):
         index = "".join(text(part) for part in node.sub)
@@ -157,14 +170,14 @@ def _braced(node: Node) -> str:
     return text(node)
 
 
-def _row(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], y: float) -> float:
+def _draw_row_of_step(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], y: float) -> float:
     """Draw the rectangles of a step from left to right, on as many lines as needed; return the height below them."""
     x = _LEFT
     line: list[tuple[float, DrawnForm, str]] = []
     for form, sign in (*((forms[name], "") for name in step.of), (forms[step.name], "→")):
         before = 24.0 if sign else 0.0
         if x + before + form.width > _RIGHT and line:
-            y, x = _line(drawn, line, y), _LEFT + 24
+            y, x = _draw_line_of_forms(drawn, line, y), _LEFT + 24
             line = []
         line.append((x, form, sign))
         x += before + form.width + 18
@@ -174,10 +187,12 @@ def _row(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], y: float) -> 
     )
     if formula.box[0] > x:
         drawn.add(formula)
-    return _line(drawn, line, y)
+    return _draw_line_of_forms(drawn, line, y)
 
 
-def _line(drawn: Scene, line: Sequence[tuple[float, DrawnForm, str]], y: float) -> float:
+def _draw_line_of_forms(
+    drawn: Scene, line: Sequence[tuple[float, DrawnForm, str]], y: float
+) -> float:
     high = max(form.sides[1] for _, form, _ in line)
     for x, form, sign in line:
         if sign:
@@ -198,7 +213,7 @@ def _line(drawn: Scene, line: Sequence[tuple[float, DrawnForm, str]], y: float) 
     return y + high + 54
 
 
-def _described(steps: Sequence[Step], forms: Mapping[str, DrawnForm]) -> str:
+def _describe_steps_by_shapes(steps: Sequence[Step], forms: Mapping[str, DrawnForm]) -> str:
     result = []
     for step in steps:
         parts = " and ".join(f"{forms[name].words} ({forms[name].shape})" for name in step.of)

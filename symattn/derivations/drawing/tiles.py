@@ -31,7 +31,7 @@ def scene(
     source: str | PathLike[str] | None = None, query: int = 1, tile: int = 1, **fields: object
 ) -> Scene:
     """Draw the keys of one query, ``tile`` of them at a time; by default those of ``derive online-softmax``."""
-    scores, values, called = _given(source, query, fields)
+    scores, values, called = _load_scores_and_values(source, query, fields)
     n = int(scores.shape[-1])
     if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1 or -(-n // tile) > _MOST:
         raise InputError(
@@ -45,14 +45,14 @@ def scene(
     if not same(finish(states[-1]), finish(tile_state(scores, values))):
         raise FalseStep("tiles merged give another output than all keys at once")
     drawn = Scene(f"Softmax of {n} keys in {len(parts)} tiles{called}")
-    unit = _WIDE / max(float(_one(s.normaliser).to_float()) for s in states)
+    unit = _WIDE / max(float(_extract_state_number(s.normaliser).to_float()) for s in states)
     y, result, previous = 16.0, [], None
     for (lo, hi, _), state in zip(parts, states, strict=True):
-        y = _between(drawn, previous, state, unit, y)
-        said = _state(drawn, scores, (lo, hi), state, unit, y)
+        y = _draw_shrinking_of_sums(drawn, previous, state, unit, y)
+        said = _draw_state_of_tile(drawn, scores, (lo, hi), state, unit, y)
         result.append(f"After {f'key {hi}' if hi == lo + 1 else f'keys {lo + 1} to {hi}'}: {said}")
         y, previous = y + _HIGH + _TEXT, state
-    y = _weights(drawn, scores, y)
+    y = _draw_bar_of_weights(drawn, scores, y)
     note = (
         "Each piece is e{^s−m} of a key, as long as the number; filled: keys of the tile that has just come. "
         "{m} is the largest score so far, ℓ the sum, {o} what an output would be now."
@@ -62,7 +62,9 @@ def scene(
     return drawn
 
 
-def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any, str]:
+def _load_scores_and_values(
+    source: object, query: int, fields: dict[str, Any]
+) -> tuple[Any, Any, str]:
     """Return exact scores (1, n_k) and values (n_k, d_v), and the name of their example. Raises InputError."""
     if source is None:
         if fields or query != 1:
@@ -86,23 +88,23 @@ def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any
     return Exact.lift(row), Exact.lift(values.tolist()), f": query {query} of {walk.sheet.name}"
 
 
-def _one(x: Any) -> Any:
+def _extract_state_number(x: Any) -> Any:
     return x[0, 0].entries.item()
 
 
-def _identity(n: int) -> Exact:
+def _make_exact_identity(n: int) -> Exact:
     return exact([[int(i == j) for j in range(n)] for i in range(n)])
 
 
-def _between(
+def _draw_shrinking_of_sums(
     drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, unit: float, y: float
 ) -> float:
     """Draw how the bar above shrinks as the maximum grows; return where the next bar begins."""
-    if before is None or _one(before.normaliser).is_zero():
+    if before is None or _extract_state_number(before.normaliser).is_zero():
         return y
     xp = namespace_of(state.maximum)
-    factor = _one(xp.exp(before.maximum - state.maximum))
-    start = unit * float(_one(before.normaliser).to_float())
+    factor = _extract_state_number(xp.exp(before.maximum - state.maximum))
+    start = unit * float(_extract_state_number(before.normaliser).to_float())
     end = start * float(factor.to_float())
     label = Label(
         _LEFT + start + 8, y - 7, f"sums so far × {words(formula(factor))}", SMALL, "mute"
@@ -115,17 +117,20 @@ def _between(
     return y
 
 
-def _state(
+def _draw_state_of_tile(
     drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float
 ) -> str:
     """Draw the pieces of the keys so far, and m, ℓ and the output in words; return these words."""
     lo, hi = tile
-    pieces = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated.tolist()[
-        0
-    ]  # e^(s_j − m)
-    _bar(drawn, [unit * float(x.to_float()) for x in pieces], lo, y)
-    norm, result = _one(state.normaliser), [f"{{m}} = {words(formula(_one(state.maximum)))}"]
-    result.append(_equal("ℓ", norm))
+    pieces = tile_state(
+        scores[:, :hi], _make_exact_identity(hi), state.maximum
+    ).accumulated.tolist()[0]  # e^(s_j − m)
+    _draw_bar_of_pieces(drawn, [unit * float(x.to_float()) for x in pieces], lo, y)
+    norm, result = (
+        _extract_state_number(state.normaliser),
+        [f"{{m}} = {words(formula(_extract_state_number(state.maximum)))}"],
+    )
+    result.append(_write_exact_and_digits("ℓ", norm))
     if not norm.is_zero():
         outputs = finish(state).entries[0]
         shown = [digits(x) for x in outputs]
@@ -133,7 +138,9 @@ def _state(
             "=" if all(words(formula(x)) == d for x, d in zip(outputs, shown, strict=True)) else "≈"
         )
         result.append(
-            _equal("{o}", outputs[0]) if len(outputs) == 1 else f"{{o}} {sign} ({', '.join(shown)})"
+            _write_exact_and_digits("{o}", outputs[0])
+            if len(outputs) == 1
+            else f"{{o}} {sign} ({', '.join(shown)})"
         )
     for said in (", ".join(result), ", ".join((*result[:1], f"ℓ ≈ {digits(norm)}", *result[2:]))):
         if Label(0, 0, said, SMALL).width < _RIGHT - _LEFT:
@@ -142,13 +149,13 @@ def _state(
     return ", ".join(result)
 
 
-def _equal(letter: str, x: object) -> str:
+def _write_exact_and_digits(letter: str, x: object) -> str:
     """Return the exact number, with its digits unless they are the same."""
     exactly = words(formula(x))
     return f"{letter} = {exactly}" + ("" if exactly == digits(x) else f" ≈ {digits(x)}")
 
 
-def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
+def _draw_bar_of_pieces(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
     """Draw pieces side by side, in full colour from the number ``filled`` on, each named if it has room."""
     x = _LEFT
     for j, width in enumerate(widths):
@@ -166,11 +173,11 @@ def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
         x += width
 
 
-def _weights(drawn: Scene, scores: Array, y: float) -> float:
+def _draw_bar_of_weights(drawn: Scene, scores: Array, y: float) -> float:
     """Draw the last bar again, divided by ℓ: the weights; return its foot."""
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
-    parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]
-    _bar(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)
+    parts = finish(tile_state(scores, _make_exact_identity(int(scores.shape[-1])))).entries[0]
+    _draw_bar_of_pieces(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)
     result = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
     small(
         drawn,

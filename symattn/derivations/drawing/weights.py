@@ -37,7 +37,7 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
         raise InputError(
             f"{walk.sheet.name} has {len(rows)} × {len(rows[0])} weights; a picture has at most {_MOST}"
         )
-    drawn = Scene(f"Attention weights of {walk.sheet.name}", _description(rows))
+    drawn = Scene(f"Attention weights of {walk.sheet.name}", _describe_weights_of_queries(rows))
     drawn.label(10, 22, "weights {A}, one row for each query")
     queries = [named(walk, "q", i) for i in range(len(rows))]
     x = _LEFT + max(Label(0, 0, w, SMALL).width for w in queries) + 8
@@ -51,7 +51,7 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
         y = 58 + i * height
         small(drawn, _LEFT, y + height / 2 + 3, queries[i])
         for j, entry in enumerate(row):
-            _cell(
+            _draw_weight_cell(
                 drawn,
                 entry,
                 (x + j * side, y, side - _GAP, height - _GAP),
@@ -81,7 +81,7 @@ def fits(entry: object, width: float) -> bool:
     return all(Label(0, 0, part, SMALL).width <= width for part in parts)
 
 
-def _cell(
+def _draw_weight_cell(
     drawn: Scene, entry: Any, place: tuple[float, float, float, float], exact: bool, note: str
 ) -> None:
     x, y, width, height = place
@@ -109,7 +109,7 @@ def stacked(drawn: Scene, x: float, y: float, parts: tuple[str, str] | str) -> N
     small(drawn, x, y + 14, parts[1], "ink", "middle")
 
 
-def _description(rows: list[list[Any]]) -> str:
+def _describe_weights_of_queries(rows: list[list[Any]]) -> str:
     result = "; ".join(
         f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1)
     )

@@ -21,31 +21,31 @@ NAMES = (
 
 def names() -> dict[str, str]:
     """Return the titles by name, in a good order for reading."""
-    return {name: str(_data(name)["title"]) for name in NAMES}
+    return {name: str(_load_example_sheet(name)["title"]) for name in NAMES}
 
 
 def find(word: str) -> str | None:
     """Return the name of the example that ``word`` names, or None."""
-    return _words().get(word.lower().replace(" ", "-"))
+    return _map_words_to_examples().get(word.lower().replace(" ", "-"))
 
 
 def load(name: str) -> Sheet:
     """Return the example's sheet. Raises InputError, with a suggestion, if there is none of that name."""
     result = resolved(name)
-    return from_text(_content(result), f"example {result}", result)
+    return from_text(_read_example_file(result), f"example {result}", result)
 
 
 def show(name: str) -> Document:
     """Return the example as a sheet that a user can copy and edit."""
     result = resolved(name)
-    data = _data(result)
+    data = _load_example_sheet(result)
     words = [f"From {data['source']}."] if data.get("source") else []
     words += filter(None, data.get("notes", ()))
     copy = f"symattn examples show {result} -f json -o sheet.json"
     also = "Other names: " + ", ".join(data["aliases"]) + ". "
     blocks: tuple[Block, ...] = (
         *(Paragraph((text,)) for text in words),
-        Listing(_content(result).decode(), "json"),
+        Listing(_read_example_file(result).decode(), "json"),
         Paragraph((also, "To edit a copy and walk through it: ", Code(copy))),
     )
     return Document(
@@ -63,22 +63,26 @@ def resolved(word: str) -> str:
     """Return the name that ``word`` stands for. Raises InputError, with a suggestion."""
     result = find(word)
     if result is None:
-        suggestion = near(word.lower(), _words())
+        suggestion = near(word.lower(), _map_words_to_examples())
         raise InputError(f"unknown example {short(word)!r}.{suggestion} Known: {', '.join(NAMES)}")
     return result
 
 
 @cache
-def _words() -> dict[str, str]:
-    return {word.lower(): name for name in NAMES for word in (name, *_data(name)["aliases"])}
+def _map_words_to_examples() -> dict[str, str]:
+    return {
+        word.lower(): name
+        for name in NAMES
+        for word in (name, *_load_example_sheet(name)["aliases"])
+    }
 
 
 @cache
-def _data(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(_content(name))
+def _load_example_sheet(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(_read_example_file(name))
     return data
 
 
 @cache
-def _content(name: str) -> bytes:
+def _read_example_file(name: str) -> bytes:
     return files(__package__).joinpath(f"{name}.json").read_bytes()

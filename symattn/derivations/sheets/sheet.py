@@ -91,10 +91,10 @@ def read(path: str, name: str | None = None) -> Sheet:
 
         arrays = called(npz.plain(path, file), path)
         check_size({name: array.shape for name, array in arrays.items()}, path)
-        inputs, _ = _entries(
+        inputs, _ = _read_exact_entries(
             {name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}, shape_of, path
         )
-        attention, remarks = _attention({}, inputs, path)
+        attention, remarks = _read_sheet_attention({}, inputs, path)
         return Sheet(
             path, Path(path).name, attention, inputs, remarks=(FLOATS.format("the file"), *remarks)
         )
@@ -115,14 +115,14 @@ def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -
         raise InputError(f'{where}: a sheet is an object, {{"inputs": {{"x": …}}}}, not a {kind}')
     if data.get("kind") == "listing" and isinstance(data.get("sheet"), dict):
         data = data["sheet"]  # what `symattn examples show NAME -f json` writes
-    data = _nested(data)
+    data = _nest_flat_sheet(data)
     _check_names(data, where)
     if str(data.get("schema", SCHEMA)) != str(SCHEMA):
         raise InputError(
             f"{where}: schema is {data['schema']}; this version of symattn reads {SCHEMA}"
         )
-    given, typed_decimals = _inputs(data, where)
-    attention, more = _attention(data.get("attention", {}), given, where)
+    given, typed_decimals = _read_sheet_inputs(data, where)
+    attention, more = _read_sheet_attention(data.get("attention", {}), given, where)
     typed = (
         ("Decimals in the sheet are taken exactly as typed: 0.1 is 1/10.",)
         if typed_decimals
@@ -134,8 +134,8 @@ def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -
         attention,
         given,
         words_of(data, "source", where),
-        _texts(data, "notes", where),
-        _tokens(data, given, where),
+        _read_sheet_texts(data, "notes", where),
+        _read_sheet_tokens(data, given, where),
         printed_of(data.get("printed"), where),
         (*typed, *remarks, *more),
     )
@@ -152,7 +152,7 @@ def _check_names(data: Mapping[str, object], where: str) -> None:
             )
 
 
-def _nested(data: Record) -> Record:
+def _nest_flat_sheet(data: Record) -> Record:
     """Return the sheet with arrays and fields moved from the top level to where they belong."""
     flat = {key: x for key, x in data.items() if key not in _KEYS}
     known_fields = field_types(Attention)
@@ -171,7 +171,7 @@ def _nested(data: Record) -> Record:
     return remaining
 
 
-def _attention(
+def _read_sheet_attention(
     data: object, entries: Mapping[str, Entries], where: str
 ) -> tuple[Attention, tuple[str, ...]]:
     """Return the specification, and a remark if tokens without weights imply that scores are not scaled."""
@@ -184,14 +184,14 @@ def _attention(
     return attention_of(data, dict(entries), where), ()
 
 
-def _inputs(data: Record, where: str) -> tuple[dict[str, Entries], bool]:
+def _read_sheet_inputs(data: Record, where: str) -> tuple[dict[str, Entries], bool]:
     inputs = data.get("inputs")
     if not isinstance(inputs, dict) or not inputs:
         raise InputError(f'{where}: "inputs" is missing; hint: "inputs": {{"x": [[1, "1/2"], …]}}')
-    return _entries(called(inputs, f"{where}: inputs"), shape_of, where)
+    return _read_exact_entries(called(inputs, f"{where}: inputs"), shape_of, where)
 
 
-def _entries(
+def _read_exact_entries(
     values: Mapping[str, object], shape: Callable[[Any], tuple[int, ...]], where: str
 ) -> tuple[dict[str, Entries], bool]:
     """Return the arrays as exact numbers, after a check of their sizes, and whether a decimal was typed."""
@@ -199,7 +199,7 @@ def _entries(
 
     check_size({name: shape(array) for name, array in values.items()}, where)
     for name, array in values.items():
-        if isinstance(array, list) and (size := _count(array)) > MOST_SCORES:
+        if isinstance(array, list) and (size := _count_nested_numbers(array)) > MOST_SCORES:
             raise InputError(
                 f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}"
             )
@@ -209,9 +209,9 @@ def _entries(
     )
 
 
-def _count(entries: object) -> int:
+def _count_nested_numbers(entries: object) -> int:
     """Return how many numbers nested lists contain, ragged or not."""
-    return sum(map(_count, entries)) if isinstance(entries, list) else 1
+    return sum(map(_count_nested_numbers, entries)) if isinstance(entries, list) else 1
 
 
 def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
@@ -238,15 +238,15 @@ FLOATS = (
 )
 
 
-def _texts(data: Record, key: str, where: str) -> tuple[str, ...]:
+def _read_sheet_texts(data: Record, key: str, where: str) -> tuple[str, ...]:
     result = data.get(key, [])
     if not isinstance(result, list) or not all(isinstance(text, str) for text in result):
         raise InputError(f"{where}: {key} is a list of texts")
     return tuple(str(text) for text in result)
 
 
-def _tokens(data: Record, entries: Mapping[str, Entries], where: str) -> tuple[str, ...]:
-    tokens = _texts(data, "tokens", where)
+def _read_sheet_tokens(data: Record, entries: Mapping[str, Entries], where: str) -> tuple[str, ...]:
+    tokens = _read_sheet_texts(data, "tokens", where)
     rows = shape_of(entries["x"] if "x" in entries else entries.get("q", []))
     if tokens and (len(rows) < 2 or len(tokens) != rows[-2]):
         raise InputError(
@@ -267,29 +267,30 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
     longest = max(
         n
         for name, entries in sheet.inputs.items()
-        for n, letter in zip(shape_of(entries), _axes(name, entries), strict=True)
+        for n, letter in zip(shape_of(entries), _label_sheet_axes(name, entries), strict=True)
         if letter in _TOKENS
     )
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= longest:
         raise InputError(f"tokens is {tokens!r}; {sheet.name} has 1 to {longest}")
     inputs = {
-        name: _cut(entries, _axes(name, entries), tokens) for name, entries in sheet.inputs.items()
+        name: _truncate_to_tokens(entries, _label_sheet_axes(name, entries), tokens)
+        for name, entries in sheet.inputs.items()
     }
     return replace(sheet, inputs=inputs, tokens=sheet.tokens[:tokens], printed=None)
 
 
-def _axes(name: str, entries: object) -> list[str]:
+def _label_sheet_axes(name: str, entries: object) -> list[str]:
     """Return the letter of each axis, aligned at the last."""
     letters = [letter.strip("[]()?") for letter in ARRAYS[name].shape.split()]
     depth = len(shape_of(entries))
     return ["…"] * (depth - len(letters)) + letters[-depth:]
 
 
-def _cut(entries: Any, axes: list[str], tokens: int) -> Any:
+def _truncate_to_tokens(entries: Any, axes: list[str], tokens: int) -> Any:
     if not axes:
         return entries
     first = entries[:tokens] if axes[0] in _TOKENS else entries
-    return [_cut(entry, axes[1:], tokens) for entry in first]
+    return [_truncate_to_tokens(entry, axes[1:], tokens) for entry in first]
 
 
 # -- sheets from Python: arrays by name, as nested lists of numbers or as arrays of NumPy or PyTorch -------------------
@@ -302,16 +303,22 @@ def sheet_of(data: Mapping[str, object]) -> Sheet:
     Numbers in lists count as typed: 0.1 is 1/10. Floats of an array count at their binary value.
     """
     binary: list[bool] = []
-    read = {str(key): _read(value, f"{NAME}: {key}", binary) for key, value in data.items()}
+    read = {
+        str(key): _convert_to_json_types(value, f"{NAME}: {key}", binary)
+        for key, value in data.items()
+    }
     return from_data(read, NAME, NAME, (FLOATS.format("an array"),) if any(binary) else ())
 
 
-def _read(value: object, place: str, binary: list[bool]) -> Any:
+def _convert_to_json_types(value: object, place: str, binary: list[bool]) -> Any:
     """Return the value in the types of JSON."""
     if isinstance(value, Mapping):
-        return {str(key): _read(x, f"{place}: {key}", binary) for key, x in value.items()}
+        return {
+            str(key): _convert_to_json_types(x, f"{place}: {key}", binary)
+            for key, x in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_read(x, place, binary) for x in value]
+        return [_convert_to_json_types(x, place, binary) for x in value]
     if isinstance(value, str | Quotient) or value is None:
         return value
     if isinstance(value, np.generic | complex):
@@ -324,14 +331,18 @@ def _read(value: object, place: str, binary: list[bool]) -> Any:
         ):  # math.isnan refuses whole numbers that no float holds
             raise InputError(f"{place} holds {value}, which is not a number")
         return "-inf" if value == -math.inf else TypedNumber(repr(value))
-    return _array(value, place, binary) if hasattr(value, "__array__") else TypedNumber(str(value))
+    return (
+        _convert_sheet_array(value, place, binary)
+        if hasattr(value, "__array__")
+        else TypedNumber(str(value))
+    )
 
 
-def _array(value: Any, place: str, binary: list[bool]) -> Any:
+def _convert_sheet_array(value: Any, place: str, binary: list[bool]) -> Any:
     array = real(value, place)
     check_size({place.rpartition(": ")[2]: array.shape}, NAME)
     if array.dtype.kind in "OU":
-        return _read(array.tolist(), place, binary)
+        return _convert_to_json_types(array.tolist(), place, binary)
     if array.dtype.kind not in "biuf":
         try:
             array = array.astype(np.float64)
@@ -436,7 +447,7 @@ def printed_of(data: object, where: str) -> Printed | None:
     for part in ("digits", "rounded"):
         if not isinstance(data.get(part, {}), dict):
             raise InputError(f"{place}.{part} is an object of arrays")
-    places = _whole(data.get("places", 1), f"{place}.places")
+    places = _parse_whole_number(data.get("places", 1), f"{place}.places")
     if places > _MOST_PLACES:
         raise InputError(f"{place}.places is at most {_MOST_PLACES}")
     for part, names in (("digits", _DIGITS), ("rounded", _ROUNDED)):
@@ -461,7 +472,7 @@ def _kind_of_mask(entries: dict[str, Entries]) -> str:
     return "boolean" if isinstance(flat(entries["mask"])[0], bool) else "additive"
 
 
-def _whole(value: object, place: str) -> int:
+def _parse_whole_number(value: object, place: str) -> int:
     text = str(value)
     if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 4:
         raise InputError(f"{place} must be an integer of at least 1, got {short(text)!r}")

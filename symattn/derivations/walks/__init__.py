@@ -92,7 +92,7 @@ def walk(
     _check_fields(fields)
     dtype = format_name(dtype)
     _check_words(dtype, rounding, query, all)
-    result = _made(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
+    result = _make_walk_of_sheet(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
     named = (
         source
         if isinstance(source, str)
@@ -101,15 +101,19 @@ def walk(
         else os.fspath(source)
     )
     _check_numbers(result, step, query)
-    empty = _empty(result, blank, answers, step)
-    body = list(_step_alone(result, step, why, all) if step else _whole(result, why, all, empty))
+    empty = _choose_blank_steps(result, blank, answers, step)
+    body = list(
+        _step_alone(result, step, why, all)
+        if step
+        else _yield_all_walk_steps(result, why, all, empty)
+    )
     remarks = (
         [Note(text) for text in (*about(result, step), *too_long(result))]
         if answers or not empty
         else []
     )
     remarks += [Note((_LEFT_OUT,))] if too_many(result) else []
-    body += _answers(result, all, empty) if answers else ()
+    body += _yield_answers_of_blanks(result, all, empty) if answers else ()
     left = ",".join(map(str, empty)) or None
     wishes = {"step": step, "why": why, "query": query, "all": all, "tokens": tokens, "rounding": rounding,
               "blank": left, "answers": answers, "seed": seed}  # fmt: skip
@@ -121,18 +125,25 @@ def walk(
         result.sheet.name,
         (result.sheet.title,),
         (*body, *remarks),
-        _subtitle(result),
+        _write_walk_subtitle(result),
         command("walk", named, options=wishes) if named else "",
         {"source": named or result.sheet.name, **wishes},
         record(result, step) if answers or not empty else records.kept(record(result, None), empty),
-        hints=_hints(named, result, step, why, all) if named else (),
+        hints=_hint_further_commands(named, result, step, why, all) if named else (),
         page=None
         if step or empty
-        else partial(page, result, why, all, tuple(_intro(result)), tuple(_accuracy(result))),
+        else partial(
+            page,
+            result,
+            why,
+            all,
+            tuple(_yield_introduction_of_walk(result)),
+            tuple(_yield_table_of_errors(result)),
+        ),
     )
 
 
-def _made(
+def _make_walk_of_sheet(
     sheet: Sheet,
     fields: dict[str, Any],
     tokens: int | None,
@@ -211,7 +222,7 @@ def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
         raise InputError(f"step {step!r}: the steps of {made.sheet.name} are 1 to {last}")
 
 
-def _empty(
+def _choose_blank_steps(
     made: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None
 ) -> tuple[int, ...]:
     """Return the steps that are left empty. Raises InputError if they contradict other options."""
@@ -228,7 +239,7 @@ def _empty(
     return records.steps(blank, max(titles(made)))
 
 
-def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
+def _yield_answers_of_blanks(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
     """Yield the results for the steps that were left empty."""
     yield Heading(("Answers",))
     for number in empty:
@@ -236,14 +247,14 @@ def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]
         yield from blocks(made, number, every)
 
 
-def _intro(made: Walk) -> Iterator[Block]:
+def _yield_introduction_of_walk(made: Walk) -> Iterator[Block]:
     """Yield the source of the example, its notes, its differences from plain attention, and their sizes."""
     if made.sheet.source:
         yield Paragraph((f"From {made.sheet.source}.",))
     yield from (Paragraph((text,)) for text in made.sheet.notes)
     spec = made.sheet.attention
     words = [
-        _field(name, value)
+        _write_field_in_words(name, value)
         for name, value in written(spec, changed=True).items()
         if name not in _SAID
     ]
@@ -251,18 +262,22 @@ def _intro(made: Walk) -> Iterator[Block]:
     if words or more:
         label = " and ".join(["fields"] * bool(words) + ["sizes"] * bool(more)).capitalize()
         between = " · " if words and more else ""
-        yield Paragraph((f"{label}: {' · '.join(words)}{between}", *_sizes(more), "."))
+        yield Paragraph(
+            (f"{label}: {' · '.join(words)}{between}", *_write_sizes_of_walk(more), ".")
+        )
 
 
-def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
-    yield from _intro(made)
+def _yield_all_walk_steps(
+    made: Walk, why: bool, every: bool, empty: tuple[int, ...]
+) -> Iterator[Block]:
+    yield from _yield_introduction_of_walk(made)
     for number, title in titles(made).items():
         yield Heading((title,))
         yield from reasons(made, number) if why else ()
         result = blocks(made, number, every)
         yield from records.emptied(result) if number in empty else result
     if not empty:
-        yield from _accuracy(made)
+        yield from _yield_table_of_errors(made)
 
 
 def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
@@ -276,7 +291,7 @@ def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block
                 yield from blocks(other, step, False)
 
 
-def _accuracy(made: Walk) -> Iterator[Block]:
+def _yield_table_of_errors(made: Walk) -> Iterator[Block]:
     """Yield a table of the largest error of each array that is not exact in the floating format."""
     names = [n for n in made.pipeline if not made.is_right(n)]
     if not names:
@@ -295,7 +310,7 @@ def _accuracy(made: Walk) -> Iterator[Block]:
     yield Table(columns, tuple(rows), caption=caption)
 
 
-def _subtitle(made: Walk) -> Text:
+def _write_walk_subtitle(made: Walk) -> Text:
     spec = made.sheet.attention
     scale = (
         "scale 1/√d_k"
@@ -308,10 +323,13 @@ def _subtitle(made: Walk) -> Text:
     masks = ["causal"] if spec.causal else []
     masks += [f"{spec.mask} mask"] if spec.mask else []
     masks += ["padding"] if spec.padding else []
-    return (*_sizes(made.main_sizes), "".join(f" · {word}" for word in (scale, *masks)))
+    return (
+        *_write_sizes_of_walk(made.main_sizes),
+        "".join(f" · {word}" for word in (scale, *masks)),
+    )
 
 
-def _sizes(sizes: Mapping[str, int]) -> Text:
+def _write_sizes_of_walk(sizes: Mapping[str, int]) -> Text:
     """Return ``n = 3, d_model = 4``, with letters as formulas."""
     parts: list[Any] = []
     for letter, n in sizes.items():
@@ -319,27 +337,32 @@ def _sizes(sizes: Mapping[str, int]) -> Text:
     return tuple(parts[1:])
 
 
-def _field(name: str, value: object) -> str:
+def _write_field_in_words(name: str, value: object) -> str:
     """Return a field in words: ``window 4``, ``position: rotary, triples 3 4 5``."""
     words = name.replace("_", " ")
     if value is True:
         return words
     if not isinstance(value, dict):
-        return f"{words} {_plain(value)}"
+        return f"{words} {_write_plain_field_value(value)}"
     ((kind, fields),) = value.items()
-    result = [*([kind] if kind != name else []), *(_field(n, x) for n, x in fields.items())]
+    result = [
+        *([kind] if kind != name else []),
+        *(_write_field_in_words(n, x) for n, x in fields.items()),
+    ]
     return f"{words}: {', '.join(result)}" if result else words
 
 
-def _plain(value: object) -> str:
+def _write_plain_field_value(value: object) -> str:
     if isinstance(value, list):
-        return "(" + ", ".join(map(_plain, value)) + ")"
+        return "(" + ", ".join(map(_write_plain_field_value, value)) + ")"
     return (
         "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
 
 
-def _hints(source: str, made: Walk, step: int | None, why: bool, every: bool) -> tuple[str, ...]:
+def _hint_further_commands(
+    source: str, made: Walk, step: int | None, why: bool, every: bool
+) -> tuple[str, ...]:
     base = f"symattn walk {shlex.quote(source)}"
     hints = [] if step and why else [f"{base} --step {step or 5} --why"]
     hints += [] if every or made.queries < 2 or step else [f"{base} --all"]

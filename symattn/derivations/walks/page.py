@@ -52,20 +52,20 @@ def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> B
     """Return the blocks of the page: ``before``, the steps, and ``after``."""
     result = list(before)
     for number, title in titles(walk).items():
-        lede, formula, rest = _lede(walk, number)
+        lede, formula, rest = _split_first_reason(walk, number)
         result.append(Heading((capital(title),), lede=lede))
         result += [Note((rest,))] if rest else []
         result += [Paragraph((formula,))] if formula else []
         result += [*reasons(walk, number)][1:] if why else []
         result += [Note(text) for text in about(walk, number)]
         result += (
-            _placed(walk, b) if isinstance(b, Values) and b.origin is None else b
-            for b in _step(walk, number, every)
+            _add_origins_of_entries(walk, b) if isinstance(b, Values) and b.origin is None else b
+            for b in _yield_contents_of_step(walk, number, every)
         )
     return (*result, *after, *(Note(text) for text in too_long(walk)))
 
 
-def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
+def _split_first_reason(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
     """Split the first reason of a step into its first sentence, its formula, and the rest for the margin."""
     first = next(iter(reasons(walk, number)), None)
     parts = list(first.text) if first else []
@@ -78,7 +78,7 @@ def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
     return tuple(parts), None, ""
 
 
-def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
+def _yield_contents_of_step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
     """Yield the contents of the step, after the arrays from which it is computed."""
     i, weights = first_query(walk), walk.arrays["weights"]
     whole = bool(weights.ndim == 2 and weights.size <= _MOST)  # a page has room for every entry
@@ -88,24 +88,26 @@ def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
             if array == "scaled" and walk.sheet.attention.scale == 1:
                 continue
             yield from (
-                (_heat(walk, range(1, walk.queries + 1)),) if array == walk.mixing.name else ()
+                (_make_weights_heat_map(walk, range(1, walk.queries + 1)),)
+                if array == walk.mixing.name
+                else ()
             )
             yield walk.values(array, evidence=walk.evidence(array))
         if rounded_of(walk) is not None:
-            yield _differences(walk, range(1, walk.queries + 1))
+            yield _make_table_of_differences(walk, range(1, walk.queries + 1))
         return
     shown = blocks(walk, number, every or (not whole and walk.queries <= _FEW))
-    yield from _before(walk, number, shown) if whole else ()
+    yield from _yield_arrays_before_step(walk, number, shown) if whole else ()
     for block in shown:
         if whole and isinstance(block, Values) and block.name.startswith("exact − "):
-            yield _differences(walk, [i])
+            yield _make_table_of_differences(walk, [i])
         else:
             yield block
         if isinstance(block, Values) and block.name == "weights" and whole:
-            yield _heat(walk, [i])
+            yield _make_weights_heat_map(walk, [i])
 
 
-def _before(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
+def _yield_arrays_before_step(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
     """Yield the arrays from which a step is computed, unless it shows them itself."""
     i, there = first_query(walk), {block.name for block in shown if isinstance(block, Values)}
     queries, keys = walk.pipeline["scores"].of[:2]
@@ -119,7 +121,9 @@ def _before(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
                 if array != "weighted"
                 else (i - 1, slice(None), slice(None))
             )
-            symbol = row_symbol(array, i) if array != "weighted" else _products(walk, i)
+            symbol = (
+                row_symbol(array, i) if array != "weighted" else _symbol_of_weighted_value(walk, i)
+            )
             yield walk.values(array, index, symbol) if row else walk.values(array)
 
 
@@ -129,12 +133,12 @@ def _of_weights(walk: Walk) -> str:
     return "scores" if name == "scaled" and walk.sheet.attention.scale == 1 else name
 
 
-def _products(walk: Walk, i: int) -> Node:
+def _symbol_of_weighted_value(walk: Walk, i: int) -> Node:
     weights, values = walk.mixing.of[:2]
     return row_symbol(weights, i, "j") * row_symbol(values, "j")
 
 
-def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
+def _make_weights_heat_map(walk: Walk, queries: Iterable[int]) -> Heat:
     """Return a heat map of the weights of these queries on all keys."""
     index = [i - 1 for i in queries]
     queries_of, keys = walk.pipeline["scores"].of[:2]
@@ -149,11 +153,21 @@ def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
         else Words("–")
         for row in walk.arrays["weights"][index]
     )
-    return Heat(part.name, part.symbol, part.exact, decimal, evidence=part.evidence, title=part.title,
-                origin=_origin(walk, "weights", places), rows=rows, columns=columns, sums=sums)  # fmt: skip
+    return Heat(
+        part.name,
+        part.symbol,
+        part.exact,
+        decimal,
+        evidence=part.evidence,
+        title=part.title,
+        origin=_make_origin_of_array(walk, "weights", places),
+        rows=rows,
+        columns=columns,
+        sums=sums,
+    )
 
 
-def _differences(walk: Walk, queries: Iterable[int]) -> Table:
+def _make_table_of_differences(walk: Walk, queries: Iterable[int]) -> Table:
     """Return a table of exact minus printed (or rounded) outputs, entry by entry."""
     results = rounded_of(walk)
     assert results is not None
@@ -175,43 +189,57 @@ def _differences(walk: Walk, queries: Iterable[int]) -> Table:
 
 
 # -- origins -----------------------------------------------------------------------------------------------------------
-def _placed(walk: Walk, block: Values) -> Values:
+def _add_origins_of_entries(walk: Walk, block: Values) -> Values:
     """Return the block with the origins of its entries, and the factors of a product."""
     if block.name not in walk.arrays:
         return block
     places, i = places_of(walk.arrays[block.name].shape), first_query(walk)
-    missing = places.ndim - _depth(block.exact)
+    missing = places.ndim - _count_nesting_depth(block.exact)
     if missing and block.name == "weighted" and places.ndim == 3:
         places = places[i - 1]
     elif missing:
         places = places[..., i - 1, :]
     if np.shape(nested(lambda _: 0, block.exact)) != places.shape:
         return block
-    origin = _origin(walk, block.name, places.tolist())
+    origin = _make_origin_of_array(walk, block.name, places.tolist())
     factors: tuple[Values, ...] = ()
     narrow = sum(int(walk.arrays[name].shape[-1]) for name in (*origin.rule[1:], *origin.rule[-1:]))
     if origin.rule[:1] == ("dot",) and isinstance(block.symbol, Relation) and narrow <= _WIDE:
-        factors = tuple(_placed(walk, walk.values(array)) for array in origin.rule[1:])
+        factors = tuple(
+            _add_origins_of_entries(walk, walk.values(array)) for array in origin.rule[1:]
+        )
     return replace(block, origin=origin, factors=factors)
 
 
-def _depth(entries: object) -> int:
-    return 1 + _depth(entries[0]) if isinstance(entries, (tuple, list)) and entries else 0
+def _count_nesting_depth(entries: object) -> int:
+    return (
+        1 + _count_nesting_depth(entries[0])
+        if isinstance(entries, (tuple, list)) and entries
+        else 0
+    )
 
 
-def _origin(walk: Walk, array: str, places: object) -> Origin:
+def _make_origin_of_array(walk: Walk, array: str, places: object) -> Origin:
     weights, values = walk.mixing.of[:2]
     name = (
         partial(product_letter, weights, values)
         if array == "weighted"
         else lambda p: row_symbol(array, *p)
     )
-    symbol = _products(walk, first_query(walk)) if array == "weighted" else SYMBOLS[array]
-    return Origin(array, symbol, places, _letters(name, places), rule(walk, array))
+    symbol = (
+        _symbol_of_weighted_value(walk, first_query(walk))
+        if array == "weighted"
+        else SYMBOLS[array]
+    )
+    return Origin(array, symbol, places, _map_places_to_letters(name, places), rule(walk, array))
 
 
-def _letters(name: Callable[[Any], Node], places: object) -> Any:
-    return [_letters(name, p) for p in places] if isinstance(places, list) else name(places)
+def _map_places_to_letters(name: Callable[[Any], Node], places: object) -> Any:
+    return (
+        [_map_places_to_letters(name, p) for p in places]
+        if isinstance(places, list)
+        else name(places)
+    )
 
 
 def rule(walk: Walk, array: str) -> tuple[str, ...]:

@@ -37,10 +37,10 @@ def places(walk: Walk) -> int:
 def with_rounding(walk: Walk, how: str) -> dict[str, Any]:
     """Return the walk's weights rounded as ``how`` says, with the weighted values and outputs that follow, by name."""
     weights = rounded(walk.arrays[walk.mixing.of[0]].tolist(), how, places(walk))
-    return {"weights": weights, **_following(walk, weights)}
+    return {"weights": weights, **_derive_outputs_from_weights(walk, weights)}
 
 
-def _following(walk: Walk, weights: object) -> dict[str, Any]:
+def _derive_outputs_from_weights(walk: Walk, weights: object) -> dict[str, Any]:
     """Return the weighted values and outputs that follow from weights, as nested lists of exact numbers."""
     products = weighted(objects(weights), walk.arrays[walk.mixing.of[1]])
     return {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
@@ -60,7 +60,9 @@ def reproduced_by(walk: Walk) -> list[str]:
     return [
         how
         for how in ROUNDINGS
-        if _equal(with_rounding(walk, how)["weights"], printed.rounded["weights"])
+        if _are_nested_numbers_equal(
+            with_rounding(walk, how)["weights"], printed.rounded["weights"]
+        )
     ]
 
 
@@ -68,8 +70,12 @@ def follows(walk: Walk) -> bool:
     """Return whether the text's further arrays follow exactly from its rounded weights."""
     assert walk.sheet.printed is not None
     text_arrays = walk.sheet.printed.rounded
-    result = _following(walk, text_arrays["weights"])
-    return all(_equal(x, text_arrays[name]) for name, x in result.items() if name in text_arrays)
+    result = _derive_outputs_from_weights(walk, text_arrays["weights"])
+    return all(
+        _are_nested_numbers_equal(x, text_arrays[name])
+        for name, x in result.items()
+        if name in text_arrays
+    )
 
 
 def check_shapes(walk: Walk) -> None:
@@ -144,7 +150,7 @@ def _against_nearest(walk: Walk, printed: object) -> Iterator[Text]:
         return
 
 
-def _equal(xs: object, ys: object) -> bool:
+def _are_nested_numbers_equal(xs: object, ys: object) -> bool:
     return shape_of(xs) == shape_of(ys) and all(
         bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True)
     )
@@ -202,12 +208,12 @@ def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
         )
     whole = [floor(x) for x in scaled]
     remainders = [x - n for x, n in zip(scaled, whole, strict=True)]
-    for j in _largest(remainders, int(total) - sum(whole)):
+    for j in _find_largest_places(remainders, int(total) - sum(whole)):
         whole[j] += 1
     return [Quotient.of(Fraction(n, 10**places)) for n in whole]
 
 
-def _largest(xs: Sequence[Any], count: int) -> list[int]:
+def _find_largest_places(xs: Sequence[Any], count: int) -> list[int]:
     """Return the places of the ``count`` largest entries, earlier ones first among equals."""
     left = list(range(len(xs)))
     chosen = []

@@ -41,7 +41,7 @@ def record(walk: Walk, step: int | None) -> Record:
         "attention": written(walk.sheet.attention),
         "dtype": walk.dtype,
         "steps": [
-            _step(walk, name, number)
+            _record_walk_array(walk, name, number)
             for number in numbers
             for name in arrays_of(walk, number)
             if name != "weighted" or not too_many(walk)
@@ -50,9 +50,11 @@ def record(walk: Walk, step: int | None) -> Record:
     if walk.sheet.tokens:
         result["tokens"] = walk.sheet.tokens
     if step in (None, 5, 6, 7):
-        result["roundings"] = dict(_roundings(walk)) if walk.rounding or walk.sheet.printed else {}
+        result["roundings"] = (
+            dict(_yield_possible_roundings(walk)) if walk.rounding or walk.sheet.printed else {}
+        )
         if walk.sheet.printed:
-            result["printed"] = _printed(walk)
+            result["printed"] = _record_printed_numbers(walk)
     return result
 
 
@@ -61,7 +63,7 @@ def too_many(walk: Walk) -> bool:
     return bool(walk.arrays["weighted"].size > MOST_WEIGHTED)
 
 
-def _step(walk: Walk, name: str, number: int) -> Record:
+def _record_walk_array(walk: Walk, name: str, number: int) -> Record:
     exact = walk.arrays[name].tolist()
     evidence = weights_known(walk) if name == "weights" else walk.evidence(name)
     entry = {
@@ -83,17 +85,17 @@ def _step(walk: Walk, name: str, number: int) -> Record:
     return entry
 
 
-def _roundings(walk: Walk) -> Iterator[tuple[str, Record]]:
+def _yield_possible_roundings(walk: Walk) -> Iterator[tuple[str, Record]]:
     """Yield every rounding that is possible; one that keeps the sum may not be."""
     for how in ROUNDINGS[1:]:
         try:
-            yield how, _rounding(walk, how)
+            yield how, _record_rounding(walk, how)
         except InputError:
             if how == walk.rounding:
                 raise
 
 
-def _rounding(walk: Walk, how: str) -> Record:
+def _record_rounding(walk: Walk, how: str) -> Record:
     result = printed.with_rounding(walk, how)
     wanted = ("weights", "output") if too_many(walk) else ("weights", "output", "weighted")
     entries = {name: result[name] for name in wanted}
@@ -105,7 +107,7 @@ def _rounding(walk: Walk, how: str) -> Record:
     }
 
 
-def _printed(walk: Walk) -> Record:
+def _record_printed_numbers(walk: Walk) -> Record:
     given = walk.sheet.printed
     assert given is not None
     gaps = {name: printed.difference(walk, name, x) for name, x in given.rounded.items()}
@@ -146,8 +148,8 @@ def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
         if isinstance(block, Values):
             yield replace(
                 block,
-                exact=_places(block.exact),
-                decimal=_places(block.exact),
+                exact=_blank_out_entries(block.exact),
+                decimal=_blank_out_entries(block.exact),
                 others={},
                 evidence=None,
             )
@@ -179,7 +181,9 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
     for _ in range(_TRIES):
         result = replace(
             sheet,
-            inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()},
+            inputs={
+                name: _draw_tokens_and_weights(rng, name, x) for name, x in sheet.inputs.items()
+            },
             printed=None,
         )
         walk = Walk(result, "float32")
@@ -201,7 +205,7 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
     )
 
 
-def _drawn(rng: np.random.Generator, name: str, entries: object) -> Any:
+def _draw_tokens_and_weights(rng: np.random.Generator, name: str, entries: object) -> Any:
     """Draw tokens from 0 to 2 and weights from 0 and 1, each with a few −1; return other arrays unchanged."""
     if name not in (*TOKENS, *WEIGHTS):
         return entries
@@ -209,5 +213,5 @@ def _drawn(rng: np.random.Generator, name: str, entries: object) -> Any:
     return nested(Quotient.of, rng.choice(numbers, shape_of(entries)).tolist())
 
 
-def _places(entries: object) -> Any:
-    return tuple(map(_places, entries)) if isinstance(entries, tuple) else _PLACE
+def _blank_out_entries(entries: object) -> Any:
+    return tuple(map(_blank_out_entries, entries)) if isinstance(entries, tuple) else _PLACE

@@ -51,8 +51,10 @@ def weighted(a: Array, v: Array) -> Any:
 def exact(attention: Attention, inputs: Mapping[str, object]) -> Arrays:
     """Return every named array of the walk as a NumPy array of exact elements, or of ``Enclosed`` ones where balls are
     needed."""
-    lifted = {name: _plain(x) if _is_plain(x) else Exact.lift(x) for name, x in inputs.items()}
-    return _ordered(attention, inputs, trace(attention, lifted))
+    lifted = {
+        name: _as_plain_array(x) if _is_plain(x) else Exact.lift(x) for name, x in inputs.items()
+    }
+    return _insert_weighted_values(attention, inputs, trace(attention, lifted))
 
 
 def floating(attention: Attention, inputs: Mapping[str, object], dtype: str) -> Arrays:
@@ -64,9 +66,10 @@ def floating(attention: Attention, inputs: Mapping[str, object], dtype: str) -> 
     format_ = kind(dtype)
     with np.errstate(all="ignore"):
         lifted = {
-            name: _plain(x) if _is_plain(x) else _lifted(format_, x) for name, x in inputs.items()
+            name: _as_plain_array(x) if _is_plain(x) else _round_entries_to_format(format_, x)
+            for name, x in inputs.items()
         }
-        computed = _ordered(attention, inputs, attention.trace(**lifted))
+        computed = _insert_weighted_values(attention, inputs, attention.trace(**lifted))
     return {
         name: x.numpy() if hasattr(x, "numpy") else np.asarray(x) for name, x in computed.items()
     }
@@ -113,7 +116,7 @@ def binade(x: Quotient | Enclosed) -> int:
         return e if r >= Fraction(2) ** e else e - 1
     with flint.ctx.workprec(_BITS):
         size = abs(x.arb(_BITS))
-        low, high = _binade(size.lower()), _binade(size.upper())
+        low, high = _binade_of_arb(size.lower()), _binade_of_arb(size.upper())
     if isinstance(x, Enclosed):
         return low
     return low if low == high or abs(x) < Fraction(2) ** high else high
@@ -127,7 +130,7 @@ def errors(exact_: np.ndarray, computed: np.ndarray, dtype: str) -> np.ndarray:
     return out
 
 
-def _binade(x: flint.arb) -> int:
+def _binade_of_arb(x: flint.arb) -> int:
     man, exp = (int(part) for part in x.man_exp())
     return man.bit_length() + exp - 1
 
@@ -137,7 +140,7 @@ def mixing(steps: Iterable[Step]) -> Step:
     return next(step for step in steps if step.name in ("attended_latents", "attended", "output"))
 
 
-def _ordered(attention: Attention, inputs: Iterable[str], trace: Arrays) -> Arrays:
+def _insert_weighted_values(attention: Attention, inputs: Iterable[str], trace: Arrays) -> Arrays:
     """Return the trace with the weighted values inserted before their sum."""
     last = mixing(attention.pipeline(inputs))
     out: Arrays = {}
@@ -153,11 +156,11 @@ def _is_plain(x: object) -> bool:
     return isinstance(flat(x)[0], int)
 
 
-def _plain(x: Any) -> Array:
+def _as_plain_array(x: Any) -> Array:
     return np.asarray(x, dtype=np.bool_ if isinstance(flat(x)[0], bool) else np.int64)
 
 
-def _lifted(format_: Any, x: object) -> Any:
+def _round_entries_to_format(format_: Any, x: object) -> Any:
     """Return the entries rounded to the format; −∞ of an additive mask stays −∞."""
     plain = np.asarray(
         nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x), dtype=np.float64
@@ -184,8 +187,10 @@ def trace(spec: Attention, inputs: Mapping[str, object]) -> Arrays:
         try:
             results = dict(inputs)
             for step in spec.pipeline(inputs):
-                results[step.name] = _run(step, results, fills_pages(spec, step, results), bits)
-            arrays = {name: _elements(x, bits) for name, x in results.items()}
+                results[step.name] = _run_step_of_walk(
+                    step, results, fills_pages(spec, step, results), bits
+                )
+            arrays = {name: _as_array_of_elements(x, bits) for name, x in results.items()}
             proven = least_proven(x for array in arrays.values() for x in array.flat)
             best, sharp = arrays, proven is None or proven >= _DIGITS
         except Undecided as undecided:
@@ -216,7 +221,7 @@ def fills_pages(spec: Attention, step: Step, arrays: Mapping[str, Any]) -> bool:
     return mixes and spec.normaliser == "sigmoid" and bool(2 ** first.shape[-1] > _TERMS)
 
 
-def _run(step: Step, arrays: Arrays, long: bool, bits: int) -> Any:
+def _run_step_of_walk(step: Step, arrays: Arrays, long: bool, bits: int) -> Any:
     """Run a step on ``exact`` arrays or, if they refuse or the result is too ``long``, on balls."""
     operands = [arrays[name] for name in step.of]
     if not long and not any(isinstance(x, Ball) for x in operands):
@@ -226,7 +231,7 @@ def _run(step: Step, arrays: Arrays, long: bool, bits: int) -> Any:
         return step.run(*[Ball.lift(x.entries) if isinstance(x, Exact) else x for x in operands])
 
 
-def _elements(x: Any, bits: int) -> np.ndarray:
+def _as_array_of_elements(x: Any, bits: int) -> np.ndarray:
     """Return an array as a NumPy array of elements."""
     if isinstance(x, Ball):
         return Ball.each(lambda e: taken(e, bits), x)

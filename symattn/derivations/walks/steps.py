@@ -56,27 +56,27 @@ def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
     return result
 
 
-def _inputs(walk: Walk, _: int) -> Iterator[Block]:
+def _yield_step_of_inputs(walk: Walk, _: int) -> Iterator[Block]:
     if walk.sheet.tokens:
         yield Paragraph(("The tokens are " + enumerated(walk.sheet.tokens) + ".",))
     for array in arrays_of(walk, 1):
-        yield walk.values(array, reason=(_rows(walk, array),))
+        yield walk.values(array, reason=(_write_shape_of_array(walk, array),))
 
 
-def _rows(walk: Walk, array: str) -> str:
+def _write_shape_of_array(walk: Walk, array: str) -> str:
     shape = walk.arrays[array].shape
     return " × ".join(map(str, shape)) if len(shape) > 1 else counted(shape[0], "entry", "entries")
 
 
-def _matrices(walk: Walk, _: int) -> Iterator[Block]:
+def _yield_step_of_matrices(walk: Walk, _: int) -> Iterator[Block]:
     names = arrays_of(walk, 2)
     for array in names:
-        yield walk.values(array, reason=(_rows(walk, array),))
+        yield walk.values(array, reason=(_write_shape_of_array(walk, array),))
     if not names:
         yield Paragraph(("None: this attention has no parameters of its own.",))
 
 
-def _roles(walk: Walk, _: int) -> Iterator[Block]:
+def _yield_step_of_roles(walk: Walk, _: int) -> Iterator[Block]:
     names = arrays_of(walk, 3)
     if not names:
         yield Paragraph(("Queries, keys and values are given.",))
@@ -93,13 +93,13 @@ def _roles(walk: Walk, _: int) -> Iterator[Block]:
     plain = set(names) == {"k", "q", "v"} and "x" in walk.sheet.inputs and walk.arrays["k"].ndim < 3
     for array in names:
         yield from (
-            _shared(walk, array)
+            _yield_shared_heads(walk, array)
             if array in ("k_shared", "v_shared")
-            else _whole(walk, array, plain)
+            else _yield_array_with_formula(walk, array, plain)
         )
 
 
-def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
+def _yield_array_with_formula(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
     """Yield an array with its formula; for heads, the formula and then each head with its number."""
     step, evidence = walk.pipeline[array], walk.evidence(array)
     defined, reason = equals(SYMBOLS[array], step.formula), () if plain else step.reason
@@ -122,7 +122,7 @@ def _with_reason(function: Callable[[Text], Values], reason: Text) -> Iterator[B
     yield function(reason)
 
 
-def _shared(walk: Walk, array: str) -> Iterator[Block]:
+def _yield_shared_heads(walk: Walk, array: str) -> Iterator[Block]:
     """Yield which head reads which; the heads that are read are shown already. Raises FalseStep."""
     step = walk.pipeline[array]
     heads = walk.arrays[step.of[0]].shape[-3]
@@ -147,24 +147,24 @@ def _shared(walk: Walk, array: str) -> Iterator[Block]:
     )
 
 
-def _scores(walk: Walk, i: int) -> Iterator[Block]:
+def _yield_step_of_scores(walk: Walk, i: int) -> Iterator[Block]:
     written = _written_out(walk, i)
     if written and walk.token_by_token:
         yield Result(f"scores of input {i}", tuple(written), (walk.token_by_token,))
     for array in arrays_of(walk, 4):
-        if array == "scores" and written and walk.is_right("scores", _row(i)):
+        if array == "scores" and written and walk.is_right("scores", _index_row_of_query(i)):
             continue
         if array == "scaled" and walk.sheet.attention.scale == 1:
             continue
         if is_of_rows(array):
             yield from _of_query(walk, array, i)
         else:
-            yield from _whole(walk, array)
+            yield from _yield_array_with_formula(walk, array)
 
 
 def _of_query(walk: Walk, array: str, i: int, **more: object) -> Iterator[Block]:
     """Yield the row of a query."""
-    index = _row(i) if is_of_rows(array) else (..., i - 1)
+    index = _index_row_of_query(i) if is_of_rows(array) else (..., i - 1)
     more.setdefault("evidence", walk.evidence(array))
     symbol = row_symbol(array, i)
     yield from _with_reason(
@@ -189,7 +189,8 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
     for j, key in enumerate(k):
         left = Product((row_symbol(queries, i), row_symbol(keys, j + 1)), "·")
         terms = tuple(
-            Product((_factor(a), _factor(b)), "·") for a, b in zip(q[i - 1], key, strict=True)
+            Product((_write_factor_in_brackets(a), _write_factor_in_brackets(b)), "·")
+            for a, b in zip(q[i - 1], key, strict=True)
         )
         if sum((a * b for a, b in zip(q[i - 1], key, strict=True)), Quotient.of(0)) != s[i - 1, j]:
             raise FalseStep(f"{text(left)} is not the score of the walk")
@@ -197,16 +198,16 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
     return lines if all(len(text(line)) <= WIDE for line in lines) else []
 
 
-def _factor(x: Quotient) -> Node:
+def _write_factor_in_brackets(x: Quotient) -> Node:
     result = formula(x)
     return result if x.rational() is not None and x.sign() >= 0 else Fence("round", result)
 
 
-def _softmax(walk: Walk, i: int) -> Iterator[Block]:
+def _yield_step_of_softmax(walk: Walk, i: int) -> Iterator[Block]:
     others: dict[str, Any] = {}
     given = walk.sheet.printed
     if given and "weights" in given.digits:
-        others["printed"] = _at(given.digits["weights"], "weights", i)
+        others["printed"] = _slice_part_of_query(given.digits["weights"], "weights", i)
     others |= _rounded_columns(walk, "weights", i)
     yield from _of_query(walk, "weights", i, others=others, evidence=weights_known(walk))
     for array in arrays_of(walk, 5):
@@ -244,7 +245,7 @@ def row_sums(walk: Walk) -> Evidence:
     return Evidence(Grade.CHECKED, f"{rows} sums to 1 exactly{others}")
 
 
-def _products(walk: Walk, i: int) -> Iterator[Block]:
+def _yield_step_of_products(walk: Walk, i: int) -> Iterator[Block]:
     weights, values = walk.mixing.of[:2]
     others = _rounded_columns(walk, "weighted", i)
     reason, evidence = ("one row for each key",), walk.evidence("weighted")
@@ -258,7 +259,7 @@ def _products(walk: Walk, i: int) -> Iterator[Block]:
         yield walk.values("weighted", index, symbol, reason, others=more, evidence=evidence)
 
 
-def _output(walk: Walk, i: int) -> Iterator[Block]:
+def _yield_step_of_output(walk: Walk, i: int) -> Iterator[Block]:
     array = walk.mixing.name
     others = _rounded_columns(walk, "output", i)
     evidence = walk.evidence(array)
@@ -273,13 +274,18 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     )  # the token in its context
     reason: Text = (words, *called) if plain else (formula_,)
     yield walk.values(
-        array, _row(i), row_symbol(array, i), reason, others=others, evidence=evidence
+        array,
+        _index_row_of_query(i),
+        row_symbol(array, i),
+        reason,
+        others=others,
+        evidence=evidence,
     )
     rest = rounded_of(walk)
     if rest is None:
         return
     label, entries = rest
-    gaps = _at(printed.difference(walk, "output", entries["output"]), "output", i)
+    gaps = _slice_part_of_query(printed.difference(walk, "output", entries["output"]), "output", i)
     if any(is_number(x) and not x.is_zero() for x in flat(gaps)):
         shown = walk.shortened(gaps)
         of = "printed" if label == "printed" else "rounded"
@@ -306,17 +312,19 @@ def _rounded_columns(walk: Walk, array: str, i: int) -> dict[str, Any]:
     results = rounded_of(walk)
     if results is None or array not in results[1]:
         return {}
-    return {"rounded": nested(lambda x: digits(x, 9), _at(results[1][array], array, i))}
+    return {
+        "rounded": nested(lambda x: digits(x, 9), _slice_part_of_query(results[1][array], array, i))
+    }
 
 
-def _at(entries: object, array: str, i: int) -> Any:
+def _slice_part_of_query(entries: object, array: str, i: int) -> Any:
     """Return the part of query i of nested lists."""
     return printed.objects(entries)[_ROW[array](i)].tolist()
 
 
-def _merged(walk: Walk, _: int) -> Iterator[Block]:
+def _yield_step_of_merging(walk: Walk, _: int) -> Iterator[Block]:
     for array in arrays_of(walk, 9):
-        yield from _whole(walk, array)
+        yield from _yield_array_with_formula(walk, array)
     if walk.sheet.attention.latent is None:
         return
     # Absorbed and unabsorbed matrices must give the same output.
@@ -356,15 +364,22 @@ def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
     return formula
 
 
-def _row(i: int) -> tuple[Any, ...]:
+def _index_row_of_query(i: int) -> tuple[Any, ...]:
     return (..., i - 1, slice(None))
 
 
 _ROW: dict[str, Callable[[int], tuple[Any, ...]]] = {
-    "weights": _row,
+    "weights": _index_row_of_query,
     "weighted": lambda i: (..., i - 1, slice(None), slice(None)),
-    "output": _row,
+    "output": _index_row_of_query,
 }
 _MAKERS: dict[int, Callable[[Walk, int], Iterator[Block]]] = {
-    1: _inputs, 2: _matrices, 3: _roles, 4: _scores, 5: _softmax, 6: _products, 7: _output, 9: _merged,
-}  # fmt: skip
+    1: _yield_step_of_inputs,
+    2: _yield_step_of_matrices,
+    3: _yield_step_of_roles,
+    4: _yield_step_of_scores,
+    5: _yield_step_of_softmax,
+    6: _yield_step_of_products,
+    7: _yield_step_of_output,
+    9: _yield_step_of_merging,
+}

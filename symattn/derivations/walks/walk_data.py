@@ -164,10 +164,10 @@ class Walk:
             step = (
                 replace(self.mixing, name=name) if name == "weighted" else self.pipeline.get(name)
             )
-            self._evidence[name] = None if step is None else self._known(step)
+            self._evidence[name] = None if step is None else self._find_evidence_of_step(step)
         return self._evidence[name]
 
-    def _known(self, step: Step) -> Evidence | None:
+    def _find_evidence_of_step(self, step: Step) -> Evidence | None:
         try:
             if step.name == "weighted":
                 result = walk_entries.products_agree(self.arrays, step)
@@ -210,7 +210,7 @@ class Walk:
         if not self.is_right(name, index):  # the format's numbers and their errors in ulp
             errors = nested(error_digits, self.errors(name, index).tolist())
             others = {
-                self.dtype: _listed(self.computed[name][index], short_digits),
+                self.dtype: _map_to_nested_tuples(self.computed[name][index], short_digits),
                 "error in ulp": errors,
             }
         others |= more.pop("others", {})
@@ -231,19 +231,23 @@ class Walk:
                 self.shown(e, name, p, longest) for e, p in zip(entries, places, strict=True)
             )
         if isinstance(entries, Enclosed):
-            return self._remembered(self.enclosed, name, self._letter(name, places))
+            return self._remember_shortened_array(
+                self.enclosed, name, self._choose_entry_letter(name, places)
+            )
         result = formula(entries)
         if len(text(result)) <= longest:
             return result
         if longest == _SHORT:
-            return self._remembered(self.lettered, name, self._letter(name, places))
-        return self._remembered(self.long, name, Words("…"))
+            return self._remember_shortened_array(
+                self.lettered, name, self._choose_entry_letter(name, places)
+            )
+        return self._remember_shortened_array(self.long, name, Words("…"))
 
     def shortened(self, entries: object) -> Any:
         """Return formulas of differences, which are no arrays of the walk, without those too long for a line."""
         return self.shown(entries, "the difference", nested(lambda _: (), entries), _LONGEST)
 
-    def _letter(self, name: str, index: tuple[int, ...]) -> Node:
+    def _choose_entry_letter(self, name: str, index: tuple[int, ...]) -> Node:
         if name not in SYMBOLS and name != "weighted":
             return Words("–")  # a difference with a number that has no closed form
         weights, values = self.mixing.of[:2]
@@ -254,7 +258,7 @@ class Walk:
         )
 
     @staticmethod
-    def _remembered(names: list[str], name: str, shown: Node) -> Node:
+    def _remember_shortened_array(names: list[str], name: str, shown: Node) -> Node:
         if name not in names:
             names.append(name)
         return shown
@@ -316,10 +320,10 @@ def enumerated(words: Sequence[object]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def _listed(array: Any, function: Any) -> Any:
+def _map_to_nested_tuples(array: Any, function: Any) -> Any:
     """Apply ``function`` to NumPy's own scalars, and return nested tuples."""
     if getattr(array, "ndim", 0):
-        return tuple(_listed(part, function) for part in array)
+        return tuple(_map_to_nested_tuples(part, function) for part in array)
     return function(array)
 
 

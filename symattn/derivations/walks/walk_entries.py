@@ -83,9 +83,10 @@ def _of_item(
 ) -> Pairs:
     spec = request.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
-        return _projected(spec, values[step.of[0]], array, kind)
+        return _pair_projected_weights(spec, values[step.of[0]], array, kind)
     request = replace(
-        request, masks={name: _permits(x) for name, x in values.items() if name in MASKS}
+        request,
+        masks={name: _convert_mask_to_booleans(x) for name, x in values.items() if name in MASKS},
     )
     formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(request, step)]
     numbered = kind(np.arange(array.size).astype(object).reshape(array.shape))
@@ -108,7 +109,7 @@ def _of_item(
     return result
 
 
-def _permits(mask: object) -> Any:
+def _convert_mask_to_booleans(mask: object) -> Any:
     """Return truth values of an additive mask; other masks as they are."""
     finite = np.vectorize(lambda x: not isinstance(x, Forbidden), otypes=[bool])
     return finite(mask.entries) if hasattr(mask, "entries") else mask
@@ -118,7 +119,7 @@ def _no_code(*_: object) -> Any:
     raise Unread("the step's own code is no textbook")
 
 
-def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> Pairs:
+def _pair_projected_weights(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> Pairs:
     """Return max(s − τ, 0), for entmax max(s/2 − τ, 0)², with the τ for which the weights sum to 1.
 
     No other weights are of this form.
@@ -164,23 +165,23 @@ def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool 
     }
     if not any(isinstance(x, Enclosed) for x in result.flat):
         try:
-            return _agrees(inputs, request, step, Exact)
+            return _are_step_entries_equal(inputs, request, step, Exact)
         except Refused:  # such as tanh
             pass
     with precision(_BITS):
-        return _agrees(inputs, request, step, Ball)
+        return _are_step_entries_equal(inputs, request, step, Ball)
 
 
-def _agrees(
+def _are_step_entries_equal(
     arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object
 ) -> bool:
-    lifted = {name: _lifted(x, kind) for name, x in arrays.items()}
+    lifted = {name: _lift_walk_array(x, kind) for name, x in arrays.items()}
     return all(
         same(x, y) for x, y in pairs(derivation_request, step, lifted, lifted[step.name], kind)
     )
 
 
-def _lifted(array: np.ndarray, kind: Any) -> Any:
+def _lift_walk_array(array: np.ndarray, kind: Any) -> Any:
     """Return numbers as an array of the kind; leave truth values and integers unchanged."""
     if isinstance(array.flat[0], int):
         return np.asarray(array.tolist())

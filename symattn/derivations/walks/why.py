@@ -41,7 +41,7 @@ def why(walk: Walk, number: int) -> Iterator[Paragraph]:
         yield Paragraph(text)
 
 
-def _inputs(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_inputs(walk: Walk) -> Iterator[Text]:
     if "x" in walk.sheet.inputs:
         yield ("Each row of ", SYMBOLS["x"], " is one token, a vector of ", D_MODEL, " numbers.")
     if "y" in walk.sheet.inputs:
@@ -52,13 +52,13 @@ def _inputs(walk: Walk) -> Iterator[Text]:
         )
 
 
-def _matrices(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_matrices(walk: Walk) -> Iterator[Text]:
     if "w_q" in walk.sheet.inputs:
         yield ("The same matrices serve every token. They are what is learned; without them the similarity of two "
                "tokens would be fixed, and the same in both directions.",)  # fmt: skip
 
 
-def _roles(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_roles(walk: Walk) -> Iterator[Text]:
     yield ("Each token plays three roles: as a query it asks, as a key it is compared with, as a value it is handed "
            "on.",)  # fmt: skip
     spec = walk.sheet.attention
@@ -75,7 +75,7 @@ def _roles(walk: Walk) -> Iterator[Text]:
                "factor (symattn derive gqa).",)  # fmt: skip
 
 
-def _compared(walk: Walk) -> Text:
+def _say_how_keys_compare(walk: Walk) -> Text:
     """Say how a query and a key are compared."""
     step = walk.pipeline["scores"]
     q, k = row_symbol(step.of[0], "i"), row_symbol(step.of[1], "j")
@@ -97,9 +97,9 @@ def _compared(walk: Walk) -> Text:
             ": large where they point the same way.")  # fmt: skip
 
 
-def _scores(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_scores(walk: Walk) -> Iterator[Text]:
     spec = walk.sheet.attention
-    yield _compared(walk)
+    yield _say_how_keys_compare(walk)
     if spec.scale is None and spec.score == "dot":
         yield ("It is divided by ", Root(D_K), ", so that its variance does not grow with ", D_K,
                " (symattn derive scaling).")  # fmt: skip
@@ -133,7 +133,7 @@ def _softmax_formula(walk: Walk) -> Node:
     )
 
 
-def _softmax(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_softmax(walk: Walk) -> Iterator[Text]:
     spec = walk.sheet.attention
     if spec.is_softmax:
         makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
@@ -161,7 +161,7 @@ def _softmax(walk: Walk) -> Iterator[Text]:
                "exact ones because it rounds before it multiplies.",)  # fmt: skip
 
 
-def _products(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_products(walk: Walk) -> Iterator[Text]:
     yield ("Each value is taken as much as its key's weight says.",)
     weights, values = (walk.arrays[name] for name in walk.mixing.of[:2])
     if weights.ndim == values.ndim == 2:
@@ -171,7 +171,7 @@ def _products(walk: Walk) -> Iterator[Text]:
                "output.")  # fmt: skip
 
 
-def _sums(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_sums(walk: Walk) -> Iterator[Text]:
     weights, values = walk.mixing.of[:2]
     sum_ = total("j", 1, N_K, row_symbol(weights, "i", "j") * row_symbol(values, "j"))
     formula = equals(row_symbol(walk.mixing.name, "i"), sum_)
@@ -186,18 +186,26 @@ def _sums(walk: Walk) -> Iterator[Text]:
                "values.",)  # fmt: skip
 
 
-def _others(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_others(walk: Walk) -> Iterator[Text]:
     yield (f"Every query is treated like query {first_query(walk)}, independently of the others: all rows at once are "
            "one product of matrices.",)  # fmt: skip
 
 
-def _merged(walk: Walk) -> Iterator[Text]:
+def _yield_why_of_merging(walk: Walk) -> Iterator[Text]:
     yield ("The heads' outputs stand side by side; a last matrix mixes them where there is one.",)
 
 
 _REASONS = {
-    1: _inputs, 2: _matrices, 3: _roles, 4: _scores, 5: _softmax, 6: _products, 7: _sums, 8: _others, 9: _merged,
-}  # fmt: skip
+    1: _yield_why_of_inputs,
+    2: _yield_why_of_matrices,
+    3: _yield_why_of_roles,
+    4: _yield_why_of_scores,
+    5: _yield_why_of_softmax,
+    6: _yield_why_of_products,
+    7: _yield_why_of_sums,
+    8: _yield_why_of_others,
+    9: _yield_why_of_merging,
+}
 
 
 def about(walk: Walk, step: int | None) -> Iterator[Text]:
@@ -259,8 +267,13 @@ def _more_on_another(walk: Walk) -> Iterator[Text]:
             continue
         j = max(range(len(row)), key=lambda j: row[j])
         if row[i] < row[j]:
-            yield (f"{_token(walk, i)} attends to {_token(walk, j)} (", decimal(row[j], 4), ") more than to itself (",
-                   decimal(row[i], 4), ").")  # fmt: skip
+            yield (
+                f"{_name_walk_token(walk, i)} attends to {_name_walk_token(walk, j)} (",
+                decimal(row[j], 4),
+                ") more than to itself (",
+                decimal(row[i], 4),
+                ").",
+            )
 
 
 def _empty_rows(walk: Walk) -> Iterator[Text]:
@@ -292,11 +305,11 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
             rows = sorted({i[-2:][0] + 1 for i in bad})
             row = "row" if len(rows) == 1 else "rows"
             yield (f"{walk.dtype}: {len(bad)} of the {walk.arrays[name].size} entries of {name} are not finite, "
-                   f"in {row} {enumerated(rows)}", *_overflow(walk, name), ".")  # fmt: skip
+                   f"in {row} {enumerated(rows)}", *_explain_overflow_of_exp(walk, name), ".")  # fmt: skip
             return
 
 
-def _overflow(walk: Walk, name: str) -> Text:
+def _explain_overflow_of_exp(walk: Walk, name: str) -> Text:
     """Yield that e^s overflows, if that is what went wrong."""
     scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
@@ -310,13 +323,13 @@ def _overflow(walk: Walk, name: str) -> Text:
             "(stabilised)")  # fmt: skip
 
 
-def _undefined(walk: Walk) -> Iterator[Text]:
+def _yield_undefined_weights(walk: Walk) -> Iterator[Text]:
     result = [x for x in walk.arrays["weights"].flat if isinstance(x, Undefined)]
     if result:
         yield (f"{counted(len(result), 'weight')} undefined: {result[0].why}.",)
 
 
-def _roundings(walk: Walk) -> Iterator[Text]:
+def _yield_rounding_remark(walk: Walk) -> Iterator[Text]:
     """Yield everything about the text's rounding as one remark."""
     sentences = list(rounding_sentence(walk))
     if sentences:
@@ -342,12 +355,22 @@ def too_long(walk: Walk) -> Iterator[Text]:
         )
 
 
-def _token(walk: Walk, i: int) -> str:
+def _name_walk_token(walk: Walk, i: int) -> str:
     return walk.sheet.tokens[i] if walk.sheet.tokens else f"Token {i + 1}"
 
 
 _REMARKS = (
     (1, (lambda walk: ((remark,) for remark in walk.sheet.remarks), _coinciding_sizes)),
     (4, (_symmetric_scores,)),
-    (5, (_empty_rows, _undefined, _not_finite, _more_on_another, digits_sentence, _roundings)),
+    (
+        5,
+        (
+            _empty_rows,
+            _yield_undefined_weights,
+            _not_finite,
+            _more_on_another,
+            digits_sentence,
+            _yield_rounding_remark,
+        ),
+    ),
 )

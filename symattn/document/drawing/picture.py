@@ -39,7 +39,7 @@ class Picture:
 
     def svg(self, fragment: bool = False) -> str:
         """Return SVG: a file with its own colours, or a ``fragment`` that uses the variables of its page."""
-        return svg.render(self.scene, fragment, self._mark)
+        return svg.render(self.scene, fragment, self._write_picture_mark)
 
     def bytes(self, form: str = "svg", fragment: bool = False) -> bytes:
         """Return the contents of a file. Raises InputError for an unknown form, MissingExtra without matplotlib."""
@@ -55,7 +55,9 @@ class Picture:
             raise MissingExtra(f"matplotlib, for {form}", "plot") from error
         with mpl.rc_context({"font.family": _FONTS, "pdf.fonttype": 42, "text.usetex": False}):
             figure = Figure(
-                figsize=(WIDTH / 96, self.scene.height / 96), dpi=96, facecolor=_colour("paper")
+                figsize=(WIDTH / 96, self.scene.height / 96),
+                dpi=96,
+                facecolor=_colour_for_matplotlib("paper"),
             )
             FigureCanvasAgg(figure)
             axes = figure.add_axes((0, 0, 1, 1))
@@ -64,7 +66,7 @@ class Picture:
             axes.axis("off")
             for item in self.scene.items:
                 _DRAWN[type(item)](axes, item)
-            return _saved(figure, self.scene, form, self._mark)
+            return _save_figure_to_bytes(figure, self.scene, form, self._write_picture_mark)
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> Path:
         """Write a file in the form of its suffix. Raises InputError if it must not or cannot be written."""
@@ -87,7 +89,7 @@ class Picture:
         return f"<picture {self.topic!r}: {self.title}; .svg(), .save(path)>"
 
     @property
-    def _mark(self) -> str:
+    def _write_picture_mark(self) -> str:
         return f"{MARK}: {self.command}"
 
 
@@ -107,7 +109,7 @@ _POINTS = 0.75
 """Points per unit: 480 units are 5 inches."""
 
 
-def _saved(figure: Any, scene: Scene, form: str, mark: str) -> bytes:
+def _save_figure_to_bytes(figure: Any, scene: Scene, form: str, mark: str) -> bytes:
     target = BytesIO()
     if form == "pdf":
         metadata = {
@@ -122,45 +124,57 @@ def _saved(figure: Any, scene: Scene, form: str, mark: str) -> bytes:
     return target.getvalue()
 
 
-def _colour(role: Any) -> str:
+def _colour_for_matplotlib(role: Any) -> str:
     return COLOURS[role][1]
 
 
-def _line(axes: Any, line: Line) -> None:
+def _plot_line_on_axes(axes: Any, line: Line) -> None:
     points, corners = head(line) if line.head else (line.points, ())
     dash = [float(x) / line.width for x in line.dash.split()]
     style: Any = (0, dash) if dash else "-"
     xs, ys = zip(*points, strict=True)
-    axes.plot(xs, ys, color=_colour(line.role), linewidth=line.width * _POINTS, linestyle=style)
+    axes.plot(
+        xs,
+        ys,
+        color=_colour_for_matplotlib(line.role),
+        linewidth=line.width * _POINTS,
+        linestyle=style,
+    )
     if corners:
-        axes.fill(*zip(*corners, strict=True), color=_colour(line.role), linewidth=0)
+        axes.fill(*zip(*corners, strict=True), color=_colour_for_matplotlib(line.role), linewidth=0)
 
 
-def _box(axes: Any, box: Box) -> None:
+def _plot_box_on_axes(axes: Any, box: Box) -> None:
     from matplotlib.patches import Rectangle
 
     place = ((box.x, box.y), box.width, box.height)
     if box.fill:
-        axes.add_patch(Rectangle(*place, facecolor=_colour(box.fill), alpha=box.share, linewidth=0))
+        axes.add_patch(
+            Rectangle(
+                *place, facecolor=_colour_for_matplotlib(box.fill), alpha=box.share, linewidth=0
+            )
+        )
     if box.edge:
         axes.add_patch(
-            Rectangle(*place, fill=False, edgecolor=_colour(box.edge), linewidth=_POINTS)
+            Rectangle(
+                *place, fill=False, edgecolor=_colour_for_matplotlib(box.edge), linewidth=_POINTS
+            )
         )
 
 
-def _mark(axes: Any, mark: Mark) -> None:
+def _write_picture_mark(axes: Any, mark: Mark) -> None:
     shape = "o" if mark.shape == "disc" else "s"
     axes.plot(
         [mark.x],
         [mark.y],
         shape,
-        color=_colour(mark.role),
+        color=_colour_for_matplotlib(mark.role),
         markersize=2 * mark.size * _POINTS,
         markeredgewidth=0,
     )
 
 
-def _label(axes: Any, label: Label) -> None:
+def _plot_label_on_axes(axes: Any, label: Label) -> None:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -181,9 +195,14 @@ def _label(axes: Any, label: Label) -> None:
         )
         text = run.text.replace("$", r"\$")
         turn = 90 if label.upwards else 0
-        axes.text(x, y, text, fontproperties=font, color=_colour(run.role), va="baseline", rotation=turn,
+        axes.text(x, y, text, fontproperties=font, color=_colour_for_matplotlib(run.role), va="baseline", rotation=turn,
                   rotation_mode="anchor", parse_math=False)  # fmt: skip
         along += wide
 
 
-_DRAWN: dict[type, Any] = {Line: _line, Box: _box, Mark: _mark, Label: _label}
+_DRAWN: dict[type, Any] = {
+    Line: _plot_line_on_axes,
+    Box: _plot_box_on_axes,
+    Mark: _write_picture_mark,
+    Label: _plot_label_on_axes,
+}

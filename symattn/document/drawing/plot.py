@@ -81,7 +81,7 @@ class Plot:
             points = [(self.x.at(x), self.y.at(y)) for x, y in s.law or s.points]
             self.scene.line(*points, role=s.role, dash=s.dash)
         for s in series:
-            self._marks(s)
+            self._draw_marks_of_series(s)
         named = [s for s in series if s.words]
         ends = [self.y.at((s.law or s.points)[-1][1]) + 4 for s in named]
         lines = max((len(s.words) for s in named), default=1)
@@ -96,7 +96,7 @@ class Plot:
                     s.role if s.role != "ink" else "mute",
                 )
 
-    def _marks(self, series: Series) -> None:
+    def _draw_marks_of_series(self, series: Series) -> None:
         for i, (x, y) in enumerate(series.points):
             at = self.x.at(x), self.y.at(y)
             if series.bars:

@@ -37,9 +37,10 @@ LIFT = {-1: 0.22, 1: -0.38}
 
 def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     """Render a scene, the same bytes for the same scene; ``mark``, in a comment at the start, identifies our files."""
-    body = "".join(_item(item, fragment) for item in scene.items)
+    body = "".join(_write_svg_item(item, fragment) for item in scene.items)
     key = f"sa-{zlib.crc32((scene.title + scene.description + body).encode()):08x}"
-    size = f'viewBox="0 0 {_n(WIDTH)} {_n(scene.height)}" width="{_n(WIDTH)}" height="{_n(scene.height)}"'
+    width, height = _svg_number(WIDTH), _svg_number(scene.height)
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="{key}-t {key}-d"'
     style = ' style="max-width:100%;height:auto">' if fragment else ">"
     words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
@@ -70,29 +71,44 @@ def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
     return (*line.points[:-1], foot), corners
 
 
-def _item(item: Item, fragment: bool) -> str:
+def _write_svg_item(item: Item, fragment: bool) -> str:
     if isinstance(item, Line):
-        return "".join(_line(item, fragment))
+        return "".join(_yield_svg_line_paths(item, fragment))
     if isinstance(item, Label):
         anchor = f' text-anchor="{item.anchor}"' if item.anchor != "start" else ""
-        turned = f' transform="rotate(-90 {_n(item.x)} {_n(item.y)})"' if item.upwards else ""
-        place = f' x="{_n(item.x)}" y="{_n(item.y)}" font-size="{_n(item.size)}"'
-        return f"<text{place}{_fill(item.role, fragment)}{anchor}{turned}>{''.join(_runs(item, fragment))}</text>"
+        turned = (
+            f' transform="rotate(-90 {_svg_number(item.x)} {_svg_number(item.y)})"'
+            if item.upwards
+            else ""
+        )
+        place = f' x="{_svg_number(item.x)}" y="{_svg_number(item.y)}" font-size="{_svg_number(item.size)}"'
+        fill, spans = _svg_fill(item.role, fragment), "".join(_svg_spans(item, fragment))
+        return f"<text{place}{fill}{anchor}{turned}>{spans}</text>"
     note = f"<title>{escape(item.note)}</title>" if item.note else ""
     if isinstance(item, Box):
-        fill = _fill(item.fill, fragment) if item.fill else ' fill="none"'
-        fill += f' fill-opacity="{_n(item.share, 3)}"' if item.share != 1 else ""
-        edge = _stroke(item.edge, fragment) if item.edge else ""
-        return _element("rect", _rect(item.x, item.y, item.width, item.height) + fill + edge, note)
-    fill, side = _fill(item.role, fragment), 2 * item.size
-    if item.shape == "disc":
-        return _element(
-            "circle", f' cx="{_n(item.x)}" cy="{_n(item.y)}" r="{_n(item.size)}"{fill}', note
+        fill = _svg_fill(item.fill, fragment) if item.fill else ' fill="none"'
+        fill += f' fill-opacity="{_svg_number(item.share, 3)}"' if item.share != 1 else ""
+        edge = _svg_stroke(item.edge, fragment) if item.edge else ""
+        return _write_svg_element(
+            "rect",
+            _write_svg_rectangle(item.x, item.y, item.width, item.height) + fill + edge,
+            note,
         )
-    return _element("rect", _rect(item.x - item.size, item.y - item.size, side, side) + fill, note)
+    fill, side = _svg_fill(item.role, fragment), 2 * item.size
+    if item.shape == "disc":
+        return _write_svg_element(
+            "circle",
+            f' cx="{_svg_number(item.x)}" cy="{_svg_number(item.y)}" r="{_svg_number(item.size)}"{fill}',
+            note,
+        )
+    return _write_svg_element(
+        "rect",
+        _write_svg_rectangle(item.x - item.size, item.y - item.size, side, side) + fill,
+        note,
+    )
 
 
-def _element(name: str, attributes: str, inner: str) -> str:
+def _write_svg_element(name: str, attributes: str, inner: str) -> str:
     classes = attributes.split(' class="')
     if len(classes) > 2:  # both fill and edge of a box
         joined = " ".join(part.split('"')[0] for part in classes[1:])
@@ -104,49 +120,50 @@ def _element(name: str, attributes: str, inner: str) -> str:
     return f"<{name}{attributes}>{inner}</{name}>" if inner else f"<{name}{attributes}/>"
 
 
-def _rect(x: float, y: float, width: float, height: float) -> str:
-    return f' x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
+def _write_svg_rectangle(x: float, y: float, width: float, height: float) -> str:
+    return f' x="{_svg_number(x)}" y="{_svg_number(y)}" width="{_svg_number(width)}" height="{_svg_number(height)}"'
 
 
-def _line(line: Line, fragment: bool) -> Iterator[str]:
+def _yield_svg_line_paths(line: Line, fragment: bool) -> Iterator[str]:
     points, corners = head(line) if line.head else (line.points, ())
     dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
-    stroke = f'{_stroke(line.role, fragment)} stroke-width="{_n(line.width)}" stroke-linejoin="round"{dash}'
-    yield f'<path d="{_path(points)}" fill="none"{stroke}/>'
+    colour, width = _svg_stroke(line.role, fragment), _svg_number(line.width)
+    stroke = f'{colour} stroke-width="{width}" stroke-linejoin="round"{dash}'
+    yield f'<path d="{_write_path_points(points)}" fill="none"{stroke}/>'
     if corners:
-        yield f'<path d="{_path(corners)}z"{_fill(line.role, fragment)}/>'
+        yield f'<path d="{_write_path_points(corners)}z"{_svg_fill(line.role, fragment)}/>'
 
 
-def _path(points: tuple[Point, ...]) -> str:
-    return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
+def _write_path_points(points: tuple[Point, ...]) -> str:
+    return "M" + "L".join(f"{_svg_number(x)} {_svg_number(y)}" for x, y in points)
 
 
-def _runs(label: Label, fragment: bool) -> Iterator[str]:
+def _svg_spans(label: Label, fragment: bool) -> Iterator[str]:
     level = 0.0
     for run in label.runs():
         lift = LIFT.get(run.level, 0.0) * label.size
-        moved = f' dy="{_n(lift - level)}"' if lift != level else ""
-        colour = _fill(run.role, fragment) if run.role != label.role else ""
+        moved = f' dy="{_svg_number(lift - level)}"' if lift != level else ""
+        colour = _svg_fill(run.role, fragment) if run.role != label.role else ""
         italic = ' font-style="italic"' if run.italic else ""
-        less = f' font-size="{_n(label.size * RAISED)}"' if run.level else ""
+        less = f' font-size="{_svg_number(label.size * RAISED)}"' if run.level else ""
         level, result = lift, moved + colour + italic + less
         yield f"<tspan{result}>{escape(run.text)}</tspan>" if result else escape(run.text)
 
 
-def _fill(role: Role, fragment: bool) -> str:
-    return f" fill={_colour(role)}" if fragment else f' class="{role}"'
+def _svg_fill(role: Role, fragment: bool) -> str:
+    return f" fill={_write_svg_colour(role)}" if fragment else f' class="{role}"'
 
 
-def _stroke(role: Role, fragment: bool) -> str:
-    return f" stroke={_colour(role)}" if fragment else f' class="{role}-l"'
+def _svg_stroke(role: Role, fragment: bool) -> str:
+    return f" stroke={_write_svg_colour(role)}" if fragment else f' class="{role}-l"'
 
 
-def _colour(role: Role) -> str:
+def _write_svg_colour(role: Role) -> str:
     name, light, _ = COLOURS[role]
     return quoteattr(f"var(--{name},{light})")
 
 
-def _n(x: float, digits: int = 1) -> str:
+def _svg_number(x: float, digits: int = 1) -> str:
     """Return a number with as few digits as possible: 3, 2.5; never −0."""
     shown = f"{x:.{digits}f}".rstrip("0").rstrip(".")
     return "0" if shown in ("-0", "") else shown

@@ -63,11 +63,12 @@ def with_evidence_once(document: md.Document) -> md.Document:
     named: dict[Evidence, list[md.Inline]] = {}
     for block in document.blocks:
         for evidence in _evidence_of(block):
-            named.setdefault(evidence, []).append(_called(block))
+            named.setdefault(evidence, []).append(_symbol_of_block(block))
     shared = {e: names for e, names in named.items() if e.where and len(names) >= _MIN_SHARED}
     blocks = [_with_short_evidence(block, shared) for block in document.blocks]
     closing = (
-        md.Paragraph((*_listed(names), f" are {evidence}.")) for evidence, names in shared.items()
+        md.Paragraph((*_list_names_with_and(names), f" are {evidence}."))
+        for evidence, names in shared.items()
     )
     return replace(document, blocks=(*blocks, *closing))
 
@@ -78,7 +79,7 @@ def _evidence_of(block: md.Block) -> tuple[Evidence, ...]:
     return block.evidence if isinstance(block, md.Result) else ()
 
 
-def _called(block: md.Block) -> md.Inline:
+def _symbol_of_block(block: md.Block) -> md.Inline:
     """Return the symbol of an array, or the title of a result."""
     if isinstance(block, md.Values):
         return block.symbol.first if isinstance(block.symbol, nt.Relation) else block.symbol
@@ -94,7 +95,7 @@ def _with_short_evidence(block: md.Block, shared: Collection[Evidence]) -> md.Bl
     return block
 
 
-def _listed(names: Sequence[md.Inline]) -> md.Text:
+def _list_names_with_and(names: Sequence[md.Inline]) -> md.Text:
     parts: list[md.Inline] = []
     for i, name in enumerate(names):
         parts += [" and " if i == len(names) - 1 else ", "] if i else []

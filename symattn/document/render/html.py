@@ -59,10 +59,10 @@ def render(
     if fragment:
         return f"{mark}\n<style>{STYLE}</style>\n{inner}"
     scripts = (*_SCRIPTS[script], "page") if script else ("page",)
-    return _page(document.command, document.title or (document.name,), inner, scripts)
+    return _write_html_page(document.command, document.title or (document.name,), inner, scripts)
 
 
-def _page(command: str, title: md.Text, inside: str, scripts: Collection[str]) -> str:
+def _write_html_page(command: str, title: md.Text, inside: str, scripts: Collection[str]) -> str:
     """Return a whole page around ``inside``; the scripts run at its end."""
     view = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -156,7 +156,7 @@ class _Writer:
 
         def flush() -> None:
             side.extend(
-                _grade(evidence, ": " + ", ".join(dict.fromkeys(of)))
+                _write_html_grade(evidence, ": " + ", ".join(dict.fromkeys(of)))
                 for evidence, of in grades.items()
             )
             result.extend([f'<div class="sa-main">{_in_rows(main)}</div>'] if main or side else [])
@@ -210,11 +210,11 @@ class _Writer:
             case md.Paragraph():
                 return f"<p>{prose(block.text)}</p>"
             case md.Assumptions():
-                return f"<dl>{''.join(map(_assumption, block.items))}</dl>"
+                return f"<dl>{''.join(map(_write_html_assumption, block.items))}</dl>"
             case md.Result():
-                return _result(block)
+                return _write_html_result(block)
             case md.Table():
-                return _table(block)
+                return _write_html_table(block)
             case md.Heat():
                 return heat(block)
             case md.Values():
@@ -241,9 +241,7 @@ class _Writer:
         """Return the array in its forms, with buttons that choose one without a script."""
         title = escape(block.title or block.name)
         reason = f" · {prose(block.reason)}" if block.reason else ""
-        caption = (
-            f"{title}{reason}{'' if self.margin or not block.evidence else _grade(block.evidence)}"
-        )
+        caption = f"{title}{reason}{'' if self.margin or not block.evidence else _write_html_grade(block.evidence)}"
         shown = "".join(
             self.sheet(sheet, common.indexed(block.symbol, index), self.origin(block, index))
             for index, sheet in common.sheets(block)
@@ -303,10 +301,10 @@ def _in_rows(parts: list[str]) -> str:
 # -- text --------------------------------------------------------------------------------------------------------------
 def prose(text: md.Text) -> str:
     """Return running text as HTML."""
-    return "".join(map(_inline, text)).strip()
+    return "".join(map(_write_html_inline, text)).strip()
 
 
-def _inline(part: md.Inline) -> str:
+def _write_html_inline(part: md.Inline) -> str:
     if isinstance(part, nt.Node):
         return mathml(part, inline=True)
     if isinstance(part, md.Emph):
@@ -314,12 +312,12 @@ def _inline(part: md.Inline) -> str:
     return f"<code>{escape(part.text)}</code>" if isinstance(part, md.Code) else escape(part)
 
 
-def _assumption(item: md.Assumption) -> str:
+def _write_html_assumption(item: md.Assumption) -> str:
     remark = f" ({prose(item.remark)})" if item.remark else ""
     return f"<dt>{escape(item.label)}</dt><dd>{prose(item.text)}{remark}</dd>"
 
 
-def _grade(evidence: Evidence | None, of: str = "") -> str:
+def _write_html_grade(evidence: Evidence | None, of: str = "") -> str:
     """Return the grade and what it is ``of``; it opens to show its meaning and where it holds."""
     if evidence is None:
         return ""
@@ -335,15 +333,17 @@ def _lines_of(block: md.Steps, number: int) -> str:
     """Return the lines of a derivation, aligned at their signs, each with its reason and grade in the margin."""
     lines, before = "", None
     for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
-        why = f'<div class="sa-side why">{prose(step.reason)}{_grade(step.evidence)}</div>'
+        why = (
+            f'<div class="sa-side why">{prose(step.reason)}{_write_html_grade(step.evidence)}</div>'
+        )
         source = escape(tex(step.formula), quote=True)
         head = f'<span class="n">({own})</span>'
-        lines += f'<div class="line" data-tex="{source}">{head}{_sides(step, before)}{why}</div>'
+        lines += f'<div class="line" data-tex="{source}">{head}{_write_html_sides(step, before)}{why}</div>'
         before = step
     return f'<div class="lines">{lines}</div>'
 
 
-def _sides(step: md.Step, before: md.Step | None) -> str:
+def _write_html_sides(step: md.Step, before: md.Step | None) -> str:
     """Return the first side and the others, one below the other if they are too long for one line."""
     first, links, whole = common.chain(step, before)
     if whole is not None:
@@ -369,28 +369,28 @@ def _sides(step: md.Step, before: md.Step | None) -> str:
     return f'<div class="first">{head}</div><div class="rest">{rest}</div>'
 
 
-def _result(block: md.Result) -> str:
-    grades = "".join(map(_grade, block.evidence))
+def _write_html_result(block: md.Result) -> str:
+    grades = "".join(map(_write_html_grade, block.evidence))
     text = f"<p>{prose(block.text)}</p>" if block.text else ""
     shown = "".join(
-        f'<div class="wide" data-tex="{escape(tex(f), quote=True)}">{_lines(f)}</div>'
+        f'<div class="wide" data-tex="{escape(tex(f), quote=True)}">{_write_html_formula_lines(f)}</div>'
         for f in block.formulas
     )
     title = block.title[:1].upper() + block.title[1:]
     return f'<div class="result"><div><b>{escape(title)}</b>{grades}</div>{text}{shown}</div>'
 
 
-def _lines(formula: nt.Node) -> str:
+def _write_html_formula_lines(formula: nt.Node) -> str:
     """Return a displayed formula, broken if it is too long."""
     if width(formula) <= _LINE:
         return mathml(formula)
     if isinstance(formula, nt.Row):
         return "".join(map(mathml, common.packed(formula, lambda r: width(r) <= _LINE)))
-    return f'<div class="lines"><div class="line">{_sides(md.Step(formula), None)}</div></div>'
+    return f'<div class="lines"><div class="line">{_write_html_sides(md.Step(formula), None)}</div></div>'
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
-def _table(block: md.Table) -> str:
+def _write_html_table(block: md.Table) -> str:
     above = ""
     if any(column.group for column in block.columns):
         groups = (
@@ -399,21 +399,22 @@ def _table(block: md.Table) -> str:
         )
         above = f"<tr>{''.join(groups)}</tr>"
     titles = "".join(f'<th class="{c.align}">{prose(c.title)}</th>' for c in block.columns)
-    rows = "".join(_tr(block, i, row) for i, row in enumerate(block.rows))
+    rows = "".join(_write_html_table_row(block, i, row) for i, row in enumerate(block.rows))
     caption = f"<caption>{prose(block.caption)}</caption>" if block.caption else ""
     head = f"{caption}<thead>{above}<tr>{titles}</tr></thead>"
     kind = "wide differences" if block.framed else "wide"
     return f'<div class="{kind}"><table class="data">{head}<tbody>{rows}</tbody></table></div>'
 
 
-def _tr(block: md.Table, number: int, row: tuple[md.Text, ...]) -> str:
+def _write_html_table_row(block: md.Table, number: int, row: tuple[md.Text, ...]) -> str:
     cells = "".join(
-        f'<td class="{c.align}">{_td(x)}</td>' for c, x in zip(block.columns, row, strict=True)
+        f'<td class="{c.align}">{_write_html_table_cell(x)}</td>'
+        for c, x in zip(block.columns, row, strict=True)
     )
     return f"<tr{' class=shaded' if number in block.shaded else ''}>{cells}</tr>"
 
 
-def _td(text: md.Text) -> str:
+def _write_html_table_cell(text: md.Text) -> str:
     """Return a cell; a formula that fills it has fractions with bars."""
     first = text[0] if len(text) == 1 else ""
     return mathml(first, tall=True) if isinstance(first, nt.Node) else prose(text)

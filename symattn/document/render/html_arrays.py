@@ -76,9 +76,12 @@ def array_of(
     symbol: nt.Node, sign: str, array: object, factors: Iterable[md.Values], cells: Cells | None
 ) -> str:
     """Return the formula symbol = factors = entries, with the entries of a matrix in a grid."""
-    inner = _grid(array, cells)
+    inner = _write_mathml_matrix(array, cells)
     if sign:
-        parts = [_grid(f.exact, cells_of(f.origin, f) if f.origin else None) for f in factors]
+        parts = [
+            _write_mathml_matrix(f.exact, cells_of(f.origin, f) if f.origin else None)
+            for f in factors
+        ]
         inner = "".join(
             f"<mo>{s}</mo>{p}"
             for s, p in ((sign, "".join(parts)), ("=" if parts else sign, inner))
@@ -87,17 +90,23 @@ def array_of(
     else:
         inner = f'<mspace width=".6em"/>{inner}'
     named = symbol.first if isinstance(symbol, nt.Relation) else symbol
-    result = escape(f"{plain(named)}, {' by '.join(map(str, _shape(array)))}", quote=True)
+    result = escape(
+        f"{plain(named)}, {' by '.join(map(str, _shape_of_nested_tuples(array)))}", quote=True
+    )
     return (
         f'<math display="block" alttext="{result}"><mrow>{show(symbol, False)}{inner}</mrow></math>'
     )
 
 
-def _shape(array: object) -> tuple[int, ...]:
-    return (len(array), *_shape(array[0])) if isinstance(array, (tuple, list)) and array else ()
+def _shape_of_nested_tuples(array: object) -> tuple[int, ...]:
+    return (
+        (len(array), *_shape_of_nested_tuples(array[0]))
+        if isinstance(array, (tuple, list)) and array
+        else ()
+    )
 
 
-def _grid(array: object, cells: Cells | None) -> str:
+def _write_mathml_matrix(array: object, cells: Cells | None) -> str:
     """Return a number, or a vector or matrix in square brackets."""
     rows = [[show(entry(x), False) for x in row] for row in as_rows(array)]
     if depth(array) == 0:
@@ -113,21 +122,23 @@ def _grid(array: object, cells: Cells | None) -> str:
 # -- weights ---------------------------------------------------------------------------------------------------------
 def heat(block: md.Heat) -> str:
     """Return the heat map, with the exact weight above its decimal in each cell, and the pictures of arrows."""
-    keys = "".join(f'<th scope="col">{_label(k)}</th>' for k in block.columns)
+    keys = "".join(f'<th scope="col">{_write_inline_letter(k)}</th>' for k in block.columns)
     assert block.origin is not None
     origins = block.origin.places, block.origin.letters
     rows = zip(block.rows, block.exact, block.decimal, *origins, block.sums, strict=True)
-    body = "".join(_row(*row, array=block.name) for row in rows)
+    body = "".join(_write_heat_map_row(*row, array=block.name) for row in rows)
     caption = "Weights: how much of each key a query takes"
     table = f"<caption>{caption}</caption><thead><tr><td></td>{keys}{_SUM}</tr></thead><tbody>{body}</tbody>"
-    pictures = "".join(map(_arrows, block.rows, [block.columns] * len(block.rows), block.decimal))
+    pictures = "".join(
+        map(_draw_arrows_of_query, block.rows, [block.columns] * len(block.rows), block.decimal)
+    )
     figure = (
         f'<figure class="wide"{attributes_of(block)}><table class="heat">{table}</table></figure>'
     )
     return f'{figure}<figure class="arrows">{pictures}</figure>'
 
 
-def _row(
+def _write_heat_map_row(
     query: nt.Node,
     exact: Any,
     decimal: Any,
@@ -147,9 +158,8 @@ def _row(
         small = f"<small>{decimal_of(digits)}</small>" if plain(value) != str(digits) else ""
         name = cell(array, place, letter, value, digits)
         result += f'<td style="{colour}"{over}{name}>{mathml(value, tall=True)}{small}</td>'
-    return (
-        f'<tr><th scope="row">{_label(query)}</th>{result}<th class="sum">{_label(total)}</th></tr>'
-    )
+    head, foot = _write_inline_letter(query), _write_inline_letter(total)
+    return f'<tr><th scope="row">{head}</th>{result}<th class="sum">{foot}</th></tr>'
 
 
 def number(digits: str) -> float:
@@ -167,18 +177,20 @@ def decimal_of(digits: str) -> str:
     return escape(f"{mantissa}·10{raised}" if power else mantissa)
 
 
-def _label(letter: nt.Node) -> str:
+def _write_inline_letter(letter: nt.Node) -> str:
     return mathml(letter, inline=True)
 
 
-def _arrows(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
+def _draw_arrows_of_query(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
     """Draw one query on the left, its keys on the right."""
     high, middle = _TALL * len(keys), _TALL * len(keys) / 2
-    result = "".join(_arrow(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights))
+    result = "".join(
+        _draw_arrow_of_weight(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights)
+    )
     for j, (key, weight) in enumerate(zip(keys, weights, strict=True)):
         y = _TALL * (j + 0.5)
         result += (
-            _text(194, y + 2, key)
+            _write_svg_letter(194, y + 2, key)
             + f'<text class="small" x="194" y="{y + 20:g}" fill="var(--sa-mute)">'
         )
         result += f"{decimal_of(weight)}</text>"
@@ -186,10 +198,11 @@ def _arrows(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
         f"{decimal_of(w)} on {escape(plain(k))}" for k, w in zip(keys, weights, strict=True)
     )
     name = f"{escape(plain(query))} takes {shares}"
-    return f'<svg viewBox="0 0 270 {high:g}" role="img" aria-label="{name}">{_text(8, middle + 5, query)}{result}</svg>'
+    letter = _write_svg_letter(8, middle + 5, query)
+    return f'<svg viewBox="0 0 270 {high:g}" role="img" aria-label="{name}">{letter}{result}</svg>'
 
 
-def _arrow(y0: float, y1: float, weight: float) -> str:
+def _draw_arrow_of_weight(y0: float, y1: float, weight: float) -> str:
     """Draw an arrow as thick as its weight, or dotted if it would be too thin to be seen."""
     wide, long = _THICK * weight, hypot(_RIGHT - _LEFT, y1 - y0)
     dx, dy = (_RIGHT - _LEFT) / long, (y1 - y0) / long
@@ -202,7 +215,7 @@ def _arrow(y0: float, y1: float, weight: float) -> str:
     return f'{line}<path d="{corners}" fill="var(--sa-weight)"/>'
 
 
-def _text(x: float, y: float, letter: nt.Node) -> str:
+def _write_svg_letter(x: float, y: float, letter: nt.Node) -> str:
     role = letter.role if isinstance(letter, nt.Name) and letter.role else "ink"
     base, sub = (
         (letter.base, "".join(map(plain, letter.sub)))

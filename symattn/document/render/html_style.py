@@ -15,7 +15,7 @@ def read(name: str) -> str:
     return (WEB / name).read_text(encoding="utf-8").strip()
 
 
-def _font(family: str, weight: int, name: str) -> str:
+def _embed_font_face(family: str, weight: int, name: str) -> str:
     data = b64encode((WEB / name).read_bytes()).decode()
     return (
         f"@font-face{{font-family:'{family}';font-weight:{weight};font-display:block;"
@@ -42,11 +42,11 @@ Print has no ligatures, since Firefox does not map them to letters in a PDF, whe
 
 WHOLE = (
     read("whole.css")
-    + _font("SA Serif", 400, "serif.woff2")
-    + _font("SA Serif", 600, "serif-bold.woff2")
+    + _embed_font_face("SA Serif", 400, "serif.woff2")
+    + _embed_font_face("SA Serif", 600, "serif-bold.woff2")
 )
 """The additional rules of a whole page: its paper, and a subset of Source Serif 4 with the signs of pages
 (``web/OFL.txt`` is the licence of the fonts)."""
 
-MATHEMATICS = _font("SA Math", 400, "math.woff2")
+MATHEMATICS = _embed_font_face("SA Math", 400, "math.woff2")
 """The additional rules of a page with formulas: a subset of STIX Two Math."""

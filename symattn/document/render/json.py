@@ -19,7 +19,7 @@ def render(document: md.Document) -> str:
     """Render the document as JSON. ``document.record`` adds keys and overrides those made from the blocks."""
     result: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
     for block in document.blocks:
-        key, entries = _entries(block)
+        key, entries = _record_block_entries(block)
         if key and entries:
             result.setdefault(key, []).extend(entries)
     whole = {
@@ -35,12 +35,14 @@ def render(document: md.Document) -> str:
         **document.record,
     }
     return (
-        json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_formula)
+        json.dumps(
+            record(whole), indent=2, ensure_ascii=False, allow_nan=False, default=_record_formula
+        )
         + "\n"
     )
 
 
-def _formula(x: nt.Node) -> Record:
+def _record_formula(x: nt.Node) -> Record:
     return {"text": text(x), "tex": tex(x)}
 
 
@@ -52,16 +54,16 @@ _PROMISED: dict[str, tuple[str, ...]] = {
 }
 
 
-def _entries(block: md.Block) -> tuple[str, list[Any]]:
+def _record_block_entries(block: md.Block) -> tuple[str, list[Any]]:
     match block:
         case md.Assumptions():
             return "assumptions", [
                 {"label": a.label, "text": plain_text(a.text)} for a in block.items
             ]
         case md.Steps():
-            return "steps", [_step(s) for s in block.items]
+            return "steps", [_record_document_step(s) for s in block.items]
         case md.Values():
-            return "steps", [_values(block)]
+            return "steps", [_record_values_block(block)]
         case md.Result():
             words = {"text": plain_text(block.text)} if block.text else {}
             return "results", [
@@ -84,18 +86,18 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
             return "", []
 
 
-def _step(step: md.Step) -> Record:
+def _record_document_step(step: md.Step) -> Record:
     grade = step.evidence.grade if step.evidence else None
-    entry = {**_formula(step.formula), "reason": plain_text(step.reason), "grade": grade}
+    entry = {**_record_formula(step.formula), "reason": plain_text(step.reason), "grade": grade}
     return (
         {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
     )
 
 
-def _values(block: md.Values) -> Record:
+def _record_values_block(block: md.Values) -> Record:
     entry = {
         "name": block.name,
-        "exact": _code(block.exact),
+        "exact": _write_entries_for_sympy(block.exact),
         "decimal": block.decimal,
         "reason": plain_text(block.reason),
     }
@@ -104,8 +106,8 @@ def _values(block: md.Values) -> Record:
     return {**entry, **others, "grade": grade}
 
 
-def _code(entries: object) -> Any:
+def _write_entries_for_sympy(entries: object) -> Any:
     """Return exact entries as strings that ``sympy.sympify`` reads."""
     if isinstance(entries, (tuple, list)):
-        return [_code(e) for e in entries]
+        return [_write_entries_for_sympy(e) for e in entries]
     return text(entries, ascii=True) if isinstance(entries, nt.Node) else entries

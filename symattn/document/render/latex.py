@@ -37,12 +37,17 @@ def table(writer: LatexWriter, block: md.Table) -> str:
         if writer.fragment
         else ("\\toprule", "\\midrule", "\\bottomrule")
     )
-    lines = [f"\\begin{{tabular}}{{@{{}}{letters}@{{}}}}", rules[0], *_groups(writer, block)]
-    lines += [_row([writer.prose(c.title) for c in block.columns]), rules[1]]
+    lines = [
+        f"\\begin{{tabular}}{{@{{}}{letters}@{{}}}}",
+        rules[0],
+        *_write_latex_column_groups(writer, block),
+    ]
+    lines += [_write_latex_row([writer.prose(c.title) for c in block.columns]), rules[1]]
     mark = "$\\triangleright$ " if writer.fragment else "\\rowcolor{SAs!8} "
     for i, row in enumerate(block.rows):
         lines.append(
-            (mark if i in block.shaded else "") + _row([writer.prose(cell) for cell in row])
+            (mark if i in block.shaded else "")
+            + _write_latex_row([writer.prose(cell) for cell in row])
         )
     lines += [rules[2], "\\end{tabular}"]
     body = writer.fit("%\n" + "\n".join(lines)) if not writer.fragment else "\n".join(lines)
@@ -50,11 +55,11 @@ def table(writer: LatexWriter, block: md.Table) -> str:
     return f"\\begin{{center}}\\small\n{body}{caption}\n\\end{{center}}"
 
 
-def _row(cells: list[str]) -> str:
+def _write_latex_row(cells: list[str]) -> str:
     return " & ".join(cells) + " \\\\"
 
 
-def _groups(writer: LatexWriter, block: md.Table) -> list[str]:
+def _write_latex_column_groups(writer: LatexWriter, block: md.Table) -> list[str]:
     if not any(c.group for c in block.columns):
         return []
     cells, rules = [], ""
@@ -68,7 +73,7 @@ def _groups(writer: LatexWriter, block: md.Table) -> list[str]:
                 if writer.fragment
                 else f"\\cmidrule(lr){{{start + 1}-{end}}}"
             )
-    return [_row(cells), rules]
+    return [_write_latex_row(cells), rules]
 
 
 # -- preamble ----------------------------------------------------------------------------------------------------------
@@ -294,7 +299,7 @@ def result(writer: LatexWriter, block: md.Result) -> str:
         )
     body = "\n".join(part for part in (text, body) if part)
     evidence = ("; " if writer.fragment else r"\quad ").join(
-        _evidence(writer, e) for e in block.evidence
+        _write_latex_evidence(writer, e) for e in block.evidence
     )
     title = escape_text(block.title)
     if writer.fragment:
@@ -303,7 +308,7 @@ def result(writer: LatexWriter, block: md.Result) -> str:
     return f"\\begin{{SAresult}}{{{title}\\quad\\hfill\\mdseries {evidence}}}\n{body}\n\\end{{SAresult}}"
 
 
-def _evidence(writer: LatexWriter, evidence: Evidence) -> str:
+def _write_latex_evidence(writer: LatexWriter, evidence: Evidence) -> str:
     ok = r"~\SAok" if at_least_checked(evidence.grade) and not writer.fragment else ""
     return evidence_text(evidence) + ok
 

@@ -37,7 +37,9 @@ def render(document: md.Document) -> str:
             "  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in common.headings(document)
         )
         parts.append(
-            "\n".join(contents) if isinstance(block, md.Contents) else _block(block, number)
+            "\n".join(contents)
+            if isinstance(block, md.Contents)
+            else _write_markdown_block(block, number)
         )
     parts.append(
         " ".join(f"{common.steps_are(n)} {escape(str(e))}." for e, n in common.ledger(document))
@@ -47,11 +49,11 @@ def render(document: md.Document) -> str:
 
 def prose(text: md.Text) -> str:
     """Return running text with every special character escaped."""
-    joined = "".join(_inline(part) for part in text).strip()
+    joined = "".join(_write_markdown_inline(part) for part in text).strip()
     return _STARTS_A_BLOCK.sub(lambda m: m[1] + m[2][:-1] + "\\" + m[2][-1], joined)
 
 
-def _inline(part: md.Inline) -> str:
+def _write_markdown_inline(part: md.Inline) -> str:
     if isinstance(part, nt.Node):
         shown = tex(part, inline=True)
         for sign, command in _LETTERED.items():  # Markdown would take the signs for escapes or HTML
@@ -72,16 +74,16 @@ def escape(text: str) -> str:
     return re.sub(r"&(?=#?\w+;)", r"\\&", _SPECIAL.sub(r"\\\1", text))
 
 
-def _fence(body: str, language: str) -> str:
+def _write_markdown_fence(body: str, language: str) -> str:
     ticks = "`" * max(3, max((len(run) for run in re.findall("`+", body)), default=0) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 
-def _quoted(text: str) -> str:
+def _quote_markdown_lines(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
-def _block(block: md.Block, number: int) -> str:
+def _write_markdown_block(block: md.Block, number: int) -> str:
     match block:
         case md.Heading():
             return "#" * (block.level + 1) + " " + prose(block.title)
@@ -90,31 +92,33 @@ def _block(block: md.Block, number: int) -> str:
         case md.Paragraph():
             return prose(block.text)
         case md.Assumptions():
-            return "**Assumptions**\n\n" + "\n".join(_assumption(a) for a in block.items)
+            return "**Assumptions**\n\n" + "\n".join(
+                _write_markdown_assumption(a) for a in block.items
+            )
         case md.Steps():
-            return _steps(block, number)
+            return _write_markdown_steps(block, number)
         case md.Result():
-            return _result(block)
+            return _write_markdown_result(block)
         case md.Table():
-            return _table(block)
+            return _write_markdown_table(block)
         case md.Values():
-            return _values(block)
+            return _write_markdown_values(block)
         case md.Caveat():
-            return _quoted(f"**{escape(block.title)}.** {prose(block.text)}")
+            return _quote_markdown_lines(f"**{escape(block.title)}.** {prose(block.text)}")
         case md.Note():
-            return _quoted(f"**Note.** {prose(block.text)}")
+            return _quote_markdown_lines(f"**Note.** {prose(block.text)}")
         case md.Items():
             return "\n".join(f"- {prose(item)}" for item in block.items)
         case md.Listing():
-            return _fence(block.text.rstrip("\n"), block.language)
+            return _write_markdown_fence(block.text.rstrip("\n"), block.language)
 
 
-def _assumption(item: md.Assumption) -> str:
+def _write_markdown_assumption(item: md.Assumption) -> str:
     remark = f" ({prose(item.remark)})" if item.remark else ""
     return f"- **{escape(item.label)}** {prose(item.text)}{remark}"
 
 
-def _steps(block: md.Steps, number: int) -> str:
+def _write_markdown_steps(block: md.Steps, number: int) -> str:
     room = _SETTER.line - first_sides(block)
     rows = []
     before: md.Step | None = None
@@ -127,7 +131,7 @@ def _steps(block: md.Steps, number: int) -> str:
         rows += lines
         before = step
     body = " \\\\\n".join(rows)
-    return _fence(f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}", "math")
+    return _write_markdown_fence(f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}", "math")
 
 
 def reason_tex(reason: md.Text) -> str:
@@ -141,35 +145,41 @@ def reason_tex(reason: md.Text) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _result(block: md.Result) -> str:
+def _write_markdown_result(block: md.Result) -> str:
     evidence = "; ".join(str(e) for e in block.evidence)
     title = f"**{escape(block.title)}**" + (f" ({escape(evidence)})" if evidence else "")
-    fences = [_fence(centred(_SETTER, f), "math") for f in block.formulas]
-    return _quoted("\n\n".join([title, *([prose(block.text)] if block.text else []), *fences]))
+    fences = [_write_markdown_fence(centred(_SETTER, f), "math") for f in block.formulas]
+    return _quote_markdown_lines(
+        "\n\n".join([title, *([prose(block.text)] if block.text else []), *fences])
+    )
 
 
-def _table(block: md.Table) -> str:
+def _write_markdown_table(block: md.Table) -> str:
     titles = [common.heading(c, prose) for c in block.columns]
     align = [{"left": ":--", "right": "--:", "centre": ":-:"}[c.align] for c in block.columns]
     rows = [
-        [_cell(cell, i in block.shaded, j) for j, cell in enumerate(row)]
+        [_write_markdown_cell(cell, i in block.shaded, j) for j, cell in enumerate(row)]
         for i, row in enumerate(block.rows)
     ]
     lines = ["| " + " | ".join(cells) + " |" for cells in (titles, align, *rows)]
     return "\n".join(lines) + (f"\n\n{prose(block.caption)}" if block.caption else "")
 
 
-def _cell(cell: md.Text, shaded: bool, place: int) -> str:
+def _write_markdown_cell(cell: md.Text, shaded: bool, place: int) -> str:
     shown = re.sub(
         r"(?<!\\)\|", r"\|", prose(cell).replace("\n", " ")
     )  # a bar in code would end the cell
     return f"▸ {shown}" if shaded and place == 0 else shown
 
 
-def _values(block: md.Values) -> str:
+def _write_markdown_values(block: md.Values) -> str:
     grade = f" *{escape(str(block.evidence))}*" if block.evidence else ""
     reason = f" — {prose(block.reason)}" if block.reason else ""
     parts = [f"**{escape(block.name)}**{reason}{grade}"]
     for index, values in common.sheets(block):
-        parts.append(_fence(sheet(_SETTER, values, common.indexed(block.symbol, index)), "math"))
+        parts.append(
+            _write_markdown_fence(
+                sheet(_SETTER, values, common.indexed(block.symbol, index)), "math"
+            )
+        )
     return "\n\n".join(parts)

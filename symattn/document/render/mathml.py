@@ -44,10 +44,10 @@ class _MathmlPrinter(Printer):
 
     def __init__(self) -> None:
         self.dash, self.plus_minus, self.partial_sign, self.slash = (
-            _mo("−"),
-            _mo("±"),
-            _mo("∂"),
-            _mo("/", _TIGHT),
+            _write_mathml_operator("−"),
+            _write_mathml_operator("±"),
+            _write_mathml_operator("∂"),
+            _write_mathml_operator("/", _TIGHT),
         )
 
     def joined(self, *parts: str) -> str:
@@ -63,7 +63,7 @@ class _MathmlPrinter(Printer):
         return f"<mfrac>{above}{below}</mfrac>"
 
     def operator(self, sign: str) -> str:
-        return _mo(sign)
+        return _write_mathml_operator(sign)
 
     def brackets(self, style: str, inner: str, flat: bool = True) -> str:
         """Return a part in brackets that grow with it."""
@@ -71,30 +71,34 @@ class _MathmlPrinter(Printer):
         tall = any(f"<{tag}" in inner for tag in _TALL)
         more = f' fence="true" stretchy="{str(tall).lower()}"{_TIGHT}'
         return self.joined(
-            _mo(left, f' form="prefix"{more}'), inner, _mo(right, f' form="postfix"{more}')
+            _write_mathml_operator(left, f' form="prefix"{more}'),
+            inner,
+            _write_mathml_operator(right, f' form="postfix"{more}'),
         )
 
     def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
         left, right = before[0], after[0]
         if sign:
-            return _mo(sign)
+            return _write_mathml_operator(sign)
         if isinstance(right, (nt.Number, nt.Decimal)):
-            return _mo("·")
+            return _write_mathml_operator("·")
         word = isinstance(right, nt.Name) and len(right.base) > 1
         separate = (
             word
             or isinstance(left, (nt.Call, nt.Root))
             or isinstance(right, (nt.Transposed, nt.Call))
         )
-        return _space(0.17) if separate else _mo("\u2062")  # invisible times
+        return (
+            _write_mathml_space(0.17) if separate else _write_mathml_operator("\u2062")
+        )  # invisible times
 
     def link(self, sign: str, side: nt.Node, flat: bool = False) -> str:
-        return self.joined(_mo(sign), self.side(side, flat))
+        return self.joined(_write_mathml_operator(sign), self.side(side, flat))
 
     def name(self, x: nt.Name, _: bool) -> str:
         if x == _E:
             return '<mi mathvariant="normal">e</mi>'
-        result = _letter(x.base, x.bold)
+        result = _write_mathml_letter(x.base, x.bold)
         if x.sub:
             parts = [self.show(p, True) for p in x.sub]
             result = f"<msub>{result}{self.joined(*parts) if letters(x.sub) else self.separated(parts)}</msub>"
@@ -114,7 +118,9 @@ class _MathmlPrinter(Printer):
             return f"<mn>{escape(mantissa)}</mn>"
         exponent = self.show(nt.node(int(power)), True)
         return self.joined(
-            f"<mn>{escape(mantissa)}</mn>", _mo("·"), f"<msup><mn>10</mn>{exponent}</msup>"
+            f"<mn>{escape(mantissa)}</mn>",
+            _write_mathml_operator("·"),
+            f"<msup><mn>10</mn>{exponent}</msup>",
         )
 
     def words(self, x: nt.Words, _: bool) -> str:
@@ -127,7 +133,7 @@ class _MathmlPrinter(Printer):
         return f"<msqrt>{self.show(x.body, flat or not isinstance(x.body, nt.Over))}</msqrt>"
 
     def transposed(self, x: nt.Transposed, flat: bool) -> str:
-        return f"<msup>{self.wrap(x.body, Level.ATOM, flat)}{_mo('⊤')}</msup>"
+        return f"<msup>{self.wrap(x.body, Level.ATOM, flat)}{_write_mathml_operator('⊤')}</msup>"
 
     def function(self, x: nt.Node, flat: bool) -> str:
         if isinstance(x, nt.Name) and x.base == "E" and not x.bold:
@@ -139,14 +145,22 @@ class _MathmlPrinter(Printer):
         return inner if x.sub is None else f"<msub>{inner}{self.show(x.sub, True)}</msub>"
 
     def at(self, x: nt.At, flat: bool) -> str:
-        condition = f"<msub>{_mo('|')}{self.show(x.condition, True)}</msub>"
+        condition = f"<msub>{_write_mathml_operator('|')}{self.show(x.condition, True)}</msub>"
         return self.joined(self.wrap(x.body, Level.BIG, flat), condition)
 
     def big(self, x: nt.Big, flat: bool) -> str:
         index = self.show(x.index, True)
-        below = index if x.low is None else self.joined(index, _mo("="), self.show(x.low, True))
+        below = (
+            index
+            if x.low is None
+            else self.joined(index, _write_mathml_operator("="), self.show(x.low, True))
+        )
         sign = _BIG[x.operator]
-        operator = _mo(sign, ' movablelimits="false"') if len(sign) == 1 else f"<mi>{sign}</mi>"
+        operator = (
+            _write_mathml_operator(sign, ' movablelimits="false"')
+            if len(sign) == 1
+            else f"<mi>{sign}</mi>"
+        )
         as_scripts = flat and len(sign) == 1
         tag = "sub" if as_scripts else "under"
         above = ""
@@ -170,32 +184,37 @@ class _MathmlPrinter(Printer):
             if before is not None:
                 words, next_words = isinstance(before, nt.Words), isinstance(part, nt.Words)
                 parts += (
-                    [_space(0.4)] if words else [_space(1)] if next_words else [_mo(","), _space(2)]
+                    [_write_mathml_space(0.4)]
+                    if words
+                    else [_write_mathml_space(1)]
+                    if next_words
+                    else [_write_mathml_operator(","), _write_mathml_space(2)]
                 )
             parts.append(self.show(part, flat))
         return self.joined(*parts)
 
 
-def _mo(sign: str, more: str = "") -> str:
+def _write_mathml_operator(sign: str, more: str = "") -> str:
     return f"<mo{more}>{escape(sign)}</mo>"
 
 
-def _space(em: float) -> str:
+def _write_mathml_space(em: float) -> str:
     return f'<mspace width="{em}em"/>'
 
 
-def _letter(base: str, bold: bool) -> str:
+def _write_mathml_letter(base: str, bold: bool) -> str:
     base = GREEK.get(base, base)
     letter = base.rstrip("'′")
     if letter and letter != base:
-        return f"<msup>{_letter(letter, bold)}{_mo('′' * (len(base) - len(letter)))}</msup>"
+        primes = "′" * (len(base) - len(letter))
+        return f"<msup>{_write_mathml_letter(letter, bold)}{_write_mathml_operator(primes)}</msup>"
     shown = unicodedata.normalize("NFC", base)
     if bold and len(shown) == 1 and shown.isascii() and shown.isalpha():
         shown = (
             chr(0x1D400 + ord(shown) - 65) if shown.isupper() else chr(0x1D41A + ord(shown) - 97)
         )
     if len(shown) == 1 and not shown.isalpha() and not shown.isdigit():
-        return _mo(shown)
+        return _write_mathml_operator(shown)
     if bold and len(shown) == 1 and shown.isascii() and shown.isdigit():
         shown = chr(0x1D7CE + int(shown))
     return f"<mi>{escape(shown)}</mi>"

@@ -69,13 +69,13 @@ def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float
         ]
     rows = []
     for i, (sign, side) in enumerate(links):
-        upper, *lower = _broken(setter, side, room - 1.4)
+        upper, *lower = _break_tex_sum(setter, side, room - 1.4)
         rows.append(f"{'' if i else head}& {relation_sign(sign)} {upper}")
         rows += [rf"& \qquad {part}" for part in lower]
     return rows
 
 
-def _broken(setter: Setter, side: nt.Node, room: float) -> list[str]:
+def _break_tex_sum(setter: Setter, side: nt.Node, room: float) -> list[str]:
     if width(side) <= room or not isinstance(side, nt.Sum):
         return [setter.side(side) if width(side) <= room else setter.fitted(side, room)]
     groups: list[list[nt.Node]] = [[]]
@@ -95,9 +95,9 @@ def centred(setter: Setter, formula: nt.Node) -> str:
         return setter.show(formula)
     if isinstance(formula, nt.Row):
         rows = packed(formula, lambda r: width(r) <= setter.line)
-        return _environment("gathered", [setter.fitted(row, setter.line) for row in rows])
+        return _write_tex_environment("gathered", [setter.fitted(row, setter.line) for row in rows])
     if isinstance(formula, nt.Relation):
-        return _environment(
+        return _write_tex_environment(
             "aligned", step_rows(setter, md.Step(formula), None, setter.line - width(formula.first))
         )
     return setter.fitted(formula, setter.line)
@@ -118,7 +118,7 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
     for label, other in values.others.items():
         matrix = depth(other) == 2
         alone = label == ERRORS and matrix
-        name, shown = nt.Words(_largest(other) if alone else label), entries(other)
+        name, shown = nt.Words(_summarise_matrix_errors(other) if alone else label), entries(other)
         more = width(name) + 2 + (0 if alone else width(shown))
         words = (
             setter.show(name)
@@ -131,10 +131,10 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
         else:
             rows.append(rf"& \phantom{{{{}}={{}}}} {words}")
             used = more
-    return _environment("aligned", rows, spaced=depth(values.exact) == 2)
+    return _write_tex_environment("aligned", rows, spaced=depth(values.exact) == 2)
 
 
-def _largest(errors: Any) -> str:
+def _summarise_matrix_errors(errors: Any) -> str:
     """Return the errors of a matrix in one line: the largest, and how many entries are not finite."""
     every = [x for row in errors for x in row]
     digits = [x.text if isinstance(x, nt.Words) else str(x) for x in every]
@@ -160,7 +160,7 @@ def entries(values: object) -> nt.Node:
     return nt.matrix(rows) if isinstance(values, (tuple, list)) else rows[0][0]
 
 
-def _environment(name: str, rows: list[str], spaced: bool = False) -> str:
+def _write_tex_environment(name: str, rows: list[str], spaced: bool = False) -> str:
     """Return an environment of rows; matrices are ``spaced``, so that their brackets do not touch."""
     body = (" \\\\[4pt]\n" if spaced else " \\\\\n").join(rows)
     return f"\\begin{{{name}}}\n{body}\n\\end{{{name}}}"

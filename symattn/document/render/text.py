@@ -231,22 +231,24 @@ def lines_of(
     head = "" if first is None else writer.formula(first)
     lines = [head] if width(head) > indent else []
     start = "" if lines else head
-    texts = [_link(writer, sign, side) for sign, side in links]
+    texts = [_write_linked_side(writer, sign, side) for sign, side in links]
     if indent + 1 + sum(width(t) + 1 for t in texts) <= columns:
         return [*lines, pad(start, indent) + " " + " ".join(texts)]
     for i, (_, side) in enumerate(links):
-        for j, part in enumerate(_break(writer, texts[i], side, columns - indent - 1)):
+        for j, part in enumerate(
+            _break_side_into_lines(writer, texts[i], side, columns - indent - 1)
+        ):
             lines.append(pad(start if i == j == 0 else "", indent) + " " + part)
     return lines
 
 
-def _link(writer: Writer, sign: str, side: nt.Node) -> str:
+def _write_linked_side(writer: Writer, sign: str, side: nt.Node) -> str:
     shown = writer.formula(side)
     sign = ASCII_SIGNS.get(sign, sign) if writer.ascii else sign
     return f"{sign} ({shown})" if isinstance(side, (nt.Relation, nt.Row)) else f"{sign} {shown}"
 
 
-def _break(writer: Writer, shown: str, side: nt.Node, columns: int) -> list[str]:
+def _break_side_into_lines(writer: Writer, shown: str, side: nt.Node, columns: int) -> list[str]:
     sign = shown[: shown.index(" ")]
     if isinstance(side, nt.Matrix) and len(side.rows) > 1:
         rows = grid([[writer.formula(entry) for entry in row] for row in side.rows])
@@ -302,17 +304,19 @@ def table(writer: Writer, block: md.Table) -> list[str]:
     for title, start, end in common.runs(block):  # a group is at least as wide as its title
         missing = width(writer.flat(title)) - (sum(widths[start:end]) + 2 * (end - start - 1))
         widths[end - 1] += max(missing, 0)
-    _narrow(block, cells, widths, writer.columns)
-    lines = _groups(writer, block, widths)
-    lines += _row(block, titles, widths, " ")
+    _narrow_columns_of_words(block, cells, widths, writer.columns)
+    lines = _write_text_column_groups(writer, block, widths)
+    lines += _write_text_table_row(block, titles, widths, " ")
     lines.append("  " + "  ".join(writer.plain("─") * w for w in widths))
     for i, row in enumerate(cells):
-        lines += _row(block, row, widths, mark if i in block.shaded else " ")
+        lines += _write_text_table_row(block, row, widths, mark if i in block.shaded else " ")
     caption = writer.wrapped(block.caption, "  ") if block.caption else []
     return lines + caption
 
 
-def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns: int) -> None:
+def _narrow_columns_of_words(
+    block: md.Table, cells: list[list[str]], widths: list[int], columns: int
+) -> None:
     """Narrow the columns of words until the table fits: first the widest that can shrink without breaking a formula.
 
     If words alone are too wide, names and paths are broken after their separators, if the table then fits. Other words
@@ -320,7 +324,10 @@ def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns:
     """
     words = [i for i, c in enumerate(block.columns) if c.align == "left"]
     excess = sum(widths) + 2 * len(widths) - columns
-    with_formulas, without = _longest(cells, words, " "), _longest(cells, words, f"[ {NBSP}]")
+    with_formulas, without = (
+        _find_least_column_widths(cells, words, " "),
+        _find_least_column_widths(cells, words, f"[ {NBSP}]"),
+    )
     in_names = {i: min(without[i], LEAST_WIDTH_OF_NAMES) for i in words}
     in_names |= {i: max(n, _longest_part(cells, i)) for i, n in in_names.items()}
     for least in (with_formulas, without, in_names):
@@ -331,7 +338,9 @@ def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns:
             excess -= 1
 
 
-def _longest(cells: list[list[str]], columns: list[int], breaks: str) -> dict[int, int]:
+def _find_least_column_widths(
+    cells: list[list[str]], columns: list[int], breaks: str
+) -> dict[int, int]:
     """Return the least width of each of these columns, if its lines may break where ``breaks`` matches."""
     return {
         i: max(_LEAST, *(width(part) for row in cells for part in re.split(breaks, row[i])), 0)
@@ -361,7 +370,7 @@ def _wrap_cell(cell: str, columns: int) -> list[str]:
     return lines
 
 
-def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
+def _write_text_column_groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
     if not any(c.group for c in block.columns):
         return []
     names, rules = "", ""
@@ -372,7 +381,9 @@ def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
     return [names, rules]
 
 
-def _row(block: md.Table, row: list[str], widths: list[int], mark: str) -> list[str]:
+def _write_text_table_row(
+    block: md.Table, row: list[str], widths: list[int], mark: str
+) -> list[str]:
     broken = [
         _wrap_cell(cell, w) if width(cell) > w else [cell]
         for cell, w in zip(row, widths, strict=True)
@@ -408,16 +419,17 @@ def values(writer: Writer, block: md.Values) -> list[str]:
     for index, sheet in common.sheets(block):
         if index:
             lines.append(f"  {writer.formula(common.indexed(block.symbol, index))}")
-        lines += ["  " + line for line in _sheet(writer, sheet)]
+        lines += ["  " + line for line in _write_text_matrix_sheet(writer, sheet)]
     return [*lines, *([where] if where else [])]
 
 
-def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
-    labelled = {"exact": _shown(writer, sheet.exact)}
+def _write_text_matrix_sheet(writer: Writer, sheet: md.Values) -> list[str]:
+    labelled = {"exact": _write_rows_of_entries(writer, sheet.exact)}
     if not common.all_integers(sheet.exact):
-        labelled["decimal"] = _shown(writer, sheet.decimal)
+        labelled["decimal"] = _write_rows_of_entries(writer, sheet.decimal)
     labelled |= {
-        writer.plain(label): _shown(writer, other) for label, other in sheet.others.items()
+        writer.plain(label): _write_rows_of_entries(writer, other)
+        for label, other in sheet.others.items()
     }
     if not labelled["exact"] or not labelled["exact"][0]:
         return ["[]"]
@@ -432,7 +444,7 @@ def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
             lines = stack([list(labelled), lines], "  ")
     else:
         lines = _beside_or_beneath(labelled, room)
-    return lines if max(map(width, lines)) <= room else _entries(labelled, room)
+    return lines if max(map(width, lines)) <= room else _write_line_per_entry(labelled, room)
 
 
 def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
@@ -450,9 +462,9 @@ def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[
     return stack([labels, [line for lines in grids for line in lines]], "  ")
 
 
-def _entries(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
+def _write_line_per_entry(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
     """Return one line per entry, for matrices with long rows; longer entries have one line for each form."""
-    rows = _places(labelled)
+    rows = _list_entries_by_place(labelled)
     heads = [label.split(" ") for label in labelled]  # labels of several words take several lines
     height = max(map(len, heads))
     titles = [
@@ -474,7 +486,7 @@ def _entries(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
     return lines
 
 
-def _places(labelled: dict[str, list[list[str]]]) -> list[list[str]]:
+def _list_entries_by_place(labelled: dict[str, list[list[str]]]) -> list[list[str]]:
     exact = labelled["exact"]
     rows = []
     for i, row in enumerate(exact):
@@ -484,7 +496,7 @@ def _places(labelled: dict[str, list[list[str]]]) -> list[list[str]]:
     return rows
 
 
-def _shown(writer: Writer, entries: object) -> list[list[str]]:
+def _write_rows_of_entries(writer: Writer, entries: object) -> list[list[str]]:
     return [[writer.formula(common.entry(x)) for x in row] for row in common.as_rows(entries)]
 
 
@@ -495,11 +507,11 @@ NBSP = "\u00a0"  # stands for a space within a formula while lines are wrapped
 def width(line: str) -> int:
     """Return the columns that ``line`` takes: colours and combining marks none, wide East Asian letters two."""
     text = plain(line)
-    return len(text) if text.isascii() else sum(map(_columns, text))
+    return len(text) if text.isascii() else sum(map(_count_character_columns, text))
 
 
 @cache
-def _columns(c: str) -> int:
+def _count_character_columns(c: str) -> int:
     if unicodedata.combining(c):
         return 0
     return 2 if unicodedata.east_asian_width(c) in "WF" else 1

@@ -79,7 +79,7 @@ class Audit:
         self._probes = MAX_PROBED_MODELS if dependence else 0
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
-            self._know(model)
+            self._record_module_paths(model)
 
     def __repr__(self) -> str:
         return "<audit: with symattn.audit(model) as report: ...; what runs in it is audited>"
@@ -90,11 +90,11 @@ class Audit:
         if self._layers is not None and self._model is not None:
             self._layers.know(self._model)
         watch(self)
-        self._follow()
+        self._follow_thread_operators()
         return self.report
 
     def __exit__(self, *_: object) -> None:
-        self._unfollow()
+        self._unfollow_thread_operators()
         leave(self)
         if self._layers is not None:
             self._layers.close()
@@ -119,8 +119,8 @@ class Audit:
         module = kwargs.get("module", args[0] if args else None)
         if not self.wants(module):
             return function(*args, **kwargs)
-        result = self._made(module, f"transformers {name or 'eager'}", True)
-        return self._seen(
+        result = self._make_call_site(module, f"transformers {name or 'eager'}", True)
+        return self._watch_attention_call(
             result,
             lambda: of_transformers(function, name, args, kwargs),
             function,
@@ -134,8 +134,10 @@ class Audit:
         module = doing.modules[-1] if doing.modules else None
         if not self.wants(module):
             return function(*args, **kwargs)
-        result = self._made(module, "torch sdpa")
-        return self._seen(result, lambda: of_torch(args, kwargs), function, args, kwargs)
+        result = self._make_call_site(module, "torch sdpa")
+        return self._watch_attention_call(
+            result, lambda: of_torch(args, kwargs), function, args, kwargs
+        )
 
     def entered(self, module: Module) -> None:
         """Note that a module begins: another thread is followed from its outermost module on."""
@@ -143,44 +145,44 @@ class Audit:
             self._note_compiled(module)
         if len(doing.modules) == 1:
             if self._model is None:
-                self._know(module)
+                self._record_module_paths(module)
                 if self._layers is not None:
                     self._layers.know(module)
             if threading.get_ident() not in self._modes and self.wants(module):
-                self._follow()
+                self._follow_thread_operators()
                 doing.followed.append(self)
 
     def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
         """Note that a module ends."""
-        if not raised and self._outermost(module):
-            self._probe(module, args, kwargs)
+        if not raised and self._is_outermost_audited(module):
+            self._probe_first_pass(module, args, kwargs)
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
         if len(doing.modules) == 1 and self in doing.followed:
             doing.followed.remove(self)
-            self._unfollow()
+            self._unfollow_thread_operators()
 
     # -- called by the tracer of a thread ------------------------------------------------------------------------------
     def attended(self, received: Received, out: object) -> Callable[[Any], None] | None:
         """Judge attention in operators; return a function of its node in autograd's graph if gradients are awaited."""
         import torch
 
-        outcome = self._made(received.module, received.via)
+        outcome = self._make_call_site(received.module, received.via)
         with reading():
             if self._layers is not None:
                 self._layers.attended(received, out, False)
             call = begun(outcome, lambda: received, self._rows, self._contract)
-            result = self._judged(call, out)
+            result = self._judge_ended_call(call, out)
             if not self._gradients or isinstance(call, CallFinding) or not torch.is_grad_enabled():
-                self._add(self._unseen(result))
+                self._add_call_finding(self._mark_unawaited_gradients(result))
                 return None
             followed = Followed(received, self._rows, self._contract)
-            self._add(result, followed)
+            self._add_call_finding(result, followed)
             return followed.tie
 
     def unread(self, via: str, module: Module, reason: str) -> None:
         """Record attention that could not be read."""
-        self._add(self._made(module, via).unread(reason))
+        self._add_call_finding(self._make_call_site(module, via).unread(reason))
 
     def wants(self, module: Module) -> bool:
         """Return whether a module is audited, or runs inside of one that is."""
@@ -209,13 +211,13 @@ class Audit:
         self._copies[copy.untyped_storage().data_ptr()] = StorageWeakRef(copy.untyped_storage())
 
     # -- the probe of dependence ---------------------------------------------------------------------------------------
-    def _outermost(self, module: Module) -> bool:
+    def _is_outermost_audited(self, module: Module) -> bool:
         """Return whether a module that ran is audited and runs in no other that is."""
         if self._model is None:
             return len(doing.modules) == 1
         return module in self._names and not any(m in self._names for m in doing.modules[:-1])
 
-    def _probe(self, module: Module, args: Args, kwargs: Kwargs) -> None:
+    def _probe_first_pass(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         """Probe the first pass of a model in which tokens can be changed; later passes are those of a cache."""
         if id(module) in self._probed or not self._probes or doing.reading or in_backward():
             return
@@ -233,7 +235,7 @@ class Audit:
                 self._probes -= 1
 
     # -- calls ---------------------------------------------------------------------------------------------------------
-    def _seen(
+    def _watch_attention_call(
         self,
         site: CallSite,
         received: Callable[[], Received],
@@ -266,18 +268,20 @@ class Audit:
                 self._layers.attended(
                     call.received, out[0] if isinstance(out, tuple) else out, site.heads_last
                 )
-            result = self._judged(call, out[0] if isinstance(out, tuple) else out, draws)
-            self._add(result if watched is not None else self._unseen(result), watched)
+            result = self._judge_ended_call(call, out[0] if isinstance(out, tuple) else out, draws)
+            self._add_call_finding(
+                result if watched is not None else self._mark_unawaited_gradients(result), watched
+            )
             if watched is not None:
                 out = watched.returned(out, draws)
         return out
 
-    def _unseen(self, call_finding: CallFinding) -> CallFinding:
+    def _mark_unawaited_gradients(self, call_finding: CallFinding) -> CallFinding:
         """Mark a call that has gradients, though none are awaited."""
         inside = self._gradients and doing.functions and not call_finding.reason
         return replace(call_finding, backward=_INSIDE) if inside else call_finding
 
-    def _judged(
+    def _judge_ended_call(
         self, first: Begun | CallFinding, out: object, draws: Draws | None = None
     ) -> CallFinding:
         if isinstance(first, CallFinding):
@@ -286,20 +290,22 @@ class Audit:
         self._searched += finding.state == "wrong"
         return finding
 
-    def _add(self, call_finding: CallFinding, watched: WatchedCall | None = None) -> None:
+    def _add_call_finding(
+        self, call_finding: CallFinding, watched: WatchedCall | None = None
+    ) -> None:
         with self._lock:
             place = len(self.report.findings)
             self.report.findings.append(call_finding)
             if watched is not None:
-                watched.on_result = partial(self._passed, place)
+                watched.on_result = partial(self._add_backward_finding, place)
                 self._watched.append(watched)
 
-    def _passed(self, place: int, backward: Backward | None) -> None:
+    def _add_backward_finding(self, place: int, backward: Backward | None) -> None:
         """Add the finding of a backward pass to its call."""
         with self._lock:
             self.report.findings[place] = replace(self.report.findings[place], backward=backward)
 
-    def _made(self, module: Module, via: str, heads_last: bool = False) -> CallSite:
+    def _make_call_site(self, module: Module, via: str, heads_last: bool = False) -> CallSite:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
         return CallSite(module, name, via, doing.models[-1] if doing.models else None, heads_last)
 
@@ -312,19 +318,19 @@ class Audit:
         if compiled and _COMPILED not in self.report.notes:
             self.report.notes.append(_COMPILED)
 
-    def _know(self, root: Module) -> None:
+    def _record_module_paths(self, root: Module) -> None:
         """Record the paths of a module's modules and the addresses of its parameters."""
         self._names.update({m: path or type(m).__name__ for path, m in root.named_modules()})
         self._parameters |= {p.untyped_storage().data_ptr(): ref(p) for p in root.parameters()}
 
-    def _follow(self) -> None:
+    def _follow_thread_operators(self) -> None:
         """Follow every operator of this thread."""
         following = mode(self)
         self._modes[threading.get_ident()] = following
         self._followed.append(following.tracer)
         following.__enter__()
 
-    def _unfollow(self) -> None:
+    def _unfollow_thread_operators(self) -> None:
         following = self._modes.pop(threading.get_ident(), None)
         if following is not None:
             following.__exit__(None, None, None)
@@ -417,7 +423,7 @@ def audit_script(
     }
     watched = audit(contract=contract, rows=rows, name=file.name, **choices)
     with watched as report, _as_main(file, arguments):
-        code = _run(file)
+        code = _run_audited_script(file)
     if code:
         report.notes.append(
             f"The script ended with exit code {code}: what it did not run was not audited."
@@ -437,7 +443,7 @@ def _as_main(file: Path, arguments: Sequence[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = argv, paths
 
 
-def _run(file: Path) -> int:
+def _run_audited_script(file: Path) -> int:
     try:
         runpy.run_path(str(file), run_name="__main__")
     except SystemExit as leave:

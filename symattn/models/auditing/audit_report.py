@@ -196,14 +196,14 @@ class AuditReport(WithVerdict):
     @property
     def mixing(self) -> list[MixingPart]:
         """Return the parts that mix tokens, of all probed models."""
-        return [part for d in self._dependence() for part in d.parts]
+        return [part for d in self._mark_judged_dependence() for part in d.parts]
 
     @property
     def unjudged(self) -> list[MixingPart]:
         """Return the parts that mix tokens and that no judged call of attention explains."""
         return [part for part in self.mixing if not part.judged]
 
-    def _dependence(self) -> list[Dependence]:
+    def _mark_judged_dependence(self) -> list[Dependence]:
         """Return the probes, with the parts marked in which a call was judged."""
         judged = {f.layer for f in self.findings if f.state != "cannot tell"}
         return [d.judging(judged) for d in self.dependence]
@@ -218,7 +218,7 @@ class AuditReport(WithVerdict):
         gradients = f", gradients of {passed} judged" if self.gradients else ""
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
-        mixing = "".join(f"; {d.coverage}" for d in self._dependence())
+        mixing = "".join(f"; {d.coverage}" for d in self._mark_judged_dependence())
         if not self.findings:
             hint = "" if mixing else "; hint: run a forward pass inside the audit"
             return f"coverage: no attention call was seen{self._of_layers()}{mixing}{hint}"
@@ -265,12 +265,14 @@ class AuditReport(WithVerdict):
         )
         if self.verdict is Verdict.FAULT or (strict and open_):
             remaining = [
-                f"{f.layer} ({f.via}): {_coded(f)}"
+                f"{f.layer} ({f.via}): {_write_verdict_with_code(f)}"
                 for f in self.findings
                 if f.state == "wrong" or f.undecided
             ]
             whole = [
-                f"{f.layer} (whole layer): {_coded(f)}" for f in self.layers if f.state != "pass"
+                f"{f.layer} (whole layer): {_write_verdict_with_code(f)}"
+                for f in self.layers
+                if f.state != "pass"
             ]
             leaks = [words for d in self.dependence for words in d.faults]
             lines = [
@@ -279,39 +281,53 @@ class AuditReport(WithVerdict):
                 *whole[:8],
                 self.coverage,
                 *self.notes,
-                *self._others(),
-                *self._unpromised(),
+                *self._list_unknown_softmaxes(),
+                *self._list_unpromised_calls(),
             ]
             raise AuditFault("\n".join([*lines, self.undecided]), self)
 
     def __repr__(self) -> str:
-        return self._brief(f"audit: {self.verdict.value} ({self.coverage})")
+        return self._make_brief_repr(f"audit: {self.verdict.value} ({self.coverage})")
 
     def document(self) -> Document:
         """The report as a document."""
         blocks: list[Block] = []
         if self.layers:
-            rows = [(f.layer, str(len(f.parts)), _number(f.ratio), f.verdict) for f in self.layers]
+            rows = [
+                (f.layer, str(len(f.parts)), _write_error_ratio(f.ratio), f.verdict)
+                for f in self.layers
+            ]
             titles, numbers = ("layer", "parts", "error", "verdict"), ("parts", "error")
-            blocks.append(_table(titles, numbers, rows, [f.state for f in self.layers]))
+            blocks.append(_table_of_findings(titles, numbers, rows, [f.state for f in self.layers]))
         if self.unjudged or any(part.leak for part in self.mixing):
             blocks.append(self._table_of_parts())
         if self.verdict is Verdict.FAULT:
             blocks.append(Paragraph((self.coverage + ".",)))
-        blocks += [Note((words,)) for words in (*self.notes, *self._others(), *self._unpromised())]
-        blocks.append(Paragraph((f"{self.undecided.capitalize()}. Grade: {self._grade().value}.",)))
-        calls = (self._table(),) if self.findings else ()
-        details = (Paragraph((self._meaning(),)),) if self.findings else ()
+        blocks += [
+            Note((words,))
+            for words in (
+                *self.notes,
+                *self._list_unknown_softmaxes(),
+                *self._list_unpromised_calls(),
+            )
+        ]
+        blocks.append(
+            Paragraph(
+                (f"{self.undecided.capitalize()}. Grade: {self._decide_audit_grade().value}.",)
+            )
+        )
+        calls = (self._table_of_findings(),) if self.findings else ()
+        details = (Paragraph((self._describe_audit_meaning(),)),) if self.findings else ()
         return Document(
             "audit", "audit", (f"Audit of {self.target}",), (*calls, *blocks, *details),
             brief=(*self._calls_in_short(), *blocks) if details else (), option="-v",
-            command=self.command, verdict=self.verdict, reason=(self._reason(),),
+            command=self.command, verdict=self.verdict, reason=(self._summarise_audit_reason(),),
             hints=("-v prints every call, what was sampled, and what the columns mean",) if details else (),
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
             record=record({
                 "calls": self.findings, "layers": self.layers,
-                "dependence": self._dependence(), "read": self.read, "seen": len(self.findings),
-                "coverage": self.coverage, "undecided": self.undecided, "grade": self._grade(),
+                "dependence": self._mark_judged_dependence(), "read": self.read, "seen": len(self.findings),
+                "coverage": self.coverage, "undecided": self.undecided, "grade": self._decide_audit_grade(),
             }),
         )  # fmt: skip
 
@@ -322,18 +338,24 @@ class AuditReport(WithVerdict):
             state = part.state
             rows.append((part.name, part.kind, part.sees, "yes" if part.judged else "no", state))
             states.append("wrong" if part.leak else "pass" if part.judged else "cannot tell")
-        return _table(
+        return _table_of_findings(
             ("part that mixes tokens", "class", "depends on", "judged", "later tokens"),
             (),
             rows,
             states,
         )
 
-    def _reason(self) -> str:
+    def _summarise_audit_reason(self) -> str:
         """Return the first wrong call, layer or leak, or else how much was read."""
-        wrong = [f"{call.layer}: {_coded(call)}" for call in self.findings if call.state == "wrong"]
+        wrong = [
+            f"{call.layer}: {_write_verdict_with_code(call)}"
+            for call in self.findings
+            if call.state == "wrong"
+        ]
         wrong += [
-            f"{layer.layer}: {_coded(layer)}" for layer in self.layers if layer.state == "wrong"
+            f"{layer.layer}: {_write_verdict_with_code(layer)}"
+            for layer in self.layers
+            if layer.state == "wrong"
         ]
         wrong += [words for d in self.dependence for words in d.faults]
         if not wrong:
@@ -341,13 +363,13 @@ class AuditReport(WithVerdict):
         others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         return f"{wrong[0]}{others}"
 
-    def _unpromised(self) -> list[str]:
+    def _list_unpromised_calls(self) -> list[str]:
         return [
             f"Not compared with a configuration: {u}"
             for u in sorted({f.unknown for f in self.findings} - {""})
         ]
 
-    def _others(self) -> list[str]:
+    def _list_unknown_softmaxes(self) -> list[str]:
         if not self.others:
             return []
         many = "1 softmax" if self.others == 1 else f"{self.others} softmaxes"
@@ -356,7 +378,7 @@ class AuditReport(WithVerdict):
             f"{many} followed into no matrix product{heads}: whether it is attention is unknown"
         ]
 
-    def _grade(self) -> Grade:
+    def _decide_audit_grade(self) -> Grade:
         if self.verdict is Verdict.UNDECIDED:
             return Grade.UNDECIDED
         proved = any(f.certified for f in self.findings) or any(
@@ -365,7 +387,7 @@ class AuditReport(WithVerdict):
         proved = proved or any(d.faults for d in self.dependence)
         return Grade.REFUTED if proved else Grade.SAMPLED
 
-    def _meaning(self) -> str:
+    def _describe_audit_meaning(self) -> str:
         rows = "all queries" if self.rows is None else f"about {self.rows} queries of each head"
         return (
             f"Sampled: {rows} of each call. `given` and `intent` are the largest error as a fraction of the bound:"
@@ -401,7 +423,9 @@ class AuditReport(WithVerdict):
             (_all_calls(calls), calls[0].semantics, *_largest_errors(calls), calls[0].verdict)
             for calls in shown
         ]
-        yield _table(columns, ("given", "intent"), rows, [calls[0].state for calls in shown])
+        yield _table_of_findings(
+            columns, ("given", "intent"), rows, [calls[0].state for calls in shown]
+        )
         if left:
             yield Paragraph(
                 (
@@ -409,16 +433,18 @@ class AuditReport(WithVerdict):
                 )
             )
 
-    def _table(self) -> Table:
+    def _table_of_findings(self) -> Table:
         numbers = ("given", "intent", *(("gradients",) if self.gradients else ()))
         titles = ("layer", "via", "semantics", *numbers, "verdict")
         rows = []
         for f in self.findings:
             ratios = f.backward.ratios.values() if f.backward else ()
             gradients = (f"{max(ratios):.2g}" if ratios else "–",) if self.gradients else ()
-            errors = (_number(nan if j is None else j.ratio) for j in (f.given, f.intent))
+            errors = (
+                _write_error_ratio(nan if j is None else j.ratio) for j in (f.given, f.intent)
+            )
             rows.append((f.layer, f.via, f.semantics, *errors, *gradients, f.verdict))
-        return _table(titles, numbers, rows, [f.state for f in self.findings])
+        return _table_of_findings(titles, numbers, rows, [f.state for f in self.findings])
 
 
 def _all_calls(calls: Sequence[CallFinding]) -> str:
@@ -430,10 +456,12 @@ def _largest_errors(calls: Sequence[CallFinding]) -> tuple[str, str]:
     """Return the largest error as given, and as intended."""
     given = [call.given.ratio for call in calls if call.given is not None]
     intended = [call.intent.ratio for call in calls if call.intent is not None]
-    return _number(max(given, default=nan)), _number(max(intended, default=nan))
+    return _write_error_ratio(max(given, default=nan)), _write_error_ratio(
+        max(intended, default=nan)
+    )
 
 
-def _table(
+def _table_of_findings(
     titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]
 ) -> Table:
     """A table in which the rows that do not pass are marked."""
@@ -442,10 +470,10 @@ def _table(
     return Table(columns, cells, tuple(i for i, state in enumerate(states) if state not in PASSES))
 
 
-def _coded(finding: CallFinding | LayerFinding) -> str:
+def _write_verdict_with_code(finding: CallFinding | LayerFinding) -> str:
     """Return a verdict in words, with the code of its cause in brackets."""
     return f"{finding.verdict} [{finding.code}]" if finding.code else finding.verdict
 
 
-def _number(ratio: float) -> str:
+def _write_error_ratio(ratio: float) -> str:
     return "–" if isnan(ratio) else f"{ratio:.2g}"

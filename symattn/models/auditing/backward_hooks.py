@@ -59,7 +59,7 @@ class WatchedCall:
             if holder[at].requires_grad:
                 holder[at] = holder[at].view_as(holder[at])
                 self._wanted.add(short)
-                self._hook(holder[at], partial(self._came, short))
+                self._hook_tensor_gradient(holder[at], partial(self._record_input_gradient, short))
         for number, bias in enumerate(self._received.learned):
             for holder, at in [
                 *((args, i) for i in range(len(args))),
@@ -68,7 +68,9 @@ class WatchedCall:
                 if holder[at] is bias:
                     holder[at] = bias.view_as(bias)
                     self._wanted.add(f"db{number}")
-                    self._hook(holder[at], partial(self._came, f"db{number}"))
+                    self._hook_tensor_gradient(
+                        holder[at], partial(self._record_input_gradient, f"db{number}")
+                    )
         return tuple(args), kwargs
 
     def returned(self, out: Tensor, draws: Draws | None = None) -> Tensor:
@@ -79,18 +81,22 @@ class WatchedCall:
         """
         if draws is not None:
             if len(draws.kept) != 1:
-                self._end(None)  # the verdict on the output covers this
+                self._end_watched_call(None)  # the verdict on the output covers this
                 return out
             self._factors = factors(draws.kept[0], draws.rate)
         output, *more = out if isinstance(out, tuple) else (out,)
         if not getattr(output, "requires_grad", False):
-            self._end(Backward(reason="its output carries no gradient, and its inputs do"))
+            self._end_watched_call(
+                Backward(reason="its output carries no gradient, and its inputs do")
+            )
             return out
-        self._hook(output, self._begun)
+        self._hook_tensor_gradient(output, self._record_output_gradient)
         for place, other in enumerate(more):
             if getattr(other, "requires_grad", False):
                 more[place] = other.view_as(other)
-                self._hook(more[place], lambda grad: setattr(self, "_elsewhere", True))
+                self._hook_tensor_gradient(
+                    more[place], lambda grad: setattr(self, "_elsewhere", True)
+                )
         return (output, *more) if type(out) is tuple else out
 
     def close(self) -> None:
@@ -101,23 +107,23 @@ class WatchedCall:
             dict.fromkeys(SYMBOLS[n[:2]] for n in sorted(self._wanted - set(self._got)))
         )
         if self._do is not None:
-            self._end(
+            self._end_watched_call(
                 Backward(reason=f"{missing}: no such gradient came, and one of the output did")
             )
         elif (
             self._again
         ):  # a checkpoint ran it again, for values that it saves and not for its gradient
-            self._end(None)
+            self._end_watched_call(None)
         else:
-            self._end(Backward(reason=_WAITING))
+            self._end_watched_call(Backward(reason=_WAITING))
 
-    def _hook(self, tensor: Tensor, act: Callable[[Tensor], None]) -> None:
-        see = partial(self._safely, act)
+    def _hook_tensor_gradient(self, tensor: Tensor, act: Callable[[Tensor], None]) -> None:
+        see = partial(self._run_gradient_hook_safely, act)
         self._handles.append(
             tensor.register_hook(lambda grad: None if grad is None else see(grad.detach()))
         )
 
-    def _safely(self, act: Callable[..., None], *arguments: object) -> None:
+    def _run_gradient_hook_safely(self, act: Callable[..., None], *arguments: object) -> None:
         """Run a hook such that the backward pass runs as usual even if symattn fails."""
         import torch
 
@@ -127,18 +133,18 @@ class WatchedCall:
             with reading(), torch.no_grad():
                 act(*arguments)
         except Exception as error:
-            self._end(Backward(reason=defect(error)))
+            self._end_watched_call(Backward(reason=defect(error)))
 
-    def _begun(self, grad: Tensor) -> None:
+    def _record_output_gradient(self, grad: Tensor) -> None:
         whole = heads_apart(grad)
         self._do, self._got = (whole.transpose(1, 2) if self._heads_last else whole).clone(), {}
 
-    def _came(self, name: str, grad: Tensor) -> None:
+    def _record_input_gradient(self, name: str, grad: Tensor) -> None:
         self._got[name] = grad.clone()
         if self._wanted <= set(self._got):
-            self._end(self._judged())
+            self._end_watched_call(self._judge_recorded_gradients())
 
-    def _judged(self) -> Backward:
+    def _judge_recorded_gradients(self) -> Backward:
         changed = next((name for name, t, version in self._versions if t._version != version), "")
         if changed:
             return Backward(reason=_CHANGED.format(changed))
@@ -151,7 +157,7 @@ class WatchedCall:
         )
         return judge_gradients(passed)
 
-    def _end(self, backward: Backward | None) -> None:
+    def _end_watched_call(self, backward: Backward | None) -> None:
         """Report the finding, and release all arrays."""
         self._done = True
         for handle in self._handles:
@@ -203,25 +209,29 @@ class Followed(WatchedCall):
     def tie(self, node: Node) -> None:
         """Hook the node of the product with the values, or of the one operator. None: no gradients will come."""
         if node is None:
-            self._end(None)
+            self._end_watched_call(None)
         elif node.name().startswith("ScaledDotProduct"):
-            self._at(node, self._of_one)
+            self._hook_backward_node(node, self._of_one)
         elif node.next_functions[0][0] is None:  # neither queries nor keys have a gradient
             self._wanted = {"dv"}
-            self._at(node, self._of_values)
+            self._hook_backward_node(node, self._of_values)
         elif (way := way_back(node)) is None:
-            self._end(Backward(reason=_UNSEEN))
+            self._end_watched_call(Backward(reason=_UNSEEN))
         else:
-            self._at(node, self._of_values)
+            self._hook_backward_node(node, self._of_values)
             for step, number, index in way[:-1]:
-                self._at(step, partial(self._between, number, index))
-            self._at(way[-1][0], partial(self._of_scores, _FIRST[way[-1][0].name()]))
+                self._hook_backward_node(
+                    step, partial(self._follow_gradient_between, number, index)
+                )
+            self._hook_backward_node(
+                way[-1][0], partial(self._of_scores, _FIRST[way[-1][0].name()])
+            )
 
-    def _at(self, node: Node, act: Callable[..., None]) -> None:
-        self._handles.append(node.register_hook(partial(self._safely, act)))
+    def _hook_backward_node(self, node: Node, act: Callable[..., None]) -> None:
+        self._handles.append(node.register_hook(partial(self._run_gradient_hook_safely, act)))
 
-    def _end(self, backward: Backward | None) -> None:
-        super()._end(backward)
+    def _end_watched_call(self, backward: Backward | None) -> None:
+        super()._end_watched_call(backward)
         self._gave = None
 
     def _of_one(self, gave: Sequence[Tensor], came: Tensor) -> None:
@@ -231,31 +241,33 @@ class Followed(WatchedCall):
             for name, g in zip(("dq", "dk", "dv"), gave, strict=False)
             if g is not None
         }
-        self._end(self._judged())
+        self._end_watched_call(self._judge_recorded_gradients())
 
     def _of_values(self, gave: Sequence[Tensor], came: Tensor) -> None:
         q, v = self._received.q, self._received.v
         self._do, self._gave = came[0].clone().reshape(*q.shape[:-1], -1), gave[0]
         self._got = {} if gave[1] is None else {"dv": gave[1].clone().reshape(v.shape)}
         if self._wanted == set(self._got):
-            self._end(self._judged())
+            self._end_watched_call(self._judge_recorded_gradients())
 
-    def _between(self, number: int, index: int, gave: Sequence[Tensor], came: Tensor) -> None:
-        if _same(came[number], self._gave):
+    def _follow_gradient_between(
+        self, number: int, index: int, gave: Sequence[Tensor], came: Tensor
+    ) -> None:
+        if _are_gradients_same(came[number], self._gave):
             self._gave = gave[index]
         else:
-            self._end(Backward(reason=ELSEWHERE))
+            self._end_watched_call(Backward(reason=ELSEWHERE))
 
     def _of_scores(self, first: int, gave: Sequence[Tensor], came: Tensor) -> None:
-        if not _same(came[0], self._gave):
-            self._end(Backward(reason=ELSEWHERE))
+        if not _are_gradients_same(came[0], self._gave):
+            self._end_watched_call(Backward(reason=ELSEWHERE))
             return
         of_q, of_k = gave[first : first + 2]
         if of_q is not None:
             self._got["dq"] = of_q.clone().reshape(self._received.q.shape)
         if of_k is not None:
             self._got["dk"] = of_k.mT.clone().reshape(self._received.k.shape)
-        self._end(self._judged())
+        self._end_watched_call(self._judge_recorded_gradients())
 
 
 def way_back(node: Node) -> Way | None:
@@ -285,7 +297,7 @@ def way_back(node: Node) -> Way | None:
     return result
 
 
-def _same(came: Tensor, gave: Tensor) -> bool:
+def _are_gradients_same(came: Tensor, gave: Tensor) -> bool:
     import torch
 
     if came is None or gave is None or came.shape != gave.shape or came.dtype != gave.dtype:

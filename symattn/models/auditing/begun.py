@@ -43,11 +43,11 @@ class Draws:
     def drawn(self, name: str, out: Tensor) -> None:
         """Add what an operator drew: zeros and ones, or numbers from 0 to 1, of which either end may be kept."""
         array = out[1] if name == "native_dropout" else out
-        if name in _DRAWN and self._fits(array):
-            self._add(array != 0)
-        elif name in _UNIFORM and self._fits(array):
-            self._add(array >= self.rate)
-            self._add(array < 1 - self.rate)
+        if name in _DRAWN and self._has_shape_of_weights(array):
+            self._add_dropout_draw(array != 0)
+        elif name in _UNIFORM and self._has_shape_of_weights(array):
+            self._add_dropout_draw(array >= self.rate)
+            self._add_dropout_draw(array < 1 - self.rate)
 
     def returned(self, out: Tensor) -> None:
         """Add the weights that the call returns beside its output: zeros in them were dropped.
@@ -55,13 +55,17 @@ class Draws:
         Not in float16, where small weights are zero as well.
         """
         for array in out[1:] if isinstance(out, tuple) else ():
-            if hasattr(array, "shape") and self._fits(array) and dtype_name(array) != "float16":
-                self._add(array != 0)
+            if (
+                hasattr(array, "shape")
+                and self._has_shape_of_weights(array)
+                and dtype_name(array) != "float16"
+            ):
+                self._add_dropout_draw(array != 0)
 
-    def _fits(self, array: Tensor) -> bool:
+    def _has_shape_of_weights(self, array: Tensor) -> bool:
         return array.numel() == np.prod(self.shape) and tuple(array.shape[-2:]) == self.shape[-2:]
 
-    def _add(self, kept: Tensor) -> None:
+    def _add_dropout_draw(self, kept: Tensor) -> None:
         self.kept.append(kept.detach().cpu().numpy().reshape(self.shape))
 
 

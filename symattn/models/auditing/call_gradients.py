@@ -57,13 +57,13 @@ def ratio(groups: Sequence[Group], came: Tensor) -> float:
     got = numbers(heads_apart(came))[..., :n_k]
     best = np.inf
     for taken in zip(*(scalings(g.spec, g.inputs, g.how) for g in groups), strict=True):
-        best = min(best, float(_exact(groups, taken, got.shape).ratios(got).max()))
+        best = min(best, float(_sum_exact_gradients(groups, taken, got.shape).ratios(got).max()))
         if best <= 1:
             break
     return best
 
 
-def _exact(
+def _sum_exact_gradients(
     groups: Sequence[Group], taken: Sequence[Bounded], shape: tuple[int, ...]
 ) -> SharpGradient:
     """Return the exact sums, and how far a right result may be from them."""
@@ -132,15 +132,15 @@ def cause(head: Judged) -> str:
     spec, inputs, factors = head.group.spec, head.group.inputs, head.group.factors
     scores = int(np.prod(inputs["q"].shape[:-1])) * int(inputs["k"].shape[-2])
     formulas = mistakes(spec) if factors is None else dropping(spec, factors)
-    fitting = _fitting(formulas, head) if scores <= _TRIED else []
+    fitting = _add_fitting_mistakes(formulas, head) if scores <= _TRIED else []
     if all(f.off > _CLOSE for f in fitting) and scores <= _OTHERS and factors is None:
-        fitting = _fitting(of_wrong_attention(spec), head, fitting)
+        fitting = _add_fitting_mistakes(of_wrong_attention(spec), head, fitting)
     least = min((f.off for f in fitting), default=0.0)
     named = [f.words for f in sorted(fitting, key=lambda f: f.off) if f.off <= _APART * least]
     return one_of(named)
 
 
-def _fitting(
+def _add_fitting_mistakes(
     tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[_Fitting] = ()
 ) -> list[_Fitting]:
     """Add mistakes that fit to those of ``before``; of mistakes with the same result, the first."""
@@ -152,13 +152,15 @@ def _fitting(
         except UNFIT:  # it needs other shapes, such as when dS is not transposed
             continue
         values = dict(zip(NAMES, map(np.asarray, gradients), strict=True))
-        off = _distance(values, head)
-        if off is not None and not any(_same(values, other.values, head) for other in fitting):
+        off = _measure_gradient_distance(values, head)
+        if off is not None and not any(
+            _are_gradients_alike(values, other.values, head) for other in fitting
+        ):
             fitting.append(_Fitting(mistake.cause, off, values))
     return fitting
 
 
-def _distance(values: Grads, head: Judged) -> float | None:
+def _measure_gradient_distance(values: Grads, head: Judged) -> float | None:
     """The root mean square of all differences, as fractions of the bound for numbers of this size.
 
     None if one of them is beyond ``_ROOM`` times the bound.
@@ -176,7 +178,7 @@ def _distance(values: Grads, head: Judged) -> float | None:
     return float(np.sqrt(np.mean(whole**2))) if (whole <= _ROOM).all() else None
 
 
-def _same(values: Grads, other: Grads, head: Judged) -> bool:
+def _are_gradients_alike(values: Grads, other: Grads, head: Judged) -> bool:
     return all(
         np.abs(values[n] - other[n]).max() <= _SAME * np.abs(values[n]).max() for n in head.got
     )
@@ -255,7 +257,7 @@ class Passed:
     def judged(self, item: int, head: int) -> Judged:
         """Judge one head of keys. Raises ``UnreadCall`` and what the bound raises."""
         call = read(
-            _alone(self.received, item, head),
+            _narrow_call_to_head(self.received, item, head),
             None,
             self.contract,
             [],
@@ -265,7 +267,7 @@ class Passed:
             raise UnreadCall("several biases are added to the scores: the bound covers one")
         spec, inputs = bounded(call.given)
         _, h, g, n_q, n_k = self.sizes
-        do = _of(self.do, item, head, g)
+        do = _slice_numbers_of_heads(self.do, item, head, g)
         if not np.isfinite(do).all():
             raise UnreadCall(
                 "the gradient of the output holds NaN or infinity: the cause is after the call"
@@ -274,7 +276,7 @@ class Passed:
             raise UnreadCall(
                 "a query that may see no key has a gradient: its result is not specified"
             )
-        got = {name: _of(a, item, head, g) for name, a in self.got.items()}
+        got = {name: _slice_numbers_of_heads(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
         many, how = slice(head * h // g, (head + 1) * h // g), together(call.arithmetic)
@@ -323,7 +325,7 @@ def bounded(call_setting: CallSetting) -> Bounded:
     return spec, inputs
 
 
-def _alone(received: Received, item: int, head: int) -> Received:
+def _narrow_call_to_head(received: Received, item: int, head: int) -> Received:
     """Return the call for one item and one head of keys."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     if len({int(t.shape[0]) for t in (q, k, v)}) > 1 or int(q.shape[1]) % int(k.shape[1]):
@@ -337,21 +339,21 @@ def _alone(received: Received, item: int, head: int) -> Received:
         q=q[item : item + 1, many],
         k=k[item : item + 1, one],
         v=v[item : item + 1, one],
-        masks=[_mask(m, item, many) for m in received.masks if m is not None],
+        masks=[_slice_mask_of_heads(m, item, many) for m in received.masks if m is not None],
         sink=None if received.sink is None else received.sink.reshape(-1)[many],
     )
 
 
-def _mask(mask: Tensor, item: int, heads: slice) -> Tensor:
+def _slice_mask_of_heads(mask: Tensor, item: int, heads: slice) -> Tensor:
     """Return the part of a mask for some heads of one item. A mask is an array, or a function that returns its rows."""
     if callable(mask):
-        return lambda rows: _mask(mask(rows), item, heads)
+        return lambda rows: _slice_mask_of_heads(mask(rows), item, heads)
     mask = heads_apart(mask)
     of_item = mask if mask.shape[0] == 1 else mask[item : item + 1]
     return of_item if of_item.shape[1] == 1 else of_item[:, heads]
 
 
-def _of(array: Tensor, item: int, head: int, groups: int) -> Floats:
+def _slice_numbers_of_heads(array: Tensor, item: int, head: int, groups: int) -> Floats:
     """Return the heads of an array that belong to a head of keys."""
     whole = heads_apart(array)
     times = int(whole.shape[1]) // groups

@@ -154,12 +154,12 @@ def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic
     for hypothesis in hypotheses(setting, masking):
         if not any(hypothesis.setting.alike(other.setting) for other in different):
             different.append(hypothesis)
-    fitting = [h.words for h in different if _fits(h.setting, got, arithmetic)]
+    fitting = [h.words for h in different if _is_setting_legal(h.setting, got, arithmetic)]
     if not fitting:
         for name in NARROWER.get(arithmetic.input.name, ()):
-            if _fits(setting, got, arithmetic_of(name)):
+            if _is_setting_legal(setting, got, arithmetic_of(name)):
                 return f"it is computed in {name}"
-        scaled = _rescaled(setting, got, arithmetic)
+        scaled = _find_fitting_scale(setting, got, arithmetic)
         return (
             f"scores are scaled by {scaled / setting.scale:.4g} times the correct scale"
             if scaled
@@ -231,11 +231,11 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
             yield Hypothesis(mistake.cause, replace(right, k=k, v=v))
 
 
-def _fits(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
+def _is_setting_legal(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
     return screened(setting, got, arithmetic) and judge(setting, got, arithmetic).legal
 
 
-def _rescaled(setting: CallSetting, got: Floats, arithmetic: Precision) -> float:
+def _find_fitting_scale(setting: CallSetting, got: Floats, arithmetic: Precision) -> float:
     """A scale with which ``got`` is right, found by Newton's method on the least squares; 0 if there is none."""
     usable = np.isfinite(got) & ~setting.empty()[..., None]
     scale = setting.scale
@@ -247,4 +247,4 @@ def _rescaled(setting: CallSetting, got: Floats, arithmetic: Precision) -> float
         if not np.isfinite(step):
             return 0.0
         scale += float(np.clip(step, -scale / 2, scale))
-    return scale if _fits(replace(setting, scale=scale), got, arithmetic) else 0.0
+    return scale if _is_setting_legal(replace(setting, scale=scale), got, arithmetic) else 0.0

@@ -32,11 +32,11 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
     """The arguments of a call that differ from those promised, in words, and how many scores are masked differently."""
     words = [
         _in_words(name, asked, promised, call)
-        for name, asked, promised in _arguments(call, intent)
-        if not equal(asked, promised, _apart(name, call))
+        for name, asked, promised in _yield_promised_arguments(call, intent)
+        if not equal(asked, promised, _choose_argument_tolerance(name, call))
     ]
     words += [intent.bias] if intent.bias else []
-    key = _shared(call, intent.masking)
+    key = _make_mask_comparison_key(call, intent.masking)
     if key is None or key not in intent.compared:
         intent.compared[key] = (
             *_masked_otherwise(call, intent.masking),
@@ -46,7 +46,9 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
     return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
 
 
-def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
+def _yield_promised_arguments(
+    call: AttentionCall, intent: Intent
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield every argument but the mask: its name, its value in the call, and the promised value."""
     for name in ("scale", "softcap", "sink", *(() if intent.bias else ("bias",))):
         yield name, getattr(call.given, name), getattr(intent.setting, name)
@@ -57,7 +59,7 @@ def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, 
         yield "window", call.received.window, None if before is None else before + 1
 
 
-def _apart(name: str, call: AttentionCall) -> float:
+def _choose_argument_tolerance(name: str, call: AttentionCall) -> float:
     """The relative tolerance: numbers pass through float32; in operators, and as sinks, through the call's format."""
     times = _STORED if call.received.via == "operators" else 1 if name == "sink" else 0
     return max(_ARGUMENT, times * float(call.arithmetic.input.u))
@@ -86,7 +88,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def _shared(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
+def _make_mask_comparison_key(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
     """Return a key by which layers share the comparison of two masks; None if an array may change."""
     masks = call.received.masks
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
@@ -127,14 +129,14 @@ def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int],
         looked_at = replace(masking, rows=list(rows), left_out=None)
         promised = looked_at.allowed()
         # scores that only one of the masks forbids, of queries that are not padding and are promised a key
-        differing = (call.allowed(rows) != promised) & _counted(looked_at, promised)
+        differing = (call.allowed(rows) != promised) & _mask_counted_rows(looked_at, promised)
         differing = np.broadcast_to(differing, (batch, heads, len(rows), call.n_k))
         cells += int(differing.sum())
         differing_rows += [rows[i] for i in np.flatnonzero(differing.any(axis=(0, 1, 3)))]
     return differing_rows, cells
 
 
-def _counted(masking: Masking, promised: Mask) -> Mask:
+def _mask_counted_rows(masking: Masking, promised: Mask) -> Mask:
     return np.asarray(
         promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None]
     )
@@ -143,7 +145,7 @@ def _counted(masking: Masking, promised: Mask) -> Mask:
 def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     """The known mistake that gives the call's mask, in words."""
     masking = replace(intent.masking, rows=sorted({*call.rows, *rows[:_NAMED]}), left_out=None)
-    values, counts = call.allowed(masking.rows), _counted(masking, masking.allowed())
+    values, counts = call.allowed(masking.rows), _mask_counted_rows(masking, masking.allowed())
     for words, wrong in masking.mistakes():
         if not ((wrong != values) & counts).any():
             return words
@@ -165,21 +167,24 @@ def examine(
     """
     assert call.got is not None
     given = dropped or judge(call.given, call.got, call.arithmetic)
-    meant, unknown = _against(intent, call, given, bool(dropped))
+    meant, unknown = _judge_against_promise(intent, call, given, bool(dropped))
     asked, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
     words = semantics(call, intent) + (f" dropout={call.received.dropout:g}" if dropped else "")
     via, layer = call.received.via, call.received.name
     call_finding = CallFinding(layer, via, words, given, meant, unknown, cells=cells, asked=asked)
     if dropped or call_finding.state == "wrong":
-        cause = _cause(call, intent, call_finding) if search and not dropped else ""
+        cause = _find_cause_of_result(call, intent, call_finding) if search and not dropped else ""
         return replace(call_finding, cause="; ".join(filter(None, (cause, *asked))))
     if call_finding.state in PASSES:
         judged = call.given if isinstance(intent, NoPromise) else intent.setting
-        return replace(call_finding, open=tuple(_open(judged, intent, call.got, call.arithmetic)))
+        return replace(
+            call_finding,
+            open=tuple(_yield_open_mistakes(judged, intent, call.got, call.arithmetic)),
+        )
     return call_finding
 
 
-def _against(
+def _judge_against_promise(
     intent: Intent | NoPromise, call: AttentionCall, given: CallJudgement, dropped: bool
 ) -> tuple[CallJudgement | None, str]:
     """Return the judgement against what is promised, or the reason why there is none."""
@@ -191,7 +196,9 @@ def _against(
     return (None, _DROPS) if dropped else (judge(intent.setting, call.got, call.arithmetic), "")
 
 
-def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFinding) -> str:
+def _find_cause_of_result(
+    call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFinding
+) -> str:
     """The mistake that the result shows; mistakes in arguments are known without it."""
     assert call.got is not None
     if not call_finding.asked and not isinstance(intent, NoPromise):
@@ -199,7 +206,7 @@ def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFi
     return cause(call.given, None, call.got, call.arithmetic) if call_finding.against_given else ""
 
 
-def _open(
+def _yield_open_mistakes(
     right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: Precision
 ) -> Iterator[str]:
     """Yield mistakes in special features of this attention that fit the result as well."""

@@ -83,7 +83,7 @@ def watch(watcher: Audit) -> None:
     """Report calls to a watcher from now on."""
     with _lock:
         if not _watchers:
-            _install()
+            _install_torch_patches()
         _watchers.append(watcher)
 
 
@@ -96,23 +96,23 @@ def leave(watcher: Audit) -> None:
                 _undo.pop()()
 
 
-def _install() -> None:
+def _install_torch_patches() -> None:
     import torch
     from torch.nn.modules import module as hooks
 
     functional, name = torch.nn.functional, "scaled_dot_product_attention"
     seen = lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k)  # noqa: E731
-    _replace(functional, name, _watched(getattr(functional, name), seen))
+    _replace(functional, name, _wrap_for_watchers(getattr(functional, name), seen))
     handles = (
-        hooks.register_module_forward_pre_hook(lambda module, inputs: _entered(module)),
-        hooks.register_module_forward_hook(_left, with_kwargs=True, always_call=True),
+        hooks.register_module_forward_pre_hook(lambda module, inputs: _note_entered_module(module)),
+        hooks.register_module_forward_hook(_note_left_module, with_kwargs=True, always_call=True),
     )
     _undo.extend(handle.remove for handle in handles)
-    _functions()
-    _transformers()
+    _patch_autograd_functions()
+    _patch_transformers()
 
 
-def _entered(module: Module) -> None:
+def _note_entered_module(module: Module) -> None:
     if doing.probing:
         return
     doing.modules.append(module)
@@ -120,7 +120,7 @@ def _entered(module: Module) -> None:
         watcher.entered(module)
 
 
-def _left(module: Module, args: Args, *rest: Any) -> None:
+def _note_left_module(module: Module, args: Args, *rest: Any) -> None:
     """Note that a module ends. Torch leaves the keywords out if the module raised."""
     if doing.probing:
         return
@@ -132,7 +132,7 @@ def _left(module: Module, args: Args, *rest: Any) -> None:
             pass
 
 
-def _functions() -> None:
+def _patch_autograd_functions() -> None:
     """Count functions of autograd, except checkpoints, which run their contents again when gradients come."""
     import torch
     from torch.autograd.function import Function
@@ -151,7 +151,7 @@ def _functions() -> None:
     _replace(Function, "apply", classmethod(apply))
 
 
-def _transformers() -> None:
+def _patch_transformers() -> None:
     try:
         from transformers.modeling_utils import AttentionInterface, PreTrainedModel
     except ImportError:
@@ -160,7 +160,7 @@ def _transformers() -> None:
 
     def get_interface(self: AttentionInterface, name: str, default: Function) -> Function:
         seen = lambda watcher, function: lambda *a, **k: watcher.interface(function, name, a, k)  # noqa: E731
-        return _watched(own(self, name, default), seen)
+        return _wrap_for_watchers(own(self, name, default), seen)
 
     def __call__(self: Module, *args: Tensor, **kwargs: Tensor) -> Tensor:
         doing.models.append(context_of(self, args, kwargs))
@@ -173,7 +173,7 @@ def _transformers() -> None:
     _replace(PreTrainedModel, "__call__", __call__)
 
 
-def _watched(function: Function, seen: Callable[[Audit, Function], Function]) -> Function:
+def _wrap_for_watchers(function: Function, seen: Callable[[Audit, Function], Function]) -> Function:
     """Return a function whose calls every watcher sees, one inside of the other."""
     import torch
 

@@ -111,7 +111,9 @@ def context_of(model: Module, args: Args, kwargs: Kwargs) -> ModelCall:
             inputs = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
     cache = cache_in(inputs)
     length = getattr(cache, "get_seq_length", None)
-    return ModelCall(model, inputs, int(length()) if length is not None else 0, _lossy(cache))
+    return ModelCall(
+        model, inputs, int(length()) if length is not None else 0, _is_cache_lossy(cache)
+    )
 
 
 def cache_in(arguments: Mapping[str, Any]) -> Any:
@@ -126,7 +128,7 @@ def cache_in(arguments: Mapping[str, Any]) -> Any:
     )
 
 
-def _lossy(cache: object) -> bool:
+def _is_cache_lossy(cache: object) -> bool:
     """Return whether a cache may return other numbers than it is given.
 
     It may have quantized some, as Transformers' layers with ``nbits`` or ``fp8_dtype`` do after their first call, or
@@ -207,9 +209,9 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
         raise NoPromise(
             "the call came from no model of transformers, so its padding and cache are unknown"
         )
-    masking = _masking(call, promise, context)
+    masking = _make_promised_masking(call, promise, context)
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
-    k, v = _keys(call_setting, spec)
+    k, v = _unrepeat_heads_of_keys(call_setting, spec)
     left_out = (
         call_setting.empty() & masking.of_padding()[:, None]
     )  # some calls give queries of padding no key at all
@@ -223,9 +225,9 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
         call_setting.q,
         k,
         v,
-        scale=1.0 if scale_given else _scale(promise, call_setting),
+        scale=1.0 if scale_given else _find_promised_scale(promise, call_setting),
         softcap=None if spec.softcap is None else float(spec.softcap),
-        sink=_sink(spec, call.received.module, call_setting),
+        sink=_find_promised_sink(spec, call.received.module, call_setting),
         allowed=None if allowed.all() else allowed,
         bias=bias,
     )
@@ -234,11 +236,17 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     )
 
 
-def _masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Masking:
+def _make_promised_masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Masking:
     if promise.kind == "cross":
         keep = context.padding("encoder_attention_mask", call.n_k)
         return Masking(
-            Attention(), call.rows, call.n_q, call.n_k, call.n_k, _fitting(keep, call), crossed=True
+            Attention(),
+            call.rows,
+            call.n_q,
+            call.n_k,
+            call.n_k,
+            _check_padding_fits_batch(keep, call),
+            crossed=True,
         )
     total = context.past + call.n_q
     keep = context.padding("attention_mask", total)
@@ -246,11 +254,17 @@ def _masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Maski
     if documents is not None and (context.caches or not promise.spec.causal):
         raise NoPromise("position_ids begin anew: whether documents are packed is unknown")
     return Masking(
-        promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents
+        promise.spec,
+        call.rows,
+        call.n_q,
+        call.n_k,
+        total,
+        _check_padding_fits_batch(keep, call),
+        documents,
     )
 
 
-def _fitting(keep: Mask | None, call: AttentionCall) -> Mask | None:
+def _check_padding_fits_batch(keep: Mask | None, call: AttentionCall) -> Mask | None:
     if keep is not None and len(keep) not in (1, call.given.q.shape[0]):
         raise NoPromise(
             f"the padding is of {len(keep)} items, and the call of {call.given.q.shape[0]}"
@@ -258,7 +272,7 @@ def _fitting(keep: Mask | None, call: AttentionCall) -> Mask | None:
     return keep
 
 
-def _scale(promise: Promise, call_setting: CallSetting) -> float:
+def _find_promised_scale(promise: Promise, call_setting: CallSetting) -> float:
     """Return the scale that the configuration promises."""
     wanted = scale_of(promise.spec, call_setting.q.shape[-1])
     if wanted is None:
@@ -266,7 +280,9 @@ def _scale(promise: Promise, call_setting: CallSetting) -> float:
     return wanted
 
 
-def _sink(spec: Attention, module: Module, call_setting: CallSetting) -> Floats | None:
+def _find_promised_sink(
+    spec: Attention, module: Module, call_setting: CallSetting
+) -> Floats | None:
     if spec.sink is None:
         return None
     if spec.sink == "zero":
@@ -277,7 +293,7 @@ def _sink(spec: Attention, module: Module, call_setting: CallSetting) -> Floats 
     return numbers(sinks).reshape(-1)
 
 
-def _keys(call_setting: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
+def _unrepeat_heads_of_keys(call_setting: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
     """Return keys and values without repetition of heads before the call, in blocks or in turn."""
     heads, own = call_setting.heads, spec.key_heads
     if call_setting.key_heads == own or call_setting.key_heads != heads:
@@ -313,13 +329,14 @@ def compare_bias(
     seen = call.given.whole(seen if call.given.allowed is None else seen & call.given.allowed)
     rows = np.array(masking.rows)[:, None] + total - masking.n_q
     ahead = np.arange(masking.n_k) + max(0, total - masking.n_k) - rows
-    table = _table(call, model, place) if isinstance(place, Buckets) else None
+    table = _find_bias_bucket_table(call, model, place) if isinstance(place, Buckets) else None
     gaps = (
         masking.keep is not None and (np.diff(masking.keep).sum(axis=1) > 1).any()
     )  # some models do not count these
     if isinstance(place, Buckets) and table is not None and not spec.bias:
         promised, other = (
-            np.moveaxis(table[_buckets(place, ahead, way)], -1, 0)[None] for way in (1, -1)
+            np.moveaxis(table[_bucket_rounded_distances(place, ahead, way)], -1, 0)[None]
+            for way in (1, -1)
         )
         words = "it is not that of the buckets of the table"
         right = ((got == promised) | (got == other) | ~seen).all()
@@ -328,7 +345,10 @@ def compare_bias(
             np.array([2.0 ** -float(e) for e in slope_exponents(call.given.heads)])[:, None, None]
             * ahead
         )
-        words, right = "it is not ALiBi's", _level(got - promised, _room(call, got), seen)
+        words, right = (
+            "it is not ALiBi's",
+            _are_rows_nearly_constant(got - promised, _bound_alibi_error(call, got), seen),
+        )
     else:
         return bias, None
     words = words if got[seen].any() else "it is left out"
@@ -339,7 +359,7 @@ def compare_bias(
     )
 
 
-def _room(call: AttentionCall, got: Floats) -> Floats:
+def _bound_alibi_error(call: AttentionCall, got: Floats) -> Floats:
     """Return how far a bias of ALiBi may be off.
 
     A slope is a power, up to the h-th, of a rounded number in float32; its product with a place is rounded in float32,
@@ -351,7 +371,7 @@ def _room(call: AttentionCall, got: Floats) -> Floats:
     return np.asarray(relative / (1 - relative) * np.abs(got))
 
 
-def _level(off: Floats, room: Floats, seen: Mask) -> bool:
+def _are_rows_nearly_constant(off: Floats, room: Floats, seen: Mask) -> bool:
     """Return whether each row has one number, which softmax does not see, within ``room`` of all its seen entries."""
     low, high = (
         np.where(seen, off - room, -np.inf).max(axis=-1),
@@ -360,7 +380,7 @@ def _level(off: Floats, room: Floats, seen: Mask) -> bool:
     return bool((low <= high).all())
 
 
-def _table(call: AttentionCall, model: Module, place: Buckets) -> Floats | None:
+def _find_bias_bucket_table(call: AttentionCall, model: Module, place: Buckets) -> Floats | None:
     """Return the table (buckets, h) of a module's stack, if it is within reach and in the format of the call."""
     own = (
         m
@@ -378,7 +398,7 @@ def _table(call: AttentionCall, model: Module, place: Buckets) -> Floats | None:
     return numbers(table) if dtype_name(table) == call.arithmetic.input.name else None
 
 
-def _buckets(place: Buckets, ahead: Integers, way: int) -> Integers:
+def _bucket_rounded_distances(place: Buckets, ahead: Integers, way: int) -> Integers:
     """Return the bucket of each j − i, by a logarithm that float32 makes too large (way 1) or small (−1).
 
     Rounded are the argument, which adds a unit to the logarithm, the logarithm, the divisor, quotient and product.

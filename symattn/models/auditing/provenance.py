@@ -138,7 +138,7 @@ class KnownNodes:
 
     def get(self, tensor: Tensor) -> Node | None:
         """Return the node of an array; None for a part of the array, or if its axes are in another order."""
-        entry = self._nodes.get(_storage(tensor))
+        entry = self._nodes.get(_identify_array_storage(tensor))
         if (
             entry is None
             or entry[0].expired()
@@ -152,7 +152,7 @@ class KnownNodes:
         """Set the node of an array from now on; None: it is unknown."""
         from torch.multiprocessing.reductions import StorageWeakRef
 
-        key = _storage(tensor)
+        key = _identify_array_storage(tensor)
         self._nodes.pop(key, None)
         if node is not None and key is not None:
             self._nodes = {k: n for k, n in self._nodes.items() if not n[0].expired()}
@@ -160,7 +160,7 @@ class KnownNodes:
 
     def changed(self, tensor: Tensor) -> None:
         """Note that an array was written into: forget its node, and the nodes that refer to it."""
-        key = _storage(tensor)
+        key = _identify_array_storage(tensor)
         if key is None:
             return
         self._nodes.pop(key, None)
@@ -180,10 +180,12 @@ class KnownNodes:
 def made_of(node: Node, tensor: Tensor) -> bool:
     """Return whether the scores of a node are computed from an array, by its storage."""
     scores = node if isinstance(node, TracedScores) else node.scores
-    return scores is not None and _storage(tensor) in map(_storage, scores.arrays())
+    return scores is not None and _identify_array_storage(tensor) in map(
+        _identify_array_storage, scores.arrays()
+    )
 
 
-def _storage(tensor: Tensor) -> int | None:
+def _identify_array_storage(tensor: Tensor) -> int | None:
     """Return what identifies an array; None for one without storage, such as a sparse array."""
     try:
         return int(tensor.untyped_storage()._cdata)
@@ -254,19 +256,19 @@ SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "v
 EXPONENTIALS = ("exp", "exp_")
 
 
-def _scores(known: KnownNodes, x: Tensor) -> TracedScores | None:
+def _traced_scores_of_array(known: KnownNodes, x: Tensor) -> TracedScores | None:
     node = known.get(x)
     return node if isinstance(node, TracedScores) else None
 
 
-def _floats(op: Operation) -> bool:
+def _is_float_preserving(op: Operation) -> bool:
     """Return whether entries keep their values, unlike in casts to integers and views of the bits as another type."""
     wanted = op.kwargs.get("dtype")
     viewed = len(op.args) > 1 and hasattr(op.args[1], "is_floating_point")
     return not viewed and (wanted is None or bool(wanted.is_floating_point))
 
 
-def _scaled(known: KnownNodes, op: Operation, inverse: bool = False) -> Node | None:
+def _trace_multiplication(known: KnownNodes, op: Operation, inverse: bool = False) -> Node | None:
     x, y = op.args[:2]
     if known.get(x) is None and not inverse:
         x, y = y, x
@@ -287,60 +289,60 @@ def _scaled(known: KnownNodes, op: Operation, inverse: bool = False) -> Node | N
     return node.times(1 / factor if inverse else factor)
 
 
-def _divided(known: KnownNodes, op: Operation) -> Node | None:
+def _trace_division(known: KnownNodes, op: Operation) -> Node | None:
     above, below = known.get(op.args[0]), known.get(op.args[1])
     if not isinstance(above, Exponentials) or not isinstance(below, OfRows) or below.summed is None:
-        return _scaled(known, op, inverse=True)
+        return _trace_multiplication(known, op, inverse=True)
     if below.scores is not above.scores or not _of_rows(op.args[1], op.args[0]):
         return None
     return TracedWeights(above.scores, above.softmax, summed=below.summed.softmax)
 
 
-def _plus(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node | None:
+def _trace_addition(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node | None:
     x, y = op.args[:2]
     factor = sign * float(op.argument(2, "alpha", 1))
-    node = _scores(known, x)
+    node = _traced_scores_of_array(known, x)
     if node is None and sign > 0 and factor == 1:
-        x, y, node = y, x, _scores(known, y)
+        x, y, node = y, x, _traced_scores_of_array(known, y)
     if node is None:
         return None
     if not hasattr(y, "shape"):
         return replace(node, moved=True)  # a number changes no weight
-    return node.adding(y, x.shape, factor) if _broadcasts(y, x) else None
+    return node.adding(y, x.shape, factor) if _is_broadcast_to_scores(y, x) else None
 
 
-def _minus(known: KnownNodes, op: Operation) -> Node | None:
+def _trace_subtraction(known: KnownNodes, op: Operation) -> Node | None:
     x, y = op.args[:2]
-    scores, taken = _scores(known, x), known.get(y) if hasattr(y, "shape") else None
+    scores, taken = _traced_scores_of_array(known, x), known.get(y) if hasattr(y, "shape") else None
     greatest = isinstance(taken, OfRows) and taken.summed is None and taken.scores is scores
     if scores is not None and greatest and _of_rows(y, x):
         return replace(scores, moved=True)
-    return _plus(known, op, sign=-1.0)
+    return _trace_addition(known, op, sign=-1.0)
 
 
-def _broadcasts(y: Tensor, x: Tensor) -> bool:
+def _is_broadcast_to_scores(y: Tensor, x: Tensor) -> bool:
     import torch
 
     return tuple(torch.broadcast_shapes(y.shape, x.shape)) == tuple(x.shape)
 
 
-def _filled(known: KnownNodes, op: Operation) -> Node | None:
+def _trace_masked_fill(known: KnownNodes, op: Operation) -> Node | None:
     x, mask, value = op.args[:3]
-    node = _scores(known, x)
+    node = _traced_scores_of_array(known, x)
     return (
         node.adding(mask, x.shape, forbids=True)
-        if node is not None and forbids(value) and _broadcasts(mask, x)
+        if node is not None and forbids(value) and _is_broadcast_to_scores(mask, x)
         else None
     )
 
 
-def _chosen(known: KnownNodes, op: Operation) -> Node | None:
+def _trace_where(known: KnownNodes, op: Operation) -> Node | None:
     if len(op.args) < 3:
         return None
     condition, x, y = op.args
     for kept, other, mask in ((x, y, ~condition), (y, x, condition)):
-        node = _scores(known, kept)
-        if node is not None and forbids(other) and _broadcasts(mask, kept):
+        node = _traced_scores_of_array(known, kept)
+        if node is not None and forbids(other) and _is_broadcast_to_scores(mask, kept):
             return node.adding(mask, kept.shape, forbids=True)
     return None
 
@@ -356,43 +358,52 @@ def _over_keys(op: Operation) -> bool:
     return [axis % x.ndim for axis in axes or range(x.ndim)] == [x.ndim - 1]
 
 
-def _summed(known: KnownNodes, op: Operation) -> Node | None:
+def _trace_row_sum(known: KnownNodes, op: Operation) -> Node | None:
     node = known.get(op.args[0])
-    if not isinstance(node, Exponentials) or not _floats(op._replace(args=op.args[:1])):
+    if not isinstance(node, Exponentials) or not _is_float_preserving(
+        op._replace(args=op.args[:1])
+    ):
         return None
     return OfRows(node.scores, node) if _over_keys(op) else None
 
 
-def _greatest(known: KnownNodes, op: Operation) -> Node | None:
-    scores = _scores(known, op.args[0])
+def _trace_row_maximum(known: KnownNodes, op: Operation) -> Node | None:
+    scores = _traced_scores_of_array(known, op.args[0])
     return OfRows(scores) if scores is not None and _over_keys(op) else None
 
 
-def _raised(known: KnownNodes, op: Operation) -> Node | None:
+def _trace_clamp(known: KnownNodes, op: Operation) -> Node | None:
     """Handle a lower limit that forbids: scores below it are forbidden already."""
     least = op.argument(1, "min")
     if "dim" in op.kwargs or (
         len(op.args) > 1 and type(least) is int
     ):  # ``max``: the greatest along an axis
-        return _greatest(known, op)
-    return _scores(known, op.args[0]) if op.argument(2, "max") is None and forbids(least) else None
+        return _trace_row_maximum(known, op)
+    return (
+        _traced_scores_of_array(known, op.args[0])
+        if op.argument(2, "max") is None and forbids(least)
+        else None
+    )
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(SAME, lambda known, op: known.get(op.args[0]) if _floats(op) else None),
-    **dict.fromkeys(("mul", "mul_"), _scaled),
-    **dict.fromkeys(("div", "div_"), _divided),
-    **dict.fromkeys(("add", "add_"), _plus),
-    **dict.fromkeys(("sub", "sub_"), _minus),
-    **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
     **dict.fromkeys(
-        ("tanh", "tanh_"), lambda known, op: (x := _scores(known, op.args[0])) and x.capped()
+        SAME, lambda known, op: known.get(op.args[0]) if _is_float_preserving(op) else None
     ),
-    **dict.fromkeys(("maximum", "max", "clamp", "clamp_", "clamp_min", "clamp_min_"), _raised),
-    **dict.fromkeys(EXPONENTIALS, lambda known, op: _scores(known, op.args[0])),
-    "where": _chosen,
-    "sum": _summed,
-    "amax": _greatest,
+    **dict.fromkeys(("mul", "mul_"), _trace_multiplication),
+    **dict.fromkeys(("div", "div_"), _trace_division),
+    **dict.fromkeys(("add", "add_"), _trace_addition),
+    **dict.fromkeys(("sub", "sub_"), _trace_subtraction),
+    **dict.fromkeys(("masked_fill", "masked_fill_"), _trace_masked_fill),
+    **dict.fromkeys(
+        ("tanh", "tanh_"),
+        lambda known, op: (x := _traced_scores_of_array(known, op.args[0])) and x.capped(),
+    ),
+    **dict.fromkeys(("maximum", "max", "clamp", "clamp_", "clamp_min", "clamp_min_"), _trace_clamp),
+    **dict.fromkeys(EXPONENTIALS, lambda known, op: _traced_scores_of_array(known, op.args[0])),
+    "where": _trace_where,
+    "sum": _trace_row_sum,
+    "amax": _trace_row_maximum,
 }
 
 #: Attention in one operator; True where its arguments can be read.

@@ -118,7 +118,7 @@ def read(
     With ``dropping``, a call with dropout is read as well; what it drops has to be found separately.
     """
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
-    dtype = _roughest(received, q, k, v)
+    dtype = _select_coarsest_format(received, q, k, v)
     if received.dropout and not dropping:
         raise UnreadCall(
             f"dropout of {received.dropout:g} is on: what it drops is unknown; hint: model.eval()"
@@ -180,7 +180,7 @@ def cast(received: Received) -> Received:
     return replace(received, **changed)
 
 
-def _roughest(received: Received, *arrays: object) -> str:
+def _select_coarsest_format(received: Received, *arrays: object) -> str:
     """Return the format to judge the call by, the coarsest: attention in operators may widen some of its arrays."""
     formats = {dtype_name(t) for t in arrays}
     for dtype in formats:
@@ -210,7 +210,7 @@ def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kw
         kind for kind in ("sdpa", "flex", "flash", "paged") if kind in own or kind in (name or "")
     )
     kind = next(known, "eager" if name in (None, "eager") else str(name))
-    return of_arguments(kind, _bound(function, args, kwargs))
+    return of_arguments(kind, _bind_attention_arguments(function, args, kwargs))
 
 
 def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
@@ -218,10 +218,10 @@ def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
     module, q, k = inputs.get("module"), inputs["query"], inputs["key"]
     if inputs.get("cache") is not None:
         raise UnreadCall("a paged cache holds the keys")
-    mask = _dense(inputs.get("attention_mask"), q, k)
+    mask = _densify_mask_argument(inputs.get("attention_mask"), q, k)
     if kind == "flash":
         _check_packing(inputs)
-        mask = _padding(mask, q, k)
+        mask = _convert_flash_padding(mask, q, k)
     return Received(
         via=f"transformers {kind}",
         q=q,
@@ -230,8 +230,8 @@ def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
         masks=[m for m in (mask, inputs.get("position_bias")) if m is not None],
         scale=inputs.get("scaling"),
         softcap=inputs.get("softcap"),
-        sink=_sinks(inputs, int(q.shape[1])),
-        places=_places(kind, inputs, module, mask is None, int(q.shape[-2])),
+        sink=_read_sinks_per_head(inputs, int(q.shape[1])),
+        places=_infer_mask_of_function(kind, inputs, module, mask is None, int(q.shape[-2])),
         dropout=float(inputs.get("dropout") or 0.0),
         eager=kind == "eager",
         module=module,
@@ -257,7 +257,7 @@ def of_torch(args: Args, kwargs: Kwargs) -> Received:
     )
 
 
-def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Tensor]:
+def _bind_attention_arguments(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Tensor]:
     """Return the arguments by name.
 
     Raises ``UnreadCall`` if the function has a parameter for an array whose effect is unknown, and it is given.
@@ -276,7 +276,7 @@ def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Tensor]:
     return inputs
 
 
-def _sinks(inputs: Mapping[str, Tensor], heads: int) -> Tensor:
+def _read_sinks_per_head(inputs: Mapping[str, Tensor], heads: int) -> Tensor:
     """Return one sink per head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
     result = [sinks for name in ("s_aux", "sinks") if (sinks := inputs.get(name)) is not None]
     if result and result[0].numel() != heads:
@@ -286,7 +286,7 @@ def _sinks(inputs: Mapping[str, Tensor], heads: int) -> Tensor:
     return result[0] if result else None
 
 
-def _places(
+def _infer_mask_of_function(
     kind: str, inputs: Mapping[str, Tensor], module: Module, bare: bool, n_q: int
 ) -> Attention:
     """Return the mask that a function itself applies if it is given none, as its code says."""
@@ -318,7 +318,7 @@ def _check_packing(inputs: Mapping[str, Tensor]) -> None:
         raise UnreadCall("its position_ids begin anew: packed sequences are not read")
 
 
-def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+def _convert_flash_padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """Return the mask of a flash function, applied to keys and also to queries, which are the last tokens.
 
     Given is (b, n_k), nonzero for tokens. A single query is not padding. Raises ``UnreadCall`` for another form.
@@ -333,7 +333,7 @@ def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return keys if n_q == 1 else keys & keep[:, None, -n_q:, None]
 
 
-def _dense(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+def _densify_mask_argument(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """Return a mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
     if mask is None or hasattr(mask, "dtype"):
         return mask
@@ -369,22 +369,25 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
 
     names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
     given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    x = _tokens(given)
+    x = _read_projection_input(given)
     h, packed, bias = (
         int(given.get("num_head") or given["num_heads"]),
         given["qkv_weight"],
         given["qkv_bias"],
     )
-    out = _again(x, given, h)
-    wide, keep = _padded(x)
-    scaled = _scaled(x, given.get("mask"))
+    out = _rerun_fused_attention(x, given, h)
+    wide, keep = _pad_nested_sequences(x)
+    scaled = _are_queries_scaled_first(x, given.get("mask"))
     if scaled:  # by the operators of the fast path
         q, k, v = torch._transform_bias_rescale_qkv(torch.matmul(wide, packed.mT), bias, h)
     else:
-        q, k, v = _unscaled(wide, packed, bias, h)
+        q, k, v = _project_packed_qkv(wide, packed, bias, h)
     masks = [
         m
-        for m in (keep, _mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2])))
+        for m in (
+            keep,
+            _convert_layer_mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2])),
+        )
         if m is not None
     ]
     scale = 1.0 if scaled else None
@@ -392,7 +395,7 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     return received, out.reshape(*out.shape[:2], h, -1).transpose(1, 2)
 
 
-def _tokens(inputs: Kwargs) -> Tensor:
+def _read_projection_input(inputs: Kwargs) -> Tensor:
     """Return the input of the projections, (b, n, d_model), or sequences of different lengths."""
     import torch
 
@@ -407,7 +410,7 @@ def _tokens(inputs: Kwargs) -> Tensor:
     return torch.nn.functional.layer_norm(x, (x.shape[-1],), gain, shift, inputs["eps"])
 
 
-def _again(x: Tensor, inputs: Kwargs, h: int) -> Tensor:
+def _rerun_fused_attention(x: Tensor, inputs: Kwargs, h: int) -> Tensor:
     """Run the attention alone and return its result, heads side by side, (b, n, d_model)."""
     import torch
 
@@ -427,10 +430,10 @@ def _again(x: Tensor, inputs: Kwargs, h: int) -> Tensor:
     out = torch._native_multi_head_attention(
         x, x, x, int(inputs["embed_dim"]), h, *packed, one, none, *rest
     )[0]
-    return _padded(out)[0]
+    return _pad_nested_sequences(out)[0]
 
 
-def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
+def _pad_nested_sequences(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return sequences of different lengths in one array, and which tokens meet, (b, 1, n, n); None: all."""
     import torch
 
@@ -442,12 +445,12 @@ def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
     return wide, there[:, None, None] & there[:, None, :, None]
 
 
-def _scaled(x: Tensor, mask: Tensor) -> bool:
+def _are_queries_scaled_first(x: Tensor, mask: Tensor) -> bool:
     """Return whether queries are scaled before they meet keys."""
     return x.device.type == "cpu" or mask is not None
 
 
-def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tensor]:
+def _project_packed_qkv(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tensor]:
     """Return q, k, v (b, h, n, d) as a fused kernel receives them."""
     import torch
 
@@ -455,7 +458,7 @@ def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tenso
     return [part.reshape(*part.shape[:2], h, -1).transpose(1, 2) for part in parts]
 
 
-def _mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Tensor:
+def _convert_layer_mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Tensor:
     """Return a mask in the form of ``Received``: True may attend, or it is added. Raises ``UnreadCall`` for others."""
     if mask is None:
         return None

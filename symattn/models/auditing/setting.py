@@ -217,13 +217,13 @@ class Masking:
 
     def allowed(self) -> Mask:
         """Return which keys each query may see, (b or 1, 1, r, n_k)."""
-        return self._with(self._places(), self.keep)
+        return self._combine_mask_with_keys(self._mask_by_positions(), self.keep)
 
     def of_padding(self) -> Mask:
         """Return which queries are padding, (b or 1, r): their results do not matter."""
         if self.keep is None or self.crossed:
             return np.zeros((1, len(self.rows)), dtype=bool)
-        return ~self._own(self.keep)
+        return ~self._select_columns_of_queries(self.keep)
 
     def words(self) -> Iterator[str]:
         """Describe the mask briefly."""
@@ -240,50 +240,50 @@ class Masking:
     def mistakes(self) -> Iterator[tuple[str, Mask]]:
         """Yield known mistakes in such a mask, in words, and the masks that they lead to."""
         right = self.allowed()
-        yield "the mask is ignored", self._counting(np.ones_like(right))
-        yield "the mask is inverted", self._counting(~right)
+        yield "the mask is ignored", self._exclude_left_out_queries(np.ones_like(right))
+        yield "the mask is inverted", self._exclude_left_out_queries(~right)
         spec = replace(self.spec, padding=self.keep is not None)
         if self.n_q * self.total <= _MOST:
             for words, wrong in wrong_places(spec):
                 seen = wrong.open(self.n_q, self.total, spec.alignment == "top-left")[self.rows]
                 if seen.any():  # else it equals any other mask that hides all keys
-                    yield words, self._with(seen, self.keep)
-        places = self._places()
+                    yield words, self._combine_mask_with_keys(seen, self.keep)
+        places = self._mask_by_positions()
         if places is not None and self.n_q < self.total:
             seen = visible(
                 replace(spec, padding=False, alignment="top-left"), self.rows, self.n_q, self.total
             )
             yield (
                 "places of queries are counted from the first key, as if there were no cache",
-                self._with(seen, self.keep),
+                self._combine_mask_with_keys(seen, self.keep),
             )
         if self.keep is not None:
-            yield "the padding mask is left out", self._with(places, None)
-            yield "the padding mask is inverted", self._with(places, ~self.keep)
+            yield "the padding mask is left out", self._combine_mask_with_keys(places, None)
+            yield "the padding mask is inverted", self._combine_mask_with_keys(places, ~self.keep)
             yield (
                 "the padding mask is that of the next item of the batch",
-                self._with(places, np.roll(self.keep, 1, 0)),
+                self._combine_mask_with_keys(places, np.roll(self.keep, 1, 0)),
             )
         if self.documents is not None:
             yield "the documents are ignored", replace(self, documents=None).allowed()
 
-    def _places(self) -> Mask | None:
+    def _mask_by_positions(self) -> Mask | None:
         """Return the mask by positions. Blocks start at the first token that is not padding."""
         if not replace(self.spec, padding=False).masks_anything:
             return None
         if self.spec.block is None or self.keep is None:
             return visible(self.spec, self.rows, self.n_q, self.total)
         block = (np.arange(self.total) - self.keep.argmax(axis=1)[:, None]) // self.spec.block
-        same = self._own(block)[:, None, :, None] == block[:, None, None, :]
+        same = self._select_columns_of_queries(block)[:, None, :, None] == block[:, None, None, :]
         return np.asarray(
             same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total)
         )
 
-    def _own(self, of_tokens: np.ndarray) -> np.ndarray:
+    def _select_columns_of_queries(self, of_tokens: np.ndarray) -> np.ndarray:
         """Return the columns (b, r) of the queries from those of all tokens."""
         return of_tokens[:, [self.total - self.n_q + i for i in self.rows]]
 
-    def _with(self, places: Mask | None, keep: Mask | None) -> Mask:
+    def _combine_mask_with_keys(self, places: Mask | None, keep: Mask | None) -> Mask:
         allowed = np.ones((1, 1, len(self.rows), self.total), dtype=bool)
         if places is not None:
             allowed = allowed & places
@@ -291,13 +291,16 @@ class Masking:
             allowed = allowed & keep[:, None, None, :]
         if self.documents is not None:
             allowed = allowed & (
-                self._own(self.documents)[:, None, :, None] == self.documents[:, None, None, :]
+                self._select_columns_of_queries(self.documents)[:, None, :, None]
+                == self.documents[:, None, None, :]
             )
         first = max(0, self.total - self.n_k)
         more = self.n_k - (self.total - first)
-        return self._counting(np.pad(allowed[..., first:], ((0, 0), (0, 0), (0, 0), (0, more))))
+        return self._exclude_left_out_queries(
+            np.pad(allowed[..., first:], ((0, 0), (0, 0), (0, 0), (0, more)))
+        )
 
-    def _counting(self, mask: Mask) -> Mask:
+    def _exclude_left_out_queries(self, mask: Mask) -> Mask:
         return mask if self.left_out is None else mask & ~self.left_out[..., None]
 
 

@@ -70,13 +70,15 @@ class Tracer:
         except Exception:  # the rule fails on this kind of array
             node = None
         out = func(*op.args, **op.kwargs)
-        for changed in _changed(func, op):
+        for changed in _list_arrays_written_into(func, op):
             self.known.changed(changed)
             node = None if node is not None and provenance.made_of(node, changed) else node
         try:
-            self._record(op, node, out)
+            self._record_traced_operator(op, node, out)
         except Exception as error:
-            self.audit.unread("operators", _module(), defect(error, f"follow {op.name}"))
+            self.audit.unread(
+                "operators", _innermost_running_module(), defect(error, f"follow {op.name}")
+            )
         return out
 
     def tie(self) -> None:
@@ -85,30 +87,32 @@ class Tracer:
         for tie, out in pending:
             tie(out.grad_fn)
 
-    def _report(self, received: Received, shaped: Tensor, out: Tensor) -> None:
+    def _report_attention_read(self, received: Received, shaped: Tensor, out: Tensor) -> None:
         """Report attention that was read; ``shaped`` is its output, a view of the operator's result ``out``."""
         tie = self.audit.attended(received, shaped)
         if tie is not None:
             self._pending.append((tie, out))
 
-    def _record(self, op: provenance.Operation, node: provenance.Node | None, out: Tensor) -> None:
+    def _record_traced_operator(
+        self, op: provenance.Operation, node: provenance.Node | None, out: Tensor
+    ) -> None:
         if op.name in ("_to_copy", "clone") and self.audit.holds(op.args[0]):
             self.audit.copied(out)
         elif op.name in LAYERS:
-            self._layer(op)
+            self._record_fused_layer(op)
         elif op.name in provenance.FUSED:
-            self._fused(op, out)
+            self._record_fused_attention(op, out)
         elif op.name in provenance.PRODUCTS:
-            self._product(op, out)
+            self._record_matrix_product(op, out)
         elif op.name in provenance.SOFTMAX:
-            self._softmax(op, out)
+            self._record_softmax_operator(op, out)
         elif op.name in provenance.EXPONENTIALS:
-            self._exponentials(node, out)
+            self._record_exponentials(node, out)
         elif node is not None:
             self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
 
-    def _softmax(self, op: provenance.Operation, out: Tensor) -> None:
-        module = _module()
+    def _record_softmax_operator(self, op: provenance.Operation, out: Tensor) -> None:
+        module = _innermost_running_module()
         if not self.audit.wants(module):
             return
         x, axis = op.args[0], int(op.args[1])
@@ -119,7 +123,7 @@ class Tracer:
             and x.shape[-1] == node.keys
         )
         scores = node if isinstance(node, provenance.TracedScores) and keys else None
-        traced_softmax = self._made(module, scores is not None)
+        traced_softmax = self._make_softmax_record(module, scores is not None)
         self.known.put(
             out,
             provenance.TracedWeights(
@@ -127,7 +131,7 @@ class Tracer:
             ),
         )
 
-    def _made(self, module: Module | None, read: bool) -> provenance.TracedSoftmax:
+    def _make_softmax_record(self, module: Module | None, read: bool) -> provenance.TracedSoftmax:
         """Return the record of a softmax that should meet values, unless a checkpoint runs it again and stops early."""
         import torch
 
@@ -139,30 +143,30 @@ class Tracer:
             self.softmaxes.append(traced_softmax)
         return traced_softmax
 
-    def _exponentials(self, scores: provenance.Node | None, out: Tensor) -> None:
+    def _record_exponentials(self, scores: provenance.Node | None, out: Tensor) -> None:
         if (
             isinstance(scores, provenance.TracedScores)
             and scores.fits(out.shape)
-            and self.audit.wants(_module())
+            and self.audit.wants(_innermost_running_module())
         ):
-            traced_softmax = self._made(_module(), True)
+            traced_softmax = self._make_softmax_record(_innermost_running_module(), True)
             self.known.put(out, provenance.Exponentials(scores, traced_softmax))
 
-    def _product(self, op: provenance.Operation, out: Tensor) -> None:
+    def _record_matrix_product(self, op: provenance.Operation, out: Tensor) -> None:
         a, b = op.args[-2:] if op.name == "baddbmm" else op.args[:2]
         weights = self.known.get(a)
         if isinstance(weights, provenance.TracedWeights):
-            self._met(weights, b, out if op.name != "baddbmm" else None)
+            self._record_weights_meet_values(weights, b, out if op.name != "baddbmm" else None)
         elif isinstance(other := self.known.get(b.mT), provenance.TracedWeights):
-            self._met(other, None, None)
+            self._record_weights_meet_values(other, None, None)
         elif not self.audit.holds(b) and not self.audit.holds(a):
-            self.known.put(out, _scores(op))
+            self.known.put(out, _trace_scores_of_product(op))
 
-    def _met(
+    def _record_weights_meet_values(
         self, weights: provenance.TracedWeights, values: Tensor | None, out: Tensor | None
     ) -> None:
         """Handle weights that meet values."""
-        module = _module()
+        module = _innermost_running_module()
         for softmax in filter(None, (weights.softmax, weights.summed)):
             softmax.met = True
         scores = weights.scores
@@ -178,11 +182,11 @@ class Tracer:
         received = Received(
             "operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module
         )
-        self._report(received, shaped, out)
+        self._report_attention_read(received, shaped, out)
 
-    def _layer(self, op: provenance.Operation) -> None:
+    def _record_fused_layer(self, op: provenance.Operation) -> None:
         """Handle a layer in one operator."""
-        module = _module()
+        module = _innermost_running_module()
         if not self.audit.wants(module):
             return
         try:
@@ -193,8 +197,8 @@ class Tracer:
         else:
             self.audit.attended(received, out)
 
-    def _fused(self, op: provenance.Operation, out: Sequence[Tensor]) -> None:
-        module = _module()
+    def _record_fused_attention(self, op: provenance.Operation, out: Sequence[Tensor]) -> None:
+        module = _innermost_running_module()
         if not self.audit.wants(module):
             return
         if not provenance.FUSED[op.name]:
@@ -205,14 +209,16 @@ class Tracer:
             "is_causal": op.argument(4, "is_causal"),
         }
         received = of_torch(op.args[:3], {**op.kwargs, **own, "enable_gqa": True})
-        self._report(replace(received, via="fused operator", module=module), out[0], out[0])
+        self._report_attention_read(
+            replace(received, via="fused operator", module=module), out[0], out[0]
+        )
 
 
-def _module() -> Module | None:
+def _innermost_running_module() -> Module | None:
     return doing.modules[-1] if doing.modules else None
 
 
-def _changed(func: Function, op: provenance.Operation) -> list[Tensor]:
+def _list_arrays_written_into(func: Function, op: provenance.Operation) -> list[Tensor]:
     """Return the arrays that an operator writes into, by its schema."""
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
@@ -230,7 +236,7 @@ def _by_heads(added: provenance.Added, h: int, rows: Sequence[int]) -> Tensor:
     return array.reshape(-1, h, *array.shape[-2:])
 
 
-def _scores(op: provenance.Operation) -> provenance.TracedScores | None:
+def _trace_scores_of_product(op: provenance.Operation) -> provenance.TracedScores | None:
     if op.name != "baddbmm":
         return provenance.TracedScores(op.args[0], op.args[1].mT)
     added, a, b = op.args[:3]

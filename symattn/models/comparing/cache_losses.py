@@ -42,7 +42,7 @@ class Recorded:
         """Record the calls of a cache, if it quantises; return the cache."""
         self.calls, self.steps = {}, {}
         for k, layer in enumerate(getattr(cache, "layers", ())):
-            if (step := _step(layer)) is not None:
+            if (step := _quantisation_step_of_layer(layer)) is not None:
                 self.steps[k] = step
         if self.steps:
             update, crop = cache.update, cache.crop
@@ -79,7 +79,7 @@ class Recorded:
                     call[0][which] for call in self.calls[layer] if not isinstance(call, int)
                 )
                 u = float(Format(dtype_name(first)).u)
-                if words := _lost(calls, self.steps[layer], u, _NAMES[which]):
+                if words := _describe_first_cache_loss(calls, self.steps[layer], u, _NAMES[which]):
                     return Lost(layer, words)
         return None
 
@@ -100,7 +100,7 @@ class Recorded:
         return ReplayingCache()
 
 
-def _step(layer: object) -> Step | None:
+def _quantisation_step_of_layer(layer: object) -> Step | None:
     """Return how far a number may move when a layer of a cache quantises it, or None if it does not.
 
     ``nbits`` = b: the 2ᵇ levels of a group are (max − min)/(2ᵇ − 1) apart, 0 among them, and a number and the zero
@@ -120,7 +120,9 @@ def _step(layer: object) -> Step | None:
     return None
 
 
-def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what: str) -> str:
+def _describe_first_cache_loss(
+    calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what: str
+) -> str:
     """Describe the first loss, or return ""; columns may move by one step from the last output, or from the input."""
     last: Array | None = None
     most = 0.0
@@ -142,12 +144,12 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
                 if len(columns) > 1
                 else f"column {columns[0]}"
             )
-            return f"the {what} in {many} are returned {_named(back, wanted, room, columns)}"
+            return f"the {what} in {many} are returned {_describe_returned_columns(back, wanted, room, columns)}"
         last = back
     return ""
 
 
-def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
+def _describe_returned_columns(back: Array, wanted: Array, room: Array, columns: Array) -> str:
     """Describe how columns are returned, by one mistake that explains all of them if there is one."""
     a, b, r = (x[:, :, columns] for x in (back, wanted, room))
     if not np.isfinite(a).all():

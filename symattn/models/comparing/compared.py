@@ -84,7 +84,7 @@ def compare(
         budget=budget,
         seed=seed,
     )
-    return _compared(
+    return _verify_and_compare_pair(
         (first, second), checked(spec, domain), [replace(how, call=keywords) for keywords in call]
     )
 
@@ -104,13 +104,15 @@ def compare_targets(
     """
     every = TargetOptions(**options, progress=progress)
     spec, names = checked(spec, every.domain), (first, second)
-    comparison = _compared(names, spec, [replace(every, call=tuple(words)) for words in call])
+    comparison = _verify_and_compare_pair(
+        names, spec, [replace(every, call=tuple(words)) for words in call]
+    )
     calls = {"first-call": [*call[0]], "second-call": [*call[1]]}
     line = every.command(*names, spec=spec, name="compare", **calls)
     return replace(comparison, command=line, notes=(*every.notes, *comparison.notes))
 
 
-def _compared(
+def _verify_and_compare_pair(
     functions: Sequence[Function | str], spec: Specification, each: Sequence[Options]
 ) -> Comparison:
     """Verify both, and run both on the same inputs, with the effort of a verification."""
@@ -164,10 +166,10 @@ def compare_traces(
             f"{first} is of {one['q'].dtype}, {second} of {other['q'].dtype}; hint: --dtype {one['q'].dtype}"
         )
     for path, arrays in zip(paths, (one, other), strict=True):
-        with _naming(path):
+        with _prefix_errors_with_file(path):
             next(pieces(spec, arrays), None)
-    unlike = _unlike(spec, one, other)
-    apart = {} if unlike else _diverging(spec, one, other)
+    unlike = _find_first_unlike_input(spec, one, other)
+    apart = {} if unlike else _find_diverging_queries(spec, one, other)
     how: dict[str, Any] = {
         "precision": precision,
         "contract": contract,
@@ -177,7 +179,7 @@ def compare_traces(
     }
     sides = []
     for path in paths:
-        with _naming(path):
+        with _prefix_errors_with_file(path):
             sides.append(ComparedSide(path, verify_trace(path, spec, **how)))
     if unlike:
         words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
@@ -185,13 +187,13 @@ def compare_traces(
     arithmetic, joint_run = Precision.of(precision or one["q"].dtype.name, contract), JointRun()
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
-        begins, most = _places(mine, theirs, arithmetic, looked) or (None, None)
+        begins, most = _locate_differing_entries(mine, theirs, arithmetic, looked) or (None, None)
         joint_run = joint_run.joined(begins, most, mine.place not in apart)
     return Comparison(sides[0], sides[1], joint_run, command)
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _prefix_errors_with_file(path: str) -> Iterator[None]:
     """Add the name of the file to an error that does not have it."""
     try:
         yield
@@ -200,7 +202,9 @@ def _naming(path: str) -> Iterator[None]:
         raise InputError(words if path in words else f"{path}: {words}") from None
 
 
-def _diverging(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...], list[int]]:
+def _find_diverging_queries(
+    spec: Attention, one: Arrays, other: Arrays
+) -> dict[tuple[int, ...], list[int]]:
     """Return the first query of each piece whose outputs differ, and those that differ most, absolutely and relative to
     the largest entry of the query; pieces with equal outputs are left out."""
     rows = {}
@@ -218,25 +222,25 @@ def _diverging(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, .
     return rows
 
 
-def _unlike(spec: Attention, one: Arrays, other: Arrays) -> str:
+def _find_first_unlike_input(spec: Attention, one: Arrays, other: Arrays) -> str:
     """Return the first input that differs between the two, bit for bit except for the sign of 0, or ""."""
     for name in (n for n in {**one, **other} if n not in MADE):
         if name not in one or name not in other or one[name].shape != other[name].shape:
             return name
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         for name, array in mine.inputs.items():
-            if not _equal(array, theirs.inputs[name]):
+            if not _are_trace_arrays_equal(array, theirs.inputs[name]):
                 return name
     return ""
 
 
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+def _are_trace_arrays_equal(a: np.ndarray, b: np.ndarray) -> bool:
     if a.dtype.kind in "biu" or b.dtype.kind in "biu":
         return np.array_equal(a, b)
     return np.array_equal(floats_of(a)[0], floats_of(b)[0], equal_nan=True)
 
 
-def _places(
+def _locate_differing_entries(
     one: TracePiece, other: TracePiece, precision: Precision, rows: Sequence[int]
 ) -> tuple[DifferingEntry, DifferingEntry] | None:
     """Return the first entry in some rows at which the outputs differ, and the entry where they differ most."""

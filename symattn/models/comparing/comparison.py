@@ -132,13 +132,13 @@ def together(
     own reports cover them.
     """
     result = JointRun()
-    for case in islice(_cases(sides, faults), most):
+    for case in islice(_yield_comparison_cases(sides, faults), most):
         if any(side.over or not side.admits(case) for side in sides):
             continue
-        judged = _judged(sides, case)
+        judged = _judge_case_of_sides(sides, case)
         if judged is None:
             continue
-        entry = partial(_entry, sides[0].subject.outputs, *judged)
+        entry = partial(_select_differing_entry, sides[0].subject.outputs, *judged)
         furthest, wrong = entry("apart"), any(one.wrong for one in judged)
         findings = (judged[0].finding is not None, judged[1].finding is not None)
         faulty = entry("ratio") if wrong and not result.faulty else None
@@ -152,7 +152,9 @@ def together(
     return result
 
 
-def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[Case]:
+def _yield_comparison_cases(
+    sides: tuple[Session, Session], faults: Sequence[Fault]
+) -> Iterator[Case]:
     """Yield the counterexamples, then some of each group of first cases, then random inputs.
 
     They are made for the side that takes fewer axes: the other side's further axes have length 1.
@@ -161,7 +163,9 @@ def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[
         example = fault.counterexample
         if example is not None and example.index:
             yield Case(
-                "counterexample", "the smallest input that shows a fault", _arrays(example.inputs)
+                "counterexample",
+                "the smallest input that shows a fault",
+                _convert_example_to_arrays(example.inputs),
             )
     heads = {
         id(side): int(getattr(getattr(side.subject, "spec", None), "heads", 1)) for side in sides
@@ -173,13 +177,15 @@ def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[
     yield from fewer.subject.drawn(fewer, fewer.examples)
 
 
-def _arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _convert_example_to_arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     result = {name: np.asarray(values) for name, values in inputs.items()}
     return {n: a if a.dtype.kind == "b" or n.startswith(("doc", "positions")) else a.astype(float)
             for n, a in result.items()}  # fmt: skip
 
 
-def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, CaseResult] | None:
+def _judge_case_of_sides(
+    sides: tuple[Session, Session], case: Case
+) -> tuple[CaseResult, CaseResult] | None:
     """Return both results, or None if one side returns no numbers of the right shape."""
     try:
         first, second = (side.run_case(case) for side in sides)
@@ -189,7 +195,7 @@ def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, Cas
     return (first, second) if numbers else None
 
 
-def _entry(
+def _select_differing_entry(
     outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str
 ) -> DifferingEntry | None:
     """Return the entry with the largest difference (``apart``) or error (``ratio``), or the ``first`` that differs."""
@@ -313,11 +319,15 @@ class Comparison(WithVerdict):
         )
 
     def __repr__(self) -> str:
-        return self._brief(f"comparison: {self.words}")
+        return self._make_brief_repr(f"comparison: {self.words}")
 
     def document(self) -> Document:
         """Return the comparison as a document."""
-        blocks: list[Block] = [self._table(), *self._faults(), *self._differences()]
+        blocks: list[Block] = [
+            self._tabulate_compared_sides(),
+            *self._describe_faults_of_sides(),
+            *self._describe_output_differences(),
+        ]
         blocks += [
             Note((f"Undecided. {words}.",))
             for s in self.sides
@@ -326,10 +336,10 @@ class Comparison(WithVerdict):
         ]
         details: list[Block] = [
             Note((f"The {name} is called as ", Code(side.report.target)))
-            for name, side in self._named
+            for name, side in self._sides_with_names
             if side.report.target not in side.name
         ]
-        wrong = (side.report.notes for name, side in self._named if name in self.wrong)
+        wrong = (side.report.notes for name, side in self._sides_with_names if name in self.wrong)
         details += [
             Note((note,))
             for note in dict.fromkeys(note for notes in (self.notes, *wrong) for note in notes)
@@ -338,24 +348,24 @@ class Comparison(WithVerdict):
             "verification", "compare", ("Comparison of ", Code(self.first.name), " and ", Code(self.second.name)),
             (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
             subtitle=(self.first.report.precision.partition(",")[0],), command=self.command,
-            parameters={name: side.name for name, side in self._named},
+            parameters={name: side.name for name, side in self._sides_with_names},
             record=record({
                 "wrong": self.wrong,
                 "words": self.words,
-                "grade": self._grade,
+                "grade": self._grade_of_comparison,
                 "together": self.together,
-                "sides": dict(self._named),
+                "sides": dict(self._sides_with_names),
             }),
             verdict=self.verdict, reason=(self.words[:1].lower() + self.words[1:],),
             hints=("-v prints how both were called, and notes",) if details else (),
         )  # fmt: skip
 
     @property
-    def _named(self) -> tuple[tuple[str, ComparedSide], ...]:
+    def _sides_with_names(self) -> tuple[tuple[str, ComparedSide], ...]:
         return tuple(zip(NAMES, self.sides, strict=True))
 
     @property
-    def _grade(self) -> Grade:
+    def _grade_of_comparison(self) -> Grade:
         refuted = any(self.together.wrong) or any(
             s.report.grade.grade is Grade.REFUTED for s in self.sides
         )
@@ -365,27 +375,27 @@ class Comparison(WithVerdict):
         }
         return grades.get(self.verdict, Grade.UNDECIDED)
 
-    def _table(self) -> Table:
+    def _tabulate_compared_sides(self) -> Table:
         columns = headers(
             "side", "verdict", "first wrong step", ">cases", ">error / allowed", "grade"
         )
         rows = []
-        for name, side in self._named:
+        for name, side in self._sides_with_names:
             report = side.report
             step = report.faults[0].step if report.faults else ""
             rows.append(((name,), (report.verdict.value,), (step,), (str(report.cases),), (ratio(side.worst),),
                          (str(replace(report.grade, where="")),)))  # fmt: skip
         return Table(columns, tuple(rows))
 
-    def _faults(self) -> Iterator[Block]:
-        for name, side in self._named:
+    def _describe_faults_of_sides(self) -> Iterator[Block]:
+        for name, side in self._sides_with_names:
             for fault in side.report.faults:
                 yield Heading((f"Fault of the {name}: {fault.step}",))
                 yield Paragraph(typeset(sentence(fault.coded_message)))
                 if fault.counterexample is not None and fault.counterexample.error is not None:
                     yield Paragraph((f"It gives: {fault.counterexample.error}.",))
 
-    def _differences(self) -> Iterator[Block]:
+    def _describe_output_differences(self) -> Iterator[Block]:
         joint_run = self.together
         if joint_run.unlike:  # as a note says
             return
@@ -400,17 +410,23 @@ class Comparison(WithVerdict):
         yield Paragraph((
             f"Equal outputs: {joint_run.equal} of {joint_run.cases}. The largest difference is "
             f"{ratio(joint_run.apart)} times the bound on the error of one implementation; two correct implementations "
-            f"may differ by up to 2 times that bound. Grade: {self._grade.value}.",
+            f"may differ by up to 2 times that bound. Grade: {self._grade_of_comparison.value}.",
         ))  # fmt: skip
         if joint_run.faulty is not None:
-            yield from _place("The first place beyond the bound", joint_run.faulty)
+            yield from _describe_differing_entry(
+                "The first place beyond the bound", joint_run.faulty
+            )
         elif joint_run.worst is not None and joint_run.first is not None:
-            yield from _place("The first place at which they differ", joint_run.first)
+            yield from _describe_differing_entry(
+                "The first place at which they differ", joint_run.first
+            )
             if joint_run.worst.at != joint_run.first.at:
-                yield from _place("The place at which they differ most", joint_run.worst)
+                yield from _describe_differing_entry(
+                    "The place at which they differ most", joint_run.worst
+                )
 
 
-def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
+def _describe_differing_entry(title: str, place: DifferingEntry) -> Iterator[Block]:
     index = ", ".join(str(i + 1) for i in place.index)
     yield Paragraph(
         (
@@ -426,11 +442,14 @@ def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
     yield Table(columns, rows)
     if place.inputs:
         yield Listing(
-            "\n".join(assignment(name, _array(values)) for name, values in place.inputs.items())
+            "\n".join(
+                assignment(name, _format_shortened_array(values))
+                for name, values in place.inputs.items()
+            )
         )
 
 
-def _array(values: object) -> str:
+def _format_shortened_array(values: object) -> str:
     text = str(values).replace(".0,", ",").replace(".0]", "]")
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 

@@ -88,13 +88,26 @@ class StateError:
         cls, dtype: str, own: Array, wide: Array, own_reference: Array, reference: Array
     ) -> StateError:
         """Compare both in the model's own type and in float64."""
-        n, size = len(wide), _finite(np.abs(reference))
+        n, size = len(wide), _largest_finite_entry(np.abs(reference))
         right, wide_right = own_reference[:n], reference[:n]
-        mine, alone = _apart(own, wide), _apart(right, wide_right)
-        broken, blind = _missing(own, right), _missing(right, wide_right)
-        room = _room(mine, alone, size, dtype)
+        mine, alone = (
+            _largest_token_differences(own, wide),
+            _largest_token_differences(right, wide_right),
+        )
+        broken, blind = (
+            _find_tokens_turned_nonfinite(own, right),
+            _find_tokens_turned_nonfinite(right, wide_right),
+        )
+        room = _allowance_for_rounding(mine, alone, size, dtype)
         return cls(
-            _apart(wide, wide_right), mine, alone, _apart(own, right), broken, blind, room, size
+            _largest_token_differences(wide, wide_right),
+            mine,
+            alone,
+            _largest_token_differences(own, right),
+            broken,
+            blind,
+            room,
+            size,
         )
 
 
@@ -128,7 +141,7 @@ class StateErrors:
                 )
                 off = float(one.off[token])
                 return StateDifference(
-                    item, state, self._layer(state), token, off, one.room, own=own
+                    item, state, self._name_layer_of_state(state), token, off, one.room, own=own
                 )
         return None
 
@@ -137,12 +150,10 @@ class StateErrors:
         """The reason why the results in the model's own type decide nothing about the way, or ""."""
         for state, one in enumerate(self.states):
             if one.blind.any():
-                return f"the reference itself is not finite in {self.dtype} from {self._layer(state)} on"
+                return f"the reference itself is not finite in {self.dtype} from {self._name_layer_of_state(state)} on"
             far, usual = float(one.mine.max()), float(one.alone.max())
             if not far <= max(ROUGH * usual, _LARGE * one.size):
-                result = (
-                    f"in {self.dtype} it is {far:.2g} from its float64 self at {self._layer(state)}"
-                )
+                result = f"in {self.dtype} it is {far:.2g} from its float64 self at {self._name_layer_of_state(state)}"
                 return (
                     f"{result}, where entries are at most {one.size:.2g} and the reference is {usual:.1g} from "
                     "its own: it is wrong in that type alone, or a choice, as of experts, went another way by rounding"
@@ -156,13 +167,13 @@ class StateErrors:
             float(np.nan_to_num(one.off / one.room, nan=np.inf).max()) for one in self.states
         )
 
-    def _layer(self, state: int) -> str:
+    def _name_layer_of_state(self, state: int) -> str:
         if state == 0:
             return "embeddings"
         return "logits" if state == len(self.states) - 1 else f"layers.{state - 1}"
 
 
-def _room(mine: Array, alone: Array, size: float, dtype: str) -> float:
+def _allowance_for_rounding(mine: Array, alone: Array, size: float, dtype: str) -> float:
     """Return 2¹⁰ (u₆₄/u · the largest rounding error of both + u₆₄ · the largest entry).
 
     In float64, a rounding error of the model's own type shrinks by the ratio of the unit roundoffs, since to first
@@ -171,23 +182,23 @@ def _room(mine: Array, alone: Array, size: float, dtype: str) -> float:
     reference, or units in the last place of its largest entry: larger ones are no rounding, and do not widen the room.
     """
     u, size = float(Format(dtype).u), max(size, _LEAST)
-    usual = _finite(alone)
-    measured = max(usual, min(_finite(mine), _COARSEST * max(usual, u * size)))
+    usual = _largest_finite_entry(alone)
+    measured = max(usual, min(_largest_finite_entry(mine), _COARSEST * max(usual, u * size)))
     return _ROOM * (U / u * measured + U * size)
 
 
-def _finite(a: Array) -> float:
+def _largest_finite_entry(a: Array) -> float:
     return float(a[np.isfinite(a)].max(initial=0.0))
 
 
-def _apart(a: Array, b: Array) -> Array:
+def _largest_token_differences(a: Array, b: Array) -> Array:
     """Return the largest difference of an entry of each token; equal infinities, as of excluded words, differ by 0."""
     with np.errstate(invalid="ignore", over="ignore"):
         result: Array = np.where(a == b, 0.0, np.abs(a - b)).max(axis=-1)
     return result
 
 
-def _missing(a: Array, b: Array) -> Array:
+def _find_tokens_turned_nonfinite(a: Array, b: Array) -> Array:
     """Return which tokens have an entry that is not finite where the other is."""
     result: Array = (~np.isfinite(a) & np.isfinite(b)).any(axis=-1)
     return result
@@ -319,28 +330,42 @@ class Generation(WithVerdict):
 
     def __repr__(self) -> str:
         wrong = f": {', '.join(self.wrong)}" if self.wrong else ""
-        return self._brief(f"generation of {self.model}: {self.verdict.value}{wrong}")
+        return self._make_brief_repr(f"generation of {self.model}: {self.verdict.value}{wrong}")
 
     def document(self) -> Document:
         """Return the ways as a document."""
         words = f"Grade: {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
         titles = ("way", "verdict", "from", ">token", ">float64", ">apart", ">rounding", ">prefill")
-        table = Table(headers(*titles), tuple(map(_line, self.rows)))
-        first, *others = map(_paragraph, self._sentences())
-        notes = [Note((note,)) for note in self._noted()]
+        table = Table(headers(*titles), tuple(map(_make_row_of_way, self.rows)))
+        first, *others = map(_make_sentence_paragraph, self._yield_verdict_sentences())
+        notes = [Note((note,)) for note in self._yield_generation_notes()]
         return Document(
-            "verification", "generation", ("Generation with ", Code(self.model)),
+            "verification",
+            "generation",
+            ("Generation with ", Code(self.model)),
             (*others, table, *notes, Paragraph((f"{_MEANING} {words}",))),
-            brief=(*others[:_MAX_WAYS_IN_SHORT], *self._ways_in_short(), *notes, Paragraph((words,))), option="-v",
+            brief=(
+                *others[:_MAX_WAYS_IN_SHORT],
+                *self._ways_in_short(),
+                *notes,
+                Paragraph((words,)),
+            ),
+            option="-v",
             subtitle=(self.dtype,),
             parameters={"model": self.model, "dtype": self.dtype, "tokens": self.tokens},
-            record=record({
-                "ways": self.rows, "wrong": self.wrong, "differing": self.differing, "notes": tuple(self._noted()),
-                "grade": _GRADES[self.verdict],
-            }),
-            verdict=self.verdict, reason=first.text[:-1],
+            record=record(
+                {
+                    "ways": self.rows,
+                    "wrong": self.wrong,
+                    "differing": self.differing,
+                    "notes": tuple(self._yield_generation_notes()),
+                    "grade": _GRADES[self.verdict],
+                }
+            ),
+            verdict=self.verdict,
+            reason=first.text[:-1],
             hints=("-v prints the numbers of every way, and what the columns mean",),
-        )  # fmt: skip
+        )
 
     def _ways_in_short(self) -> Iterator[Block]:
         """Yield the ways that are wrong or decide nothing in a table, and those that agree in a sentence."""
@@ -348,19 +373,24 @@ class Generation(WithVerdict):
         others = [row for row in self.rows if row.verdict in ("wrong", "differs", "undecided")]
         if others:
             titles = ("way", "verdict", "from", ">token", ">error in float64")
-            yield Table(headers(*titles), tuple(_line(row)[: len(titles)] for row in others))
+            yield Table(
+                headers(*titles), tuple(_make_row_of_way(row)[: len(titles)] for row in others)
+            )
         if agreeing:
             ways = "; ".join(row.way for row in agreeing)
             error = max(row.off for row in agreeing)
             yield Paragraph((f"Rounding alone: {ways}. Largest error in float64: {error:.1g}.",))
 
-    def _sentences(self) -> Iterator[Text]:
+    def _yield_verdict_sentences(self) -> Iterator[Text]:
         """Yield a sentence, without its full stop, on each way that is wrong or undecided, or one on all ways."""
         for row in self.rows:
             if row.stored is not None:
                 yield Code(row.way), f" is wrong: in layers.{row.stored.layer} {row.stored.words}"
             elif row.first is not None:
-                yield Code(row.way), f" {_sentence(row.first, row.doubt).removesuffix('.')}"
+                yield (
+                    Code(row.way),
+                    f" {_describe_state_difference(row.first, row.doubt).removesuffix('.')}",
+                )
             elif row.undecided:
                 yield Code(row.way), f" is undecided: {row.unclear}"
         if all(row.reason for row in self.rows):
@@ -368,7 +398,7 @@ class Generation(WithVerdict):
         elif self.verdict is not Verdict.FAULT and not any(row.undecided for row in self.rows):
             yield ("every way that ran agrees with the prefill, up to rounding",)
 
-    def _noted(self) -> Iterator[str]:
+    def _yield_generation_notes(self) -> Iterator[str]:
         yield from self.notes
         for row in self.rows:
             if row.reason:
@@ -392,7 +422,7 @@ class Generation(WithVerdict):
             )
 
 
-def _paragraph(sentence: Text) -> Paragraph:
+def _make_sentence_paragraph(sentence: Text) -> Paragraph:
     return Paragraph((*sentence, "."))
 
 
@@ -406,7 +436,7 @@ _MEANING = (
 )
 
 
-def _sentence(at: StateDifference, doubt: str) -> str:
+def _describe_state_difference(at: StateDifference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
     seen = f" It {at.seen}." if at.seen else ""
     verb = "differs" if doubt else "is wrong"
@@ -423,7 +453,7 @@ def _sentence(at: StateDifference, doubt: str) -> str:
     )
 
 
-def _line(row: WayResult) -> tuple[tuple[str, ...], ...]:
+def _make_row_of_way(row: WayResult) -> tuple[tuple[str, ...], ...]:
     at = row.first
     if row.reason:
         return ((row.way,), (row.verdict,), *[("",)] * 6)

@@ -59,17 +59,17 @@ class WayRunner:
         stored = Recorded(), Recorded()
         try:
             own, wide = (
-                replace(way, cache=_recorded(way, one)).run(
+                replace(way, cache=_make_recording_cache(way, one)).run(
                     model, self.sequences, self.positions, self.pad
                 )
                 for model, one in zip((self.own, self.wide), stored, strict=True)
             )
-            sides = self._sides(way, stored)
+            sides = self._select_references_of_way(way, stored)
         except Exception as error:  # a model or a cache without this feature may raise anything
             return WayResult(
                 way.name, reason=_reason_of(error), stored=stored[1].lost() or stored[0].lost()
             )
-        entries = [self._errors(own, wide, side) for side in sides]
+        entries = [self._compute_state_errors(own, wide, side) for side in sides]
         differences = [[one.first(k) for k, one in enumerate(outcome)] for outcome in entries]
         places = [
             min(filter(None, side), key=lambda place: place.state, default=None)
@@ -77,33 +77,41 @@ class WayRunner:
         ]
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
-            first = replace(first, seen=self._sees(way, first))
+            first = replace(first, seen=self._describe_wrong_dependence(way, first))
         open_ = (
             len(places) > 1 and places[0] is None and places[1] is not None
         )  # right only by its own side
         last = entries[-1]
         logits = [one.states[-1] for one in last]
         row = WayResult(
-            way.name, first, used=max(one.used for one in last), off=_most(one.off for one in logits),
-            apart=_most(one.apart for one in logits), rounding=_most(one.mine for one in logits),
-            prefill=_most(one.alone for one in logits), doubt=self.reference.doubt if open_ else "",
+            way.name,
+            first,
+            used=max(one.used for one in last),
+            off=_maximum_over_arrays(one.off for one in logits),
+            apart=_maximum_over_arrays(one.apart for one in logits),
+            rounding=_maximum_over_arrays(one.mine for one in logits),
+            prefill=_maximum_over_arrays(one.alone for one in logits),
+            doubt=self.reference.doubt if open_ else "",
             unclear=next((one.unclear for one in last if one.unclear), ""),
-            stored=stored[1].lost() or stored[0].lost(), moved=self._quantised(wide) if stored[1].steps else (),
-        )  # fmt: skip
+            stored=stored[1].lost() or stored[0].lost(),
+            moved=self._measure_quantisation_shift(wide) if stored[1].steps else (),
+        )
         return self._of_exact(way, row) if stored[1].steps else row
 
-    def _sides(
+    def _select_references_of_way(
         self, way: GenerationWay, stored: tuple[Recorded, Recorded]
     ) -> tuple[Candidate, ...]:
         """Return the references of a way; if there is doubt, beginning with that of its own implementation."""
         reference, name = self.reference, way.implementation or self.own.own
         if stored[1].steps:
-            return (self._replayed(way, stored),)
+            return (self._replay_cached_numbers(way, stored),)
         if way.other:
             return (reference.mine or reference.chosen,)
         return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
 
-    def _replayed(self, way: GenerationWay, stored: tuple[Recorded, Recorded]) -> Candidate:
+    def _replay_cached_numbers(
+        self, way: GenerationWay, stored: tuple[Recorded, Recorded]
+    ) -> Candidate:
         """Replay the numbers that the cache returned in an exact cache, by the attention of the reference."""
         name = self.reference.chosen.implementation
         name = EAGER if way.padding and name == CONFIGURED else name
@@ -122,7 +130,7 @@ class WayRunner:
         exact = self.row(replace(way, cache=plain_cache))
         return replace(row, first=exact.first, doubt=exact.doubt) if exact.first else row
 
-    def _quantised(self, wide: Sequence[States]) -> tuple[float, ...]:
+    def _measure_quantisation_shift(self, wide: Sequence[States]) -> tuple[float, ...]:
         """Return how far quantisation moves each state in float64, the logits last."""
         pairs = list(zip(wide, self.reference.chosen.wide, strict=False))
         return tuple(
@@ -130,7 +138,7 @@ class WayRunner:
             for k in range(len(wide[0]))
         )
 
-    def _errors(
+    def _compute_state_errors(
         self, own: Sequence[States], wide: Sequence[States], side: Candidate
     ) -> list[StateErrors]:
         return [
@@ -138,49 +146,58 @@ class WayRunner:
             for k, (o, w) in enumerate(zip(own, wide, strict=True))
         ]
 
-    def _sees(self, way: GenerationWay, at: StateDifference) -> str:
+    def _describe_wrong_dependence(self, way: GenerationWay, at: StateDifference) -> str:
         """Describe which tokens change the state at a place if they differ from those of the reference."""
         if len(self.sequences[at.item]) > _SEEN:
             return ""
         causal, way = way.other, replace(way, other=False)
         before = (
-            self._at(way, self.sequences, self.pad, at),
-            self._at(None, self.sequences, self.pad, at),
+            self._compute_state_at_place(way, self.sequences, self.pad, at),
+            self._compute_state_at_place(None, self.sequences, self.pad, at),
         )
         lost, beyond = [], []
         for token in range(len(self.sequences[at.item])):
-            changed = _changed(self.sequences, at.item, token)
-            after = self._at(way, changed, self.pad, at), self._at(None, changed, self.pad, at)
-            sees, should = (_moved(x, y, at.room) for x, y in zip(after, before, strict=True))
+            changed = _replace_word_in_sequence(self.sequences, at.item, token)
+            after = (
+                self._compute_state_at_place(way, changed, self.pad, at),
+                self._compute_state_at_place(None, changed, self.pad, at),
+            )
+            sees, should = (
+                _is_state_moved(x, y, at.room) for x, y in zip(after, before, strict=True)
+            )
             should = should and not (causal and token > at.token)
             lost += [token] if should and not sees else []
             beyond += [token] if sees and not should else []
-        said = [f"does not see {_tokens(lost)}"] if lost else []
-        said += [f"sees {_tokens(beyond)}, which it must not"] if beyond else []
+        said = [f"does not see {_format_token_list(lost)}"] if lost else []
+        said += [f"sees {_format_token_list(beyond)}, which it must not"] if beyond else []
         moved = (
             words
-            for words, result in self._irrelevant(way, at)
-            if _moved(result, before[0], at.room)
+            for words, result in self._yield_irrelevant_changes(way, at)
+            if _is_state_moved(result, before[0], at.room)
         )
         return " and ".join([*said, *(f"sees {words}" for words in moved)])
 
-    def _irrelevant(self, way: GenerationWay, at: StateDifference) -> Iterator[tuple[str, Array]]:
+    def _yield_irrelevant_changes(
+        self, way: GenerationWay, at: StateDifference
+    ) -> Iterator[tuple[str, Array]]:
         """Yield inputs that must not matter, with the state at a place when they are changed."""
         if way.padding or (self.own.encodes and way.items > 1):
             another = self.pad - 1 if self.pad else 1  # any other word
-            yield "padding", self._at(way, self.sequences, another, at)
+            yield "padding", self._compute_state_at_place(way, self.sequences, another, at)
         if way.items > 1:
             changed = self.sequences
             for k in range(len(changed)):
-                changed = changed if k == at.item else _changed(changed, k, slice(None))
-            yield "another sequence", self._at(way, changed, self.pad, at)
+                changed = (
+                    changed if k == at.item else _replace_word_in_sequence(changed, k, slice(None))
+                )
+            yield "another sequence", self._compute_state_at_place(way, changed, self.pad, at)
         if way.drafts:
             yield (
                 "rejected draft tokens",
-                self._at(replace(way, draft=3), self.sequences, self.pad, at),
+                self._compute_state_at_place(replace(way, draft=3), self.sequences, self.pad, at),
             )
 
-    def _at(
+    def _compute_state_at_place(
         self, way: GenerationWay | None, sequences: tuple[Text, ...], pad: int, at: StateDifference
     ) -> Array:
         """Return the float64 state of a way, or of the reference, at a place."""
@@ -192,25 +209,27 @@ class WayRunner:
         return state
 
 
-def _changed(sequences: tuple[Text, ...], item: int, at: int | slice) -> tuple[Text, ...]:
+def _replace_word_in_sequence(
+    sequences: tuple[Text, ...], item: int, at: int | slice
+) -> tuple[Text, ...]:
     """Return the sequences, one of them with another word at a place."""
     return tuple(text.changed(at) if k == item else text for k, text in enumerate(sequences))
 
 
-def _recorded(way: GenerationWay, stored: Recorded) -> Cache | None:
+def _make_recording_cache(way: GenerationWay, stored: Recorded) -> Cache | None:
     make = way.cache
     return None if make is None else lambda config, length: stored.on(make(config, length))
 
 
-def _moved(a: Array, b: Array, room: float) -> bool:
+def _is_state_moved(a: Array, b: Array, room: float) -> bool:
     return not bool(np.abs(a - b).max() <= room)
 
 
-def _most(arrays: Iterable[Array]) -> float:
+def _maximum_over_arrays(arrays: Iterable[Array]) -> float:
     return max(float(np.max(a)) for a in arrays)
 
 
-def _tokens(which: Sequence[int]) -> str:
+def _format_token_list(which: Sequence[int]) -> str:
     return ("token " if len(which) == 1 else "tokens ") + ", ".join(map(str, which))
 
 
@@ -259,9 +278,11 @@ def generation(
     ()
     """
     checked(model)
-    sequences = _sequences(model, tokens, seed)
+    sequences = _make_token_sequences(model, tokens, seed)
     is_longer_than_window = 0 < window_of(model.config) < len(sequences[0]) - 1
-    plan = _chosen(ways, caches or {}, model.config.is_encoder_decoder, is_longer_than_window)
+    plan = _select_generation_ways(
+        ways, caches or {}, model.config.is_encoder_decoder, is_longer_than_window
+    )
     dtype, pad = dtype_name(model), getattr(model.config, "pad_token_id", None)
     own, wide = Model(model, wide=False), Model(model, wide=True)
     reference = Reference.of(own, wide, sequences, dtype)
@@ -288,7 +309,7 @@ def generation(
     return Generation(type(model).__name__, dtype, length, rows, tuple(notes), frozenset(requests))
 
 
-def _chosen(
+def _select_generation_ways(
     names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool, has_window: bool
 ) -> tuple[GenerationWay, ...]:
     """Return the prefill, the ways by name, and those of the user's caches; without padding if there is an encoder, and
@@ -307,7 +328,9 @@ def _chosen(
     return tuple(way for name, way in known.items() if name in (PREFILL, *names))
 
 
-def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> tuple[Text, Text]:
+def _make_token_sequences(
+    model: Module, tokens: int | Sequence[int] | None, seed: int
+) -> tuple[Text, Text]:
     """Return the sequence, and a shorter one, which is padded."""
     config = model.config.get_text_config(decoder=True)
     rng, words = np.random.default_rng(seed), int(config.vocab_size)
@@ -318,15 +341,17 @@ def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> 
     most = min(int(getattr(config, "max_position_embeddings", None) or _LONGEST), _LONGEST)
     if tokens is None:
         tokens = min(max(_USUAL, window_of(config) + _BEYOND), most)
-    first = _first(tokens, words, most, rng)
+    first = _choose_longer_sequence(tokens, words, most, rng)
     texts = Text(first), Text(rng.integers(1, words, len(first) * 5 // 8))
     if not model.config.is_encoder_decoder:
         return texts
-    first_source, second_source = (_source(model, len(text), rng) for text in texts)
+    first_source, second_source = (_draw_encoder_input(model, len(text), rng) for text in texts)
     return replace(texts[0], source=first_source), replace(texts[1], source=second_source)
 
 
-def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Generator) -> Array:
+def _choose_longer_sequence(
+    tokens: int | Sequence[int], words: int, most: int, rng: np.random.Generator
+) -> Array:
     """Return these tokens, or draw so many. Raises ``InputError`` before too many are used."""
     bad = InputError(
         f"tokens must be the token ids of one sequence, each from 0 to {words - 1}, or how many"
@@ -344,7 +369,7 @@ def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Ge
     return np.asarray(ids, dtype=np.int64) if listed else rng.integers(1, words, count)
 
 
-def _source(model: Module, tokens: int, rng: np.random.Generator) -> Array:
+def _draw_encoder_input(model: Module, tokens: int, rng: np.random.Generator) -> Array:
     """Draw the inputs of the encoder: some more tokens than the decoder has, or as many features as it takes.
 
     Raises ``InputError`` for an encoder that takes neither.

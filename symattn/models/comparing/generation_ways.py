@@ -127,7 +127,7 @@ class Model:
                     self._model.dtype
                 )
             }
-        with torch.no_grad(), _widened() if self._wide else nullcontext():
+        with torch.no_grad(), _force_float64_arithmetic() if self._wide else nullcontext():
             states = self._model.get_encoder()(**inputs)
         return {"encoder_outputs": states} | {
             n: x for n, x in inputs.items() if n == "attention_mask"
@@ -155,7 +155,7 @@ class Model:
             "decoder_input_ids" if self.encodes else "input_ids": ids,
             "output_hidden_states": True,
         }
-        with torch.no_grad(), _widened() if self._wide else nullcontext():
+        with torch.no_grad(), _force_float64_arithmetic() if self._wide else nullcontext():
             output = self._model(**keywords)
         states = output.decoder_hidden_states if self.encodes else output.hidden_states
         if states is None:
@@ -189,7 +189,7 @@ def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
 
 # -- float64 -----------------------------------------------------------------------------------------------------------
 @contextmanager
-def _widened() -> Iterator[None]:
+def _force_float64_arithmetic() -> Iterator[None]:
     """Compute everything in float64, even if code casts to float32 by name, as norms, rotary tables and softmaxes do.
 
     Otherwise a run in float64 would have errors of float32, which could not be told from semantic ones.
@@ -267,13 +267,13 @@ class GenerationWay:
         if self.other:
             given = [text.changed(slice(len(text) // 2, None)) for text in given]
         ids, mask = filled([text.words for text in given], self.padding, pad)
-        reads = _ran(self, model, ids, mask, positions, model.encoded(given, pad))
+        reads = _run_generation_way(self, model, ids, mask, positions, model.encoded(given, pad))
         if not self.other:
             return reads
         return [tuple(x[: len(s) // 2] for x in read) for read, s in zip(reads, given, strict=True)]
 
 
-def _ran(
+def _run_generation_way(
     way: GenerationWay,
     model: Model,
     ids: Array,
@@ -317,17 +317,17 @@ def window_of(config: Any) -> int:
     return int(getattr(text, "sliding_window", None) or 0)
 
 
-def _halves(n: int, window: int) -> Sequence[int]:
+def _split_prefill_at_half(n: int, window: int) -> Sequence[int]:
     return (n // 2, *(1,) * (n - n // 2))
 
 
-def _decoding(n: int, window: int) -> Sequence[int]:
+def _split_into_single_tokens(n: int, window: int) -> Sequence[int]:
     """Return chunks of one token after a prefill that leaves room in the window: one of the tokens just fills it."""
     first = _before_window(n, window)
     return (first, *(1,) * (n - first))
 
 
-def _several(n: int, window: int) -> Sequence[int]:
+def _split_into_token_chunks(n: int, window: int) -> Sequence[int]:
     """Return chunks of several tokens after such a prefill: one of them crosses the end of the window."""
     first = _before_window(n, window)
     if (
@@ -384,22 +384,27 @@ WAYS: tuple[GenerationWay, ...] = (
     GenerationWay("eager", implementation="eager"),
     GenerationWay("sdpa", implementation="sdpa"),
     GenerationWay("token by token", plain_cache, lambda n, window: (1,) * n),
-    *(GenerationWay(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
     *(
-        GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)
+        GenerationWay(f"{name}, decoding", cache, _split_into_single_tokens)
+        for name, cache in CACHES.items()
+    ),
+    *(
+        GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _split_into_token_chunks)
         for name, cache in CACHES.items()
     ),
     *(
         GenerationWay(f"{name}, {AFTER_A_WINDOW}", cache, _behind_window, for_windows=True)
         for name, cache in CACHES.items()
     ),
-    GenerationWay(f"dynamic cache, {TAKEN_BACK}", own_cache, _halves, drafts=_DRAFTS),
+    GenerationWay(
+        f"dynamic cache, {TAKEN_BACK}", own_cache, _split_prefill_at_half, drafts=_DRAFTS
+    ),
     GenerationWay("batch", items=2),
-    GenerationWay("batch, decoding", own_cache, _halves, items=2),
+    GenerationWay("batch, decoding", own_cache, _split_prefill_at_half, items=2),
     GenerationWay("right padding", items=2, padding="right"),
     GenerationWay("left padding", items=2, padding="left"),
     *(
-        GenerationWay(f"left padding, {name}", cache, _halves, 2, "left")
+        GenerationWay(f"left padding, {name}", cache, _split_prefill_at_half, 2, "left")
         for name, cache in CACHES.items()
     ),
 )
@@ -408,8 +413,8 @@ WAYS: tuple[GenerationWay, ...] = (
 def of_caches(caches: Mapping[str, Cache]) -> Iterator[GenerationWay]:
     """Yield the ways in which the user's caches are tried."""
     for name, cache in caches.items():
-        yield GenerationWay(f"{name}, decoding", cache, _decoding)
-        yield GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)
+        yield GenerationWay(f"{name}, decoding", cache, _split_into_single_tokens)
+        yield GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _split_into_token_chunks)
         yield GenerationWay(f"{name}, {AFTER_A_WINDOW}", cache, _behind_window, for_windows=True)
-        yield GenerationWay(f"left padding, {name}", cache, _halves, 2, "left")
-        yield GenerationWay(f"{name}, {TAKEN_BACK}", cache, _halves, drafts=_DRAFTS)
+        yield GenerationWay(f"left padding, {name}", cache, _split_prefill_at_half, 2, "left")
+        yield GenerationWay(f"{name}, {TAKEN_BACK}", cache, _split_prefill_at_half, drafts=_DRAFTS)

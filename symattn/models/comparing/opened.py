@@ -67,20 +67,24 @@ def opened(
             raise InputError(
                 f"{source} creates its model itself; hint: config.json or its folder for random weights"
             )
-        return _made(source)
+        return _call_model_function(source)
     libraries()
     if random:
         import torch
 
-        config = _config(path, read_configuration(path, dict(changed or {})), _PASSED_OVER)
+        config = _make_transformers_config(
+            path, read_configuration(path, dict(changed or {})), _PASSED_OVER
+        )
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return _read(path, lambda: _auto(config).from_config(config, **_USUAL).eval())
+            return _convert_loading_errors(
+                path, lambda: _select_auto_model_class(config).from_config(config, **_USUAL).eval()
+            )
     if changed:
         raise InputError(
             "fields are changed for weights at random alone; hint: --random, in Python random=True"
         )
-    return _checkpoint(path)
+    return _load_checkpoint_model(path)
 
 
 def fields(words: Sequence[str]) -> dict[str, object]:
@@ -99,7 +103,7 @@ def fields(words: Sequence[str]) -> dict[str, object]:
     return values
 
 
-def _made(target: str) -> Module:
+def _call_model_function(target: str) -> Module:
     function = load(target).function
     libraries()
     try:
@@ -108,7 +112,7 @@ def _made(target: str) -> Module:
         raise CannotRun(f"{target} raises {one_line(error)}") from error
 
 
-def _checkpoint(path: Path) -> Module:
+def _load_checkpoint_model(path: Path) -> Module:
     """Return the model that the configuration names, with its weights."""
     check_weights(path)
     read = read_configuration(path)
@@ -118,7 +122,7 @@ def _checkpoint(path: Path) -> Module:
         raise InputError(
             f"{path}: {named} is not read; hint: plain weights in safetensors, or --random"
         )
-    config = _config(path, read, ("model_type", "auto_map"))
+    config = _make_transformers_config(path, read, ("model_type", "auto_map"))
     options = {
         "config": config,
         "local_files_only": True,
@@ -126,7 +130,9 @@ def _checkpoint(path: Path) -> Module:
         "trust_remote_code": False,
     }
     options |= {"dtype": "auto", "output_loading_info": True, **_USUAL}
-    model, info = _read(path, lambda: _auto(config).from_pretrained(path, **options))
+    model, info = _convert_loading_errors(
+        path, lambda: _select_auto_model_class(config).from_pretrained(path, **options)
+    )
     if missing := sorted(map(str, info["missing_keys"])):  # they would be drawn at random
         raise InputError(
             f"{path} lacks {len(missing)} arrays of its model, such as {missing[0][:80]}; hint: the weights of "
@@ -135,7 +141,7 @@ def _checkpoint(path: Path) -> Module:
     return model
 
 
-def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
+def _make_transformers_config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
     """Return the configuration of transformers, for a model that is not too large."""
     from transformers import AutoConfig, utils
 
@@ -143,17 +149,18 @@ def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
     logging.disable_progress_bar()  # progress bars and advice of transformers do not belong in the output
     logging.set_verbosity_error()
     inputs = {name: x for name, x in read.data.items() if name not in without}
-    config = _read(path, lambda: AutoConfig.for_model(read.model_type, **inputs))
-    _read(
+    config = _convert_loading_errors(path, lambda: AutoConfig.for_model(read.model_type, **inputs))
+    _convert_loading_errors(
         path,
         lambda: _check_size(
-            path, lambda: _auto(config).from_config(copy.deepcopy(config), **_USUAL)
+            path,
+            lambda: _select_auto_model_class(config).from_config(copy.deepcopy(config), **_USUAL),
         ),
     )
     return config
 
 
-def _auto(config: Any) -> Any:
+def _select_auto_model_class(config: Any) -> Any:
     """Return the class of transformers that makes a generating model."""
     import transformers
 
@@ -163,7 +170,7 @@ def _auto(config: Any) -> Any:
     return transformers.AutoModelForSpeechSeq2Seq if hears else transformers.AutoModelForSeq2SeqLM
 
 
-def _read(path: Path, reading: Callable[[], Any]) -> Any:
+def _convert_loading_errors(path: Path, reading: Callable[[], Any]) -> Any:
     """Return the result of ``reading``. Raises ``InputError`` with the message of transformers."""
     try:
         return reading()
@@ -181,9 +188,9 @@ def read_configuration(path: Path, changed: Mapping[str, object] | None = None) 
     and for too many layers or experts."""
     config = configuration(str(path))
     for name in changed or {}:
-        _known(name, config)
+        _check_configuration_field(name, config)
     data = {**config.data, **(changed or {})}
-    if deep := _deep(data):
+    if deep := _find_excessive_layer_count(data):
         raise InputError(
             f"{path}: {deep[0]} is {deep[1]}; hint: --set {deep[0]}=2, at most {_DEEPEST}"
         )
@@ -236,7 +243,7 @@ def _check_size(path: Path, make: Callable[[], Module]) -> None:
         )
 
 
-def _known(name: str, found: Configuration) -> None:
+def _check_configuration_field(name: str, found: Configuration) -> None:
     from transformers import CONFIG_MAPPING
 
     if name in _ELSEWHERE or name.endswith("_implementation"):
@@ -252,11 +259,11 @@ def _known(name: str, found: Configuration) -> None:
         raise InputError(f"{found.model_type} has no field {name}{meant}")
 
 
-def _deep(data: Mapping[str, object]) -> tuple[str, int] | None:
+def _find_excessive_layer_count(data: Mapping[str, object]) -> tuple[str, int] | None:
     """Return the first count of layers or experts, at any depth, that exceeds the limit, or None."""
     for name, value in data.items():
         if isinstance(value, int) and value > _DEEPEST and _COUNT.search(name):
             return name, value
-        if isinstance(value, Mapping) and (results := _deep(value)):
+        if isinstance(value, Mapping) and (results := _find_excessive_layer_count(value)):
             return results
     return None

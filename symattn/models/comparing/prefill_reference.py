@@ -101,13 +101,13 @@ def attention(
     setting = setting_of(of_arguments(kind, {**more, **own, "scaling": scale}), range(n_q))
     if kind == CONFIGURED:
         setting = setting.with_mask(
-            visible(_configured(module), list(range(n_q)), n_q, n_k)[None, None]
+            visible(_read_promised_attention(module), list(range(n_q)), n_q, n_k)[None, None]
         )
     o = np.asarray(replace(setting.spec(), fully_masked="zeros")(**setting.inputs()))
     return torch.from_numpy(o).to(query.dtype).to(query.device).transpose(1, 2).contiguous(), None
 
 
-def _configured(module: object) -> Attention:
+def _read_promised_attention(module: object) -> Attention:
     """Return the attention of this layer by the model's configuration. Raises ``UnreadCall`` if that is unknown."""
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int) or not hasattr(module, "config"):
@@ -184,7 +184,7 @@ class _Candidates:
 
     def configured(self) -> Reference | None:
         """Return the definition with the mask of the configuration, if that is known."""
-        candidate = self._definition(CONFIGURED)
+        candidate = self._candidate_using_definition(CONFIGURED)
         words = "Attention of the reference is symattn's definition, in float64, with the mask of the configuration."
         return Reference(candidate, words) if candidate else None
 
@@ -192,7 +192,9 @@ class _Candidates:
         """Return the definition with a mask that transformers builds, if it runs."""
         unread = self.why
         candidates = {
-            name: read for name, other in _BY_MASK.items() if (read := self._definition(other))
+            name: read
+            for name, other in _BY_MASK.items()
+            if (read := self._candidate_using_definition(other))
         }
         words = f"symattn's definition, in float64, with the mask as given: {unread}"
         return (
@@ -233,7 +235,7 @@ class _Candidates:
         pairs = zip(a.own, a.wide, b.own, b.wide, strict=True)
         return all(StateErrors.of(*four, self.dtype).first(0) is None for four in pairs)
 
-    def _definition(self, name: str) -> Candidate | None:
+    def _candidate_using_definition(self, name: str) -> Candidate | None:
         Calls.made = 0
         candidate = self.candidate(name)
         if candidate and not Calls.made:
@@ -248,7 +250,9 @@ class _Candidates:
         apart = [name for name, other in results.items() if not self.agree(first, other)]
         if not apart:
             return Reference(first, words)
-        causal = {name: other for name, other in results.items() if self._causal(other)}
+        causal = {
+            name: other for name, other in results.items() if self._is_candidate_causal(other)
+        }
         if causal and len(causal) < len(results):
             candidate = causal.get(self.own.own) or next(iter(causal.values()))
             if all(self.agree(candidate, other) for other in causal.values()):
@@ -260,7 +264,7 @@ class _Candidates:
         names = " and ".join((self.own.own, *apart) if self.own.own in results else results)
         return Reference(first, words, doubt=f"{what} {names} differ", others=results)
 
-    def _causal(self, candidate: Candidate) -> bool:
+    def _is_candidate_causal(self, candidate: Candidate) -> bool:
         """Return whether the first half of each sequence stays the same when the words after it change."""
         for k, sequence in enumerate(self.sequences):
             way = GenerationWay(CONTINUATION, implementation=candidate.implementation, other=True)

@@ -83,12 +83,12 @@ class ModelFamily:
         return self.layers.get(kind, _LAYERS)
 
 
-def _plain(*rules: FieldRule, packing: Packing = "rows") -> ModelFamily:
+def _make_self_attention_family(*rules: FieldRule, packing: Packing = "rows") -> ModelFamily:
     """Return a family with one kind of attention."""
     return ModelFamily(kinds={"self": rules}, packing=packing)
 
 
-def _halves(
+def _make_encoder_decoder_family(
     layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[FieldRule, ...]
 ) -> ModelFamily:
     """Return a family with an encoder and a decoder that reads it."""
@@ -109,91 +109,115 @@ _GEMMA3 = (
 _PARTLY = rotary(share="partial_rotary_factor")
 _LAYERED = normed("layer", "layer_norm_eps", "qk_layernorm")
 _EACH = "each head has a norm of its own gains"
-_SEQ2SEQ = _halves(encoder=(two_sided, heads), decoder=(causal, heads), cross=(two_sided, heads))
-_OF_T5 = _halves(
+_SEQ2SEQ = _make_encoder_decoder_family(
+    encoder=(two_sided, heads), decoder=(causal, heads), cross=(two_sided, heads)
+)
+_OF_T5 = _make_encoder_decoder_family(
     _T5,
     encoder=(two_sided, heads, unscaled, buckets(True)),
     decoder=(causal, heads, unscaled, buckets(False)),
     cross=(two_sided, heads, unscaled),
 )
-_BERT = _plain(by_decoder, heads, absolute)
+_BERT = _make_self_attention_family(by_decoder, heads, absolute)
 _ACROSS = "queries and keys are normalised over all heads together"
 
 FAMILIES: dict[str, ModelFamily] = {
     # -- rotations, causal ---------------------------------------------------------------------------------------------
-    "llama": _plain(*_DECODER),
-    "mistral": _plain(*_DECODER, everywhere),
-    "mixtral": _plain(*_DECODER, everywhere),
-    "gemma": _plain(*_DECODER),
-    "gemma2": _plain(*_GEMMA2),
-    "qwen2": _plain(*_DECODER, by_types("after")),
-    "qwen3": _plain(*_DECODER, by_types("after"), normed()),
-    "qwen2_moe": _plain(*_DECODER, by_types("if asked")),
-    "qwen3_moe": _plain(*_DECODER, if_asked, normed()),
-    "gemma3_text": replace(_plain(*_GEMMA3), gains=1),
-    "ministral": _plain(*_DECODER, by_types()),
-    "starcoder2": _plain(*_DECODER, everywhere),
-    "granite": _plain(*_DECODER, factor("attention_multiplier")),
-    "olmo": _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")),
-    "olmo2": replace(_plain(*_DECODER), before=_ACROSS),
-    "olmo3": replace(_plain(*_DECODER, by_types()), before=_ACROSS),
+    "llama": _make_self_attention_family(*_DECODER),
+    "mistral": _make_self_attention_family(*_DECODER, everywhere),
+    "mixtral": _make_self_attention_family(*_DECODER, everywhere),
+    "gemma": _make_self_attention_family(*_DECODER),
+    "gemma2": _make_self_attention_family(*_GEMMA2),
+    "qwen2": _make_self_attention_family(*_DECODER, by_types("after")),
+    "qwen3": _make_self_attention_family(*_DECODER, by_types("after"), normed()),
+    "qwen2_moe": _make_self_attention_family(*_DECODER, by_types("if asked")),
+    "qwen3_moe": _make_self_attention_family(*_DECODER, if_asked, normed()),
+    "gemma3_text": replace(_make_self_attention_family(*_GEMMA3), gains=1),
+    "ministral": _make_self_attention_family(*_DECODER, by_types()),
+    "starcoder2": _make_self_attention_family(*_DECODER, everywhere),
+    "granite": _make_self_attention_family(*_DECODER, factor("attention_multiplier")),
+    "olmo": _make_self_attention_family(
+        *_DECODER, without("clip_qkv", "queries, keys and values are cut")
+    ),
+    "olmo2": replace(_make_self_attention_family(*_DECODER), before=_ACROSS),
+    "olmo3": replace(_make_self_attention_family(*_DECODER, by_types()), before=_ACROSS),
     "olmoe": replace(
-        _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")), before=_ACROSS
+        _make_self_attention_family(
+            *_DECODER, without("clip_qkv", "queries, keys and values are cut")
+        ),
+        before=_ACROSS,
     ),
-    "flex_olmo": replace(_plain(*_DECODER), before=_ACROSS),
-    "exaone4": _plain(causal, grouped, unless_full(rotary()), by_types(), normed()),
-    "arcee": _plain(*_DECODER),
-    "seed_oss": _plain(*_DECODER),
-    "jais2": _plain(*_DECODER),
-    "helium": _plain(causal, grouped, rotary("interleaved")),
-    "ernie4_5_moe": _plain(causal, grouped, rotary("interleaved")),
-    "cwm": _plain(*_DECODER, by_types()),
-    "apertus": _plain(*_DECODER, normed()),
-    "dots1": _plain(*_DECODER, by_types(), normed()),
-    "granitemoe": _plain(*_DECODER, factor("attention_multiplier")),
-    "glm4_moe": _plain(causal, grouped, _PARTLY, normed(switch="use_qk_norm")),
+    "flex_olmo": replace(_make_self_attention_family(*_DECODER), before=_ACROSS),
+    "exaone4": _make_self_attention_family(
+        causal, grouped, unless_full(rotary()), by_types(), normed()
+    ),
+    "arcee": _make_self_attention_family(*_DECODER),
+    "seed_oss": _make_self_attention_family(*_DECODER),
+    "jais2": _make_self_attention_family(*_DECODER),
+    "helium": _make_self_attention_family(causal, grouped, rotary("interleaved")),
+    "ernie4_5_moe": _make_self_attention_family(causal, grouped, rotary("interleaved")),
+    "cwm": _make_self_attention_family(*_DECODER, by_types()),
+    "apertus": _make_self_attention_family(*_DECODER, normed()),
+    "dots1": _make_self_attention_family(*_DECODER, by_types(), normed()),
+    "granitemoe": _make_self_attention_family(*_DECODER, factor("attention_multiplier")),
+    "glm4_moe": _make_self_attention_family(causal, grouped, _PARTLY, normed(switch="use_qk_norm")),
     "hunyuan_v1_dense": replace(
-        _plain(*_DECODER), before="queries and keys are normalised after their rotation"
+        _make_self_attention_family(*_DECODER),
+        before="queries and keys are normalised after their rotation",
     ),
-    "stablelm": _plain(causal, grouped, _PARTLY, without("qk_layernorm", _EACH)),
-    "phi": _plain(causal, grouped, _PARTLY, _LAYERED),
-    "persimmon": _plain(causal, heads, _PARTLY, _LAYERED, packing="groups"),
-    "gptj": _plain(causal, heads, gptj),
-    "nemotron": _plain(causal, grouped, _PARTLY),
-    "cohere": _plain(causal, grouped, rotary("interleaved"), without("use_qk_norm", _EACH)),
-    "cohere2": _plain(
+    "stablelm": _make_self_attention_family(
+        causal, grouped, _PARTLY, without("qk_layernorm", _EACH)
+    ),
+    "phi": _make_self_attention_family(causal, grouped, _PARTLY, _LAYERED),
+    "persimmon": _make_self_attention_family(causal, heads, _PARTLY, _LAYERED, packing="groups"),
+    "gptj": _make_self_attention_family(causal, heads, gptj),
+    "nemotron": _make_self_attention_family(causal, grouped, _PARTLY),
+    "cohere": _make_self_attention_family(
+        causal, grouped, rotary("interleaved"), without("use_qk_norm", _EACH)
+    ),
+    "cohere2": _make_self_attention_family(
         causal, grouped, where_sliding(rotary("interleaved"), "but last"), by_types("but last")
     ),
-    "glm": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
-    "glm4": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
-    "ernie4_5": _plain(causal, grouped, rotary("interleaved")),
-    "smollm3": _plain(causal, grouped, by_list(rotary()), by_types("if asked")),
-    "phi3": _plain(causal, grouped, rotary(share="partial_rotary_factor"), everywhere),
-    "gpt_oss": _plain(*_DECODER, by_types("even"), sinks),
-    "gpt_neox": _plain(causal, heads, rotary(share="rotary_pct"), packing="groups"),
-    "deepseek_v3": _plain(causal, latent),
-    "falcon": _plain(causal, falcon, packing="groups"),
+    "glm": _make_self_attention_family(
+        causal, grouped, rotary("interleaved", "partial_rotary_factor")
+    ),
+    "glm4": _make_self_attention_family(
+        causal, grouped, rotary("interleaved", "partial_rotary_factor")
+    ),
+    "ernie4_5": _make_self_attention_family(causal, grouped, rotary("interleaved")),
+    "smollm3": _make_self_attention_family(
+        causal, grouped, by_list(rotary()), by_types("if asked")
+    ),
+    "phi3": _make_self_attention_family(
+        causal, grouped, rotary(share="partial_rotary_factor"), everywhere
+    ),
+    "gpt_oss": _make_self_attention_family(*_DECODER, by_types("even"), sinks),
+    "gpt_neox": _make_self_attention_family(
+        causal, heads, rotary(share="rotary_pct"), packing="groups"
+    ),
+    "deepseek_v3": _make_self_attention_family(causal, latent),
+    "falcon": _make_self_attention_family(causal, falcon, packing="groups"),
     "llama4_text": replace(
-        _plain(causal, grouped, by_list(rotary("interleaved")), by_types()),
+        _make_self_attention_family(causal, grouped, by_list(rotary("interleaved")), by_types()),
         before="queries and keys are normalised after their rotation, or queries are scaled by their place",
     ),
     # -- other positions -----------------------------------------------------------------------------------------------
-    "gpt2": _plain(causal, heads, gpt2_scale),
-    "bloom": _plain(causal, heads, alibi, packing="groups"),
-    "mpt": _plain(causal, heads, mpt),
-    "opt": replace(_plain(causal, heads), scaled_before=True),
-    "biogpt": _plain(causal, heads),
-    "gpt_neo": _plain(causal, heads, unscaled, local),
+    "gpt2": _make_self_attention_family(causal, heads, gpt2_scale),
+    "bloom": _make_self_attention_family(causal, heads, alibi, packing="groups"),
+    "mpt": _make_self_attention_family(causal, heads, mpt),
+    "opt": replace(_make_self_attention_family(causal, heads), scaled_before=True),
+    "biogpt": _make_self_attention_family(causal, heads),
+    "gpt_neo": _make_self_attention_family(causal, heads, unscaled, local),
     # -- encoders, if they are no decoders -----------------------------------------------------------------------------
     "bert": _BERT,
     "roberta": _BERT,
     "xlm-roberta": _BERT,
     "camembert": _BERT,
     "electra": _BERT,
-    "albert": _plain(two_sided, heads, absolute),
-    "distilbert": _plain(two_sided, heads),
-    "modernbert": _plain(two_sided, heads, rotary(), around),
-    "deberta-v2": _plain(two_sided, heads, disentangled),
+    "albert": _make_self_attention_family(two_sided, heads, absolute),
+    "distilbert": _make_self_attention_family(two_sided, heads),
+    "modernbert": _make_self_attention_family(two_sided, heads, rotary(), around),
+    "deberta-v2": _make_self_attention_family(two_sided, heads, disentangled),
     # -- two halves ----------------------------------------------------------------------------------------------------
     "t5": _OF_T5,
     "mt5": _OF_T5,

@@ -42,7 +42,9 @@ def rotary(
     )
 
 
-def _where(rule: FieldRule, says: str, holds: Callable[[LayerPlace], bool]) -> FieldRule:
+def _restrict_rule_to_layers(
+    rule: FieldRule, says: str, holds: Callable[[LayerPlace], bool]
+) -> FieldRule:
     """Return a rule for positions only in layers for which ``holds`` is true."""
     return FieldRule(f"{rule.says}{says}", lambda at: rule(at) if holds(at) else {}, before=True)
 
@@ -50,13 +52,15 @@ def _where(rule: FieldRule, says: str, holds: Callable[[LayerPlace], bool]) -> F
 def where_sliding(rule: FieldRule, otherwise: str) -> FieldRule:
     """Return a rule for positions only in layers that have a window, as in ``by_types``."""
     says = ", in layers that slide; no positions in the others"
-    return _where(rule, says, lambda at: layer_type(at, otherwise) == "sliding_attention")
+    return _restrict_rule_to_layers(
+        rule, says, lambda at: layer_type(at, otherwise) == "sliding_attention"
+    )
 
 
 def unless_full(rule: FieldRule) -> FieldRule:
     """Return a rule for positions in every layer of a model without windows, else in the layers that have one."""
     says = "; if there is a `sliding_window`, in the layers that slide alone"
-    return _where(
+    return _restrict_rule_to_layers(
         rule,
         says,
         lambda at: at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention",
@@ -76,7 +80,7 @@ def by_list(rule: FieldRule) -> FieldRule:
             raise at.c.refusal("no_rope_layers", switches, "a list of 0 and 1, one for each layer")
         return bool(switches[at.layer])
 
-    return _where(
+    return _restrict_rule_to_layers(
         rule, ", where `no_rope_layers` has a 1; no positions where it has a 0", is_switched_on
     )
 
@@ -87,9 +91,9 @@ def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
     if local and not new and layer_type(at, "but last") != "full_attention" and local in c:
         return RopeFields(at, {"rope_theta": c.find(local)})
     if not new and "rope_theta" in c and (not local or local in c):
-        stretched = _object(at, c.optional("rope_scaling") or {}, "rope_scaling")
+        stretched = _require_object_of_fields(at, c.optional("rope_scaling") or {}, "rope_scaling")
         return RopeFields(at, {"rope_theta": c.find("rope_theta"), **stretched})
-    fields = _object(at, c.required("rope_parameters"), "rope_parameters")
+    fields = _require_object_of_fields(at, c.required("rope_parameters"), "rope_parameters")
     if any(isinstance(inner, Mapping) for inner in fields.values()):
         kind = layer_type(at)
         if not isinstance(fields.get(kind), Mapping):
@@ -100,7 +104,7 @@ def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
     return RopeFields(at, fields)
 
 
-def _object(at: LayerPlace, value: object, name: str) -> JsonObject:
+def _require_object_of_fields(at: LayerPlace, value: object, name: str) -> JsonObject:
     if not isinstance(value, Mapping):
         raise at.c.refusal(name, value, "an object of fields")
     return value
@@ -123,14 +127,17 @@ class RopeFields:
         if not isinstance(kind, str) or kind not in _SCALINGS:
             c.cannot_tell(f"rope_type is {str(kind)[:40]!r}; known: {', '.join(_SCALINGS)}")
         return Rotary(
-            base=base, width=self._width(kind, share), layout=layout, scaling=_SCALINGS[kind](self)
+            base=base,
+            width=self._count_rotated_columns(kind, share),
+            layout=layout,
+            scaling=_SCALINGS[kind](self),
         )
 
-    def _width(self, kind: str, share: str) -> int | None:
+    def _count_rotated_columns(self, kind: str, share: str) -> int | None:
         """Return how many columns are rotated, None for all of them."""
         c, part = self.at.c, self.fields.get("partial_rotary_factor")
         if part is None and share:
-            part = self._share(share)
+            part = self._read_rotated_share(share)
         if part is None or part == 1 or kind == "proportional":
             return None
         if not share and kind == "default":
@@ -144,7 +151,7 @@ class RopeFields:
             else c.as_count("the number of rotated columns", columns, 2)
         )
 
-    def _share(self, share: str) -> object:
+    def _read_rotated_share(self, share: str) -> object:
         """Return the field, or the default of its class, which may be within ``rope_parameters``."""
         c = self.at.c
         if c.optional(share) is not None:
@@ -187,14 +194,14 @@ class RopeFields:
 
 
 # -- scalings ----------------------------------------------------------------------------------------------------------
-def _llama3(rope: RopeFields) -> Scaling:
+def _read_llama3_scaling(rope: RopeFields) -> Scaling:
     return scaling.YarnScaling(
         factor=rope.number("factor"), length=rope.length, slow=rope.number("low_freq_factor"),
         fast=rope.number("high_freq_factor"), ramp="turns", weight=0,
     )  # fmt: skip
 
 
-def _yarn(rope: RopeFields) -> Scaling:
+def _read_yarn_scaling(rope: RopeFields) -> Scaling:
     c, fields = rope.at.c, rope.fields
     both, given = (
         bool(fields.get("mscale") and fields.get("mscale_all_dim")),
@@ -216,14 +223,14 @@ def _yarn(rope: RopeFields) -> Scaling:
     )  # fmt: skip
 
 
-def _longrope(rope: RopeFields) -> Scaling:
+def _read_longrope_scaling(rope: RopeFields) -> Scaling:
     if rope.fields.get("attention_factor") is not None:
         rope.at.c.cannot_tell("attention_factor is given for longrope, for which there is no field")
     short, long = (rope.factors(name) for name in ("short_factor", "long_factor"))
     return scaling.LongRopeScaling(short=short, long=long, factor=rope.factor, length=rope.length)
 
 
-def _proportional(rope: RopeFields) -> Scaling:
+def _read_proportional_scaling(rope: RopeFields) -> Scaling:
     if rope.fields.get("factor") not in (None, 1, 1.0):
         rope.at.c.cannot_tell("rope_type proportional has a factor, for which there is no field")
     return scaling.ProportionalScaling(share=rope.number("partial_rotary_factor", 1))
@@ -235,11 +242,11 @@ _SCALINGS: dict[str, Callable[[RopeFields], Scaling | None]] = {
     "dynamic": lambda rope: scaling.NTKScaling(
         factor=rope.number("factor"), length=rope.at.c.count("max_position_embeddings")
     ),
-    "llama3": _llama3,
-    "yarn": _yarn,
-    "longrope": _longrope,
-    "su": _longrope,
-    "proportional": _proportional,
+    "llama3": _read_llama3_scaling,
+    "yarn": _read_yarn_scaling,
+    "longrope": _read_longrope_scaling,
+    "su": _read_longrope_scaling,
+    "proportional": _read_proportional_scaling,
 }
 
 

@@ -54,7 +54,9 @@ def partly(
     c, family = known(source)
     if family.before and not called:
         c.cannot_tell(f"{family.before}, for which there is no field")
-    at = LayerPlace(c, _layer(source, layer), _kind(c, family, kind))
+    at = LayerPlace(
+        c, _choose_layer_index(source, layer), _check_kind_of_attention(c, family, kind)
+    )
     depth = c.count(*family.depth(at.kind))
     if not 0 <= at.layer < depth:
         raise InputError(f"{c}: layer {at.layer} was requested; there are {depth}, counted from 0")
@@ -73,7 +75,7 @@ def partly(
 def layers(source: object, kind: str = "self") -> int:
     """Return how many layers the configuration has. Raises as ``attention`` does."""
     c, family = known(source)
-    return c.count(*family.depth(_kind(c, family, kind)))
+    return c.count(*family.depth(_check_kind_of_attention(c, family, kind)))
 
 
 def known(source: object) -> tuple[Configuration, ModelFamily]:
@@ -92,7 +94,7 @@ def known(source: object) -> tuple[Configuration, ModelFamily]:
     return c, FAMILIES[c.model_type]
 
 
-def _kind(c: Configuration, family: ModelFamily, kind: str) -> Any:
+def _check_kind_of_attention(c: Configuration, family: ModelFamily, kind: str) -> Any:
     if kind not in KINDS:
         raise InputError(f"kind is {kind!r}; known: {', '.join(KINDS)}")
     if kind not in family.kinds:
@@ -102,7 +104,7 @@ def _kind(c: Configuration, family: ModelFamily, kind: str) -> Any:
     return kind
 
 
-def _layer(source: object, layer: int | None) -> int:
+def _choose_layer_index(source: object, layer: int | None) -> int:
     if layer is None:
         index = getattr(source, "layer_idx", None)
         return index if isinstance(index, int) else 0
@@ -167,8 +169,8 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
             UNSAID.get(c.model_type, "its layers around the attention are not described here")
         )
     layout = LAYOUTS[c.model_type]
-    activation, spelled, unknown = _activation(c, layout)
-    sums = _sums(c, layout)
+    activation, spelled, unknown = _read_mlp_activation(c, layout)
+    sums = _explain_unknown_residual_sums(c, layout)
     open_ = {"attention.position": unplaced, "mlp.hidden": unknown, **dict.fromkeys(_SUMS, sums)}
     open_ = {part: reason for part, reason in open_.items() if reason}
     if open_ and not parts:
@@ -189,7 +191,7 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
     return Promised(layer_block, layout, spelled, family, open_)
 
 
-def _sums(c: Configuration, layout: LayerLayout) -> str:
+def _explain_unknown_residual_sums(c: Configuration, layout: LayerLayout) -> str:
     """Return why the sums with the tokens cannot be determined, or ""."""
     for name, why in layout.unless.items():
         value = c.optional(name)
@@ -198,7 +200,7 @@ def _sums(c: Configuration, layout: LayerLayout) -> str:
     return ""
 
 
-def _activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
+def _read_mlp_activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
     """Return the activation, whether it is composed of operators, and why it cannot be determined, or ""."""
     name = layout.fixed or c.find(layout.acts)
     if name is None and layout.acts == "hidden_activation":
@@ -259,7 +261,7 @@ def parameters(
         elif name.startswith(attended):
             inner[name.removeprefix(attended)] = array
         else:
-            given |= _outside(name, array, layer_block, left)
+            given |= _convert_block_parameter(name, array, layer_block, left)
     own = inputs(inner, layer_block.block.attention, layer_block.family)
     if "mlp_norm" not in layer_block.layout.paths:  # both parts share one norm
         given |= {
@@ -270,7 +272,9 @@ def parameters(
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}
 
 
-def _outside(name: str, array: np.ndarray, promise: Promised, left: bool) -> dict[str, np.ndarray]:
+def _convert_block_parameter(
+    name: str, array: np.ndarray, promise: Promised, left: bool
+) -> dict[str, np.ndarray]:
     """Return a parameter of a norm or of the feed-forward layer under its name in ``Block``."""
     path, _, what = name.rpartition(".")
     part = next((p for p, known in promise.layout.paths.items() if known == path), "")
@@ -327,7 +331,7 @@ class LayerLayout:
     unless: Mapping[str, str] = field(default_factory=dict)
 
 
-def _linear(
+def _paths_of_projections(
     attention: str, o: str = "o_proj", packed: str = "", each: str = "q_proj k_proj v_proj"
 ) -> dict[str, str]:
     """Return the paths of an attention's projections: ``q_proj``, ``k_proj``, ``v_proj``, or one for all three."""
@@ -336,15 +340,15 @@ def _linear(
     return {"attention": attention, **below}
 
 
-def _norms(attention: str, mlp: str = "") -> dict[str, str]:
+def _paths_of_norms(attention: str, mlp: str = "") -> dict[str, str]:
     return {"attention_norm": attention} | ({"mlp_norm": mlp} if mlp else {})
 
 
-def _mlp(up: str, down: str) -> dict[str, str]:
+def _paths_of_mlp(up: str, down: str) -> dict[str, str]:
     return {"mlp.up": up, "mlp.down": down}
 
 
-def _layered(*paths: Paths, **more: Any) -> LayerLayout:
+def _make_layer_norm_layout(*paths: Paths, **more: Any) -> LayerLayout:
     """Return a layout with layer norms and, by default, a feed-forward layer without a gate."""
     every = {part: path for group in paths for part, path in group.items()}
     return LayerLayout(
@@ -352,11 +356,11 @@ def _layered(*paths: Paths, **more: Any) -> LayerLayout:
     )
 
 
-_GATED = {"mlp.gate": "mlp.gate_proj", **_mlp("mlp.up_proj", "mlp.down_proj")}
+_GATED = {"mlp.gate": "mlp.gate_proj", **_paths_of_mlp("mlp.up_proj", "mlp.down_proj")}
 _PACKED = {"mlp.in": "mlp.gate_up_proj", "mlp.down": "mlp.down_proj"}
-_FOUR = _mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
-_OWN = _linear("self_attn")
-_BOTH = _norms("input_layernorm", "post_attention_layernorm")
+_FOUR = _paths_of_mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+_OWN = _paths_of_projections("self_attn")
+_BOTH = _paths_of_norms("input_layernorm", "post_attention_layernorm")
 _NORMED = {"attention.q_norm": "self_attn.q_norm", "attention.k_norm": "self_attn.k_norm"}
 _SANDWICH = {
     "attention_norm": "input_layernorm", "attention_norm_after": "post_attention_layernorm",
@@ -366,10 +370,12 @@ _LLAMA = LayerLayout(paths={**_BOTH, **_OWN, **_GATED})
 _GEMMA2 = LayerLayout(
     paths={**_SANDWICH, **_OWN, **_GATED}, order="sandwich", acts="hidden_activation", one_plus=True
 )
-_COHERE = _layered(_norms("input_layernorm"), _OWN, _GATED, parallel=True, shared=True, gated=True)
+_COHERE = _make_layer_norm_layout(
+    _paths_of_norms("input_layernorm"), _OWN, _GATED, parallel=True, shared=True, gated=True
+)
 _INNER = LayerLayout(
     paths={
-        **_norms("post_attention_layernorm", "post_feedforward_layernorm"),
+        **_paths_of_norms("post_attention_layernorm", "post_feedforward_layernorm"),
         **_OWN,
         **_GATED,
         **_NORMED,
@@ -377,11 +383,16 @@ _INNER = LayerLayout(
     order="inner",
 )
 _CROSSED = {"add_cross_attention": "the layer reads another sequence"}
-_BERT = _layered(
-    _norms("attention.output.LayerNorm", "output.LayerNorm"), _mlp("intermediate.dense", "output.dense"),
-    {**_linear("attention.self", each="query key value"), "attention.o": "attention.output.dense"},
-    order="post", unless=_CROSSED,
-)  # fmt: skip
+_BERT = _make_layer_norm_layout(
+    _paths_of_norms("attention.output.LayerNorm", "output.LayerNorm"),
+    _paths_of_mlp("intermediate.dense", "output.dense"),
+    {
+        **_paths_of_projections("attention.self", each="query key value"),
+        "attention.o": "attention.output.dense",
+    },
+    order="post",
+    unless=_CROSSED,
+)
 _GPT: dict[str, Any] = {"eps": "layer_norm_epsilon", "acts": "activation_function"}
 _TOGETHER = "query_key_value"
 _LIKE_LLAMA = "llama mistral ministral qwen2 smollm3 ernie4_5 seed_oss helium cwm"
@@ -389,62 +400,114 @@ _LIKE_LLAMA = "llama mistral ministral qwen2 smollm3 ernie4_5 seed_oss helium cw
 LAYOUTS: dict[str, LayerLayout] = {
     **dict.fromkeys(_LIKE_LLAMA.split(), _LLAMA),
     "qwen3": replace(_LLAMA, paths={**_LLAMA.paths, **_NORMED}),
-    "arcee": LayerLayout(paths={**_BOTH, **_OWN, **_mlp("mlp.up_proj", "mlp.down_proj")}, gated=False),
-    "granite": replace(_LLAMA, unless={"residual_multiplier": "what is added to the tokens is scaled"}),
+    "arcee": LayerLayout(
+        paths={**_BOTH, **_OWN, **_paths_of_mlp("mlp.up_proj", "mlp.down_proj")}, gated=False
+    ),
+    "granite": replace(
+        _LLAMA, unless={"residual_multiplier": "what is added to the tokens is scaled"}
+    ),
     "gemma": replace(_LLAMA, one_plus=True),
     "gemma2": _GEMMA2,
     "gemma3_text": replace(_GEMMA2, paths={**_GEMMA2.paths, **_NORMED}),
     "glm": LayerLayout(paths={**_BOTH, **_OWN, **_PACKED}),
     "glm4": LayerLayout(
         paths={
-            "attention_norm": "input_layernorm", "attention_norm_after": "post_self_attn_layernorm",
-            "mlp_norm": "post_attention_layernorm", "mlp_norm_after": "post_mlp_layernorm", **_OWN, **_PACKED,
+            "attention_norm": "input_layernorm",
+            "attention_norm_after": "post_self_attn_layernorm",
+            "mlp_norm": "post_attention_layernorm",
+            "mlp_norm_after": "post_mlp_layernorm",
+            **_OWN,
+            **_PACKED,
         },
         order="sandwich",
     ),
-    "phi3": LayerLayout(paths={**_BOTH, **_linear("self_attn", packed="qkv_proj"), **_PACKED}),
+    "phi3": LayerLayout(
+        paths={**_BOTH, **_paths_of_projections("self_attn", packed="qkv_proj"), **_PACKED}
+    ),
     "olmo": replace(_LLAMA, norm="layer", eps=1e-5),
     **dict.fromkeys(("olmo2", "exaone4"), _INNER),
     **dict.fromkeys(("cohere", "cohere2"), _COHERE),
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), _BERT),
-    "starcoder2": _layered(_BOTH, _OWN, _mlp("mlp.c_fc", "mlp.c_proj"), eps="norm_epsilon"),
-    "stablelm": _layered(_BOTH, _OWN, _GATED, parallel="use_parallel_residual", shared=True, gated=True),
-    "phi": _layered(
-        _norms("input_layernorm"), _linear("self_attn", "dense"), _mlp("mlp.fc1", "mlp.fc2"), parallel=True, shared=True
+    "starcoder2": _make_layer_norm_layout(
+        _BOTH, _OWN, _paths_of_mlp("mlp.c_fc", "mlp.c_proj"), eps="norm_epsilon"
     ),
-    "gpt_neox": _layered(_BOTH, _linear("attention", "dense", _TOGETHER), _FOUR, parallel="use_parallel_residual"),
-    "gptj": _layered(
-        _norms("ln_1"), _linear("attn", "out_proj"), _mlp("mlp.fc_in", "mlp.fc_out"), parallel=True, shared=True, **_GPT
+    "stablelm": _make_layer_norm_layout(
+        _BOTH, _OWN, _GATED, parallel="use_parallel_residual", shared=True, gated=True
     ),
-    "gpt2": _layered(
-        _norms("ln_1", "ln_2"), _linear("attn", "c_proj", "c_attn"), _mlp("mlp.c_fc", "mlp.c_proj"), unless=_CROSSED,
+    "phi": _make_layer_norm_layout(
+        _paths_of_norms("input_layernorm"),
+        _paths_of_projections("self_attn", "dense"),
+        _paths_of_mlp("mlp.fc1", "mlp.fc2"),
+        parallel=True,
+        shared=True,
+    ),
+    "gpt_neox": _make_layer_norm_layout(
+        _BOTH,
+        _paths_of_projections("attention", "dense", _TOGETHER),
+        _FOUR,
+        parallel="use_parallel_residual",
+    ),
+    "gptj": _make_layer_norm_layout(
+        _paths_of_norms("ln_1"),
+        _paths_of_projections("attn", "out_proj"),
+        _paths_of_mlp("mlp.fc_in", "mlp.fc_out"),
+        parallel=True,
+        shared=True,
         **_GPT,
     ),
-    "gpt_neo": _layered(
-        _norms("ln_1", "ln_2"), _linear("attn.attention", "out_proj"), _mlp("mlp.c_fc", "mlp.c_proj"), **_GPT
+    "gpt2": _make_layer_norm_layout(
+        _paths_of_norms("ln_1", "ln_2"),
+        _paths_of_projections("attn", "c_proj", "c_attn"),
+        _paths_of_mlp("mlp.c_fc", "mlp.c_proj"),
+        unless=_CROSSED,
+        **_GPT,
     ),
-    "falcon": _layered(
-        _BOTH, _linear("self_attention", "dense", _TOGETHER), _FOUR,
-        eps="layer_norm_epsilon", parallel="parallel_attn", shared=True, acts="activation",
+    "gpt_neo": _make_layer_norm_layout(
+        _paths_of_norms("ln_1", "ln_2"),
+        _paths_of_projections("attn.attention", "out_proj"),
+        _paths_of_mlp("mlp.c_fc", "mlp.c_proj"),
+        **_GPT,
     ),
-    "opt": _layered(
-        _norms("self_attn_layer_norm", "final_layer_norm"), _linear("self_attn", "out_proj"), _mlp("fc1", "fc2"),
-        eps=1e-5, acts="activation_function",
+    "falcon": _make_layer_norm_layout(
+        _BOTH,
+        _paths_of_projections("self_attention", "dense", _TOGETHER),
+        _FOUR,
+        eps="layer_norm_epsilon",
+        parallel="parallel_attn",
+        shared=True,
+        acts="activation",
     ),
-    "bloom": _layered(
-        _BOTH, _linear("self_attention", "dense", _TOGETHER), _FOUR, eps="layer_norm_epsilon", fixed="gelu_new",
+    "opt": _make_layer_norm_layout(
+        _paths_of_norms("self_attn_layer_norm", "final_layer_norm"),
+        _paths_of_projections("self_attn", "out_proj"),
+        _paths_of_mlp("fc1", "fc2"),
+        eps=1e-5,
+        acts="activation_function",
+    ),
+    "bloom": _make_layer_norm_layout(
+        _BOTH,
+        _paths_of_projections("self_attention", "dense", _TOGETHER),
+        _FOUR,
+        eps="layer_norm_epsilon",
+        fixed="gelu_new",
         unless={"apply_residual_connection_post_layernorm": "the residual starts after the norm"},
     ),
-    "mpt": _layered(
-        _norms("norm_1", "norm_2"), _linear("attn", "out_proj", "Wqkv"), _mlp("ffn.up_proj", "ffn.down_proj"),
-        eps="layer_norm_epsilon", fixed="gelu",
+    "mpt": _make_layer_norm_layout(
+        _paths_of_norms("norm_1", "norm_2"),
+        _paths_of_projections("attn", "out_proj", "Wqkv"),
+        _paths_of_mlp("ffn.up_proj", "ffn.down_proj"),
+        eps="layer_norm_epsilon",
+        fixed="gelu",
     ),
-    "distilbert": _layered(
-        _norms("sa_layer_norm", "output_layer_norm"), _mlp("ffn.lin1", "ffn.lin2"),
-        _linear("attention", "out_lin", each="q_lin k_lin v_lin"),
-        eps=1e-12, order="post", acts="activation",
+    "distilbert": _make_layer_norm_layout(
+        _paths_of_norms("sa_layer_norm", "output_layer_norm"),
+        _paths_of_mlp("ffn.lin1", "ffn.lin2"),
+        _paths_of_projections("attention", "out_lin", each="q_lin k_lin v_lin"),
+        eps=1e-12,
+        order="post",
+        acts="activation",
     ),
-}  # fmt: skip
+}
 
 _WITH_EXPERTS = "mixtral qwen2_moe qwen3_moe gpt_oss deepseek_v3 olmoe flex_olmo ernie4_5_moe dots1 granitemoe glm4_moe"
 _EXPERTS = "a router sends each token to experts of its own, for which Block has no part"

@@ -46,7 +46,7 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
             weights[PLAIN[name]] = array + family.gains if name in GAINS else array
             continue
         module, _, what = name.rpartition(".")
-        roles = _roles(module)
+        roles = _roles_of_projection_module(module)
         if len(roles) not in (1, 3) or what not in ("weight", "bias"):
             if passed_over(name):
                 continue
@@ -61,7 +61,7 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
     return _split_latent(weights, spec)
 
 
-def _roles(module: str) -> tuple[str, ...]:
+def _roles_of_projection_module(module: str) -> tuple[str, ...]:
     """Return the projections in a module, by its name below the attention; () if it is unknown."""
     word = module.rpartition(".")[2]
     return (_OWN[word],) if word in _OWN else ROLES.get(plain(word), ())
@@ -74,25 +74,27 @@ def passed_over(name: str) -> bool:
     (True, False)
     """
     module, _, what = name.rpartition(".")
-    weight = name in PLAIN or (bool(_roles(module)) and what in ("weight", "bias"))
+    weight = name in PLAIN or (
+        bool(_roles_of_projection_module(module)) and what in ("weight", "bias")
+    )
     return not weight and _OTHERS.search(name) is not None
 
 
 def split(packed: np.ndarray, spec: Attention, packing: Packing) -> list[np.ndarray]:
     """Split one matrix into q, k and v."""
     if packing == "rows":  # all of q, all of k, all of v: (…, (h + 2 h_kv) d)
-        each = _width(packed, spec.heads + 2 * spec.key_heads)
+        each = _divide_packed_columns(packed, spec.heads + 2 * spec.key_heads)
         ends = each * spec.heads, each * (spec.heads + spec.key_heads)
         return np.split(packed, ends, axis=-1)
     # by heads of keys, each with its queries, its keys, its values: (…, h_kv (h / h_kv + 2) d)
     queries, front = spec.group, packed.shape[:-1]
-    each = _width(packed, spec.key_heads * (queries + 2))
+    each = _divide_packed_columns(packed, spec.key_heads * (queries + 2))
     groups = packed.reshape(*front, spec.key_heads, queries + 2, each)
     parts = groups[..., :queries, :], groups[..., queries, :], groups[..., queries + 1, :]
     return [part.reshape(*front, -1) for part in parts]
 
 
-def _width(packed: np.ndarray, parts: int) -> int:
+def _divide_packed_columns(packed: np.ndarray, parts: int) -> int:
     """Return the columns of one head. Raises ``InputError`` for columns that cannot be divided evenly."""
     columns = packed.shape[-1]
     if columns % parts:

@@ -52,9 +52,9 @@ class Pool:
 
     def find(self, wanted: Floats) -> list[Source | None]:
         """Return the source of each column (n, d); None for one without."""
-        return [self._find(column) for column in wanted.T]
+        return [self._find_source_of_column(column) for column in wanted.T]
 
-    def _find(self, column: Floats) -> Source | None:
+    def _find_source_of_column(self, column: Floats) -> Source | None:
         size = float(np.abs(column).max())
         if size < _ZERO:
             return None
@@ -117,7 +117,7 @@ class ColumnSources:
         leaves = {
             name: runs[min(call.turn, len(runs) - 1)]
             for name, runs in run.runs.items()
-            if self._few(name, runs)
+            if self._is_module_small(name, runs)
         }
         within = {name: one for name, one in leaves.items() if name.startswith(self.own)}
         others = {
@@ -129,7 +129,7 @@ class ColumnSources:
         self.pool = Pool([(name, one.gave) for name, one in self.runs.items()])
         self._pairs: dict[int, Pool] = {}
 
-    def _few(self, name: str, runs: list[ModuleRun]) -> bool:
+    def _is_module_small(self, name: str, runs: list[ModuleRun]) -> bool:
         """Return whether a module is a leaf, or within the caller and made of few."""
         children = len(list(runs[0].module.children()))
         return not children or (name.startswith(self.own) and children < 3)
@@ -149,9 +149,9 @@ class ColumnSources:
             for j, source in enumerate(found)
             if source is None and np.abs(wanted[:, j]).max() > _ZERO
         ]
-        turn = self._turn(wanted, rest) if rest else None
+        turn = self._find_rotation_of_columns(wanted, rest) if rest else None
         if rest and turn is None:
-            return self._scaled(wanted, depth)
+            return self._find_scaled_origin(wanted, depth)
         names = [turn.source] if turn else []
         names = list(dict.fromkeys(names + [source[0] for source in found if source is not None]))
         if not names:
@@ -159,7 +159,10 @@ class ColumnSources:
         origin = ColumnOrigin(["rotation"] if turn else [], turn)
         one = self.runs[names[0]]
         if not is_norm(one.module) or depth >= _MAX_DEPTH:
-            origin.steps += [*self._before(names[0]), *(f"beside {name}" for name in names[1:])]
+            origin.steps += [
+                *self._trace_chain_before_module(names[0]),
+                *(f"beside {name}" for name in names[1:]),
+            ]
             origin.own = names[0].startswith(self.own)
             return origin
         places = (
@@ -195,7 +198,7 @@ class ColumnSources:
             if np.ptp(ratio) <= EQUAL * abs(ratio.flat[0]):
                 forms.append(f"output times {ratio.flat[0]:.6g}")
                 return short
-            if gate := self._gate(ratio, around):
+            if gate := self._recognise_gate_function(ratio, around):
                 each = (
                     "head"
                     if np.ptp(ratio.reshape(TOKENS, heads, -1), axis=2).max() <= EQUAL
@@ -205,7 +208,7 @@ class ColumnSources:
                 return short
         return None
 
-    def _gate(self, ratio: Floats, around: str) -> str:
+    def _recognise_gate_function(self, ratio: Floats, around: str) -> str:
         """Return the function of a module's output that gives these factors; "" if there is none."""
         near = [(name, one.gave) for name, one in self.runs.items() if name.startswith(around)]
         near = [(name, gave) for name, gave in near if gave.shape[1] <= MAX_COLUMNS]
@@ -243,7 +246,7 @@ class ColumnSources:
             origin.turn = origin.turn or inner.turn
         return origin
 
-    def _before(self, name: str) -> list[str]:
+    def _trace_chain_before_module(self, name: str) -> list[str]:
         """Return a module, and those within the caller that its input passed through before."""
         chain = [name]
         inner = [n for n in self.runs if n.startswith(self.own)]
@@ -259,7 +262,7 @@ class ColumnSources:
             chain.append(same[0])
         return [n.removeprefix(self.own) for n in chain]
 
-    def _turn(self, wanted: Floats, rest: list[int]) -> Turn | None:
+    def _find_rotation_of_columns(self, wanted: Floats, rest: list[int]) -> Turn | None:
         """Return how the columns ``rest`` are pairs of columns of one module, turned; None if they are not."""
         d = wanted.shape[1]
         last = rest[-1] == d - 1 and rest[0] != 0
@@ -271,13 +274,13 @@ class ColumnSources:
             halves = block[: width // 2], block[width // 2 :]
             for layout, (a, b) in (("half", halves), ("interleaved", (block[::2], block[1::2]))):
                 for gap, stored in ((width // 2, "half"), (1, "interleaved")):
-                    turn = self._turned(wanted[:, a], wanted[:, b], gap)
+                    turn = self._match_rotated_pairs(wanted[:, a], wanted[:, b], gap)
                     if turn is not None:
                         said = stored if stored == layout else f"{stored}, stored as {layout}"
                         return Turn(said, width, *turn)
         return None
 
-    def _turned(
+    def _match_rotated_pairs(
         self, a: Floats, b: Floats, gap: int
     ) -> tuple[Floats, float, str, list[int]] | None:
         """Return the rates, sign, source and columns of pairs (a, b), which are turned pairs ``gap`` apart."""
@@ -298,7 +301,7 @@ class ColumnSources:
             return None
         return np.abs(np.angle(step)), float(np.sign(np.angle(step[0]))), known[0][0], places
 
-    def _scaled(self, wanted: Floats, depth: int) -> ColumnOrigin:
+    def _find_scaled_origin(self, wanted: Floats, depth: int) -> ColumnOrigin:
         """Return the origin of columns that are others times one number, or one of each token."""
         if depth >= _MAX_DEPTH:
             raise UnknownOrigin

@@ -31,12 +31,12 @@ class LayerFields:
         own = {int(i): x for i, x in (self.config.to_dict().get("per_layer_config") or {}).items()}
         mine = own.get(self.layer, {})
         for name in names:
-            value = mine[name] if name in mine else self._whole(name)
+            value = mine[name] if name in mine else self._read_whole_config_field(name)
             if value is not None:
                 return value[self.layer] if isinstance(value, (list, tuple)) else value
         return None
 
-    def _whole(self, name: str) -> Any:
+    def _read_whole_config_field(self, name: str) -> Any:
         """Return a field of the whole configuration."""
         try:
             return getattr(self.config, name, None)
@@ -72,15 +72,15 @@ def said(config: Any, layer: int) -> dict[str, Any]:
         "heads": heads,
         "kv_heads": keys or heads,
         "causal": False if two_sided or fields.find("is_causal") is False else None,
-        "window": _window(fields, sliding),
-        "scale": _scale(fields, d, latent),
+        "window": _promised_window(fields, sliding),
+        "scale": _promised_score_scale(fields, d, latent),
         "softcap": fields.find("attn_logit_softcapping"),
-        **_rotation(fields, d, latent),
+        **_promised_rotation(fields, d, latent),
         "qk_norm": fields.find("use_qk_norm", "qk_layernorm"),
     }
 
 
-def _window(fields: LayerFields, sliding: bool) -> Any:
+def _promised_window(fields: LayerFields, sliding: bool) -> Any:
     if "chunked" in fields.kind:
         return f"blocks of {fields.find('attention_chunk_size')}"
     if not (sliding or (not fields.kind and fields.find("use_sliding_window") is not False)):
@@ -89,7 +89,7 @@ def _window(fields: LayerFields, sliding: bool) -> Any:
     return fields.find("sliding_window") or (local and (local // 2, local // 2))
 
 
-def _scale(fields: LayerFields, d: int, latent: bool) -> float:
+def _promised_score_scale(fields: LayerFields, d: int, latent: bool) -> float:
     given = fields.find("attention_multiplier")
     scale = float(given) if given else float(fields.find("query_pre_attn_scalar") or d or 1) ** -0.5
     rope = fields.rope()
@@ -98,7 +98,7 @@ def _scale(fields: LayerFields, d: int, latent: bool) -> float:
     return scale
 
 
-def _rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, Any]:
+def _promised_rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, Any]:
     rope = fields.rope()
     base, switches = (
         rope.get("rope_theta") or fields.find("rope_theta"),
@@ -131,7 +131,7 @@ def disagreements(told: dict[str, Any], facts: CallFacts) -> list[str]:
     result = [
         f"{name}: {told[name]} by the fields, {found[name]} in the run"
         for name in names
-        if not _equal(told[name], found[name])
+        if not _is_equal_to_promise(told[name], found[name])
     ]
     norm = told["qk_norm"]
     if norm is not None and bool(norm) != bool(facts.norm):
@@ -139,6 +139,6 @@ def disagreements(told: dict[str, Any], facts: CallFacts) -> list[str]:
     return result
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _is_equal_to_promise(a: Any, b: Any) -> bool:
     numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (a, b))
     return bool(abs(a - b) <= _CLOSE * abs(b) if numbers else a == b)

@@ -101,7 +101,7 @@ class Inference(WithVerdict):
         )
 
     def __repr__(self) -> str:
-        return self._brief(
+        return self._make_brief_repr(
             f"models infer {self.model_type}: {self.verdict.value} ({self.coverage})"
         )
 
@@ -119,7 +119,7 @@ class Inference(WithVerdict):
             "listing", "models", (f"Attention of {self.model_type}, {self.source}",), tuple(blocks),
             command=f"symattn models infer {self.model_type}", verdict=self.verdict, reason=(reason,),
             record={"model_type": self.model_type, "source": self.source, "coverage": self.coverage,
-                    "parts": [_recorded(part) for part in self.parts]},
+                    "parts": [_make_record_of_part(part) for part in self.parts]},
         )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _in_words(part: InferredPart) -> str:
     return "; ".join([*missing, *(f"not explained: {words}" for words in part.unknown)])
 
 
-def _recorded(part: InferredPart) -> dict[str, Any]:
+def _make_record_of_part(part: InferredPart) -> dict[str, Any]:
     return {name: getattr(part, name) for name in InferredPart.RECORD.split(", ")}
 
 

@@ -73,7 +73,7 @@ class CallFacts:
         if self.kv_heads != self.heads:
             fields["kv_heads"] = self.kv_heads
         if abs(self.scale - self.d_k**-0.5) > _ROUND * self.scale:
-            fields["scale"] = _rounded(self.scale)
+            fields["scale"] = _strip_computation_rounding(self.scale)
         if isinstance(self.window, str):
             fields["block"] = int(self.window.removeprefix("blocks of "))
         elif self.window is not None:
@@ -82,7 +82,7 @@ class CallFacts:
             width = None if self.rotation.width == self.d_k else self.rotation.width
             assert self.base is not None
             fields["position"] = Rotary(
-                base=_rounded(self.base), width=width, layout=self.rotation.pairs
+                base=_strip_computation_rounding(self.base), width=width, layout=self.rotation.pairs
             )
         if self.norm:
             fields |= {"qk_norm": self.norm, "eps": self.eps}
@@ -91,7 +91,7 @@ class CallFacts:
         return Attention(bias=self.bias, **fields)
 
 
-def _rounded(x: float) -> int | float:
+def _strip_computation_rounding(x: float) -> int | float:
     """Return a number without the rounding of its computation: an integer if it is one."""
     near = float(f"{x:.8g}")
     return int(near) if near.is_integer() else near
@@ -147,7 +147,7 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
     facts.chain["o"] = sources.way_out(call.out, facts.missing) or ""
     if not facts.chain["o"]:
         facts.unknown.append("what follows the call")
-    _settle(facts)
+    _settle_rotation_and_norms(facts)
     return facts
 
 
@@ -198,7 +198,7 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
     facts.rotation = origin.turn or facts.rotation
 
 
-def _settle(facts: CallFacts) -> None:
+def _settle_rotation_and_norms(facts: CallFacts) -> None:
     """Read off the base, and note forms of the rotation and of norms that no field describes."""
     turn = facts.rotation
     if turn is not None:

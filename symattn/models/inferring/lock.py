@@ -29,22 +29,26 @@ def lines_of(model_type: str) -> list[str]:
         parts = infer(model_type).parts
     except InputError as error:
         return [_SEPARATOR.join((model_type, "not inferred", str(error)))]
-    return sorted({_SEPARATOR.join((model_type, *_words(part))) for part in parts})
+    return sorted({_SEPARATOR.join((model_type, *_yield_lock_words(part))) for part in parts})
 
 
-def _words(part: InferredPart) -> Iterator[str]:
+def _yield_lock_words(part: InferredPart) -> Iterator[str]:
     """Yield what a line says of a part: its place and class, its numbers, the steps of q, k, v, and what is missing."""
     place = re.sub(r"(^|[.])[0-9]+(?=[.]|$)", r"\1*", part.name)
     yield f"{place} ({part.kind})"
     if part.facts is not None:
         numbers = part.facts.numbers()
         known = {
-            name: part.promises.get(name, _literal(x))
+            name: part.promises.get(name, _format_lock_number(x))
             for name, x in numbers.items()
             if x not in (None, False)
         }
         yield ", ".join(f"{name} = {words}" for name, words in known.items())
-        forms = {"sink": part.facts.sink, "bias": part.facts.bias, "rotation": _layout(part)}
+        forms = {
+            "sink": part.facts.sink,
+            "bias": part.facts.bias,
+            "rotation": _rotation_layout_of_part(part),
+        }
         yield from (f"{name}: {value}" for name, value in forms.items() if value)
     yield from (f"{role} = {steps}" for role, steps in part.chain.items())
     yield from (f"no field: {form}" for form in part.missing)
@@ -53,11 +57,11 @@ def _words(part: InferredPart) -> Iterator[str]:
     )
 
 
-def _layout(part: InferredPart) -> str:
+def _rotation_layout_of_part(part: InferredPart) -> str:
     return part.facts.rotation.layout if part.facts is not None and part.facts.rotation else ""
 
 
-def _literal(x: object) -> str:
+def _format_lock_number(x: object) -> str:
     return f"{x:.8g}" if isinstance(x, float) else str(x)
 
 
@@ -76,7 +80,7 @@ class LockCheck(WithVerdict):
         return Verdict.FAULT if self.gone or self.new else Verdict.NO_FAULT
 
     def __repr__(self) -> str:
-        return self._brief(f"models check {self.path}: {self.verdict.value}")
+        return self._make_brief_repr(f"models check {self.path}: {self.verdict.value}")
 
     def document(self) -> Document:
         """The comparison as a document."""

@@ -23,7 +23,7 @@ def layer_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _flat(config: Any) -> dict[str, float]:
+def _flatten_config_numbers(config: Any) -> dict[str, float]:
     """Return the numbers of a configuration by name, those of nested fields as ``outer.inner``."""
     result: dict[str, float] = {}
     for name, value in config.to_dict().items():
@@ -40,7 +40,7 @@ def _flat(config: Any) -> dict[str, float]:
 
 def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
     """Return for each number of a specification the expressions in fields that may give it, with their values."""
-    named = _flat(config)
+    named = _flatten_config_numbers(config)
 
     def pick(*words: str) -> dict[str, float]:
         return {name: x for name, x in named.items() if any(word in name for word in words)}
@@ -70,7 +70,7 @@ def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
     }
 
 
-def _number(x: Any) -> float | None:
+def _convert_window_to_number(x: Any) -> float | None:
     """Return a number of a window as well: of one side, or the size of blocks."""
     if isinstance(x, tuple):
         return float(x[0])
@@ -87,19 +87,20 @@ def promised(part: InferredPart, other: InferredPart | None) -> dict[str, str]:
     again = other.facts.numbers()
     result: dict[str, str] = {}
     for name, value in part.facts.numbers().items():
-        first, second = _number(value), _number(again[name])
+        first, second = _convert_window_to_number(value), _convert_window_to_number(again[name])
         if first is None or second is None:
             continue
         known = part.expressions.get(name, {})
         fits = [
             e
             for e, x in known.items()
-            if _near(first, x) and _near(second, other.expressions[name].get(e))
+            if _is_near_promised_number(first, x)
+            and _is_near_promised_number(second, other.expressions[name].get(e))
         ]
         if fits:
             result[name] = fits[0]
     return result
 
 
-def _near(a: float, b: float | None) -> bool:
+def _is_near_promised_number(a: float, b: float | None) -> bool:
     return b is not None and abs(a - b) <= _CLOSE * abs(b)

@@ -130,11 +130,13 @@ def shrunk(config: Any) -> dict[str, Any]:
             result[name] = [size(name, value[i]) if sizes else value[i] for i in kept]
         else:
             result[name] = len(kept) if name in _DEPTH else size(name, value)
-    _repair(data, result, kept, depth)
+    _reconcile_dependent_fields(data, result, kept, depth)
     return result
 
 
-def _repair(data: Mapping[str, Any], result: dict[str, Any], kept: list[int], depth: int) -> None:
+def _reconcile_dependent_fields(
+    data: Mapping[str, Any], result: dict[str, Any], kept: list[int], depth: int
+) -> None:
     """Make fields agree that depend on each other."""
     heads, keys = data.get("num_attention_heads"), data.get("num_key_value_heads")
     if "num_key_value_heads" in data and type(heads) is int:
@@ -174,7 +176,7 @@ def _repair(data: Mapping[str, Any], result: dict[str, Any], kept: list[int], de
     result.update({name: value for name, value in fixed.items() if name in result})
 
 
-def _makers(config: Any) -> Iterator[Callable[..., Module]]:
+def _yield_model_makers(config: Any) -> Iterator[Callable[..., Module]]:
     """Yield ways to make a model of a configuration: the two tables of Transformers, then classes of its own file."""
     from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
@@ -222,9 +224,9 @@ def tiny(model_type: str, **fields: Any) -> Module:
             for k, x in data.items()
             if repair.get(k, x) is not None or k not in repair
         }
-        for make in _makers(config):
+        for make in _yield_model_makers(config):
             try:
-                return _running(
+                return _make_running_tiny_model(
                     make,
                     type(config)(**{**data, **{k: x for k, x in repair.items() if x is not None}}),
                 )
@@ -237,7 +239,7 @@ def tiny(model_type: str, **fields: Any) -> Module:
     )
 
 
-def _running(make: Callable[..., Module], config: Any) -> Module:
+def _make_running_tiny_model(make: Callable[..., Module], config: Any) -> Module:
     """Return a model with random weights that has run once. It is counted first, without any memory."""
     import torch
 
@@ -252,12 +254,12 @@ def _running(make: Callable[..., Module], config: Any) -> Module:
             .double()
             .eval()
         )
-        _randomise(model)
+        _randomise_constant_parameters(model)
         model(tokens(), use_cache=False)
     return model
 
 
-def _randomise(model: Module) -> None:
+def _randomise_constant_parameters(model: Module) -> None:
     """Give norms, biases and sinks values that a default of 0 or 1 would hide, and decays that keep far tokens."""
     import torch
 

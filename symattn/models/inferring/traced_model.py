@@ -84,7 +84,7 @@ class _Recorder:
         """Record a call of an attention function of Transformers."""
         out = function(*args, **kwargs)
         module = kwargs.get("module", args[0] if args else None)
-        self._record(
+        self._record_traced_call(
             module,
             lambda: of_transformers(function, name, args, kwargs),
             first(out),
@@ -95,7 +95,7 @@ class _Recorder:
     def fused(self, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tensor:
         """Record a call of torch's function."""
         out = function(*args, **kwargs)
-        self._record(None, lambda: of_torch(args, kwargs), out, heads_last=False)
+        self._record_traced_call(None, lambda: of_torch(args, kwargs), out, heads_last=False)
         return out
 
     def entered(self, module: Module) -> None:
@@ -104,7 +104,7 @@ class _Recorder:
     def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
         """Nothing is noted here: what a module gave is seen by ``gave``."""
 
-    def _record(
+    def _record_traced_call(
         self, module: Module, read: Callable[[], Received], out: Tensor, heads_last: bool
     ) -> None:
         inner = next((m for m in reversed(doing.modules) if m in self.names), None)

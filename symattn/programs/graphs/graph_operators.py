@@ -202,7 +202,7 @@ def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Value
     axes = tuple(range(x.ndim))[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
     if sorted(axes) != list(range(x.ndim)):
         raise InputError(f"the order {list(axes)} of {x.ndim} axes")
-    return _namespace(c, x).permute_dims(x, axes)
+    return _choose_array_namespace(c, x).permute_dims(x, axes)
 
 
 def swap(c: Context, x: Array, a: int, b: int) -> Value:
@@ -215,21 +215,24 @@ def swap(c: Context, x: Array, a: int, b: int) -> Value:
 
 def reshape(c: Context, x: Value, shape: Value) -> Value:
     """Reshape; −1 is the remaining length."""
-    return _namespace(c, x).reshape(x, lengths(shape))
+    return _choose_array_namespace(c, x).reshape(x, lengths(shape))
 
 
 def unsqueeze(c: Context, x: Value, axes: object) -> Value:
     """Insert axes of length 1."""
     x = np.asarray(x) if isinstance(x, (int, float)) else x
-    for k in sorted(place(n, x.ndim + len(_ints(axes))) for n in _ints(axes)):
-        x = _namespace(c, x).expand_dims(x, axis=k)
+    for k in sorted(
+        place(n, x.ndim + len(_convert_to_integer_list(axes)))
+        for n in _convert_to_integer_list(axes)
+    ):
+        x = _choose_array_namespace(c, x).expand_dims(x, axis=k)
     return x
 
 
 def squeeze(c: Context, x: Value, axes: object) -> Value:
     """Remove axes of length 1."""
-    for k in sorted((place(n, x.ndim) for n in _ints(axes)), reverse=True):
-        x = _namespace(c, x).squeeze(x, axis=k)
+    for k in sorted((place(n, x.ndim) for n in _convert_to_integer_list(axes)), reverse=True):
+        x = _choose_array_namespace(c, x).squeeze(x, axis=k)
     return x
 
 
@@ -240,7 +243,7 @@ def expand(c: Context, x: Array, shape: Value) -> Value:
     remaining = [
         o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)
     ]
-    return _namespace(c, x).broadcast_to(x, tuple(remaining))
+    return _choose_array_namespace(c, x).broadcast_to(x, tuple(remaining))
 
 
 def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
@@ -263,7 +266,7 @@ def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
     ):
         return c.xp.concat(lifted, axis=k)
     return c.xp.stack(
-        [one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], axis=k
+        [one for a in lifted for one in _slice_axis_at_places(a, k, range(int(a.shape[k])))], axis=k
     )
 
 
@@ -291,7 +294,9 @@ def part(
         n = length(x.shape[k])
         if not isinstance(n, int) or not (isinstance(first, int) and isinstance(last, int | None)):
             raise
-        return c.xp.stack(_slices(x, k, range(*slice(first, last, by).indices(n))), axis=k)
+        return c.xp.stack(
+            _slice_axis_at_places(x, k, range(*slice(first, last, by).indices(n))), axis=k
+        )
 
 
 def parts(
@@ -350,7 +355,7 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     k = place(axis, x.ndim)
     if at.ndim == 0:
         return x[(*[slice(None)] * k, int(at))]
-    rows = c.xp.stack(_slices(x, k, [int(i) for i in at.reshape(-1)]), axis=k)
+    rows = c.xp.stack(_slice_axis_at_places(x, k, [int(i) for i in at.reshape(-1)]), axis=k)
     return (
         rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
     )
@@ -378,7 +383,11 @@ def reduce(name: str) -> Rule:
     """Return the operator ``sum``, ``max`` or ``mean`` over some axes."""
 
     def run(c: Context, x: Value, axes: object = None, keep: bool = True) -> Value:
-        chosen = None if axes is None else tuple(place(n, x.ndim) for n in _ints(axes))
+        chosen = (
+            None
+            if axes is None
+            else tuple(place(n, x.ndim) for n in _convert_to_integer_list(axes))
+        )
         if chosen == ():
             return x
         if name != "mean" and are_whole(x):
@@ -398,15 +407,15 @@ def cumulative(c: Context, x: Value, axis: Value) -> Value:
     return c.xp.cumulative_sum(c.lifted(x), axis=k)
 
 
-def _namespace(c: Context, x: Value) -> Value:
+def _choose_array_namespace(c: Context, x: Value) -> Value:
     return np if is_plain(x) else c.xp
 
 
-def _ints(x: object) -> list[int]:
+def _convert_to_integer_list(x: object) -> list[int]:
     return [int(n) for n in np.atleast_1d(np.asarray(x))]
 
 
-def _slices(x: Array, k: int, places: Sequence[int]) -> list[Value]:
+def _slice_axis_at_places(x: Array, k: int, places: Sequence[int]) -> list[Value]:
     return [x[(*[slice(None)] * k, int(i))] for i in places]
 
 

@@ -87,8 +87,8 @@ def bind(
     if unknown := next((n for n in named if n not in there), None):
         raise InputError(f"{graph.name} has no input or weight called {unknown[:60]!r}")
     used = graph.used
-    slots = [_input(graph, g, spec, named) for g in graph.inputs if g.name in used]
-    slots += [_weight(graph, g, named) for g in graph.weights if g.name in used]
+    slots = [_match_graph_input(graph, g, spec, named) for g in graph.inputs if g.name in used]
+    slots += [_match_graph_weight(graph, g, named) for g in graph.weights if g.name in used]
     names = [n for s in slots for n in dict.fromkeys(s.parts)]
     if twice := next((n for n in names if names.count(n) > 1), None):
         raise InputError(f"{graph.name}: two arrays may be {twice}; hint: choose one, {twice}=NAME")
@@ -115,7 +115,9 @@ def bind(
     return tuple(slots)
 
 
-def _input(graph: Graph, g: GraphArray, spec: Attention, named: Mapping[str, str]) -> GraphSlot:
+def _match_graph_input(
+    graph: Graph, g: GraphArray, spec: Attention, named: Mapping[str, str]
+) -> GraphSlot:
     upstream = hasattr(spec, "by") and g.name in ("do", *UPSTREAM.split())
     name = named.get(g.name) or (
         "do" if upstream else _TABLES.get(plain(g.name)) or meaning(g.name)
@@ -133,20 +135,20 @@ def _input(graph: Graph, g: GraphArray, spec: Attention, named: Mapping[str, str
     )
 
 
-def _weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -> GraphSlot:
+def _match_graph_weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -> GraphSlot:
     label = g.label or g.name
     if g.name in named or label in named:
         parts: tuple[str, ...] = tuple((named.get(g.name) or named[label]).split("|"))
     elif table := _TABLES.get(plain(label)):
         parts = (table,)
     else:
-        parts = tuple(_roles(graph, label, len(g.shape)))
+        parts = tuple(_yield_weight_roles(graph, label, len(g.shape)))
     if parts[0] in ("cos", "sin"):
         return GraphSlot(g, parts, table=True)
     return GraphSlot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
 
 
-def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
+def _yield_weight_roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
     """Yield the inputs in a weight, by its name: ``attn.c_attn.weight`` has w_q, w_k and w_v, ``q_norm.weight`` the
     gain g_q."""
     path, _, last = label.rpartition(".")

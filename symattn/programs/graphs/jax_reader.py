@@ -103,7 +103,7 @@ def traced(
         return own_function(*places, **keywords)
 
     closed = _jaxpr(label, called, [leaf for _, leaf in own])
-    names = [_named(path, function, len(args)) for path, _ in own]
+    names = [_name_array_of_tree(path, function, len(args)) for path, _ in own]
     return of_jaxpr(closed, label, names, layout)
 
 
@@ -136,7 +136,7 @@ def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> ClosedJa
         raise InputError(f"{label} cannot be traced: {one_line(error)}{hint}") from error
 
 
-def _named(path: Sequence[Value], function: Function, places: int) -> tuple[str, bool]:
+def _name_array_of_tree(path: Sequence[Value], function: Function, places: int) -> tuple[str, bool]:
     """Return the name of an array, and whether it is a weight, that is, within a tree."""
     which, *inner = path
     deeper = inner if which.idx == 0 else inner[1:]
@@ -234,7 +234,7 @@ def _fixed_and_carried(scan: Mapping[str, Value]) -> tuple[int, int]:
     return len(fixed), len(carried)
 
 
-def _permutation(layout: Axes | None, axes: int) -> list[int] | None:
+def _permutation_of_layout(layout: Axes | None, axes: int) -> list[int] | None:
     """Return the exchange of two axes that takes a layout to the specification's order, and back; None for none."""
     if layout is None or len(layout) != axes:
         return None
@@ -295,7 +295,7 @@ class _JaxprReader:
             raise InputError(
                 f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled"
             )
-        result = [Ref(self._fresh()) for _ in range(count)]
+        result = [Ref(self._make_fresh_jaxpr_name()) for _ in range(count)]
         node = GraphNode(
             operator,
             tuple(operands),
@@ -313,11 +313,11 @@ class _JaxprReader:
         result = type_name(values.dtype)
         values = values.astype(np.float64) if result == "float" else values
         values = as_int64(values) if result.startswith(("int", "uint")) else values
-        ref = Ref(self._fresh())
+        ref = Ref(self._make_fresh_jaxpr_name())
         self._constants[ref.name] = values
         return ref
 
-    def _fresh(self) -> str:
+    def _make_fresh_jaxpr_name(self) -> str:
         self._count += 1
         return f"%{self._count}"
 
@@ -326,9 +326,13 @@ class _JaxprReader:
         """Add an argument, and the nodes that convert it from the specification's order of axes to the function's."""
         shape, floats = (
             tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape),
-            _kind(aval.dtype) == "float",
+            _target_of_jax_cast(aval.dtype) == "float",
         )
-        unique = called if called not in self._taken else f"{called} {len(self._taken)}"
+        unique = (
+            called
+            if called not in self._list_taken_names
+            else f"{called} {len(self._list_taken_names)}"
+        )
         if weight:
             known = tuple(n for n in shape if isinstance(n, int))
             side = flat(called, known) if len(known) == len(shape) else shape
@@ -341,27 +345,27 @@ class _JaxprReader:
         of_heads = (
             meaning(called) in ("q", "k", "v") or called == "do" or called in UPSTREAM.split()
         )
-        moved = _permutation(layout, len(shape)) if of_heads else None
+        moved = _permutation_of_layout(layout, len(shape)) if of_heads else None
         specified = tuple(shape[k] for k in moved) if moved else shape
         single = of_heads and _is_without_batch(layout, len(shape))
         self._inputs.append(GraphArray(unique, (1, *specified) if single else specified, floats))
         x = Ref(unique)
         x = self.add("reshape", [x], new_sizes=list(specified))[0] if single else x
-        return self._turned(x, moved) if moved else x
+        return self._add_transpose_node(x, moved) if moved else x
 
     @property
-    def _taken(self) -> list[str]:
+    def _list_taken_names(self) -> list[str]:
         return [g.name for g in (*self._inputs, *self._weights)]
 
-    def _turned(self, x: Ref, permutation: list[int]) -> Ref:
+    def _add_transpose_node(self, x: Ref, permutation: list[int]) -> Ref:
         return self.add("transpose", [x], permutation=permutation)[0]
 
     def returned(self, x: Value, aval: ShapedArray, layout: Axes | None) -> Value:
         """Return an output in the specification's order of axes."""
-        moved = _permutation(layout, len(aval.shape))
+        moved = _permutation_of_layout(layout, len(aval.shape))
         if not isinstance(x, Ref):
             return x
-        x = self._turned(x, moved) if moved else x
+        x = self._add_transpose_node(x, moved) if moved else x
         if not _is_without_batch(layout, len(aval.shape)):
             return x
         shape = [int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape]
@@ -383,34 +387,34 @@ class _JaxprReader:
         entries = [self.constant(x) for x in getattr(closed, "consts", ())]
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*entries, *values), strict=True))
         for equation in jaxpr.eqns:
-            operands = [self._operand(env, v) for v in equation.invars]
+            operands = [self._read_jaxpr_operand(env, v) for v in equation.invars]
             self._place = partial(_place_of, equation)
-            results = self._equation(equation, operands)
+            results = self._read_jaxpr_equation(equation, operands)
             env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
-        return [self._operand(env, v) for v in jaxpr.outvars]
+        return [self._read_jaxpr_operand(env, v) for v in jaxpr.outvars]
 
-    def _operand(self, env: Mapping[Var, object], v: Value) -> Value:
+    def _read_jaxpr_operand(self, env: Mapping[Var, object], v: Value) -> Value:
         if not hasattr(v, "val"):
             return env[v]
         is_nan = (
             self._kernel
-            and _kind(v.aval.dtype) == "float"
+            and _target_of_jax_cast(v.aval.dtype) == "float"
             and np.isnan(np.asarray(v.val, np.float64)).all()
         )
         return self.add("undefined", [])[0] if is_nan else self.constant(v.val)
 
-    def _equation(self, equation: JaxprEqn, operands: list[Value]) -> Sequence[Value]:
+    def _read_jaxpr_equation(self, equation: JaxprEqn, operands: list[Value]) -> Sequence[Value]:
         name, outcome = equation.primitive.name, equation.params
         if name == "scan":
-            return self._scanned(outcome, operands)
+            return self._unroll_scan(outcome, operands)
         if name == "device_put":
             return operands
         if name == "pallas_call":
-            return self._launched(equation, operands)
+            return self._inline_pallas_kernel(equation, operands)
         if name in ("while", "cond"):
-            return self._conditional(equation, operands)
+            return self._add_loop_or_choice(equation, operands)
         if name == "custom_linear_solve":
-            return self._solved(outcome, operands)
+            return self._inline_linear_solver(outcome, operands)
         inner = (
             next((outcome[k] for k in _CALLED if k in outcome), None) if name in _CALLS else None
         )
@@ -418,7 +422,9 @@ class _JaxprReader:
             return self.inlined(inner, operands)
         types = [type_name(getattr(v.aval, "dtype", "")) for v in equation.outvars]
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
-        inputs = {k: self._attribute(v) for k, v in outcome.items() if k not in _PLACED}
+        inputs = {
+            k: self._convert_equation_parameter(v) for k, v in outcome.items() if k not in _PLACED
+        }
         result = self.add(name, operands, len(types), types, **inputs)
         if name == "reduce_max" or (
             name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima
@@ -426,7 +432,9 @@ class _JaxprReader:
             self._maxima.update(result)
         return result
 
-    def _solved(self, parameters: Mapping[str, Value], operands: list[Value]) -> list[Value]:
+    def _inline_linear_solver(
+        self, parameters: Mapping[str, Value], operands: list[Value]
+    ) -> list[Value]:
         """Add the solver of a system of equations, which JAX runs; the other parts are for its derivatives."""
         lengths = parameters["const_lengths"]
         before = lengths.matvec + lengths.vecmat
@@ -434,21 +442,21 @@ class _JaxprReader:
         right_sides = operands[before + lengths.solve + lengths.transpose_solve :]
         return self.inlined(parameters["jaxprs"].solve, [*own, *right_sides])
 
-    def _attribute(self, x: object) -> Value:
+    def _convert_equation_parameter(self, x: object) -> Value:
         """Return a parameter of an equation as plain values; an open length as the node that computes it."""
         if hasattr(x, "_asdict"):
-            return {k: self._attribute(v) for k, v in x._asdict().items()}
+            return {k: self._convert_equation_parameter(v) for k, v in x._asdict().items()}
         if isinstance(x, (list, tuple)):
-            return [self._attribute(part) for part in x]
+            return [self._convert_equation_parameter(part) for part in x]
         if isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)):
-            return _kind(np.dtype(x))
+            return _target_of_jax_cast(np.dtype(x))
         if isinstance(x, (bool, str, float, type(None))):
             return x
         if isinstance(x, (int, np.integer)):
             return int(x)
-        return self._length(str(x)) if type(x).__name__ == "_DimExpr" else str(x)
+        return self._add_symbolic_length(str(x)) if type(x).__name__ == "_DimExpr" else str(x)
 
-    def _length(self, text: str) -> Ref:
+    def _add_symbolic_length(self, text: str) -> Ref:
         """Add a length as JAX prints it, ``2*n^2 - 1``. Raises ``InputError`` for quotients, and unknown letters."""
         product = re.sub(
             r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text[:_MOST]
@@ -468,7 +476,7 @@ class _JaxprReader:
             code=compile(tree, text, "eval"),
         )[0]
 
-    def _scanned(self, results: Mapping[str, Value], operands: list[Value]) -> list[Value]:
+    def _unroll_scan(self, results: Mapping[str, Value], operands: list[Value]) -> list[Value]:
         """Unroll a scan. Raises ``InputError`` if the number of iterations is open or large."""
         count, (consts, carries) = results["length"], _fixed_and_carried(results)
         if not isinstance(count, int) or count > _LONGEST:
@@ -495,19 +503,22 @@ class _JaxprReader:
             *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True)),
         ]
 
-    def _conditional(self, equation: JaxprEqn, operands: list[Value]) -> list[Ref]:
+    def _add_loop_or_choice(self, equation: JaxprEqn, operands: list[Value]) -> list[Ref]:
         """Add a loop or a choice, with graphs of its parts: its condition is known when they run."""
         outcome, types = equation.params, [type_name(v.aval.dtype) for v in equation.outvars]
         if equation.primitive.name == "cond":
             inner: Mapping[str, Value] = {
-                "branches": [self._part(branch) for branch in outcome["branches"]]
+                "branches": [self._make_subgraph_of_jaxpr(branch) for branch in outcome["branches"]]
             }
         else:
-            inner = {part: self._part(outcome[f"{part}_jaxpr"]) for part in ("cond", "body")}
+            inner = {
+                part: self._make_subgraph_of_jaxpr(outcome[f"{part}_jaxpr"])
+                for part in ("cond", "body")
+            }
             inner |= {"constants": [outcome[f"{part}_nconsts"] for part in ("cond", "body")]}
         return self.add(equation.primitive.name, operands, len(types), types, **inner)
 
-    def _part(self, closed: ClosedJaxpr) -> Graph:
+    def _make_subgraph_of_jaxpr(self, closed: ClosedJaxpr) -> Graph:
         """Return a graph of its own, whose inputs are numbered."""
         reader = _JaxprReader(self.name)
         reader._kernel = self._kernel
@@ -516,7 +527,7 @@ class _JaxprReader:
         ]
         return reader.graph(reader.inlined(closed, values))
 
-    def _launched(self, equation: JaxprEqn, operands: list[Value]) -> list[Value]:
+    def _inline_pallas_kernel(self, equation: JaxprEqn, operands: list[Value]) -> list[Value]:
         """Inline a kernel of Pallas as JAX interprets it: a loop over the grid, with slices for its references.
 
         Raises ``InputError`` with JAX's message for what JAX does not interpret.
@@ -534,7 +545,7 @@ class _JaxprReader:
         return result
 
 
-def _kind(dtype: object) -> str:
+def _target_of_jax_cast(dtype: object) -> str:
     """Return the target of a cast; the node has the range of whole numbers."""
     result = type_name(dtype)
     return "int" if result.startswith(("int", "uint")) else result

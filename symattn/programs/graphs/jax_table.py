@@ -31,7 +31,7 @@ from symattn.programs.graphs.values import (
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
-def _extreme(name: str, neutral: float) -> Rule:
+def _make_jax_extreme_rule(name: str, neutral: float) -> Rule:
     """Return the operator maximum or minimum of two arrays; −∞ does not change a maximum, nor ∞ a minimum."""
     rule = op.binary(name)
 
@@ -57,21 +57,21 @@ def _of_truth(name: str) -> Rule:
     return run
 
 
-def _select(c: Context, which: Value, *cases: Value) -> Value:
+def _select_jax_case(c: Context, which: Value, *cases: Value) -> Value:
     """Compute ``select_n``: the first of two cases where a condition does not hold."""
     if len(cases) != 2:
         raise InputError(f"a choice of {len(cases)} arrays is not read")
     return op.where(c, which, cases[1], cases[0])
 
 
-def _cast(c: Context, x: Value, new_dtype: str) -> Value:
+def _cast_jax_array(c: Context, x: Value, new_dtype: str) -> Value:
     plain = is_plain(x) and not isinstance(x, Joined)
     if plain and new_dtype == "float" and np.asarray(x).dtype.kind in "biu":
         return np.asarray(x).astype(np.float64)
     return cast(c, x, new_dtype)
 
 
-def _power(c: Context, x: Value, y: Value) -> Value:
+def _half_integer_power(c: Context, x: Value, y: Value) -> Value:
     """Return x to a power that is a multiple of 1/2."""
     exponent = float(np.asarray(y)) if is_plain(y) and np.ndim(y) == 0 else None
     if exponent is None or exponent * 2 % 1:
@@ -111,17 +111,21 @@ def _at_maximum(c: Context, x: Value, m: Value) -> Value:
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
-def _spread(c: Context, x: Value, shape: Sequence[Value], axes: Sequence[int]) -> Value:
+def _broadcast_in_dimensions(
+    c: Context, x: Value, shape: Sequence[Value], axes: Sequence[int]
+) -> Value:
     """Broadcast x to ``shape``, with its axes at ``axes``."""
     others = [n for n in range(len(shape)) if n not in axes]
     return op.expand(c, op.unsqueeze(c, x, others) if others else x, shape)
 
 
-def _iota(c: Context, *_: object, shape: Sequence[Value], dimension: int, dtype: str) -> Value:
+def _iota_along_axis(
+    c: Context, *_: object, shape: Sequence[Value], dimension: int, dtype: str
+) -> Value:
     """Return 0, 1, … along one axis, broadcast along all others; as floats if ``dtype`` says so."""
     row = op.arange(c, 0, shape[dimension])
     row = row.astype(np.float64) if dtype == "float" and is_plain(row) else row
-    return _spread(c, row, shape, [dimension])
+    return _broadcast_in_dimensions(c, row, shape, [dimension])
 
 
 def _broadcast_in_dim(
@@ -129,10 +133,10 @@ def _broadcast_in_dim(
 ) -> Value:
     if x.ndim == 0 and is_plain(x):
         return op.full(c, shape, x[()])
-    return _spread(c, x, shape, broadcast_dimensions)
+    return _broadcast_in_dimensions(c, x, shape, broadcast_dimensions)
 
 
-def _reshape(
+def _reshape_jax_array(
     c: Context, x: object, *_: object, new_sizes: Sequence[Value], dimensions: object = None
 ) -> Value:
     if dimensions is not None:
@@ -140,7 +144,7 @@ def _reshape(
     return op.reshape(c, x, list(new_sizes))
 
 
-def _starts(places: Sequence[Value], x: Array, counts: Sequence[int]) -> list[int]:
+def _clamp_slice_starts(places: Sequence[Value], x: Array, counts: Sequence[int]) -> list[int]:
     """Return plain starts of a dynamic slice, clamped so that it is within the array, as in JAX."""
     if not all(is_plain(p) for p in places):
         raise InputError("a slice at a place that is computed from the inputs is not read")
@@ -150,14 +154,14 @@ def _starts(places: Sequence[Value], x: Array, counts: Sequence[int]) -> list[in
 
 def _dynamic_slice(c: Context, x: Value, *places: Value, slice_sizes: Sequence[int]) -> Value:
     """Return the slice of these sizes from plain starts on."""
-    starts = _starts(places, x, slice_sizes)
+    starts = _clamp_slice_starts(places, x, slice_sizes)
     return op.parts(c, x, starts, [s + n for s, n in zip(starts, slice_sizes, strict=True)])
 
 
 def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> Value:
     """Return x with a slice replaced."""
     counts = [int(n) for n in new.shape]
-    starts = _starts(places, x, counts)
+    starts = _clamp_slice_starts(places, x, counts)
 
     def replaced(of: Value, axes: Sequence[int]) -> Value:
         if not axes:
@@ -171,7 +175,7 @@ def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> V
     return replaced(x, [k for k, n in enumerate(counts) if n != int(x.shape[k])])
 
 
-def _gather(
+def _gather_jax_slices(
     c: Context, x: Value, index: Value, dimension_numbers: Value, slice_sizes: Sequence[int]
 ) -> Value:
     """Return the slices of these sizes from plain places on; those of one axis on every kind of array."""
@@ -186,14 +190,14 @@ def _gather(
     whole = all(n == shape[k] for k, n in enumerate(slice_sizes) if k != axis)
     whole = whole and not numbers["operand_batching_dims"]
     if more or not whole or numbers["collapsed_slice_dims"] != [axis] or index.ndim != 2:
-        return x[_places(first, numbers, slice_sizes)]
+        return x[_gather_places_by_axis(first, numbers, slice_sizes)]
     result = op.gather(c, x, index[:, 0], axis)
     to = next(k for k in range(result.ndim) if k not in numbers["offset_dims"])
     order = [k for k in range(result.ndim) if k != axis]
     return op.transpose(c, result, [*order[:to], axis, *order[to:]])
 
 
-def _places(
+def _gather_places_by_axis(
     first: np.ndarray, numbers: Value, slice_sizes: Sequence[int]
 ) -> tuple[np.ndarray, ...]:
     """Return the places of the elements of a gather along each axis, which are broadcast to the shape of the result."""
@@ -218,7 +222,9 @@ def _places(
     return tuple(result)
 
 
-def _pad(c: Context, x: Value, value: Value, padding_config: Sequence[Sequence[int]]) -> Value:
+def _pad_jax_array(
+    c: Context, x: Value, value: Value, padding_config: Sequence[Sequence[int]]
+) -> Value:
     for axis, (before, after, between) in enumerate(padding_config):
         if between:
             raise InputError("padding between elements is not read")
@@ -226,18 +232,18 @@ def _pad(c: Context, x: Value, value: Value, padding_config: Sequence[Sequence[i
     return x
 
 
-def _reverse(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
+def _reverse_jax_axes(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
     every = [1] * len(dimensions)
     return op.parts(
         c, x, [-n for n in every], [None for _ in every], [-n for n in every], dimensions
     )
 
 
-def _cumulative(c: Context, x: Value, axis: int, reverse: bool = False) -> Value:
+def _cumulative_jax_sum(c: Context, x: Value, axis: int, reverse: bool = False) -> Value:
     """Return the sums of the elements up to each place, or from each place on, along an axis."""
     if not reverse:
         return op.cumulative(c, x, axis)
-    return _reverse(c, op.cumulative(c, _reverse(c, x, [axis]), axis), [axis])
+    return _reverse_jax_axes(c, op.cumulative(c, _reverse_jax_axes(c, x, [axis]), axis), [axis])
 
 
 def _triangular_solve(
@@ -257,7 +263,7 @@ def _triangular_solve(
     )
 
 
-def _tile(c: Context, x: Value, reps: Sequence[int]) -> Value:
+def _tile_jax_array(c: Context, x: Value, reps: Sequence[int]) -> Value:
     for axis, count in enumerate(reps):
         x = op.concat(c, [x] * count, axis) if count != 1 else x
     return x
@@ -289,40 +295,42 @@ def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Va
 # -- loops and choices, by graphs of their parts -----------------------------------------------------------------------
 
 
-def _part(c: Context, graph: Graph, values: Sequence[Value]) -> tuple[Value, ...]:
+def _evaluate_subgraph(c: Context, graph: Graph, values: Sequence[Value]) -> tuple[Value, ...]:
     return run(graph, dict(zip((x.name for x in graph.inputs), values, strict=True)), c)
 
 
-def _while(
+def _while_loop_of_jax(
     c: Context, *values: Value, cond: Graph, body: Graph, constants: Sequence[int]
 ) -> tuple[Value, ...]:
     """Run the body as long as the condition holds, each after its own constants."""
     first, last = constants[0], sum(constants)
     tested, fixed, carry = values[:first], values[first:last], values[last:]
     for _ in range(MOST_NODES):
-        (holds,) = _part(c, cond, (*tested, *carry))
+        (holds,) = _evaluate_subgraph(c, cond, (*tested, *carry))
         if not is_plain(holds):
             raise InputError("a loop whose condition is computed from the inputs is not read")
         if not holds:
             return carry
-        carry = _part(c, body, (*fixed, *carry))
+        carry = _evaluate_subgraph(c, body, (*fixed, *carry))
     raise InputError(f"a loop of more than {MOST_NODES} turns is not read")
 
 
-def _cond(c: Context, which: Value, *values: Value, branches: Sequence[Graph]) -> tuple[Value, ...]:
+def _evaluate_chosen_branch(
+    c: Context, which: Value, *values: Value, branches: Sequence[Graph]
+) -> tuple[Value, ...]:
     if not is_plain(which):
         raise InputError("a choice by a condition that is computed from the inputs is not read")
-    return _part(c, branches[min(max(int(which), 0), len(branches) - 1)], values)
+    return _evaluate_subgraph(c, branches[min(max(int(which), 0), len(branches) - 1)], values)
 
 
-def _subtract(c: Context, a: Value, b: Value) -> Value:
+def _subtract_jax_arrays(c: Context, a: Value, b: Value) -> Value:
     """Return a − b; a − ∞ is a + (−∞), since kinds have no ∞."""
     if is_plain(b) and not is_plain(a) and np.asarray(b).dtype.kind == "f" and np.isposinf(b).all():
         return op.binary("add")(c, a, -np.asarray(b))
     return op.binary("subtract")(c, a, b)
 
 
-def _undefined(c: Context) -> Value:
+def _make_undefined_element(c: Context) -> Value:
     """Return an element of memory that was never written."""
     if c.kind is None:
         return c.lifted(np.nan)
@@ -342,37 +350,37 @@ RULES: Mapping[str, Rule] = {
         "neg=negative abs=abs exp=exp exp2=exp2 log=log tanh=tanh erf=erf sqrt=sqrt sin=sin cos=cos",
     ),
     **op.table(op.unary, "not=logical_not"),
-    "sub": _subtract,
+    "sub": _subtract_jax_arrays,
     "div": op.divide_whole,
     "rem": _of_known("a remainder", np.fmod),
     "sign": _of_known("a sign", np.sign),
-    "max": _extreme("maximum", -np.inf),
-    "min": _extreme("minimum", np.inf),
+    "max": _make_jax_extreme_rule("maximum", -np.inf),
+    "min": _make_jax_extreme_rule("minimum", np.inf),
     "rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
     "logistic": lambda c, x: c.lifted(1.0) / (c.lifted(1.0) + c.xp.exp(-c.lifted(x))),
     "expm1": lambda c, x: c.xp.exp(c.lifted(x)) - c.lifted(1.0),
     "log1p": lambda c, x: c.xp.log(c.lifted(1.0) + c.lifted(x)),
     "square": partial(_integer_power, y=2),
     "integer_pow": _integer_power,
-    "pow": _power,
+    "pow": _half_integer_power,
     "is_finite": lambda c, x: np.isfinite(x) if is_plain(x) else c.xp.isfinite(x),
     "eq.max": _at_maximum,
     "and.bits": bits(np.bitwise_and),
     "or.bits": bits(np.bitwise_or),
     "not.bits": bits(np.bitwise_not),
-    "select_n": _select,
-    "convert_element_type": _cast,
+    "select_n": _select_jax_case,
+    "convert_element_type": _cast_jax_array,
     "reduce_sum": lambda c, x, axes: op.reduce("sum")(c, x, axes, False),
     "reduce_max": lambda c, x, axes: op.reduce("max")(c, x, axes, False),
     "reduce_and": _of_truth("all"),
     "reduce_or": _of_truth("any"),
-    "cumsum": _cumulative,
+    "cumsum": _cumulative_jax_sum,
     "triangular_solve": _triangular_solve,
     "lu": linear_systems.factorise,
     "lu_pivots_to_permutation": _of_known("an order of rows", linear_systems.order_rows),
-    "iota": _iota,
+    "iota": _iota_along_axis,
     "broadcast_in_dim": _broadcast_in_dim,
-    "reshape": _reshape,
+    "reshape": _reshape_jax_array,
     "transpose": lambda c, x, permutation: op.transpose(c, x, permutation),
     "squeeze": lambda c, x, dimensions: op.squeeze(c, x, dimensions),
     "expand_dims": lambda c, x, dimensions: op.unsqueeze(c, x, dimensions),
@@ -383,17 +391,17 @@ RULES: Mapping[str, Rule] = {
     ),
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
-    "gather": _gather,
-    "pad": _pad,
-    "rev": _reverse,
-    "tile": _tile,
+    "gather": _gather_jax_slices,
+    "pad": _pad_jax_array,
+    "rev": _reverse_jax_axes,
+    "tile": _tile_jax_array,
     "dot_general": _dot_general,
     "stack": lambda c, *xs, axis=0: op.stack(c, xs, axis),
     "scan.row": lambda c, x, turn: op.gather(c, x, np.asarray(turn), 0),
     "scan.rows": op.stack,
-    "while": _while,
-    "cond": _cond,
-    "undefined": _undefined,
+    "while": _while_loop_of_jax,
+    "cond": _evaluate_chosen_branch,
+    "undefined": _make_undefined_element,
     "optimization_barrier": lambda c, *xs: xs,
     "size": op.size,
     "dim_as_value": lambda c, dim: dim,

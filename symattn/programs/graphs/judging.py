@@ -86,7 +86,7 @@ def judge_graph(
         ),
         None,
     )
-    draws = (_fault(*wrong, seed + n) for n in range(_DRAWS)) if wrong else ()
+    draws = (_make_fault_of_difference(*wrong, seed + n) for n in range(_DRAWS)) if wrong else ()
     fault = next(filter(None, draws), None)
     if wrong and not fault:
         undecided.append(
@@ -98,7 +98,9 @@ def judge_graph(
         why=tuple(undecided),
     )
     if not fault and not undecided:
-        judged = _Proved(Verdict.NO_FAULT) if wrt else _proof(prover, prove, programs[0])
+        judged = (
+            _Proved(Verdict.NO_FAULT) if wrt else _prove_graph_program(prover, prove, programs[0])
+        )
     open_ = judged.verdict is Verdict.UNDECIDED
     summed = (
         ()
@@ -109,11 +111,21 @@ def judge_graph(
     if wrt:
         further = (*summed, "Not proved for all sizes: gradients are tested at sizes.")
     return Report(
-        judged.verdict, graph.name, "exact numbers", str(results[0].evidence.where), seed, judged.faults,
-        (*checks, *judged.checks), (*notes_of(programs[0], [*assumed, *judged.hypotheses], results[0]), *further),
-        command=command, fields=changed_fields(attention), missing=judged.why if open_ else (),
-        reservations=_hypotheses([*assumed, *judged.hypotheses]) if judged.verdict is Verdict.NO_FAULT else (),
-    )  # fmt: skip
+        judged.verdict,
+        graph.name,
+        "exact numbers",
+        str(results[0].evidence.where),
+        seed,
+        judged.faults,
+        (*checks, *judged.checks),
+        (*notes_of(programs[0], [*assumed, *judged.hypotheses], results[0]), *further),
+        command=command,
+        fields=changed_fields(attention),
+        missing=judged.why if open_ else (),
+        reservations=_format_hypothesis_notes([*assumed, *judged.hypotheses])
+        if judged.verdict is Verdict.NO_FAULT
+        else (),
+    )
 
 
 def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:
@@ -155,7 +167,7 @@ def semantics(identity: IdentityResult, name: str = "semantics") -> Check:
     return Check(name, grade, pairs, 0, 0.0, identity.epsilon, unit="pair of primes")
 
 
-def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved:
+def _prove_graph_program(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved:
     """Return the verdict of a proof, with its hypotheses, or the reasons if there is none; a counterexample is a fault.
 
     Without a proof for all sizes, the sizes tried must reach beyond all positions at which the specification changes.
@@ -205,7 +217,7 @@ def _not_attempted(program: GraphProgram, prove: bool | None) -> tuple[str, ...]
     return ()
 
 
-def _hypotheses(assumed: list[str]) -> tuple[str, ...]:
+def _format_hypothesis_notes(assumed: list[str]) -> tuple[str, ...]:
     """Return a note for each hypothesis: what is proved or tested is so only under it."""
     return tuple(f"Hypothesis: {h}." for h in dict.fromkeys(assumed))
 
@@ -218,12 +230,14 @@ def notes_of(
     return (
         _ABOUT,
         read_as,
-        *_hypotheses(hypotheses),
+        *_format_hypothesis_notes(hypotheses),
         *(f"{n[:1].upper()}{n[1:]}." for n in others),
     )
 
 
-def _fault(program: GraphProgram, difference: Difference, seed: int) -> Fault | None:
+def _make_fault_of_difference(
+    program: GraphProgram, difference: Difference, seed: int
+) -> Fault | None:
     """Return a fault with the difference in float64 and the mistake that explains it, if float32 does not allow it."""
     inputs = inputs_of(program, difference.sizes, seed)
     got = program.run(inputs).output

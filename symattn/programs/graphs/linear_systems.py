@@ -26,8 +26,8 @@ def solve_triangle(
             c, swap(c, a, -2, -1), swap(c, b, -2, -1), upper=not upper, unitriangular=unitriangular
         )
         return swap(c, turned, -2, -1)
-    n = _order(a)
-    return _substituted(
+    n = _order_of_square_matrix(a)
+    return _solve_by_substitution(
         c, a, b, range(n)[::-1] if upper else range(n), unitriangular or _ones_on_diagonal(c, a)
     )
 
@@ -45,22 +45,26 @@ def solve(
         )
     if not left:
         return swap(c, solve(c, swap(c, a, -2, -1), swap(c, b, -2, -1)), -2, -1)
-    n, zero = _order(a), _known_zeros(a)
+    n, zero = _order_of_square_matrix(a), _known_zeros(a)
     unit = _ones_on_diagonal(c, a)
     if zero[..., *np.triu_indices(n, 1)].all():
-        return _substituted(c, a, b, range(n), unit)
+        return _solve_by_substitution(c, a, b, range(n), unit)
     if zero[..., *np.tril_indices(n, -1)].all():
-        return _substituted(c, a, b, range(n)[::-1], unit)
+        return _solve_by_substitution(c, a, b, range(n)[::-1], unit)
     factors, _, _ = factorise(c, a)
-    b = _substituted(c, factors, b, range(n), unit=True)
-    return _substituted(c, factors, b, range(n)[::-1], unit=False)
+    b = _solve_by_substitution(c, factors, b, range(n), unit=True)
+    return _solve_by_substitution(c, factors, b, range(n)[::-1], unit=False)
 
 
 def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
     """Return A⁻¹ (…, n, n)."""
     a = c.lifted(a)
     return solve(
-        c, a, c.xp.broadcast_to(c.lifted(np.eye(_order(a), dtype=np.int64)), tuple(a.shape))
+        c,
+        a,
+        c.xp.broadcast_to(
+            c.lifted(np.eye(_order_of_square_matrix(a), dtype=np.int64)), tuple(a.shape)
+        ),
     )
 
 
@@ -70,13 +74,13 @@ def factorise(c: Context, a: Value, *_: object, **__: object) -> tuple[Value, Va
     With pivots the factors are others, and the solutions by them the same numbers. Shapes: A (…, n, n), rows (…, n).
     """
     a = c.lifted(a)
-    n, zero = _order(a), _known_zeros(a)
+    n, zero = _order_of_square_matrix(a), _known_zeros(a)
     rows = np.broadcast_to(np.arange(n), tuple(map(int, a.shape[:-1])))
     is_upper = zero[..., *np.tril_indices(n, -1)].all()
     is_unit_lower = zero[..., *np.triu_indices(n, 1)].all() and _ones_on_diagonal(c, a)
     if not (is_upper or is_unit_lower):
         for i in range(n - 1):
-            a = _eliminated(c, a, i)
+            a = _eliminate_below_pivot(c, a, i)
     return a, rows, rows
 
 
@@ -92,7 +96,7 @@ def order_rows(exchanged: np.ndarray, permutation_size: int) -> np.ndarray:
     return order
 
 
-def _eliminated(c: Context, a: Array, i: int) -> Value:
+def _eliminate_below_pivot(c: Context, a: Array, i: int) -> Value:
     """Return A with multiples of row i subtracted from those below, and the factors in column i."""
     pivot = a[..., i : i + 1, i : i + 1]
     if _known_zeros(pivot).any():
@@ -103,11 +107,13 @@ def _eliminated(c: Context, a: Array, i: int) -> Value:
     return concat(c, [a[..., : i + 1, :], concat(c, parts, -1)], -2)
 
 
-def _order(a: Array) -> int:
+def _order_of_square_matrix(a: Array) -> int:
     return whole(a.shape[-1], "the order of a matrix that is inverted")
 
 
-def _substituted(c: Context, a: Value, b: Value, order: Iterable[int], unit: bool) -> Value:
+def _solve_by_substitution(
+    c: Context, a: Value, b: Value, order: Iterable[int], unit: bool
+) -> Value:
     """Solve for the rows of X in this order: x_i = (b_i − Σ a_ij x_j)/a_ii, the sum over rows that are known."""
     rows: dict[int, Value] = {}
     for i in order:
@@ -135,6 +141,6 @@ def _known_zeros(a: Value) -> np.ndarray:
 
 
 def _ones_on_diagonal(c: Context, a: Value) -> bool:
-    n = _order(a)
+    n = _order_of_square_matrix(a)
     ones = _known_zeros(a - c.lifted(np.eye(n, dtype=np.int64)))
     return bool(ones[..., np.arange(n), np.arange(n)].all())

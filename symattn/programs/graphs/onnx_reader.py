@@ -63,23 +63,23 @@ def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
     arrays = {a.name: a for a in g.initializer}
     if len(arrays) < len(g.initializer) or g.sparse_initializer:
         raise InputError(f"{name}: sparse initializers, and two with one name, are not read")
-    inputs = tuple(_given(name, v) for v in g.input if v.name not in arrays)
+    inputs = tuple(_read_onnx_graph_input(name, v) for v in g.input if v.name not in arrays)
     weights, constants = [], {}
     for key, a in arrays.items():
-        shape = _shape(f"{name}: {key[:40]!r}", a, file)
+        shape = _check_initializer_shape(f"{name}: {key[:40]!r}", a, file)
         if a.data_type in FLOATS and len(shape) > 0:
-            weights.append(GraphArray(key, shape, label=_label(g, key)))
+            weights.append(GraphArray(key, shape, label=_label_of_onnx_weight(g, key)))
         else:
-            constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
-    opset, spelled = _opset(name, model), _inlined(name, model)
+            constants[key] = _read_onnx_constant(f"{name}: {key[:40]!r}", a, shape)
+    opset, spelled = _read_supported_opset(name, model), _inline_missing_operators(name, model)
     known = (*spelled.input, *spelled.value_info, *spelled.output)
-    types = {v.name: _type(v.type.tensor_type.elem_type) for v in known}
-    nodes = tuple(_node(name, n, opset, types) for n in spelled.node)
+    types = {v.name: _convert_onnx_type_number(v.type.tensor_type.elem_type) for v in known}
+    nodes = tuple(_convert_onnx_node(name, n, opset, types) for n in spelled.node)
     outputs = tuple(v.name for v in g.output)
     return Graph(ONNX, name, inputs, tuple(weights), constants, nodes, outputs[:1])
 
 
-def _opset(name: str, model: ModelProto) -> int:
+def _read_supported_opset(name: str, model: ModelProto) -> int:
     """Return the version of ONNX's own operators. Raises ``InputError`` for an unsupported one."""
     result = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
     if len(result) != 1 or not result <= set(_OPSETS):
@@ -94,7 +94,7 @@ def _opset(name: str, model: ModelProto) -> int:
     return int(result.pop())
 
 
-def _inlined(name: str, model: ModelProto) -> GraphProto:
+def _inline_missing_operators(name: str, model: ModelProto) -> GraphProto:
     """Return the graph without its numbers, with types of values, and with operators missing in the table inlined.
 
     ONNX itself inlines what it defines by other operators. The model's own functions are left as they are, since they
@@ -117,7 +117,7 @@ def _inlined(name: str, model: ModelProto) -> GraphProto:
         raise InputError(f"{name}: {one_line(error).partition('] ')[2][:120]}") from None
 
 
-def _type(number: int) -> str:
+def _convert_onnx_type_number(number: int) -> str:
     from onnx import TensorProto
 
     known = number in TensorProto.DataType.values()
@@ -128,7 +128,7 @@ def _type(number: int) -> str:
     )
 
 
-def _label(graph: GraphProto, key: str) -> str:
+def _label_of_onnx_weight(graph: GraphProto, key: str) -> str:
     """Return the label of a weight: its name, or, if an exporter made that up, the layer of the node that takes it."""
     if not key.startswith("onnx::"):
         return key
@@ -136,7 +136,7 @@ def _label(graph: GraphProto, key: str) -> str:
     return ".".join([*user.strip("/").split("/")[:-1], "weight"])
 
 
-def _given(name: str, value: ValueInfoProto) -> GraphArray:
+def _read_onnx_graph_input(name: str, value: ValueInfoProto) -> GraphArray:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
         raise InputError(f"{name}: the input {value.name[:40]!r} is not a tensor of known axes")
@@ -150,7 +150,7 @@ def _given(name: str, value: ValueInfoProto) -> GraphArray:
     return GraphArray(value.name, tuple(shape), tensor.elem_type in FLOATS)
 
 
-def _shape(place: str, a: TensorProto, file: Path) -> tuple[int, ...]:
+def _check_initializer_shape(place: str, a: TensorProto, file: Path) -> tuple[int, ...]:
     """Return the shape of an initializer; check that its data fits, or is in a file next to the model."""
     shape = tuple(a.dims)
     if len(shape) > _MOST_AXES or any(n < 0 for n in shape):
@@ -194,7 +194,7 @@ def _check_data(place: str, a: TensorProto, shape: tuple[int, ...]) -> None:
         )
 
 
-def _array(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:
+def _read_onnx_constant(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:
     """Return the numbers of a constant."""
     from onnx import numpy_helper
 
@@ -209,12 +209,14 @@ def _array(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:
         raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
 
 
-def _node(name: str, proto: NodeProto, opset: int, types: Mapping[str, str]) -> GraphNode:
+def _convert_onnx_node(
+    name: str, proto: NodeProto, opset: int, types: Mapping[str, str]
+) -> GraphNode:
     operator = (
         proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
     )
     operands = tuple(Ref(i) if i else None for i in proto.input)
-    attributes = dict(_attributes(f"{name}: {operator}", proto))
+    attributes = dict(_yield_onnx_attributes(f"{name}: {operator}", proto))
     if operator == "Softmax" and opset < _FLATTENING:
         attributes = {"axis": 1, **attributes, "flattening": True}
     if operator == "Attention":
@@ -230,12 +232,12 @@ def _node(name: str, proto: NodeProto, opset: int, types: Mapping[str, str]) -> 
     )
 
 
-def _attributes(place: str, proto: NodeProto) -> Iterator[tuple[str, Value]]:
+def _yield_onnx_attributes(place: str, proto: NodeProto) -> Iterator[tuple[str, Value]]:
     from onnx import helper
 
     for attribute in proto.attribute:
         if attribute.type == 4:
-            yield attribute.name, _array(place, attribute.t, tuple(attribute.t.dims))
+            yield attribute.name, _read_onnx_constant(place, attribute.t, tuple(attribute.t.dims))
             continue
         try:
             value = helper.get_attribute_value(attribute)

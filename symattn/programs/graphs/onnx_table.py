@@ -49,19 +49,21 @@ TYPES = {
 }
 
 
-def _cast(c: Context, x: Value, to: int, **_: object) -> Value:
+def _cast_onnx_tensor(c: Context, x: Value, to: int, **_: object) -> Value:
     if to not in TYPES:
         raise InputError(f"the type number {to} is not read")
     return cast(c, x, TYPES[to])
 
 
-def _split(c: Context, x: Value, split: Value = None, axis: int = 0, num_outputs: int = 0) -> Value:
+def _split_onnx_tensor(
+    c: Context, x: Value, split: Value = None, axis: int = 0, num_outputs: int = 0
+) -> Value:
     if split is None:
         return op.chunk(c, x, num_outputs, axis)
     return op.split(c, x, list(np.atleast_1d(split)), axis)
 
 
-def _reduce(name: str) -> Rule:
+def _make_onnx_reduction(name: str) -> Rule:
     rule = op.reduce(name)
 
     def run(
@@ -74,13 +76,13 @@ def _reduce(name: str) -> Rule:
     return run
 
 
-def _softmax(c: Context, x: Value, axis: int = -1, flattening: bool = False) -> Value:
+def _softmax_of_onnx(c: Context, x: Value, axis: int = -1, flattening: bool = False) -> Value:
     if flattening and place(axis, x.ndim) != x.ndim - 1:
         raise InputError("Softmax over several axes, as opsets below 13 have it, is not read")
     return op.softmax(c, x, axis)
 
 
-def _flatten(c: Context, x: Array, axis: int = 1) -> Value:
+def _flatten_onnx_tensor(c: Context, x: Array, axis: int = 1) -> Value:
     """Flatten to two axes: all before ``axis``, and all from there on."""
     k = x.ndim if axis == x.ndim else place(axis, x.ndim)
     lengths = [length(n) for n in x.shape]
@@ -145,8 +147,8 @@ def multi_head_attention(
     """
     more.pop("mask_filter_value", None)  # only for the padding mask
     inputs = {"key_padding_mask": key_padding_mask, "past_sequence_length": past_sequence_length}
-    _refuse(inputs | {"cache_indirection": cache_indirection} | more)
-    tokens = _unpacked(c, query, key, value)
+    _refuse_unread_onnx_inputs(inputs | {"cache_indirection": cache_indirection} | more)
+    tokens = _lift_unpacked_tokens(c, query, key, value)
     if unidirectional and not same(tokens[0].shape[-2], tokens[1].shape[-2]):
         raise InputError(
             "unidirectional attention of another number of new keys than of queries is not read"
@@ -180,12 +182,12 @@ def group_query_attention(
     With ``do_rotary``, queries and new keys are rotated by the angles of their positions after the past. All sequences
     must be as long as their keys: lengths that differ along a batch are refused.
     """
-    _refuse(
+    _refuse_unread_onnx_inputs(
         {"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")}
     )
     if local_window_size == 0 or local_window_size < -1:
         raise InputError(f"local_window_size is {local_window_size}, which is not read")
-    q, k, v = _unpacked(c, query, key, value)
+    q, k, v = _lift_unpacked_tokens(c, query, key, value)
     past = 0 if past_key is None else length(past_key.shape[-2])
     if not same(q.shape[-2], k.shape[-2]):
         raise InputError("another number of new keys than of queries is not read")
@@ -219,13 +221,13 @@ def group_query_attention(
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
 
-def _refuse(others: dict[str, Value]) -> None:
+def _refuse_unread_onnx_inputs(others: dict[str, Value]) -> None:
     """Raise ``InputError`` for an input or attribute that is given but not supported."""
     if unread := next((name for name, x in others.items() if x is not None), None):
         raise InputError(f"{unread} is not read")
 
 
-def _unpacked(c: Context, *tokens: Value) -> tuple[Value, ...]:
+def _lift_unpacked_tokens(c: Context, *tokens: Value) -> tuple[Value, ...]:
     if any(x is None or x.ndim != 3 for x in tokens):
         raise InputError(
             "queries, keys and values that are not three arrays of three axes are not read"
@@ -273,7 +275,7 @@ RULES: Mapping[str, Rule] = {
     "Div": op.divide_whole,
     "Pow": op.power,
     "Where": op.where,
-    "Cast": _cast,
+    "Cast": _cast_onnx_tensor,
     "Identity": op.same,
     "Constant": lambda c, value=None, **others: (
         value if value is not None else next(iter(others.values()))
@@ -288,23 +290,23 @@ RULES: Mapping[str, Rule] = {
     "Reshape": lambda c, x, shape, allowzero=0: (
         op.reshape(c, x, shape) if allowzero else _kept_reshape(c, x, shape)
     ),
-    "Flatten": _flatten,
+    "Flatten": _flatten_onnx_tensor,
     "Transpose": lambda c, x, perm=None: op.transpose(c, x, perm),
     "Unsqueeze": op.unsqueeze,
     "Squeeze": op.squeeze,
     "Expand": op.expand,
     "Concat": lambda c, *xs, axis: op.concat(c, xs, axis),
-    "Split": _split,
+    "Split": _split_onnx_tensor,
     "Slice": lambda c, x, starts, ends, axes=None, steps=None: op.parts(
         c, x, *(None if a is None else np.atleast_1d(a) for a in (starts, ends, steps, axes))
     ),
     "Gather": op.gather,
-    "ReduceSum": _reduce("sum"),
-    "ReduceMax": _reduce("max"),
-    "ReduceMean": _reduce("mean"),
+    "ReduceSum": _make_onnx_reduction("sum"),
+    "ReduceMax": _make_onnx_reduction("max"),
+    "ReduceMean": _make_onnx_reduction("mean"),
     "MatMul": lambda c, a, b: op.product(c, a, b),
     "Gemm": op.product,
-    "Softmax": _softmax,
+    "Softmax": _softmax_of_onnx,
     "Attention": attention,
     "com.microsoft.MultiHeadAttention": multi_head_attention,
     "com.microsoft.GroupQueryAttention": group_query_attention,

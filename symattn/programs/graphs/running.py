@@ -242,40 +242,42 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
     )
     if lacking is not None:
         raise InputError(f"{graph.name}: no array is given for {lacking}")
-    for node in (_typed(graph, node) for node in graph.nodes):
+    for node in (_choose_bits_operator(graph, node) for node in graph.nodes):
         if node.operator not in graph.dialect.rules:
             check_operators(graph)
-        result = _made(graph.dialect, like, node, values)
+        result = _compute_node_value(graph.dialect, like, node, values)
         several = result if isinstance(result, tuple) and not graph.dialect.tuples else (result,)
         if lost := next((name for name in node.outputs[len(several) :] if name), None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
         typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
-        several = tuple(_settled(node, x, outcome) for x, outcome in typed)
+        several = tuple(_settle_node_value(node, x, outcome) for x, outcome in typed)
         values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
     return tuple(values[name] for name in graph.outputs)
 
 
-def _typed(graph: Graph, node: GraphNode) -> GraphNode:
+def _choose_bits_operator(graph: Graph, node: GraphNode) -> GraphNode:
     """Return the node, with the operator for bits if it has one and its output is not boolean."""
     of_bits = f"{node.operator}.bits"
     known = of_bits in graph.dialect.rules and node.types[:1] != ("bool",)
     return replace(node, operator=of_bits) if known else node
 
 
-def _made(
+def _compute_node_value(
     dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]
 ) -> Value:
-    operands = [_value(x, values) for x in node.operands]
+    operands = [_resolve_references(x, values) for x in node.operands]
     if node.operator not in dialect.apart:
         operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
     try:
         return dialect.rules[node.operator](
-            context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()}
+            context,
+            *operands,
+            **{k: _resolve_references(x, values) for k, x in node.attributes.items()},
         )
     except NoRoot:  # which asks for other primes
         raise
     except SymattnError as error:
-        raise _located(error, node) from None
+        raise _locate_refusal_in_graph(error, node) from None
     except (
         TypeError,
         ValueError,
@@ -286,10 +288,10 @@ def _made(
         StopIteration,
     ) as error:
         words = InputError(f"{node.operator} cannot be computed: {one_line(error)[:120]}")
-        raise _located(words, node) from error
+        raise _locate_refusal_in_graph(words, node) from error
 
 
-def _located(error: SymattnError, node: GraphNode) -> SymattnError:
+def _locate_refusal_in_graph(error: SymattnError, node: GraphNode) -> SymattnError:
     """Return a refusal with the operator and the place of its node, once: graphs within graphs add nothing to it."""
     if getattr(error, "operator", ""):
         return error
@@ -305,16 +307,16 @@ def _located(error: SymattnError, node: GraphNode) -> SymattnError:
     return result
 
 
-def _settled(node: GraphNode, x: Value, message: str) -> Value:
+def _settle_node_value(node: GraphNode, x: Value, message: str) -> Value:
     try:
         return settled(x, message)
     except SymattnError as error:
-        raise _located(error, node) from None
+        raise _locate_refusal_in_graph(error, node) from None
 
 
-def _value(x: object, values: Mapping[str, Value]) -> Value:
+def _resolve_references(x: object, values: Mapping[str, Value]) -> Value:
     if isinstance(x, Ref):
         return values[x.name]
     if isinstance(x, (list, tuple)):
-        return [_value(part, values) for part in x]
+        return [_resolve_references(part, values) for part in x]
     return x

@@ -60,7 +60,9 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
 
         def export(of_tensors: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
             examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
-            graph = of_program(_exported(of_tensors, examples, label), label, every=True)
+            graph = of_program(
+                _export_torch_function(of_tensors, examples, label), label, every=True
+            )
             if others := unknown(graph):
                 raise InputError(f"{label}: torch's operator {others[0]} is not read")
             return graph
@@ -89,7 +91,9 @@ def constant(x: Value, dtype: str) -> Value:
     return tensor.to(getattr(torch, dtype)) if x.dtype.kind == "f" else tensor
 
 
-def _exported(function: Function, examples: list[Tensor], label: str) -> ExportedProgram:
+def _export_torch_function(
+    function: Function, examples: list[Tensor], label: str
+) -> ExportedProgram:
     torch = import_torch()
 
     class Exported(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -112,7 +116,7 @@ def _exported(function: Function, examples: list[Tensor], label: str) -> Exporte
         raise InputError(f"{label} cannot be exported: {one_line(error)}") from error
 
 
-def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
+def _decompose_exported_program(program: ExportedProgram, name: str) -> ExportedProgram:
     """Return the program with missing and mutating operators decomposed, as far as torch can."""
     called = {
         node.target
@@ -122,43 +126,47 @@ def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
     writes = any(
         getattr(getattr(target, "_schema", None), "is_mutable", False) for target in called
     )
-    if not writes and all(_name(target) in RULES for target in called):
+    if not writes and all(_name_of_torch_operator(target) in RULES for target in called):
         return program  # the usual case: decomposing takes longer than exporting
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own
-            return program.run_decompositions(_decompositions())
+            return program.run_decompositions(_select_decompositions())
     except Exception as error:  # custom operators may raise anything
         raise InputError(f"{name} cannot be exported: {one_line(error)}") from error
 
 
 @cache
-def _decompositions() -> Mapping[object, Function]:
+def _select_decompositions() -> Mapping[object, Function]:
     """Return torch's decompositions of operators that are not in the table."""
     every = import_torch().export.default_decompositions()
-    return {target: rule for target, rule in every.items() if _name(target) not in RULES}
+    return {
+        target: rule
+        for target, rule in every.items()
+        if _name_of_torch_operator(target) not in RULES
+    }
 
 
 def decomposition(operator: object) -> Function | None:
     """Return the function of operators in the table by which torch decomposes an operator that is not; None if none."""
-    return _decompositions().get(operator)
+    return _select_decompositions().get(operator)
 
 
-def _name(target: object) -> str:
+def _name_of_torch_operator(target: object) -> str:
     """Return ``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
     packet = getattr(target, "overloadpacket", None)
     return str(packet) if packet is not None else str(getattr(target, "__name__", target))
 
 
 def _is_check(node: Node) -> bool:
-    return _name(node.target).rpartition(".")[2] in _LEFT_OUT
+    return _name_of_torch_operator(node.target).rpartition(".")[2] in _LEFT_OUT
 
 
 @cache
 def warm() -> None:
     """Export something once, so that copies of this process share the imports, which take seconds."""
     torch = import_torch()
-    of_program(_exported(lambda x: x.add_(1), [torch.zeros(1)], "nothing"))
+    of_program(_export_torch_function(lambda x: x.add_(1), [torch.zeros(1)], "nothing"))
 
 
 def of_program(program: ExportedProgram, name: str = "the program", every: bool = False) -> Graph:
@@ -166,7 +174,7 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
 
     Parameters are weights; buffers and constants keep their values.
     """
-    program = _decomposed(program, name)
+    program = _decompose_exported_program(program, name)
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs, weights, nodes = [], [], []
     constants: dict[str, Value] = {}
@@ -177,24 +185,32 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
             result = spec.kind.name
             if result == "PARAMETER":
                 weights.append(
-                    GraphArray(node.name, _shape(node.meta["val"].shape), label=spec.target)
+                    GraphArray(
+                        node.name,
+                        _convert_symbolic_shape(node.meta["val"].shape),
+                        label=spec.target,
+                    )
                 )
             elif result in ("BUFFER", "CONSTANT_TENSOR"):
-                constants[node.name] = _values(program, spec.target)
+                constants[node.name] = _read_values_of_target(program, spec.target)
             elif result == "TOKEN":  # it orders checks, which compute nothing
                 constants[node.name] = None
             elif result == "USER_INPUT":
                 value = node.meta.get("val")
                 if hasattr(value, "shape"):
                     inputs.append(
-                        GraphArray(node.name, _shape(value.shape), value.is_floating_point())
+                        GraphArray(
+                            node.name,
+                            _convert_symbolic_shape(value.shape),
+                            value.is_floating_point(),
+                        )
                     )
                 else:
                     constants[node.name] = value
             else:
                 raise InputError(f"{name}: an input of the kind {result} is not read")
         elif node.op == "call_function":
-            nodes += list(_node(node))
+            nodes += list(_convert_torch_node(node))
         elif node.op == "output":
             # only the outputs for the caller: buffers that the program changes may precede them
             returned = (
@@ -208,13 +224,17 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
     return Graph(TORCH, name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs)
 
 
-def _node(node: Node) -> Iterator[GraphNode]:
+def _convert_torch_node(node: Node) -> Iterator[GraphNode]:
     if _is_check(node):
         return
     keywords = {k: operand(v) for k, v in node.kwargs.items() if k not in PLACED}
     result = type_name(getattr(node.meta.get("val"), "dtype", ""))
     yield GraphNode(
-        _name(node.target), tuple(map(operand, node.args)), (node.name,), keywords, (result,)
+        _name_of_torch_operator(node.target),
+        tuple(map(operand, node.args)),
+        (node.name,),
+        keywords,
+        (result,),
     )
 
 
@@ -228,12 +248,12 @@ def operand(x: Value) -> Value:
     return x
 
 
-def _shape(shape: Iterable[object]) -> tuple[int | str, ...]:
+def _convert_symbolic_shape(shape: Iterable[object]) -> tuple[int | str, ...]:
     """Return the lengths, with words for open ones."""
     return tuple(n if isinstance(n, int) else str(n) for n in shape)
 
 
-def _values(program: ExportedProgram, target: str) -> np.ndarray:
+def _read_values_of_target(program: ExportedProgram, target: str) -> np.ndarray:
     tensor = program.state_dict.get(target, program.constants.get(target))
     if tensor is None:
         raise InputError(f"the program holds no values of {target}")

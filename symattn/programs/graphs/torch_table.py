@@ -29,13 +29,13 @@ from symattn.programs.graphs.values import (
 )
 
 
-def _dropout(c: Context, x: object, rate: float, train: bool) -> Value:
+def _check_dropout_is_off(c: Context, x: object, rate: float, train: bool) -> Value:
     if train and rate:
         raise InputError("dropout is on; hint: export the module after .eval()")
     return x
 
 
-def _to(c: Context, x: Value, *arguments: Value, **more: Value) -> Value:
+def _cast_as_torch_to(c: Context, x: Value, *arguments: Value, **more: Value) -> Value:
     """Cast to a type, which may be before or after a device, or to the type of another array."""
     if arguments and not isinstance(arguments[0], str) and hasattr(arguments[0], "dtype"):
         return cast_like(c, x, arguments[0])
@@ -43,7 +43,7 @@ def _to(c: Context, x: Value, *arguments: Value, **more: Value) -> Value:
     return x if kind is None else cast(c, x, kind)
 
 
-def _reduce(name: str) -> Rule:
+def _make_torch_reduction(name: str) -> Rule:
     rule = op.reduce(name)
 
     def run(
@@ -54,30 +54,34 @@ def _reduce(name: str) -> Rule:
     return run
 
 
-def _add(rule: Rule) -> Rule:
+def _make_scaled_sum_rule(rule: Rule) -> Rule:
     def run(c: Context, a: Value, b: Value, alpha: Value = 1) -> Value:
         return rule(c, a, b if alpha == 1 else op.binary("multiply")(c, b, alpha))
 
     return run
 
 
-def _flipped(c: Context, x: Value, axes: Value) -> Value:
+def _flip_torch_axes(c: Context, x: Value, axes: Value) -> Value:
     """Reverse some axes; an empty array stays as it is."""
     return x if 0 in x.shape else c.xp.flip(c.lifted(x), axis=tuple(axes))
 
 
-def _checked(c: Context, token: object, check: object, *_: object, **__: object) -> Value:
+def _pass_token_of_check(
+    c: Context, token: object, check: object, *_: object, **__: object
+) -> Value:
     """Return the token of a check that computes nothing."""
     if "check" not in str(check):
         raise InputError(f"the operator {check} has effects, and is not read")
     return (token,)
 
 
-def _full(c: Context, shape: object, value: Value, dtype: str | None = None, **_: object) -> Value:
+def _fill_torch_shape(
+    c: Context, shape: object, value: Value, dtype: str | None = None, **_: object
+) -> Value:
     return op.full(c, shape, value if dtype is None else cast(c, value, dtype))
 
 
-def _new(
+def _make_constant_array(
     value: int,
     c: Context,
     x: Value,
@@ -90,21 +94,21 @@ def _new(
     return (
         cast_like(c, op.full(c, shape, value), x)
         if dtype is None
-        else _full(c, shape, value, dtype)
+        else _fill_torch_shape(c, shape, value, dtype)
     )
 
 
 def _like(
     value: int, c: Context, x: Value, *_: object, dtype: str | None = None, **__: object
 ) -> Value:
-    return _new(value, c, x, x.shape, dtype=dtype)
+    return _make_constant_array(value, c, x, x.shape, dtype=dtype)
 
 
-def _softmax(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
+def _softmax_of_torch(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
     return op.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
 
-def _extreme(name: str, reduced: str) -> Rule:
+def _make_torch_extreme_rule(name: str, reduced: str) -> Rule:
     """Return the operator for the larger or smaller of two arrays, or along an axis, without indices."""
 
     def run(c: Context, x: Value, other: Value = None, keep: bool = False) -> Value:
@@ -122,20 +126,20 @@ def _never_read(c: Context, shape: Value, *_: object, **__: object) -> Value:
     return op.full(c, getattr(shape, "shape", shape), float(2**31 - 1))
 
 
-def _split(c: Context, x: Value, size: int, dim: int = 0) -> Value:
+def _split_torch_axis(c: Context, x: Value, size: int, dim: int = 0) -> Value:
     """Split an axis into parts of one length; the last may be shorter."""
     n = int(length(x.shape[dim]))
     return op.split(c, x, [min(int(size), n - at) for at in range(0, n, int(size))], dim)
 
 
-def _repeated(c: Context, x: Value, times: Value) -> Value:
+def _repeat_torch_axes(c: Context, x: Value, times: Value) -> Value:
     x = op.reshape(c, x, (*(1,) * (len(times) - x.ndim), *x.shape))
     for axis, n in enumerate(times):
         x = op.concat(c, [x] * int(n), axis) if int(n) != 1 else x
     return x
 
 
-def _pad(
+def _pad_torch_array(
     c: Context, x: Value, ends: Value, mode: str = "constant", value: float | None = None
 ) -> Value:
     """Pad x with entries of one value before and after each axis, from the last axis on."""
@@ -163,7 +167,9 @@ def _vector_norm(
     """Return √Σ x² along axes."""
     if order != 2:
         raise InputError(f"a norm of order {order} is not read")
-    return op.unary("sqrt")(c, _reduce("sum")(c, op.binary("multiply")(c, x, x), dim, keep))
+    return op.unary("sqrt")(
+        c, _make_torch_reduction("sum")(c, op.binary("multiply")(c, x, x), dim, keep)
+    )
 
 
 def _layer_norm(
@@ -181,7 +187,7 @@ def _layer_norm(
     return layer_norm(c.lifted(x), decimal(eps), gain, added)
 
 
-def _attention(c: Context, *arrays: Value, **more: Value) -> Value:
+def _attention_of_torch(c: Context, *arrays: Value, **more: Value) -> Value:
     """Compute torch's own attention as it is documented."""
     if c.kind is not None and hasattr(c.kind, "field"):
         note(
@@ -190,7 +196,7 @@ def _attention(c: Context, *arrays: Value, **more: Value) -> Value:
     return op.scaled_dot_product_attention(c, *arrays, **more)
 
 
-def _clamped(c: Context, x: Value, least: Value = None, most: Value = None) -> Value:
+def _clamp_between_limits(c: Context, x: Value, least: Value = None, most: Value = None) -> Value:
     x = x if least is None else op.binary("maximum")(c, x, least)
     return x if most is None else op.binary("minimum")(c, x, most)
 
@@ -198,10 +204,10 @@ def _clamped(c: Context, x: Value, least: Value = None, most: Value = None) -> V
 _KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
-    "aten.dropout": _dropout,
-    **dict.fromkeys(("aten.to", "aten._to_copy"), _to),
-    "aten.add": _add(op.binary("add")),
-    "aten.sub": _add(op.binary("subtract")),
+    "aten.dropout": _check_dropout_is_off,
+    **dict.fromkeys(("aten.to", "aten._to_copy"), _cast_as_torch_to),
+    "aten.add": _make_scaled_sum_rule(op.binary("add")),
+    "aten.sub": _make_scaled_sum_rule(op.binary("subtract")),
     **op.table(
         op.binary, "aten.mul=multiply aten.eq=equal aten.lt=less aten.le=less_equal aten.gt=greater"
     ),
@@ -220,43 +226,45 @@ RULES: Mapping[str, Rule] = {
     "aten.rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
     "aten.reciprocal": lambda c, x: op.divide(c, 1.0, x),
     "aten.sigmoid": lambda c, x: op.divide(c, 1.0, c.lifted(1.0) + c.xp.exp(-c.lifted(x))),
-    "aten.relu": lambda c, x: _clamped(c, x, 0.0),
-    "aten.max": _extreme("maximum", "max"),
-    "aten.min": _extreme("minimum", "min"),
+    "aten.relu": lambda c, x: _clamp_between_limits(c, x, 0.0),
+    "aten.max": _make_torch_extreme_rule("maximum", "max"),
+    "aten.min": _make_torch_extreme_rule("minimum", "min"),
     "aten.log1p": lambda c, x: c.xp.log1p(c.lifted(x)),
     "aten.expm1": lambda c, x: c.xp.expm1(c.lifted(x)),
     "aten.logaddexp": lambda c, x, y: c.xp.log(c.xp.exp(c.lifted(x)) + c.xp.exp(c.lifted(y))),
     "aten.logsumexp": lambda c, x, dim, keep=False: c.xp.log(
-        _reduce("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)
+        _make_torch_reduction("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)
     ),
     "aten.einsum": lambda c, formula, arrays, **_: c.xp.einsum(formula, *map(c.lifted, arrays)),
-    "aten.log_softmax": lambda c, x, dim, dtype=None: c.xp.log(_softmax(c, x, dim, dtype)),
+    "aten.log_softmax": lambda c, x, dim, dtype=None: c.xp.log(_softmax_of_torch(c, x, dim, dtype)),
     "aten.layer_norm": _layer_norm,
     "aten.linalg_vector_norm": _vector_norm,
     "aten.nan_to_num": _finite_numbers,
-    "aten.pad": _pad,
+    "aten.pad": _pad_torch_array,
     "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
     **dict.fromkeys(
         ("aten.full_like", "aten.fill"),
-        lambda c, x, *values, **more: _full(c, x.shape, *values, **more),
+        lambda c, x, *values, **more: _fill_torch_shape(c, x.shape, *values, **more),
     ),
     "aten.scalar_tensor": lambda c, value, **_: value,
     "aten.slice_scatter": lambda c, x, part, dim=0, *ends: op.replaced(
         c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)]
     ),
-    "aten.repeat": _repeated,
+    "aten.repeat": _repeat_torch_axes,
     **dict.fromkeys(("aten.empty", "aten.empty_like"), _never_read),
     "aten.new_empty_strided": lambda c, x, shape, *_, **__: _never_read(c, shape),
     **dict.fromkeys(("aten.mT", "aten.mH"), lambda c, x: op.swap(c, x, -2, -1)),
     "aten.div": op.divide,
     "aten.pow": op.power,
-    **dict.fromkeys(("aten.clamp", "aten.clamp_min"), _clamped),
-    "aten.flip": _flipped,
+    **dict.fromkeys(("aten.clamp", "aten.clamp_min"), _clamp_between_limits),
+    "aten.flip": _flip_torch_axes,
     "aten.cumsum": lambda c, x, dim, dtype=None, **_: op.cumulative(
         c, x if dtype is None else cast(c, x, dtype), dim
     ),
     "aten.stack": op.stack,
-    "aten.eye": lambda c, n, m=None, *_, dtype="float", **__: _full(c, (), 1, dtype) * np.eye(n, m),
+    "aten.eye": lambda c, n, m=None, *_, dtype="float", **__: (
+        _fill_torch_shape(c, (), 1, dtype) * np.eye(n, m)
+    ),
     **dict.fromkeys(("aten.linalg_solve_triangular",), linear_systems.solve_triangle),
     "aten.triangular_solve": lambda c, b, a, upper=True, turned=False, unitriangular=False: (
         linear_systems.solve_triangle(
@@ -277,21 +285,26 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("aten.linalg_inv", "aten.inverse"), linear_systems.invert),
     "aten.linalg_inv_ex": lambda c, a, *_, **__: (linear_systems.invert(c, a), None),
-    "with_effects": _checked,
+    "with_effects": _pass_token_of_check,
     "aten.bitwise_not.bits": bits(np.bitwise_not),
     "aten.bitwise_and.bits": bits(np.bitwise_and),
     "aten.bitwise_or.bits": bits(np.bitwise_or),
     "aten.where": op.where,
     "aten.masked_fill": lambda c, x, mask, value: op.where(c, mask, value, x),
-    **{f"aten.new_{name}": partial(_new, value) for name, value in {"zeros": 0, "ones": 1}.items()},
+    **{
+        f"aten.new_{name}": partial(_make_constant_array, value)
+        for name, value in {"zeros": 0, "ones": 1}.items()
+    },
     **{
         f"aten.{name}_like": partial(_like, value)
         for name, value in {"zeros": 0, "ones": 1}.items()
     },
-    "aten.new_full": lambda c, x, shape, value, *_, dtype=None, **__: _full(c, shape, value, dtype),
-    "aten.ones": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 1, dtype),
-    "aten.zeros": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 0, dtype),
-    "aten.full": _full,
+    "aten.new_full": lambda c, x, shape, value, *_, dtype=None, **__: _fill_torch_shape(
+        c, shape, value, dtype
+    ),
+    "aten.ones": lambda c, shape, *_, dtype="float", **__: _fill_torch_shape(c, shape, 1, dtype),
+    "aten.zeros": lambda c, shape, *_, dtype="float", **__: _fill_torch_shape(c, shape, 0, dtype),
+    "aten.full": _fill_torch_shape,
     "aten.arange": lambda c, *ends, **_: op.arange(c, *((0, *ends) if len(ends) == 1 else ends)),
     "aten.triu": op.triangle,
     "aten.tril": partial(op.triangle, upper=0),
@@ -307,7 +320,7 @@ RULES: Mapping[str, Rule] = {
     "aten.squeeze": op.squeeze,
     "aten.expand": op.expand,
     "aten.cat": op.concat,
-    "aten.split": _split,
+    "aten.split": _split_torch_axis,
     "aten.split_with_sizes": op.split,
     "aten.chunk": op.chunk,
     "aten.slice": op.part,
@@ -316,16 +329,16 @@ RULES: Mapping[str, Rule] = {
     "aten.index_copy": indexing.copy_rows,
     "aten.select": lambda c, x, dim, index: op.gather(c, x, np.asarray(index), dim),
     "getitem": lambda c, xs, index: xs[index],
-    "aten.sum": _reduce("sum"),
-    "aten.mean": _reduce("mean"),
-    "aten.amax": _reduce("max"),
+    "aten.sum": _make_torch_reduction("sum"),
+    "aten.mean": _make_torch_reduction("mean"),
+    "aten.amax": _make_torch_reduction("max"),
     **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), op.product),
     "aten.linear": lambda c, x, w, b=None: op.product(c, x, w, b, transB=1),
     **dict.fromkeys(
         ("aten.addmm", "aten.baddbmm"), lambda c, b, x, w, **by: op.product(c, x, w, b, **by)
     ),
-    **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax),
-    "aten.scaled_dot_product_attention": _attention,
+    **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax_of_torch),
+    "aten.scaled_dot_product_attention": _attention_of_torch,
     "add": op.of_lengths(operator.add),
     "sub": op.of_lengths(operator.sub),
     "mul": op.of_lengths(operator.mul),

@@ -78,7 +78,7 @@ class Context:
                 at
             ]  # a size, a whole number, or a float, which is replaced by what it stands for
             values[at] = (
-                self._meant(float(x_at))
+                self._interpret_forbidding_number(float(x_at))
                 if isinstance(x_at, (float, np.floating))
                 else self.kind.of(x_at)
             )
@@ -88,7 +88,7 @@ class Context:
             return self.kind.literal(values)
         return self.xp.reshape(self.xp.stack([self.kind.of(x) for x in values.flat]), values.shape)
 
-    def _meant(self, x: float) -> Value:
+    def _interpret_forbidding_number(self, x: float) -> Value:
         if x == -np.inf:
             return self.kind.literal(np.asarray(-np.inf))
         if x in _LEAST or x <= _FORBIDS:

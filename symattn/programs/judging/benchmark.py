@@ -64,14 +64,14 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
         raise InputError(
             f"{path} has no {lacking[0]}; hint: a reference is a module with {model}, get_inputs and get_init_inputs"
         )
-    init = tuple(_called(path, module, "get_init_inputs"))
+    init = tuple(_call_benchmark_function(path, module, "get_init_inputs"))
     if any(not _is_literal(value) for value in init):
         raise InputError(
             f"{path}: get_init_inputs returns {init!r}; hint: numbers, words, lists of these"
         )
     try:
         made = getattr(module, model)(*init)
-        given = _called(path, module, "get_inputs")
+        given = _call_benchmark_function(path, module, "get_inputs")
         arrays = [frameworks.read(a) for a in given if hasattr(a, "dtype")]
     except Exception as error:  # the file's own code may raise anything
         return Benchmark(init, problem=one_line(error))
@@ -85,7 +85,7 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     )
 
 
-def _called(path: str, module: Any, name: str) -> list[Any]:
+def _call_benchmark_function(path: str, module: Any, name: str) -> list[Any]:
     try:
         return list(getattr(module, name)())
     except Exception as error:

@@ -81,7 +81,7 @@ class KernelDefinition:
         by_role = {role_of(name): axes for name, axes in self.inputs.items()}
         said = {role_of(name): value for name, value in (numbers or {}).items()}
         if {"q", "k", "v"} <= by_role.keys():
-            heads, kv_heads = (self._heads(by_role[name]) for name in "qk")
+            heads, kv_heads = (self._count_heads_by_axes(by_role[name]) for name in "qk")
             plain = Attention(
                 heads=heads,
                 kv_heads=kv_heads if kv_heads != heads else None,
@@ -98,7 +98,7 @@ class KernelDefinition:
             return (*(RMSNorm(eps=eps) for eps in known), *(LayerNorm(eps=eps) for eps in known))
         return ()
 
-    def _heads(self, axes: tuple[str, ...]) -> int:
+    def _count_heads_by_axes(self, axes: tuple[str, ...]) -> int:
         """Return the number of heads: the last constant axis before the width (a cache also has the size of a page)."""
         return next((self.constants[axis] for axis in axes[-2::-1] if axis in self.constants), 1)
 
@@ -113,23 +113,27 @@ def read_definition(path: str) -> KernelDefinition:
     if not named or not isinstance(content["reference"], str):
         raise InputError(f"{path}: axes, inputs and outputs must be objects, and reference a text")
     constants = {
-        name: _value(path, name, axis)
+        name: _read_constant_axis_size(path, name, axis)
         for name, axis in axes.items()
-        if _field(axis, "type") == "const"
+        if _read_entry_field(axis, "type") == "const"
     }
     computed = {
-        name: _expression(path, name, axis)
+        name: _read_axis_expression(path, name, axis)
         for name, axis in axes.items()
-        if _field(axis, "type") == "expr"
+        if _read_entry_field(axis, "type") == "expr"
     }
     _add_computed(constants, computed, path)
-    shapes = {name: _axes(path, name, array, axes) for name, array in inputs.items()}
-    dtypes = [str(_field(array, "dtype")) for array in inputs.values() if _field(array, "shape")]
+    shapes = {name: _read_axes_of_array(path, name, array, axes) for name, array in inputs.items()}
+    dtypes = [
+        str(_read_entry_field(array, "dtype"))
+        for array in inputs.values()
+        if _read_entry_field(array, "shape")
+    ]
     floats = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
     if not floats:
         raise InputError(f"{path}: no input is an array of floats")
     outputs = {
-        name: (_axes(path, name, a, axes), str(_field(a, "dtype")))
+        name: (_read_axes_of_array(path, name, a, axes), str(_read_entry_field(a, "dtype")))
         for name, a in content["outputs"].items()
     }
     left = {name: text for name, text in computed.items() if name not in constants}
@@ -160,19 +164,19 @@ def _add_computed(sizes: dict[str, int], computed: Mapping[str, str], where: str
         left = [name for name in left if name not in found]
 
 
-def _field(entry: object, name: str) -> Any:
+def _read_entry_field(entry: object, name: str) -> Any:
     return entry.get(name) if isinstance(entry, dict) else None
 
 
-def _value(path: str, name: str, axis: object) -> int:
-    value = _field(axis, "value")
+def _read_constant_axis_size(path: str, name: str, axis: object) -> int:
+    value = _read_entry_field(axis, "value")
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{path}: the axis {name} is constant, and its value {value!r} is no size")
     return value
 
 
-def _expression(path: str, name: str, axis: object) -> str:
-    text = _field(axis, "expression")
+def _read_axis_expression(path: str, name: str, axis: object) -> str:
+    text = _read_entry_field(axis, "expression")
     if not isinstance(text, str):
         raise InputError(
             f"{path}: the axis {name} is computed, and its expression {text!r} is no text"
@@ -180,8 +184,10 @@ def _expression(path: str, name: str, axis: object) -> str:
     return text
 
 
-def _axes(path: str, name: str, array: object, axes: dict[str, Any]) -> tuple[str, ...]:
-    shape = _field(array, "shape") or []
+def _read_axes_of_array(
+    path: str, name: str, array: object, axes: dict[str, Any]
+) -> tuple[str, ...]:
+    shape = _read_entry_field(array, "shape") or []
     unknown = [axis for axis in shape if axis not in axes] if isinstance(shape, list) else [shape]
     if unknown:
         raise InputError(f"{path}: the axis {unknown[0]!r} of {name} is not among its axes")

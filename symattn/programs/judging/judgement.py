@@ -217,13 +217,13 @@ class Judgement(Printable):
             "verification",
             "judgement",
             ("Judgement of ", md.Code(self.candidate)),
-            (*blocks, md.Paragraph((self._basis(),))),
+            (*blocks, md.Paragraph((self._describe_basis_of_status(),))),
             subtitle=(f"{self.precision.partition(',')[0]} · {self.definition}",),
             command=self.command,
             record=record(self),
         )
 
-    def _basis(self) -> str:
+    def _describe_basis_of_status(self) -> str:
         """Return what the status rests on, as sentences."""
         seeds = ", ".join(map(str, self.seeds.values())) or "none was drawn"
         largest = (
@@ -236,9 +236,9 @@ class Judgement(Printable):
 
 
 def _power_table(power: tuple[PowerOfStep, ...]) -> md.Table:
-    rows = tuple(((p.step,), (p.mistake,), (_percent(p.smallest),)) for p in power)
+    rows = tuple(((p.step,), (p.mistake,), (_format_share_in_percent(p.smallest),)) for p in power)
     return md.Table(md.headers("step", "mistake in it", ">smallest that would show"), rows)
 
 
-def _percent(share: float | None) -> str:
+def _format_share_in_percent(share: float | None) -> str:
     return "not seen" if share is None else f"{100 * share:.2g} %"

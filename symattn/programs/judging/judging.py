@@ -169,30 +169,42 @@ class CandidateJudge:
             notes_of_source(file_of_target(self.candidate)),
         )
         try:
-            judged = self._judged(verified(self.candidate, spec, replace(how, fresh=draw)))
+            judged = self._fields_from_report(
+                verified(self.candidate, spec, replace(how, fresh=draw))
+            )
             if self.why and judged["status"] is Status.FAIL:
                 explained = replace(how, fresh=draw, verdict_alone=False)
-                judged |= _cause(verified(self.candidate, spec, explained))
+                judged |= _fields_of_fault_cause(verified(self.candidate, spec, explained))
         except CannotRun as error:
-            judged = self._failed(error)
+            judged = self._fields_of_failed_candidate(error)
         except Tampered as error:
-            judged = _tampered(str(error))
+            judged = _fields_of_tampering(str(error))
         if before != hash_of_target(self.candidate):
-            judged = _tampered("the candidate's file changed while it was judged")
+            judged = _fields_of_tampering("the candidate's file changed while it was judged")
         judged["notes"] = (*judged.get("notes", ()), *noted)
         seeds = {"inputs": drawn[0]} if drawn else {}
         identity = identity_of(self.candidate, before)
         return Judgement(
-            candidate=self._name(), definition=words_of(spec), precision=self.how.precision.words, seeds=seeds,
-            identity=identity, seconds=clock.seconds(), definition_from=self.definition_from,
-            command=self._command(spec, drawn), **judged,
-        )  # fmt: skip
+            candidate=self._name_of_candidate(),
+            definition=words_of(spec),
+            precision=self.how.precision.words,
+            seeds=seeds,
+            identity=identity,
+            seconds=clock.seconds(),
+            definition_from=self.definition_from,
+            command=self._reproducing_command_line(spec, drawn),
+            **judged,
+        )
 
-    def _judged(self, report: Report) -> dict[str, Any]:
+    def _fields_from_report(self, report: Report) -> dict[str, Any]:
         """Return the fields that a report decides."""
         fault = report.faults[0] if report.faults else None
-        power = tuple(_power(report))
-        limits = (*self._limits(), *_unseen(power, report.grade), *report.reservations)
+        power = tuple(_yield_power_by_step(report))
+        limits = (
+            *self._list_judgement_limits(),
+            *_yield_undetectable_limits(power, report.grade),
+            *report.reservations,
+        )
         result: dict[str, Any] = {
             "power": power,
             "limits": tuple(dict.fromkeys(limits)),
@@ -221,25 +233,32 @@ class CandidateJudge:
         if limits:
             reason = f"{counted}, within {len(limits)} limit{'s' * (len(limits) > 1)}"
             return result | {"status": Status.PASS_WITH_LIMITS, "reason": reason}
-        return result | {"status": Status.PASS, "reason": f"{counted}; {_noticed(power)}"}
+        return result | {
+            "status": Status.PASS,
+            "reason": f"{counted}; {_describe_noticed_errors(power)}",
+        }
 
-    def _failed(self, error: CannotRun) -> dict[str, Any]:
+    def _fields_of_failed_candidate(self, error: CannotRun) -> dict[str, Any]:
         """Return the fields for a candidate that gives nothing to judge: undecided if it may do so elsewhere."""
         status = Status.UNDECIDED if isinstance(error, CannotRunHere) else Status.FAIL
         hint = "; hint: raise --memory-limit" if isinstance(error, NeedsMemory) else ""
-        return {"status": status, "reason": f"{error}{hint}", "limits": self._limits()}
+        return {
+            "status": status,
+            "reason": f"{error}{hint}",
+            "limits": self._list_judgement_limits(),
+        }
 
-    def _limits(self) -> tuple[str, ...]:
+    def _list_judgement_limits(self) -> tuple[str, ...]:
         return (*self.notes, *(() if isinstance(self.candidate, str) else (_IN_THIS_PROCESS,)))
 
-    def _name(self) -> str:
+    def _name_of_candidate(self) -> str:
         return (
             self.candidate
             if isinstance(self.candidate, str)
             else getattr(self.candidate, "__name__", "candidate")
         )
 
-    def _command(self, spec: Specification, drawn: Sequence[int]) -> str:
+    def _reproducing_command_line(self, spec: Specification, drawn: Sequence[int]) -> str:
         """Return the command line that gives the judgement again; "" for a function without a name to import."""
         if not isinstance(self.how, TargetOptions) or not isinstance(self.candidate, str):
             return ""
@@ -247,7 +266,7 @@ class CandidateJudge:
         return how.command(self.candidate, spec=spec, name="judge")
 
 
-def _tampered(words: str) -> dict[str, Any]:
+def _fields_of_tampering(words: str) -> dict[str, Any]:
     return {"status": Status.TAMPERED, "reason": words, "tampering": (words,)}
 
 
@@ -288,7 +307,7 @@ def shown_fault(fault: Fault) -> dict[str, Any]:
     return named | {"location": Location(example.index, example.sizes), "counterexample": entry}
 
 
-def _cause(report: Report) -> dict[str, Any]:
+def _fields_of_fault_cause(report: Report) -> dict[str, Any]:
     """Return the fields that a report with causes adds to a fault."""
     fault = report.faults[0] if report.faults else None
     if fault is None or fault.cause is None:
@@ -296,7 +315,7 @@ def _cause(report: Report) -> dict[str, Any]:
     return {"step": fault.step, "cause": fault.cause}
 
 
-def _power(report: Report) -> Iterator[PowerOfStep]:
+def _yield_power_by_step(report: Report) -> Iterator[PowerOfStep]:
     """Yield what would have been noticed: errors of every size if these were tried, else the known mistakes."""
     for one in report.smallest:
         yield PowerOfStep(one.step, "twice as large", one.size)
@@ -304,7 +323,7 @@ def _power(report: Report) -> Iterator[PowerOfStep]:
         yield PowerOfStep(mistake.step, mistake.mistake, mistake.share if mistake.seen else None)
 
 
-def _unseen(power: tuple[PowerOfStep, ...], grade: Evidence) -> Iterator[str]:
+def _yield_undetectable_limits(power: tuple[PowerOfStep, ...], grade: Evidence) -> Iterator[str]:
     """Yield a limit for each step in which an error of the size that ``PASS`` promises could not have been noticed.
 
     Residues do not lift it, since a hostile candidate may compute something else on them.
@@ -323,7 +342,7 @@ def _unseen(power: tuple[PowerOfStep, ...], grade: Evidence) -> Iterator[str]:
             yield f"{one.step} {size} could not have been noticed at these inputs{least}{agrees}"
 
 
-def _noticed(power: tuple[PowerOfStep, ...]) -> str:
+def _describe_noticed_errors(power: tuple[PowerOfStep, ...]) -> str:
     graded = [
         one.smallest
         for one in power

@@ -225,13 +225,17 @@ class Batched(Wrapper):
         queries = _Joined(torch, [request[0] for request in requests])
         lengths = [len(request[1]) for request in requests]
         slots, total = _slots_of(lengths, self._batch.page_size)
-        keys, values = (_scattered(torch, [r[i] for r in requests], slots, total) for i in (1, 2))
+        keys, values = (
+            _scatter_into_page_slots(torch, [r[i] for r in requests], slots, total) for i in (1, 2)
+        )
         told = {
             "q": queries.whole,
             "k": _in_pages(keys, self._batch.page_size),
             "v": _in_pages(values, self._batch.page_size),
             "scale": 1 / math.sqrt(q.shape[-1]),
-            **_tables(torch, queries.lengths, lengths, slots, self._batch.page_size, q.device),
+            **_make_request_tables(
+                torch, queries.lengths, lengths, slots, self._batch.page_size, q.device
+            ),
         }
         results = self._function(**{name: told[role] for name, role in self._batch.roles})
         rows = queries.rows(judged)
@@ -243,7 +247,9 @@ class Batched(Wrapper):
             ):  # the kernel has changed its inputs, which the caller is to see
                 given.copy_(back)
         outputs = results if isinstance(results, tuple | list) else (results,)
-        gathered = [_gathered(output, rows, q.shape, queries.whole) for output in outputs]
+        gathered = [
+            _gather_judged_requests(output, rows, q.shape, queries.whole) for output in outputs
+        ]
         return tuple(gathered) if len(gathered) > 1 else gathered[0]
 
 
@@ -299,7 +305,7 @@ def _slots_of(lengths: Sequence[int], page_size: int | None) -> tuple[list[np.nd
     return result, count * page_size
 
 
-def _scattered(
+def _scatter_into_page_slots(
     torch: Any, parts: Sequence[Tensor], slots: Sequence[np.ndarray], total: int
 ) -> Tensor:
     """Return the keys or values of all requests in their places; other places repeat the first entry."""
@@ -315,7 +321,7 @@ def _in_pages(flat: Tensor, page_size: int | None) -> Tensor:
     return flat if page_size is None else flat.reshape(-1, page_size, *flat.shape[1:])
 
 
-def _tables(
+def _make_request_tables(
     torch: Any,
     queries: Sequence[int],
     keys: Sequence[int],
@@ -342,7 +348,9 @@ def _tables(
     }
 
 
-def _gathered(output: Tensor, rows: slice, shape: Sequence[int], queries: Tensor) -> Tensor:
+def _gather_judged_requests(
+    output: Tensor, rows: slice, shape: Sequence[int], queries: Tensor
+) -> Tensor:
     """Return the rows of the judged requests: (b, n, h, d), or (b, h, n) for logarithms of sums.
 
     An output of another length is returned as it is: its shape is wrong.

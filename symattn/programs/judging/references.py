@@ -63,16 +63,18 @@ class ByReference:
         clock = Clock()
         benchmark, process = ask_first("benchmark", self.reference, MODEL)
         if isinstance(benchmark, Failure):
-            return self._invalid(
+            return self._make_invalid_judgement(
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
             )
-        how = self._options(_promised(benchmark), benchmark.dtype)
+        how = self._adopt_benchmark_options(_domain_of_benchmark_shapes(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
-        found, reason = self._found(benchmark.name_of(self.reference, MODEL), specs, how, process)
+        found, reason = self._find_reference_definition(
+            benchmark.name_of(self.reference, MODEL), specs, how, process
+        )
         if found is None:
-            return self._invalid(reason, clock)
+            return self._make_invalid_judgement(reason, clock)
         target = named(self.candidate, benchmark)
-        result = self._judged(target, found, how)
+        result = self._judge_by_definition(target, found, how)
         return _with_own_inputs(result, target, found, how, benchmark) if result.passed else result
 
     def _by_definition_file(self) -> Judgement:
@@ -83,8 +85,12 @@ class ByReference:
         try:
             forms = kernel.forms()
         except InputError as error:
-            return self._invalid(f"{self._model} is not read: {error}", clock)
-        how = replace(self._options(kernel.domain(), kernel.dtype), framework="torch")
+            return self._make_invalid_judgement(
+                f"{self._name_of_reference_model} is not read: {error}", clock
+            )
+        how = replace(
+            self._adopt_benchmark_options(kernel.domain(), kernel.dtype), framework="torch"
+        )
         if forms[0].batch is not None:
             how = replace(how, layout="bnhd")
         known = kernel.plausible({} if workloads is None else workloads.numbers)
@@ -94,13 +100,13 @@ class ByReference:
             found, reason = None, ""
             for form in forms:
                 how = replace(how, form=form)
-                found, reason = self._found(f"{text}:{RUN}", known, how, None)
+                found, reason = self._find_reference_definition(f"{text}:{RUN}", known, how, None)
                 if found is not None:
                     break
         if found is None:
-            return self._invalid(reason.replace(str(text), self.reference), clock)
+            return self._make_invalid_judgement(reason.replace(str(text), self.reference), clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
-        result = self._judged(target, found, how)
+        result = self._judge_by_definition(target, found, how)
         return (
             self._at_workloads(result, target, found, how, kernel, workloads)
             if result.passed
@@ -128,20 +134,24 @@ class ByReference:
             return result.limited("no workloads of the benchmark were found beside its definition")
         return with_workloads(result, target, spec, how, kernel, given)
 
-    def _options(self, promised: Domain, dtype: str) -> TargetOptions:
+    def _adopt_benchmark_options(self, promised: Domain, dtype: str) -> TargetOptions:
         """Return the options with what the benchmark says where the user says nothing."""
         domain = self.how.domain if self.how.domain not in (None, Domain()) else promised
         return replace(self.how, domain=domain, dtype=self.chosen_dtype or dtype)
 
-    def _judged(self, target: str, spec: Specification, how: TargetOptions) -> Judgement:
-        result = CandidateJudge(target, spec, how, self.seed, (), self._model, self.why).judgement()
-        return replace(result, command=self._command(result.seeds))
+    def _judge_by_definition(
+        self, target: str, spec: Specification, how: TargetOptions
+    ) -> Judgement:
+        result = CandidateJudge(
+            target, spec, how, self.seed, (), self._name_of_reference_model, self.why
+        ).judgement()
+        return replace(result, command=self._command_with_reference(result.seeds))
 
     @property
-    def _model(self) -> str:
+    def _name_of_reference_model(self) -> str:
         return f"{self.reference}:{RUN if self.reference.endswith('.json') else MODEL}"
 
-    def _found(
+    def _find_reference_definition(
         self,
         target: str,
         known: Sequence[Specification],
@@ -154,7 +164,8 @@ class ByReference:
         if not specs:
             return (
                 None,
-                f"{self._model} has inputs of no definition that is tried; hint: give it by --definition",
+                f"{self._name_of_reference_model} has inputs of no definition that is tried; hint: give it by "
+                "--definition",
             )
         limits = ProcessLimits() if how.time_limit is None else ProcessLimits(how.time_limit)
         words = ""
@@ -163,7 +174,7 @@ class ByReference:
         except (
             InputError
         ) as error:  # the first definition needs inputs that the model does not take
-            return None, f"{self._model} cannot be called: {error}"
+            return None, f"{self._name_of_reference_model} cannot be called: {error}"
         except CannotRun as error:
             return None, str(error)
         with child:
@@ -182,11 +193,17 @@ class ByReference:
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
-            return None, f"{self._model} does not compute {words_of(self.definition)}: {words}"
+            return (
+                None,
+                f"{self._name_of_reference_model} does not compute {words_of(self.definition)}: {words}",
+            )
         hint = "hint: give the definition by its options, or by --definition"
-        return None, f"{self._model} computes none of {', '.join(map(words_of, specs))}; {hint}"
+        return (
+            None,
+            f"{self._name_of_reference_model} computes none of {', '.join(map(words_of, specs))}; {hint}",
+        )
 
-    def _command(self, seeds: Mapping[str, int]) -> str:
+    def _command_with_reference(self, seeds: Mapping[str, int]) -> str:
         how, spec = (
             replace(self.how, seed=seeds.get("inputs", self.how.seed)),
             self.definition or Attention(),
@@ -199,11 +216,11 @@ class ByReference:
             dtype=self.chosen_dtype,
         )
 
-    def _invalid(self, reason: str, clock: Clock) -> Judgement:
+    def _make_invalid_judgement(self, reason: str, clock: Clock) -> Judgement:
         words = "none" if self.definition is None else words_of(self.definition)
         return Judgement(
             Status.INVALID_REFERENCE, reason, self.candidate, words, self.how.precision.words, {},
-            identity_of(self.candidate), clock.seconds(), self._model,
+            identity_of(self.candidate), clock.seconds(), self._name_of_reference_model,
         )  # fmt: skip
 
 
@@ -237,7 +254,7 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
     )
 
 
-def _promised(benchmark: Benchmark) -> Domain:
+def _domain_of_benchmark_shapes(benchmark: Benchmark) -> Domain:
     """Return what the shapes of a benchmark's inputs promise: no longer ones, and equal sizes where they are equal."""
     usual = Domain()
     lengths = [shape[-2] for shape in benchmark.shapes if len(shape) > 1]
@@ -277,7 +294,7 @@ def _with_own_inputs(
     tried = [(inputs, [part.expected for part in judged.parts])]
     seen = power.smallest_seen(spec, inputs, [inputs], tried)
     rows = [PowerOfStep(one.step, _TWICE, one.size) for one in seen]
-    for mistake in _blind(spec):
+    for mistake in _yield_input_blind_mistakes(spec):
         share = power.least_shown(mistake, tried)
         rows.append(PowerOfStep("output", mistake.words, 1.0 if 2 * share < 1 else None))
     shapes = tuple(a.shape for a in benchmark.arrays)
@@ -285,7 +302,7 @@ def _with_own_inputs(
     return replace(judgement, own_inputs=own)
 
 
-def _blind(spec: Attention) -> Iterator[power.Mutation]:
+def _yield_input_blind_mistakes(spec: Attention) -> Iterator[power.Mutation]:
     """Yield mistakes that ignore inputs: what a benchmark lets through at its inputs if nothing shows them."""
 
     def mistake(

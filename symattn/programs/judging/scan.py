@@ -50,7 +50,7 @@ def notes_of_source(path: Path | None) -> tuple[str, ...]:
         for words in _words_of(node):
             lines.setdefault(words, set()).add(getattr(node, "lineno", 0))
     found = [
-        f"its source {words} ({_numbered(lines[words])})"
+        f"its source {words} ({_format_line_numbers(lines[words])})"
         for words in sorted(lines, key=lambda w: min(lines[w]))
     ]
     return (
@@ -66,7 +66,7 @@ def _words_of(node: ast.AST) -> Iterator[str]:
         yield from finder(node)
 
 
-def _imported(node: ast.AST) -> Iterator[str]:
+def _yield_notable_imports(node: ast.AST) -> Iterator[str]:
     names = (
         [alias.name for alias in node.names]
         if isinstance(node, ast.Import)
@@ -78,13 +78,13 @@ def _imported(node: ast.AST) -> Iterator[str]:
             yield f"imports {top}, which {_MODULES[top]}"
 
 
-def _called(node: ast.AST) -> Iterator[str]:
+def _yield_notable_calls(node: ast.AST) -> Iterator[str]:
     function = node.func if isinstance(node, ast.Call) else None
     if isinstance(function, ast.Name) and function.id in _CALLS:
         yield f"calls {function.id}"
 
 
-def _compared(node: ast.AST) -> Iterator[str]:
+def _yield_compared_constants(node: ast.AST) -> Iterator[str]:
     """Yield the long constants of a comparison, or of a pattern: a number that only one input has."""
     values = (
         [node.left, *node.comparators]
@@ -94,7 +94,7 @@ def _compared(node: ast.AST) -> Iterator[str]:
     for value in values:
         for part in ast.walk(value):
             if isinstance(part, ast.Constant) and _is_long(part.value):
-                yield f"compares with the constant {_shown(part.value)}"
+                yield f"compares with the constant {_shorten_constant_text(part.value)}"
 
 
 def _is_long(value: object) -> bool:
@@ -103,33 +103,33 @@ def _is_long(value: object) -> bool:
         return False
     if isinstance(value, (str, bytes)):
         return len(value) >= 2 * _DIGITS and all(
-            c in "0123456789abcdefABCDEF" for c in _text(value)
+            c in "0123456789abcdefABCDEF" for c in _convert_constant_to_text(value)
         )
     if isinstance(value, int) and abs(value).bit_count() <= 1:
         return False
-    mantissa = _text(value).lower().partition("e")[0]
+    mantissa = _convert_constant_to_text(value).lower().partition("e")[0]
     return len("".join(c for c in mantissa if c.isdigit()).strip("0")) >= _DIGITS
 
 
-def _text(value: object) -> str:
+def _convert_constant_to_text(value: object) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def _shown(value: object) -> str:
-    text = _text(value)
+def _shorten_constant_text(value: object) -> str:
+    text = _convert_constant_to_text(value)
     return text if len(text) <= 2 * _DIGITS else f"{text[:_DIGITS]}…"
 
 
-def _numbered(lines: set[int]) -> str:
+def _format_line_numbers(lines: set[int]) -> str:
     few = [str(line) for line in sorted(lines)[:3]]
     more = ", …" * (len(lines) > len(few))
     return f"line{'s' * (len(lines) > 1)} {', '.join(few)}{more}"
 
 
 _FINDERS: dict[type, Callable[[ast.AST], Iterator[str]]] = {
-    ast.Import: _imported,
-    ast.ImportFrom: _imported,
-    ast.Call: _called,
-    ast.Compare: _compared,
-    ast.MatchValue: _compared,
+    ast.Import: _yield_notable_imports,
+    ast.ImportFrom: _yield_notable_imports,
+    ast.Call: _yield_notable_calls,
+    ast.Compare: _yield_compared_constants,
+    ast.MatchValue: _yield_compared_constants,
 }

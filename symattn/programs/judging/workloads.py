@@ -121,8 +121,8 @@ def with_workloads(
     """Return the judgement with calls at the sizes of workloads; the first wrong output fails the candidate."""
     fitting = [
         sizes
-        for sizes in sorted(given.sizes, key=lambda s: _entries(kernel, s))
-        if _fits(kernel, sizes)
+        for sizes in sorted(given.sizes, key=lambda s: _count_workload_entries(kernel, s))
+        if _is_workload_small_enough(kernel, sizes)
     ]
     tried, problem, unjudged = fitting[:MAX_SIZES], "", list[str]()
     rng = np.random.default_rng(judgement.seeds.get("inputs"))
@@ -131,7 +131,7 @@ def with_workloads(
         for sizes in tried:
             arrays = [
                 session.precision.input.rounded(rng.standard_normal(shape))
-                for shape in _shapes(kernel, sizes)
+                for shape in _yield_workload_shapes(kernel, sizes)
             ]
             try:
                 case = Case("workloads", equal_sizes(sizes), by_definition(child, arrays))
@@ -157,16 +157,20 @@ def with_workloads(
     return judgement.limited(f"{words}; the others are larger")
 
 
-def _shapes(kernel: KernelDefinition, sizes: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+def _yield_workload_shapes(
+    kernel: KernelDefinition, sizes: Mapping[str, int]
+) -> Iterator[tuple[int, ...]]:
     """Yield the shapes of the arrays, in the order of the definition; numbers have none."""
     for axes in kernel.inputs.values():
         if axes:
             yield tuple(sizes[axis] for axis in axes)
 
 
-def _entries(kernel: KernelDefinition, sizes: Mapping[str, int]) -> int:
-    return sum(map(prod, _shapes(kernel, sizes)))
+def _count_workload_entries(kernel: KernelDefinition, sizes: Mapping[str, int]) -> int:
+    return sum(map(prod, _yield_workload_shapes(kernel, sizes)))
 
 
-def _fits(kernel: KernelDefinition, sizes: Mapping[str, int]) -> bool:
-    return 0 < _entries(kernel, sizes) <= MAX_ENTRIES and all(map(prod, _shapes(kernel, sizes)))
+def _is_workload_small_enough(kernel: KernelDefinition, sizes: Mapping[str, int]) -> bool:
+    return 0 < _count_workload_entries(kernel, sizes) <= MAX_ENTRIES and all(
+        map(prod, _yield_workload_shapes(kernel, sizes))
+    )

@@ -32,17 +32,17 @@ class TrialsInChild:
 
     def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
         """See ``Trials.screen``."""
-        answer = self._asked("screen", list(several))
+        answer = self._ask_trials_in_child("screen", list(several))
         return [] if isinstance(answer, Failure) else answer
 
     def score(self, edits: Sequence[Edit]) -> list[float]:
         """See ``Trials.score``."""
-        answer = self._asked("score", list(edits))
+        answer = self._ask_trials_in_child("score", list(edits))
         return [0.0] * len(edits) if isinstance(answer, Failure) else answer
 
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]:
         """See ``Trials.repaired``."""
-        answer = self._asked("repaired", list(edits))
+        answer = self._ask_trials_in_child("repaired", list(edits))
         return (0, 1) if isinstance(answer, Failure) else answer
 
     def version(self, edits: Sequence[Edit]) -> EditedInChild:
@@ -55,7 +55,7 @@ class TrialsInChild:
             return self.open() is not None
         return True
 
-    def _asked(self, question: str, *rest: Any) -> Any:
+    def _ask_trials_in_child(self, question: str, *rest: Any) -> Any:
         if not self.ready():
             return Failure("ended", "the source cannot be opened again")
         return self._child.ask("trials", question, *rest)
@@ -88,19 +88,19 @@ class EditedInChild:
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the edited function once; see ``Runner``."""
-        outcome: Outcome = self._answer(0.0, "run", dict(inputs), memory)
+        outcome: Outcome = self._ask_edited_target(0.0, "run", dict(inputs), memory)
         return outcome
 
     def semantics(
         self, spec: Attention, seconds: float, domain: Domain | None = None
     ) -> IdentityResult:
         """Return the identity test on residues."""
-        result: IdentityResult = self._answer(
+        result: IdentityResult = self._ask_edited_target(
             60.0 + 2 * seconds, "semantics", spec, seconds, domain
         )
         return result
 
-    def _answer(self, seconds: float, question: str, *rest: Any) -> Any:
+    def _ask_edited_target(self, seconds: float, question: str, *rest: Any) -> Any:
         if not self._trials.ready():
             raise CannotRun("the source cannot be opened again")
         answer = self._child.ask("edited", self._edits, question, *rest, seconds=seconds)

@@ -52,7 +52,7 @@ def fix_condition(s: BlockStatement) -> Changes:
             yield [s.put(s.node.test, word)], f"if {s.text(s.node.test)}", f"if {word}"
 
 
-def _indented(lines: Sequence[str], old: str, new: str) -> list[str]:
+def _reindent_statement_lines(lines: Sequence[str], old: str, new: str) -> list[str]:
     if not all(line.startswith(old) or not line.strip() for line in lines):
         raise ValueError("a line is indented less than its statement")
     return [new + line.removeprefix(old) if line.strip() else line for line in lines]
@@ -66,12 +66,12 @@ def move_out(s: BlockStatement) -> Changes:
     first, last = s.node.body[0], s.node.body[-1]
     if not s.node.orelse if hasattr(s.node, "orelse") else True:
         lines, _ = s.whole_lines(last)
-        moved = _indented(lines, s.indent(last), outer)
+        moved = _reindent_statement_lines(lines, s.indent(last), outer)
         end = last.end_lineno or last.lineno
         whole = Replacement(last.lineno, 0, end + 1, 0, "".join(f"{line}\n" for line in moved))
         yield [whole], _first_line(s.text(last)), f"{_first_line(s.text(last))}  (after the block)"
     lines, removed = s.whole_lines(first)
-    moved = _indented(lines, s.indent(first), outer)
+    moved = _reindent_statement_lines(lines, s.indent(first), outer)
     yield (
         [s.inserted_before(s.node, moved), removed],
         _first_line(s.text(first)),
@@ -91,13 +91,13 @@ def move_in(s: BlockStatement) -> Changes:
     if getattr(s.node, "orelse", None):
         return
     lines, _ = s.whole_lines(after)
-    moved = _indented(lines, s.indent(after), s.indent(s.node.body[-1]))
+    moved = _reindent_statement_lines(lines, s.indent(after), s.indent(s.node.body[-1]))
     end = after.end_lineno or after.lineno
     whole = Replacement(after.lineno, 0, end + 1, 0, "".join(f"{line}\n" for line in moved))
     yield [whole], _first_line(s.text(after)), f"{_first_line(s.text(after))}  (in the block)"
 
 
-def _target(s: BlockStatement) -> str:
+def _name_of_assigned_target(s: BlockStatement) -> str:
     """Return the name that a statement assigns, or an empty text."""
     node = s.node
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -138,7 +138,7 @@ def change_assignment(s: BlockStatement) -> Changes:
 
 
 def change_target(s: BlockStatement) -> Changes:
-    name = _target(s)
+    name = _name_of_assigned_target(s)
     if not name or not isinstance(s.node, ast.Assign):
         return
     kind, value, old = s.function.kind(s.node.value), s.text(s.node.value), s.text(s.node)
@@ -153,7 +153,7 @@ def change_target(s: BlockStatement) -> Changes:
 
 def rescale_before(s: BlockStatement) -> Changes:
     """A line that multiplies or divides a name before it changes."""
-    name = _target(s)
+    name = _name_of_assigned_target(s)
     kind = s.scope.get(name)
     if kind is None or not kind.is_real:
         return

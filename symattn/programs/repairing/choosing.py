@@ -92,9 +92,13 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     ]
     right = [r for r in right if r.case.size <= _MAX_ENTRIES and r.decisive]
     ordered = sorted_samples(small)
-    first = [*ordered[:1], *_spread(ordered[1:], _FIRST_WRONG - 1), *_spread(right, _FIRST_RIGHT)]
-    every = _spread([*small, *right], _MAX_SAMPLES)
-    various = _spread(sorted(small, key=lambda r: r.case.size), _VARIOUS)
+    first = [
+        *ordered[:1],
+        *_sample_case_records(ordered[1:], _FIRST_WRONG - 1),
+        *_sample_case_records(right, _FIRST_RIGHT),
+    ]
+    every = _sample_case_records([*small, *right], _MAX_SAMPLES)
+    various = _sample_case_records(sorted(small, key=lambda r: r.case.size), _VARIOUS)
     made: dict[int, JudgedSample] = {}
 
     def sample(r: CaseResult) -> JudgedSample:
@@ -102,7 +106,12 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
             near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
             allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
             made[id(r)] = JudgedSample(
-                dict(r.case.inputs), r.case.memory, near, allowed, r.finding is not None, _slack(r)
+                dict(r.case.inputs),
+                r.case.memory,
+                near,
+                allowed,
+                r.finding is not None,
+                _slack_for_repaired_error(r),
             )
         return made[id(r)]
 
@@ -132,14 +141,14 @@ def _numbers_told(subject: object) -> tuple[float, ...]:
     return tuple(dict.fromkeys(told))
 
 
-def _slack(r: CaseResult) -> float:
+def _slack_for_repaired_error(r: CaseResult) -> float:
     """Return how far above the allowed error a candidate may be: less if the function itself is hardly above it."""
     if r.finding is None or not isfinite(r.worst):
         return _MOST_SLACK
     return float(min(max(r.worst**0.5, 1.0), _MOST_SLACK))
 
 
-def _spread(records: Sequence[CaseResult], most: int) -> list[CaseResult]:
+def _sample_case_records(records: Sequence[CaseResult], most: int) -> list[CaseResult]:
     """Return at most so many records, from all parts of the list."""
     return list(records) if len(records) <= most else list(records[:: -(-len(records) // most)])
 
@@ -229,18 +238,18 @@ class _EditSearch:
             self._cut |= len(edits) > left
             ordered = in_turn(edits) if kernels else edits
             for part in _parts([(e,) for e in ordered[:left]], _CHUNK if kernels else left):
-                if self._settle(part):
-                    return self._result()
+                if self._settle_edit_candidates(part):
+                    return self._collect_accepted_repairs()
             left -= len(edits[:left])
         if not self._accepted and not self._effort.over and not kernels:
-            best = self._partial()
-            if self._settle(self._pairs(best)):
-                return self._result()
+            best = self._rank_partial_repairs()
+            if self._settle_edit_candidates(self._pair_up_edits(best)):
+                return self._collect_accepted_repairs()
             if not self._accepted and best:
-                return self._part(best)
-        return self._result()
+                return self._report_partial_repair(best)
+        return self._collect_accepted_repairs()
 
-    def _settle(self, several: Sequence[Several]) -> bool:
+    def _settle_edit_candidates(self, several: Sequence[Several]) -> bool:
         """Screen edits, put the last questions to the best, and return whether one is accepted on the same path."""
         candidates: list[tuple[bool, float, bool, int, Several]] = []
         for start in range(0, len(several), _CHUNK):
@@ -259,7 +268,7 @@ class _EditSearch:
         for strays, *_, edits in candidates[:MAX_CANDIDATES]:
             if (strays and self._accepted) or searched == MAX_EXAMINED or self._effort.over:
                 break
-            answer = self._examined(edits)
+            answer = self._examine_edited_version(edits)
             searched += answer.new_search
             if answer.grade is not None:
                 self._accepted.append((strays, edits, answer))
@@ -267,7 +276,7 @@ class _EditSearch:
                     return True
         return False
 
-    def _examined(self, edits: Several) -> EditAnswer:
+    def _examine_edited_version(self, edits: Several) -> EditAnswer:
         edited = self._trials.version(edits)
         if edited is None:
             return EditAnswer(None)
@@ -275,7 +284,7 @@ class _EditSearch:
         most_tokens = max(_TOKENS_OF_KERNEL, 2 * block + _BEYOND_BLOCKS) if block else 0
         return examine(self._session, edited, self._refuting, most_tokens)
 
-    def _partial(self) -> list[Edit]:
+    def _rank_partial_repairs(self) -> list[Edit]:
         """Return the edits that repair most of the wrong calls, best first."""
         edits = [e for e in self._opened.edits if e.tier == 1]
         scores: list[float] = []
@@ -287,22 +296,22 @@ class _EditSearch:
         order = sorted(range(len(scores)), key=lambda k: (-round(scores[k], 1), size_of(edits[k])))
         return [edits[k] for k in order if scores[k] > _PATIENCE][: 2 * _BEAM]
 
-    def _pairs(self, best: Sequence[Edit]) -> list[Several]:
+    def _pair_up_edits(self, best: Sequence[Edit]) -> list[Several]:
         """Return pairs of edits: a partial repair with each other one, and pairs of one line."""
         first = [e for e in self._opened.edits if e.tier == 1]
         pairs: dict[Several, None] = {}
         for one in best[:_BEAM]:
             for other in first:
-                if _apart(one, other):
+                if _are_edits_disjoint(one, other):
                     pairs[one, other] = None
         for one, other in combinations(first, 2):
             if len(pairs) >= MAX_PAIRS:
                 break
-            if one.line == other.line and _apart(one, other):
+            if one.line == other.line and _are_edits_disjoint(one, other):
                 pairs[one, other] = None
         return list(pairs)[:MAX_PAIRS]
 
-    def _part(self, best: Sequence[Edit]) -> Repairs:
+    def _report_partial_repair(self, best: Sequence[Edit]) -> Repairs:
         """Return the first edit that repairs some wrong calls and spoils no right one.
 
         One that repairs all of them was refused by the last questions, and would claim too much.
@@ -310,24 +319,27 @@ class _EditSearch:
         for edit in best[:_BEAM]:
             repaired, spoiled = self._trials.repaired((edit,))
             if 0 < repaired < self._sampled and not spoiled:
-                part = self._repair(False, (edit,), EditAnswer(Grade.SAMPLED))
+                part = self._make_repair_of_edits(False, (edit,), EditAnswer(Grade.SAMPLED))
                 return Repairs(
-                    (replace(part, repaired=repaired, wrong=self._sampled),), self._note()
+                    (replace(part, repaired=repaired, wrong=self._sampled),),
+                    self._describe_failed_search(),
                 )
-        return self._result()
+        return self._collect_accepted_repairs()
 
-    def _result(self) -> Repairs:
+    def _collect_accepted_repairs(self) -> Repairs:
         ordered = sorted(self._accepted, key=lambda a: a[0])
-        return Repairs(tuple(self._repair(*a) for a in ordered), self._note())
+        return Repairs(
+            tuple(self._make_repair_of_edits(*a) for a in ordered), self._describe_failed_search()
+        )
 
-    def _note(self) -> str:
+    def _describe_failed_search(self) -> str:
         if self._accepted:
             return ""
         if not self._cut:
             return f"No edit of its source that was tried makes it right: {self._tried:,}, one or two at a time."
         return f"{self._tried:,} edits of its source were tried, and others were left out; none makes it right."
 
-    def _repair(self, strays: bool, edits: Several, answer: EditAnswer) -> Repair:
+    def _make_repair_of_edits(self, strays: bool, edits: Several, answer: EditAnswer) -> Repair:
         assert answer.grade is not None
         replacements = tuple(r for e in edits for r in e.replacements)
         old, new = edits[0].old, edits[0].new
@@ -340,7 +352,7 @@ class _EditSearch:
         )  # fmt: skip
 
 
-def _apart(one: Edit, other: Edit) -> bool:
+def _are_edits_disjoint(one: Edit, other: Edit) -> bool:
     """Return whether two edits change different parts of one function."""
     if one.place != other.place or one is other:
         return False

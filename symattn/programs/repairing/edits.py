@@ -352,7 +352,7 @@ class _EditsOfFunction:
                 for rule in rules:
                     if isinstance(node, rule.nodes):
                         for new in rule.change(place):
-                            self._add(rule, place, new)
+                            self._add_edit_of_expression(rule, place, new)
         if EVERYWHERE_TIER in tiers:
             self._change_everywhere()
         if PARALLEL_TIER in tiers:
@@ -366,7 +366,9 @@ class _EditsOfFunction:
         if moves.TIER not in tiers:
             return
         for (taken, left), (site, put) in moves.moves(self._places):
-            made = [self._replacement(p, x) for p, x in ((taken, left), (site, put))]
+            made = [
+                self._make_expression_replacement(p, x) for p, x in ((taken, left), (site, put))
+            ]
             replacements = tuple(replacement for replacement, *_ in made)
             if not overlapping(replacements):
                 old = "; ".join(shorten(text) for _, text, _ in made)
@@ -375,13 +377,15 @@ class _EditsOfFunction:
                     Edit(moves.NAME, moves.TIER, self._function.place, replacements, old, new)
                 )
 
-    def _replacement(self, place: Place, new: str | ast.expr) -> tuple[Replacement, str, str]:
+    def _make_expression_replacement(
+        self, place: Place, new: str | ast.expr
+    ) -> tuple[Replacement, str, str]:
         """Return the replacement of an expression, with the old and new text for a reader."""
         tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
         text, found = ast.unparse(tree), self._function.found
         old = found.text(place.node)
         replacement = narrowed(
-            found.span(place.node, _bracketed(tree, text, place.node, place)), old
+            found.span(place.node, _bracket_if_needed(tree, text, place.node, place)), old
         )
         return replacement, *shown_change(old, text)
 
@@ -417,7 +421,7 @@ class _EditsOfFunction:
         plain = {n: Kind(type(x).__name__) for n, x in names.items() if type(x) in (int, float)}  # type: ignore[arg-type]
         return plain | observed
 
-    def _add(self, rule: EditRule, place: Place, new: str | ast.expr) -> None:
+    def _add_edit_of_expression(self, rule: EditRule, place: Place, new: str | ast.expr) -> None:
         try:
             tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
             text = ast.unparse(tree)
@@ -426,14 +430,14 @@ class _EditsOfFunction:
         node = place.node
         if text == ast.unparse(node):
             return
-        old, new = self._function.found.text(node), _bracketed(tree, text, node, place)
+        old, new = self._function.found.text(node), _bracket_if_needed(tree, text, node, place)
         replacement = narrowed(self._function.found.span(node, new), old)
         if rule.tier == 1:
             self._same.setdefault((rule.name, old, text), []).append(replacement)
         if rule.likely and not isinstance(node, ast.Name | ast.Constant):
             key = (rule.name, *_without_names(old, text))
             self._alike.setdefault(key, {}).setdefault(old, (replacement, text))
-        self._keep(rule, (replacement,), *shown_change(old, text))
+        self._record_new_edit(rule, (replacement,), *shown_change(old, text))
 
     def _edit_statement(
         self,
@@ -457,11 +461,11 @@ class _EditsOfFunction:
         for rule in rules:
             try:
                 for replacements, old, new in rule.change(statement):
-                    self._keep(rule, tuple(replacements), old, new)
+                    self._record_new_edit(rule, tuple(replacements), old, new)
             except ValueError:  # its lines hold more than the statement
                 continue
 
-    def _keep(
+    def _record_new_edit(
         self, rule: EditRule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str
     ) -> None:
         if replacements not in self._known:
@@ -584,7 +588,7 @@ def precedence(node: ast.AST) -> int:
     return next((k for kinds, k in _PRECEDENCE if isinstance(node, kinds)), 20)
 
 
-def _bracketed(tree: ast.expr, text: str, node: ast.expr, place: Place) -> str:
+def _bracket_if_needed(tree: ast.expr, text: str, node: ast.expr, place: Place) -> str:
     """Return the new text, in brackets if the old one bound more tightly and its place needs that."""
     if isinstance(tree, ast.Tuple) or precedence(tree) >= precedence(node):
         return text

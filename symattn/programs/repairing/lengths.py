@@ -67,13 +67,13 @@ def shift_by_lengths(p: Place) -> Changes:
         yield f"{p.text} + {difference}"
 
 
-def _word(node: ast.expr) -> str:
+def _identifier_of_node(node: ast.expr) -> str:
     return str(getattr(node, "attr", getattr(node, "id", "")))
 
 
 def move_diagonal(p: Place) -> Changes:
     """The diagonal of a triangle: given where it is left out, or moved by one or by a difference of lengths."""
-    word = _word(p.node.func)
+    word = _identifier_of_node(p.node.func)
     if word not in _WITH_DIAGONALS:
         return
     is_method = isinstance(p.node.func, ast.Attribute) and p.kind_of(p.node.func.value).is_array
@@ -83,16 +83,16 @@ def move_diagonal(p: Place) -> Changes:
         name = "offset"
     given = [k for k in p.node.keywords if k.arg == name]
     if len(p.node.args) > before:
-        for offset in _moved(p, p.node.args[before]):
+        for offset in _yield_moved_diagonals(p, p.node.args[before]):
             arguments = [*p.node.args[:before], offset, *p.node.args[before + 1 :]]
             yield ast.Call(p.node.func, arguments, p.node.keywords)
         return
     others = [k for k in p.node.keywords if k.arg != name]
-    for offset in _moved(p, given[0].value if given else None):
+    for offset in _yield_moved_diagonals(p, given[0].value if given else None):
         yield ast.Call(p.node.func, p.node.args, [*others, ast.keyword(name, offset)])
 
 
-def _moved(p: Place, old: ast.expr | None) -> Iterator[ast.expr]:
+def _yield_moved_diagonals(p: Place, old: ast.expr | None) -> Iterator[ast.expr]:
     """Yield the diagonals in place of an old one, or of none."""
     if old is None or (isinstance(old, ast.Constant) and old.value == 0):
         texts = ["1", "-1", *p.names("int")]
@@ -168,7 +168,7 @@ def guard_divisor(p: Place) -> Changes:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def _triangle(p: Place, rows: str, columns: str, offset: str) -> str:
+def _write_boolean_triangle(p: Place, rows: str, columns: str, offset: str) -> str:
     """Return the text of a boolean triangle: a column is kept if it is at most its row plus the offset."""
     if p.is_torch:
         return f"{p.xp}.ones({rows}, {columns}, dtype={p.xp}.bool).tril({offset})"
@@ -183,14 +183,16 @@ def _masks_of_positions(p: Place) -> Iterator[str]:
     rows, columns = (found.get(n) for n in p.kind.shape[-2:])
     if rows is not None and columns is not None:
         last = f"{columns} - {rows}" if rows != columns else "0"
-        yield _triangle(p, rows, columns, last)
+        yield _write_boolean_triangle(p, rows, columns, last)
         if last != "0":
-            yield _triangle(p, rows, columns, "0")
+            yield _write_boolean_triangle(p, rows, columns, "0")
         widths = [repr(n) for n in p.function.numbers if isinstance(n, int)] + list(p.names("int"))
         for width in widths:
             far = f"-{width}" if last == "0" else f"{last} - {width}"
-            yield f"~{_triangle(p, rows, columns, far)}"
-            yield f"({_triangle(p, rows, columns, last)} & ~{_triangle(p, rows, columns, far)})"
+            yield f"~{_write_boolean_triangle(p, rows, columns, far)}"
+            seen = _write_boolean_triangle(p, rows, columns, last)
+            behind = _write_boolean_triangle(p, rows, columns, far)
+            yield f"({seen} & ~{behind})"
     for name, kind in p.names("ints").items():
         if len(kind.shape) >= 1 and p.kind.shape[-2:] == (kind.shape[-1], kind.shape[-1]):
             yield f"({name}[..., :, None] == {name}[..., None, :])"

@@ -46,16 +46,16 @@ def moves(places: Sequence[Place]) -> Iterator[tuple[tuple[Place, ast.expr], tup
         if p.kind.name == "floats" and not p.is_called and not isinstance(p.node, ast.Constant)
     ]
     count = 0
-    for taken in _operations(sites):
+    for taken in _yield_movable_operations(sites):
         for site in sites:
-            if _is_apart(taken.place, site) and _fits(taken, site):
+            if _is_apart(taken.place, site) and _is_operation_placeable(taken, site):
                 yield (taken.place, taken.left), (site, taken.put_on(site.node))
                 count += 1
                 if count == _MOST_MOVES:
                     return
 
 
-def _operations(sites: Sequence[Place]) -> Iterator[_Taken]:
+def _yield_movable_operations(sites: Sequence[Place]) -> Iterator[_Taken]:
     hole = ast.Name(_HOLE, ast.Load())
     for p in sites:
         node = p.node
@@ -75,7 +75,7 @@ def _operations(sites: Sequence[Place]) -> Iterator[_Taken]:
                     )
 
 
-def _fits(taken: _Taken, site: Place) -> bool:
+def _is_operation_placeable(taken: _Taken, site: Place) -> bool:
     known = site.scope.keys() | site.function.free_names
     short = len(ast.unparse(taken.around)) <= _LONGEST
     return short and taken.names <= known and taken.operand.broadcasts_to(site.kind)

@@ -192,12 +192,12 @@ class _Recording(ast.NodeTransformer):
         function, annotation = getattr(node, "func", None), getattr(node, "annotation", None)
         super().generic_visit(node)
         if isinstance(node, ast.Call) and function is not None:
-            node.func = _called(node.func, function)
+            node.func = _unwrap_recorded_callee(node.func, function)
         if annotation is not None:
             node.annotation = annotation  # type: ignore[attr-defined]
         for name, originals in bodies.items():
             setattr(node, name, _with_scopes(getattr(node, name), originals))
-        return self._recorded(node) if self._is_recorded(node) else node
+        return self._wrap_in_recording_call(node) if self._is_recorded(node) else node
 
     def _is_recorded(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.expr) or not hasattr(node, "number"):
@@ -210,12 +210,12 @@ class _Recording(ast.NodeTransformer):
             return False
         return isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
 
-    def _recorded(self, node: Any) -> ast.AST:
+    def _wrap_in_recording_call(self, node: Any) -> ast.AST:
         call = ast.Call(ast.Name(_SEEN, ast.Load()), [ast.Constant(node.number), node], [])
         return ast.copy_location(call, node)
 
 
-def _called(recorded: ast.expr, original: ast.expr) -> ast.expr:
+def _unwrap_recorded_callee(recorded: ast.expr, original: ast.expr) -> ast.expr:
     """Return what is called as it is, not recorded, except the object of a method."""
     if (
         isinstance(recorded, ast.Call)

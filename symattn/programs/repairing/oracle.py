@@ -44,7 +44,7 @@ def examine(
     """
     refuting = [] if refuting is None else refuting
     try:
-        if (failed := _failed(session, edited)) is not None:
+        if (failed := _find_failing_case(session, edited)) is not None:
             return EditAnswer(None, reason=f"floats, {failed.case.group}")
         again = _session_of(session, edited, most_tokens)
         if any(again.run_case(case).finding is not None for case in refuting):
@@ -60,7 +60,7 @@ def examine(
     return answer
 
 
-def _failed(session: Session, edited: Runner) -> CaseResult | None:
+def _find_failing_case(session: Session, edited: Runner) -> CaseResult | None:
     """Return a judged case that fails, or None."""
     again = _session_of(session, edited)
     for record in session.records:
@@ -104,14 +104,14 @@ def _searched_anew(session: Session, again: Session) -> EditAnswer:
     if not any(r.decisive for r in again.records):
         return EditAnswer(None, reason="no case that could show a fault")
     identity = again.identity
-    if identity is not None and _refutes(identity):
+    if identity is not None and _is_refuted_by_residues(identity):
         return EditAnswer(None, reason="residues")
     if identity is not None and identity.agrees:
         return EditAnswer(identity.evidence.grade, identity.epsilon)
     return EditAnswer(Grade.SAMPLED)
 
 
-def _refutes(identity: IdentityResult) -> bool:
+def _is_refuted_by_residues(identity: IdentityResult) -> bool:
     """Return whether residues refute: not if numbers are nearly equal, or a letter stands for any function."""
     opaque = any("stands for any function" in note for note in identity.notes)
     return (

@@ -97,7 +97,7 @@ class SourceFunction:
         elif indented:
             lines = ["if 1:", *lines]
         text = "\n" * (first - 1 - indented) + "\n".join(lines)
-        return self._compiled(text)
+        return self._compile_source_function(text)
 
     def compile_tree(self, tree: ast.FunctionDef) -> types.CodeType:
         """Compile a definition in place of the function's own; free names stay free."""
@@ -106,9 +106,9 @@ class SourceFunction:
             outer = ast.parse(f"def outer({', '.join(free)}): pass").body[0]
             assert isinstance(outer, ast.FunctionDef)
             outer.body, body = body, [outer]
-        return self._compiled(ast.Module(body, []))
+        return self._compile_source_function(ast.Module(body, []))
 
-    def _compiled(self, source: Any) -> types.CodeType:
+    def _compile_source_function(self, source: Any) -> types.CodeType:
         flags = self.function.__code__.co_flags & _FUTURE_FLAGS
         if self.is_kernel:
             source = kernels.interpreted(source)
@@ -152,7 +152,7 @@ class SourceFunction:
         """Compile the definition with parts replaced, and with loops that count their passes."""
         if not self.counters:
             return self.compile_lines(replaced(self.lines, replacements, self.first))
-        if not any(_overlap(r, c) for r in replacements for c in self.counters):
+        if not any(_is_insertion_inside(r, c) for r in replacements for c in self.counters):
             return self.compile_lines(
                 replaced(self.lines, (*replacements, *self.counters), self.first)
             )
@@ -299,7 +299,7 @@ class _CountedLoops(ast.NodeTransformer):
         return node
 
 
-def _overlap(one: Replacement, other: Replacement) -> bool:
+def _is_insertion_inside(one: Replacement, other: Replacement) -> bool:
     """Return whether an insertion lies inside a replaced part."""
     at = (other.line, other.column)
     return (one.line, one.column) < at < (one.end_line, one.end_column)
@@ -323,7 +323,7 @@ class Sources:
         self.file = str(code.co_filename) if code else ""
         self.text = FileText(self.file, space)
         if self.file:
-            self._reach(root)
+            self._collect_reachable_objects(root)
 
     @property
     def digest(self) -> str:
@@ -349,20 +349,20 @@ class Sources:
         """Return the ``id`` of the function with this number."""
         return list(self.functions)[place]
 
-    def _reach(self, x: Any) -> None:
+    def _collect_reachable_objects(self, x: Any) -> None:
         if id(x) in self._objects:
             return
         if isinstance(x, functools.partial):
             self._objects[id(x)] = x
             for part in (x.func, *x.args, *x.keywords.values()):
-                self._reach(part)
+                self._collect_reachable_objects(part)
         elif isinstance(x, _CACHED) or _is_jitted(x):
             self._objects[id(x)] = x
-            self._reach(x.__wrapped__)
+            self._collect_reachable_objects(x.__wrapped__)
         elif isinstance(x, types.MethodType):
             self._objects[id(x)] = x
-            self._reach(x.__func__)
-            self._reach(x.__self__)
+            self._collect_reachable_objects(x.__func__)
+            self._collect_reachable_objects(x.__self__)
         elif isinstance(x, types.FunctionType):
             if x.__code__.co_filename != self.file:
                 return
@@ -370,16 +370,16 @@ class Sources:
             if (found := read_function(x, self.text)) is not None:
                 self.functions[id(x)] = found
             for part in _values_used(x):
-                self._reach(part)
+                self._collect_reachable_objects(part)
         elif kernels.is_kernel(x):
             self._reach_kernel(x)
         elif kernels.is_tuned(x):
             self._objects[id(x)] = x
-            self._reach(x.fn)
-        elif (methods := self._methods(x)) or modules_within(x):
+            self._collect_reachable_objects(x.fn)
+        elif (methods := self._methods_defined_in_file(x)) or modules_within(x):
             self._objects[id(x)] = x
             for part in (*methods.values(), *parts_of(x).values()):
-                self._reach(part)
+                self._collect_reachable_objects(part)
 
     def _reach_kernel(self, x: Any) -> None:
         """Reach a kernel whose text can be read; one from elsewhere runs as it is."""
@@ -392,14 +392,14 @@ class Sources:
         self._objects[id(x.fn)] = x.fn
         self.functions[id(x.fn)] = found
         for part in _values_used(x.fn):
-            self._reach(part)
+            self._collect_reachable_objects(part)
 
     @property
     def has_kernels(self) -> bool:
         """Return whether the function launches kernels that are edited."""
         return any(found.is_kernel for found in self.functions.values())
 
-    def _methods(self, x: Any) -> dict[str, types.FunctionType]:
+    def _methods_defined_in_file(self, x: Any) -> dict[str, types.FunctionType]:
         """Return the methods of an instance that are defined in the file, by name."""
         if isinstance(x, type | types.ModuleType):
             return {}
@@ -413,15 +413,15 @@ class Sources:
                     result[name] = value
         return result
 
-    def _pass(self) -> bool:
+    def _count_loop_pass(self) -> bool:
         self.passes += 1
         if self.passes > self.most_passes:
             raise EndlessLoop(f"more than {self.most_passes} passes of loops")
         return True
 
-    def _counted(self, items: Iterable[Any]) -> Iterator[Any]:
+    def _iterate_counting_passes(self, items: Iterable[Any]) -> Iterator[Any]:
         for item in items:
-            self._pass()
+            self._count_loop_pass()
             yield item
 
     def code_of(self, key: int) -> types.CodeType:
@@ -447,7 +447,11 @@ class Sources:
         names: Mapping[str, Any] | None = None,
     ) -> Function:
         """Return the root with other codes for some functions, in copied globals with further ``names``."""
-        known = {_COUNTED: self._counted, _PASS: self._pass, **(names or {})}
+        known = {
+            _COUNTED: self._iterate_counting_passes,
+            _PASS: self._count_loop_pass,
+            **(names or {}),
+        }
         result: Function = _Rebuilt(self, codes or {}, known).value(self.root)
         return result
 
@@ -483,19 +487,22 @@ class _Rebuilt:
         elif isinstance(x, types.MethodType):
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
         elif isinstance(x, types.FunctionType):
-            return self._function(x)
+            return self._rebuild_function(x)
         elif kernels.is_kernel(x):
             self._made[id(x)] = kernels.with_function(x, self.value(x.fn))
         elif kernels.is_tuned(x):
             base = self.value(getattr(x, "base_fn", None))
             self._made[id(x)] = kernels.with_kernel(x, self.value(x.fn), base)
         else:
-            self._made[id(x)] = self._instance(x)
+            self._made[id(x)] = self._rebuild_instance(x)
         return self._made[id(x)]
 
-    def _instance(self, x: Any) -> Any:
+    def _rebuild_instance(self, x: Any) -> Any:
         """Return a copy of an instance, with its parts rebuilt, whose class has rebuilt methods."""
-        methods = {name: self.value(method) for name, method in self._sources._methods(x).items()}
+        methods = {
+            name: self.value(method)
+            for name, method in self._sources._methods_defined_in_file(x).items()
+        }
         try:
             result = copy(x)
             if methods:
@@ -510,16 +517,16 @@ class _Rebuilt:
                 vars(result)[name] = self.value(part)
         return result
 
-    def _function(self, f: types.FunctionType) -> types.FunctionType:
+    def _rebuild_function(self, f: types.FunctionType) -> types.FunctionType:
         code = self._codes.get(id(f))
         if code is None:
             code = self._sources.code_of(id(f)) if id(f) in self._sources.functions else f.__code__
-        contents = dict(_closure(f))
+        contents = dict(_yield_closure_contents(f))
         cells = {name: types.CellType() for name in code.co_freevars}
-        space = self._globals(f.__globals__)
+        space = self._rebuild_global_names(f.__globals__)
         made = types.FunctionType(code, space, f.__name__, None, tuple(cells.values()) or None)
         self._made[id(f)] = made
-        made.__defaults__ = self._defaults(f)
+        made.__defaults__ = self._rebuild_default_values(f)
         made.__kwdefaults__ = f.__kwdefaults__ and {
             n: self.value(x) for n, x in f.__kwdefaults__.items()
         }
@@ -534,7 +541,7 @@ class _Rebuilt:
                 cell.cell_contents = self.value(contents[name])
         return made
 
-    def _defaults(self, f: types.FunctionType) -> tuple[Any, ...] | None:
+    def _rebuild_default_values(self, f: types.FunctionType) -> tuple[Any, ...] | None:
         """Return the default values; a container that is empty in the text is a cache, and begins anew."""
         found = self._sources.functions.get(id(f))
         written = [ast.unparse(node) for node in found.tree.args.defaults] if found else []
@@ -546,7 +553,7 @@ class _Rebuilt:
             for x, text in pairs
         )
 
-    def _globals(self, space: dict[str, Any]) -> dict[str, Any]:
+    def _rebuild_global_names(self, space: dict[str, Any]) -> dict[str, Any]:
         if id(space) in self._spaces:
             return self._spaces[id(space)]
         new = self._spaces[id(space)] = dict(space)
@@ -603,7 +610,7 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
     return (root.__code__, root.__globals__) if root is not None else (None, {})
 
 
-def _closure(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _yield_closure_contents(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of a closure; empty cells are left out."""
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
         try:
@@ -618,6 +625,6 @@ def _values_used(f: types.FunctionType) -> Iterator[Any]:
     for name in sorted({n for c in codes for n in c.co_names}):
         if name in f.__globals__:
             yield f.__globals__[name]
-    yield from dict(_closure(f)).values()
+    yield from dict(_yield_closure_contents(f)).values()
     yield from f.__defaults__ or ()
     yield from (f.__kwdefaults__ or {}).values()

@@ -96,7 +96,7 @@ class Trials:
             return None
         original = self._target.version(sources.rebuild())
         for sample in samples.first[:2]:
-            if self._passes(original, sample) == sample.wrong:
+            if self._is_judged_sample_passed(original, sample) == sample.wrong:
                 return None
         most = 0
         for sample in samples.all:
@@ -105,7 +105,10 @@ class Trials:
             most = max(most, sources.passes)
         self._most_passes = _TIMES_PASSES * most + _SPARE_PASSES
         observed = None
-        for sample in (*sorted(samples.first[:3], key=_size)[::-1], *samples.first[3:]):
+        for sample in (
+            *sorted(samples.first[:3], key=_count_sample_entries)[::-1],
+            *samples.first[3:],
+        ):
             runs: list[Outcome] = []
 
             def run(
@@ -135,14 +138,14 @@ class Trials:
 
     def version(self, edits: Sequence[Edit]) -> Target | None:
         """Return the target with edits of one function for the last questions, or None if they give no code."""
-        result = self._version(edits)
+        result = self._make_version_for_samples(edits)
         if result is not None:
             result.begin_call = self._begin_last_call
             result.is_brief = self.sources.has_kernels
             self._begin_last_call()
         return result
 
-    def _version(self, edits: Sequence[Edit]) -> Target | None:
+    def _make_version_for_samples(self, edits: Sequence[Edit]) -> Target | None:
         """Return the target with edits of one function for samples, or None if they give no code."""
         replacements = [r for edit in edits for r in edit.replacements]
         try:
@@ -172,25 +175,25 @@ class Trials:
         ):
             warnings.simplefilter("ignore")
             for number, edits in enumerate(several):
-                version = self._version(edits)
+                version = self._make_version_for_samples(edits)
                 if version is not None and self._passes_all(version):
-                    result.append((number, self._strays(edits, version)))
+                    result.append((number, self._is_execution_path_changed(edits, version)))
         return result
 
     def score(self, edits: Iterable[Edit]) -> list[float]:
         """Return for each edit how many of the various wrong samples pass, with the share of right entries."""
         result = []
         for edit in edits:
-            version = self._version((edit,))
-            result.append(0.0 if version is None else self._score(version))
+            version = self._make_version_for_samples((edit,))
+            result.append(0.0 if version is None else self._score_edited_version(version))
         return result
 
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]:
         """Return how many wrong samples pass with edits, and how many right ones fail."""
-        version = self._version(edits)
+        version = self._make_version_for_samples(edits)
         if version is None:
             return 0, len(self._samples.all)
-        passed = [self._passes(version, s) for s in self._samples.all]
+        passed = [self._is_judged_sample_passed(version, s) for s in self._samples.all]
         pairs = list(zip(passed, self._samples.all, strict=True))
         return sum(p for p, s in pairs if s.wrong), sum(not p for p, s in pairs if not s.wrong)
 
@@ -200,21 +203,23 @@ class Trials:
         self._begin_call()
         if self._share_of(version.attempt(first.inputs), first) < 1:
             return False
-        return all(self._passes(version, s) for s in (first, *others, *self._samples.all))
+        return all(
+            self._is_judged_sample_passed(version, s) for s in (first, *others, *self._samples.all)
+        )
 
-    def _run(self, version: Target, sample: JudgedSample) -> Outcome:
+    def _call_version_on_sample(self, version: Target, sample: JudgedSample) -> Outcome:
         self._begin_call()
         return version.run(sample.inputs, sample.memory)
 
-    def _passes(self, version: Target, sample: JudgedSample) -> bool:
-        return self._share(version, sample) == 1.0
+    def _is_judged_sample_passed(self, version: Target, sample: JudgedSample) -> bool:
+        return self._share_of_right_entries(version, sample) == 1.0
 
-    def _score(self, version: Target) -> float:
-        return sum(self._share(version, s) for s in self._samples.various)
+    def _score_edited_version(self, version: Target) -> float:
+        return sum(self._share_of_right_entries(version, s) for s in self._samples.various)
 
-    def _share(self, version: Target, sample: JudgedSample) -> float:
+    def _share_of_right_entries(self, version: Target, sample: JudgedSample) -> float:
         """Return which part of the entries is right; 0 if the call shows anything else that is wrong."""
-        outcome, samples = self._run(version, sample), self._samples
+        outcome, samples = self._call_version_on_sample(version, sample), self._samples
         if outcome.error is not None or outcome.output is None or outcome.overwrote:
             return 0.0
         if set(outcome.mutated) - samples.changes or not holds(
@@ -240,7 +245,7 @@ class Trials:
         return least
 
     # -- the path of execution -----------------------------------------------------------------------------------------
-    def _strays(self, edits: Sequence[Edit], version: Target) -> bool:
+    def _is_execution_path_changed(self, edits: Sequence[Edit], version: Target) -> bool:
         """Return whether an untouched line runs another number of times than before."""
         if self._lines is None:
             self._lines = self._count_lines(self._target.version(self.sources.rebuild()))
@@ -284,13 +289,13 @@ class Trials:
             return trace
 
         for sample in (self._samples.first[0], self._samples.various[-1]):
-            with _traced(trace):
-                self._run(version, sample)
+            with _install_trace_function(trace):
+                self._call_version_on_sample(version, sample)
         return lines
 
 
 @contextmanager
-def _traced(trace: Any) -> Iterator[None]:
+def _install_trace_function(trace: Any) -> Iterator[None]:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
@@ -299,5 +304,5 @@ def _traced(trace: Any) -> Iterator[None]:
         sys.settrace(before)
 
 
-def _size(sample: JudgedSample) -> int:
+def _count_sample_entries(sample: JudgedSample) -> int:
     return sum(int(np.size(a)) for a in sample.inputs.values())

@@ -76,7 +76,9 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> CoqJudgement:
     )  # deal out the long ones evenly
     heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
-        return CoqJudgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
+        return CoqJudgement.joined(
+            list(pool.map(lambda heap: _judge_lemmas_by_halves(folder, heap), heaps))
+        )
 
 
 def settled(
@@ -104,7 +106,7 @@ def settled(
     return result, CoqJudgement.joined((first, second))
 
 
-def _judged(folder: Path, every: Sequence[Lemma]) -> CoqJudgement:
+def _judge_lemmas_by_halves(folder: Path, every: Sequence[Lemma]) -> CoqJudgement:
     """Return the toplevel's verdict on each lemma; a failed proof is aborted before the next one.
 
     If Coq ends early, none of its output counts: each half is tried again. The soft limit on processor time is set, so
@@ -119,7 +121,9 @@ def _judged(folder: Path, every: Sequence[Lemma]) -> CoqJudgement:
         if len(every) == 1:
             return CoqJudgement(stopped={every[0].name: str(why)})
         half = len(every) // 2
-        return CoqJudgement.joined([_judged(folder, part) for part in (every[:half], every[half:])])
+        return CoqJudgement.joined(
+            [_judge_lemmas_by_halves(folder, part) for part in (every[:half], every[half:])]
+        )
 
 
 class _Ended(Exception):
@@ -142,18 +146,20 @@ def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
             ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8"
         ) as coq,
     ):
-        outcome = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\n{_restated(x)}" for x in every))
+        outcome = _ask_coq_toplevel(
+            coq, HEAD + "".join(f"{x.text}Abort All.\n{_restate_coq_lemma(x)}" for x in every)
+        )
         result = {m[1] for line in outcome if (m := _CONSTANT.match(line))}
         accepted = sorted(x.name for x in every if auxiliary(x.name, "again") in result)
         if not accepted:
             return CoqJudgement()
         together = f"Definition {_TOGETHER} := ({', '.join([*accepted, 'tt'])}).\n"
-        below = _asked(coq, f"{together}Print Assumptions {_TOGETHER}.\n")
+        below = _ask_coq_toplevel(coq, f"{together}Print Assumptions {_TOGETHER}.\n")
     axioms = listed(below)
     return CoqJudgement() if axioms is None else CoqJudgement(frozenset(accepted), axioms)
 
 
-def _restated(x: Lemma) -> str:
+def _restate_coq_lemma(x: Lemma) -> str:
     """Return commands that check that the name of a theorem proves its statement, whatever it refers to."""
     again = auxiliary(x.name, "again")
     return (
@@ -175,11 +181,11 @@ def listed(lines: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(line.partition(" :")[0] for line in below if line and not line[0].isspace())
 
 
-def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
+def _ask_coq_toplevel(coq: subprocess.Popen[str], text: str) -> list[str]:
     """Return the lines that Coq prints for a text, without its prompts."""
     assert coq.stdin
     assert coq.stdout
-    writing = Thread(target=_write, args=(coq.stdin, f"{text}Check {_END}.\n"))
+    writing = Thread(target=_write_to_closing_pipe, args=(coq.stdin, f"{text}Check {_END}.\n"))
     writing.start()
     lines = []
     for line in coq.stdout:
@@ -193,7 +199,7 @@ def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
     return lines
 
 
-def _write(pipe: IO[str], text: str) -> None:
+def _write_to_closing_pipe(pipe: IO[str], text: str) -> None:
     """Write the text to a pipe that may close early; the unread rest is dropped, or closing would write it again."""
     try:
         pipe.write(text)

@@ -81,26 +81,29 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
     )
 
 
-def _over(reader: CoqReader, part: StatePart) -> str:
+def _quantify_state_indices(reader: CoqReader, part: StatePart) -> str:
     """Return the quantifier over the indices of a part of a state."""
     bounds = reader.bounds(zip(part.indices, part.sorts, strict=True))
     return f"forall {' '.join(part.indices)}, {bounds}" if part.indices else ""
 
 
-def _kept(side: Side) -> list[int]:
+def _list_parameter_arrays(side: Side) -> list[int]:
     return [k for k in side.reader.arrays if k not in side.own]
 
 
-def _parameters(side: Side) -> str:
+def _typed_side_parameters(side: Side) -> str:
     """Return the sizes, arrays and functions of a definition, with their types."""
     return " ".join(
-        (*typed_arrays(side.reader, side.sizes, _kept(side)), *typed_functions(side.reader))
+        (
+            *typed_arrays(side.reader, side.sizes, _list_parameter_arrays(side)),
+            *typed_functions(side.reader),
+        )
     )
 
 
-def _called(side: Side) -> str:
+def _call_with_parameters(side: Side) -> str:
     """Return the names of the parameters, as arguments."""
-    arrays = (side.reader.arrays[k] for k in _kept(side))
+    arrays = (side.reader.arrays[k] for k in _list_parameter_arrays(side))
     return " ".join((*side.sizes, *arrays, *side.reader.functions.values()))
 
 
@@ -109,7 +112,7 @@ def _positive_sizes(side: Side) -> str:
     return "".join(f" (0 < {n})%nat ->" for n in side.sizes)
 
 
-def _listed(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntry]:
+def _list_named_entries(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntry]:
     """Return a reader's names, except for the arrays ``aside`` and names that belong to one of two tiles."""
     sorts = {n: sort for sort, n in reader.names.sorts.items()}
     out: dict[Key, NamedEntry] = {
@@ -130,7 +133,7 @@ def _of_one(word: str) -> bool:
     return word.startswith((FIRST, SECOND))
 
 
-def _beyond(
+def _entries_beyond_tile(
     tile: Mapping[Key, NamedEntry], others: Iterable[Mapping[Key, NamedEntry]]
 ) -> dict[Key, NamedEntry]:
     """Return entries that occur in the others and in no tile. Raises Refused for sizes and ambiguous names."""
@@ -172,46 +175,56 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
         for m, r in zip(record["made"], record["result"], strict=True)
     ]
     merged = [
-        _equation(auxiliary(name, f"merged_{n}"), s["free"], *pair)
-        for n, (s, pair) in _numbered(record["state"], pairs)
+        _state_plain_equation(auxiliary(name, f"merged_{n}"), s["free"], *pair)
+        for n, (s, pair) in _enumerate_record_pairs(record["state"], pairs)
     ]
     result = [
-        _equation(auxiliary(name, f"made_{n}"), r["free"], *pair)
-        for n, (r, pair) in _numbered(record["result"], ends)
+        _state_plain_equation(auxiliary(name, f"made_{n}"), r["free"], *pair)
+        for n, (r, pair) in _enumerate_record_pairs(record["result"], ends)
     ]
     before = [equated(x, regroup) for x in (*merged, *result)]
-    known, in_merge, in_made = _occurring(record, tile, merge, merged, result)
+    known, in_merge, in_made = _entries_by_occurrence(record, tile, merge, merged, result)
     fold = _FoldWords(
-        name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made)
+        name,
+        record,
+        tile,
+        merge,
+        tuple(merged),
+        tuple(result),
+        _order_arrays_functions(in_merge),
+        _order_arrays_functions(in_made),
     )
-    words = (*_WORDS, *_unknown({**known, **in_merge, **in_made}))
+    words = (*_WORDS, *_yield_unknown_functions({**known, **in_merge, **in_made}))
     stated = Readable(f"{fold.definitions()}\n{fold.theorem()}", fold.proof(), words)
     text = f"{''.join(x.text for x in before)}{fold.definitions()}\n{fold.step()}\n{fold.theorem()}\n{stated.proof}\n"
     return Lemma(name, text, stated, names=tile.reader.names)
 
 
-def _numbered(a: Sequence[Record], b: Sequence[object]) -> Iterator[tuple[int, tuple[Record, Any]]]:
+def _enumerate_record_pairs(
+    a: Sequence[Record], b: Sequence[object]
+) -> Iterator[tuple[int, tuple[Record, Any]]]:
     return enumerate(zip(a, b, strict=True), 1)
 
 
-def _occurring(
+def _entries_by_occurrence(
     record: Record, tile: Side, merge: Side, merged: Iterable[Stated], results: Sequence[Stated]
 ) -> tuple[dict[Key, NamedEntry], dict[Key, NamedEntry], dict[Key, NamedEntry]]:
     """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
-    known = _listed(tile.reader, numbers)
-    in_merge = _beyond(
-        known, [_listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))]
+    known = _list_named_entries(tile.reader, numbers)
+    in_merge = _entries_beyond_tile(
+        known,
+        [_list_named_entries(reader, numbers) for reader in (merge.reader, *map(reading, merged))],
     )
     last = [_of_made(part)[0] for part in record["made"]]
-    in_made = _beyond(
+    in_made = _entries_beyond_tile(
         {**known, **in_merge},
-        [_listed(reader, numbers) for reader in (*map(reading, results), *last)],
+        [_list_named_entries(reader, numbers) for reader in (*map(reading, results), *last)],
     )
     return known, in_merge, in_made
 
 
-def _bound(every: Mapping[Key, NamedEntry]) -> tuple[NamedEntry, ...]:
+def _order_arrays_functions(every: Mapping[Key, NamedEntry]) -> tuple[NamedEntry, ...]:
     """Return the arrays and then the functions, for the statement."""
     return tuple(every[key] for kind in ("array", "function") for key in every if key[0] == kind)
 
@@ -225,12 +238,12 @@ def _of_made(part: Record) -> tuple[CoqReader, Term]:
     return reader, x
 
 
-def _unknown(every: Mapping[Key, NamedEntry]) -> Iterator[str]:
+def _yield_unknown_functions(every: Mapping[Key, NamedEntry]) -> Iterator[str]:
     if others := [entry.name for key, entry in every.items() if key[0] == "function"]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
 
 
-def _equation(name: str, free: object, left: object, right: object) -> Stated:
+def _state_plain_equation(name: str, free: object, left: object, right: object) -> Stated:
     """Return an equation without any simplification, so that it fits the definitions."""
     names, sorts, scope, places = free_of({"free": free})
     a, b = (term(read(x, sorts), scope, names) for x in (left, right))
@@ -254,27 +267,33 @@ class _FoldWords:
         """Define a state, and the merge of two."""
         one, two = self.tile, self.merge
         of, first, second = (
-            f"let {self._pattern(x)} := {x} in" for x in ("state", "first", "second")
+            f"let {self._state_letters_pattern(x)} := {x} in" for x in ("state", "first", "second")
         )
         places = f"(start {one.reader.sizes[one.split]} : nat)"
         return (
-            f"Definition {self._aux('tile')} {_parameters(one)} {places} (state : {self._type()}) : Prop :=\n"
-            f"  {of} {self._says(one)}.\n"
-            f"Definition {self._aux('merge')} {_parameters(two)} (first second state : {self._type()}) : Prop :=\n"
-            f"  {first} {second}\n  {of} {self._says(two)}."
+            f"Definition {self._auxiliary_fold_name('tile')} {_typed_side_parameters(one)} {places} "
+            f"(state : {self._coq_type_of_state()}) : Prop :=\n"
+            f"  {of} {self._state_values_of_parts(one)}.\n"
+            f"Definition {self._auxiliary_fold_name('merge')} {_typed_side_parameters(two)} "
+            f"(first second state : {self._coq_type_of_state()}) : Prop :=\n"
+            f"  {first} {second}\n  {of} {self._state_values_of_parts(two)}."
         )
 
-    def _type(self) -> str:
+    def _coq_type_of_state(self) -> str:
         return " * ".join(f"({'nat -> ' * len(p.sorts)}R)" for p in self.tile.parts)
 
-    def _parts(self, prefix: str) -> str:
+    def _prefixed_state_letters(self, prefix: str) -> str:
         return ", ".join(f"{prefix}_{p['letter']}" for p in self.record["state"])
 
-    def _pattern(self, prefix: str) -> str:
+    def _state_letters_pattern(self, prefix: str) -> str:
         many = len(self.record["state"]) > 1
-        return f"'({self._parts(prefix)})" if many else self._parts(prefix)
+        return (
+            f"'({self._prefixed_state_letters(prefix)})"
+            if many
+            else self._prefixed_state_letters(prefix)
+        )
 
-    def _says(self, side: Side) -> str:
+    def _state_values_of_parts(self, side: Side) -> str:
         """State that each part of the state has its value, for some choice of numbers."""
         reader = side.reader
         numbers = [
@@ -285,64 +304,76 @@ class _FoldWords:
         for p, part in zip(self.record["state"], side.parts, strict=True):
             entry = " ".join((f"state_{p['letter']}", *part.indices))
             said.append(
-                f"({_over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})"
+                f"({_quantify_state_indices(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})"
             )
         return some + " /\\\n  ".join(said)
 
     def step(self) -> str:
         """State that the merged state of two tiles is the state of both."""
-        tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
+        tile, both = (
+            self._call_with_parameters(self.tile, "tile"),
+            self._call_with_parameters(self.merge, "merge"),
+        )
         letters = [str(p["letter"]) for p in self.record["state"]]
         patterns = ([f"{x}'{n}" for n in letters] for x in "xyz")
         states = " ".join(
             reduce(lambda first, name: f"[{first} {name}]", names) for names in patterns
         )
-        facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
+        facts = " ".join(_tile_intro_pattern(self.tile, x, letters) for x in "ABC")
         sizes = " ".join(f"size'{n}" for n in self.tile.sizes)
         cases = []
         for n, stated in zip(letters, self.merged, strict=True):
             rewritten = ", ".join(f"?{x}'{k}" for x in "AB" for k in letters)
             cases.append(
                 f"intros; rewrite C'{n}, {rewritten} by assumption; etransitivity; "
-                f"[apply ({self._applied(stated, 'A', 'B')}); given | rewrite ?sum_app; same]"
+                f"[apply ({self._apply_equation_lemma(stated, 'A', 'B')}); given | rewrite ?sum_app; same]"
             )
         chosen = "".join(f"exists C'{n}; " for n in self.tile.numbers)
         return (
-            f"Lemma {self._aux('step')} : forall {self._every(self.in_merge)},{_positive_sizes(self.tile)}\n"
+            f"Lemma {self._auxiliary_fold_name('step')} : forall {self._parameters_with_additions(self.in_merge)},"
+            f"{_positive_sizes(self.tile)}\n"
             f"  forall start size'1 size'2 x' y' z', (0 < size'1)%nat -> (0 < size'2)%nat ->\n"
             f"  {tile} start size'1 x' -> {tile} (start + size'1) size'2 y' -> {both} x' y' z' ->\n"
             f"  {tile} start (size'1 + size'2) z'.\n"
-            f"Proof. unfold {self._aux('tile')}, {self._aux('merge')}. cbv zeta.\n"
-            f"intros {self._given()} {sizes} start size'1 size'2 {states} positive'1 positive'2 {facts}. "
-            f"{chosen}{_split(cases)}. Qed."
+            f"Proof. unfold {self._auxiliary_fold_name('tile')}, {self._auxiliary_fold_name('merge')}. cbv zeta.\n"
+            f"intros {self._step_parameter_names()} {sizes} start size'1 size'2 {states} positive'1 positive'2 "
+            f"{facts}. "
+            f"{chosen}{_prove_conjunction(cases)}. Qed."
         )
 
     def theorem(self) -> str:
         """State that the fold is the state of all entries, and its end the result."""
-        tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
-        reader, state = self.tile.reader, self._parts("state")
+        tile, both = (
+            self._call_with_parameters(self.tile, "tile"),
+            self._call_with_parameters(self.merge, "merge"),
+        )
+        reader, state = self.tile.reader, self._prefixed_state_letters("state")
         size = reader.sizes[reader.names.sorts[str(self.record["sort"])]]
         parts = zip(self.record["state"], self.tile.parts, strict=True)
         types = " ".join(
             f"(state_{p['letter']} : {'nat -> ' * len(part.sorts)}R)" for p, part in parts
         )
-        ends = "".join(f"\n  /\\ ({self._end(n, stated)})" for n, stated in enumerate(self.made))
-        every = self._every((*self.in_merge, *self.in_made))
+        ends = "".join(
+            f"\n  /\\ ({self._state_end_of_fold(n, stated)})" for n, stated in enumerate(self.made)
+        )
+        every = self._parameters_with_additions((*self.in_merge, *self.in_made))
         return (
             f"Theorem {self.name} : forall {every} ({size} : nat) {types},{_positive_sizes(self.tile)}\n"
             f"  folded _ ({tile}) ({both}) 0 {size} ({state}) ->\n"
             f"  {tile} 0 {size} ({state}){ends}."
         )
 
-    def _every(self, more: Iterable[NamedEntry]) -> str:
+    def _parameters_with_additions(self, more: Iterable[NamedEntry]) -> str:
         """Return the parameters, including those of other definitions and equations."""
-        return " ".join((_parameters(self.tile), *[f"({x.name} : {x.type})" for x in more]))
+        return " ".join(
+            (_typed_side_parameters(self.tile), *[f"({x.name} : {x.type})" for x in more])
+        )
 
-    def _given(self) -> str:
+    def _step_parameter_names(self) -> str:
         """Return the parameters of the step by name."""
-        return " ".join((_called(self.tile), *[x.name for x in self.in_merge]))
+        return " ".join((_call_with_parameters(self.tile), *[x.name for x in self.in_merge]))
 
-    def _end(self, n: int, stated: Stated) -> str:
+    def _state_end_of_fold(self, n: int, stated: Stated) -> str:
         """State that the end of a state is the result."""
         reader = reading(stated)
         states, x = _of_made(self.record["made"][n])
@@ -351,7 +382,7 @@ class _FoldWords:
         states.arrays.update(
             {k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words}
         )
-        bounds = _over(reader, StatePart(indices, stated.free, x))
+        bounds = _quantify_state_indices(reader, StatePart(indices, stated.free, x))
         return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(stated.right, indices, 1)}"
 
     def proof(self) -> str:
@@ -359,26 +390,30 @@ class _FoldWords:
         letters = [str(p["letter"]) for p in self.record["state"]]
         rewritten = ", ".join(f"?A'{n}" for n in letters)
         cases = [
-            f"intros; rewrite {rewritten} by assumption; apply ({self._applied(s, 'A', '')}); given"
+            f"intros; rewrite {rewritten} by assumption; apply ({self._apply_equation_lemma(s, 'A', '')}); given"
             for s in self.made
         ]
-        facts = _facts(self.tile, "A", letters)
-        known = f"unfold {self._aux('tile')} in tile'. pose proof tile' as {facts}"
-        ends = f" split; [exact tile'|]. {known}. {_split(cases)}." if cases else " exact tile'."
+        facts = _tile_intro_pattern(self.tile, "A", letters)
+        known = f"unfold {self._auxiliary_fold_name('tile')} in tile'. pose proof tile' as {facts}"
+        ends = (
+            f" split; [exact tile'|]. {known}. {_prove_conjunction(cases)}."
+            if cases
+            else " exact tile'."
+        )
         sizes = " ".join("ltac:(assumption)" for _ in self.tile.sizes)
-        text = f"{self._aux('step')} {self._given()} {sizes}"
+        text = f"{self._auxiliary_fold_name('step')} {self._step_parameter_names()} {sizes}"
         return (
             f"Proof. intros. match goal with fold' : folded _ _ _ _ _ _ |- _ =>\n"
             f"  apply (folded_ok _ _ _ ({text})) in fold' as [size' tile'] end.{ends} Qed."
         )
 
-    def _called(self, side: Side, word: str) -> str:
-        return f"{self._aux(word)} {_called(side)}".rstrip()
+    def _call_with_parameters(self, side: Side, word: str) -> str:
+        return f"{self._auxiliary_fold_name(word)} {_call_with_parameters(side)}".rstrip()
 
-    def _aux(self, word: str) -> str:
+    def _auxiliary_fold_name(self, word: str) -> str:
         return auxiliary(self.name, word)
 
-    def _applied(self, stated: Stated, first: str, second: str) -> str:
+    def _apply_equation_lemma(self, stated: Stated, first: str, second: str) -> str:
         """Return the lemma of an equation applied to two tiles or, without a second one, to all entries."""
         reader = reading(stated)
         sort = str(self.record["sort"])
@@ -390,13 +425,15 @@ class _FoldWords:
         words = [sizes.get(key, reader.sizes[n]) for key, n in stated.names.sorts.items()]
         for key, n in stated.names.arrays.items():
             words.append(
-                self._array(
+                self._array_argument_of_lemma(
                     str(key[0]), stated.names.arities[n], stated, bool(second), reader.arrays[n]
                 )
             )
         return " ".join((stated.name, *words, *reader.functions.values()))
 
-    def _array(self, key: str, sorts: tuple[int, ...], stated: Stated, two: bool, own: str) -> str:
+    def _array_argument_of_lemma(
+        self, key: str, sorts: tuple[int, ...], stated: Stated, two: bool, own: str
+    ) -> str:
         """Return an array of an equation: a number that a tile chose, or entries of it."""
         prefix = next((p for p in (FIRST, SECOND) if key.startswith(p)), "")
         word = key.removeprefix(prefix)
@@ -418,19 +455,19 @@ class _FoldWords:
         return f"(fun {' '.join(seats)} => {' '.join((array, *moved))})"
 
 
-def _facts(side: Side, prefix: str, letters: Iterable[str]) -> str:
+def _tile_intro_pattern(side: Side, prefix: str, letters: Iterable[str]) -> str:
     """Return an intro pattern for the definition of a tile."""
-    inside = _nested([f"{prefix}'{n}" for n in letters])
+    inside = _conjunction_intro_pattern([f"{prefix}'{n}" for n in letters])
     for number in reversed(side.numbers):
         inside = f"[{prefix}'{number} {inside}]"
     return inside
 
 
-def _nested(names: Sequence[str]) -> str:
+def _conjunction_intro_pattern(names: Sequence[str]) -> str:
     """Return an intro pattern for a conjunction."""
-    return names[0] if len(names) == 1 else f"[{names[0]} {_nested(names[1:])}]"
+    return names[0] if len(names) == 1 else f"[{names[0]} {_conjunction_intro_pattern(names[1:])}]"
 
 
-def _split(cases: Sequence[str]) -> str:
+def _prove_conjunction(cases: Sequence[str]) -> str:
     """Return a proof of a conjunction from proofs of its parts."""
     return reduce(lambda last, case: f"split; [{case} | {last}]", reversed(cases))

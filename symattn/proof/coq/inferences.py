@@ -79,7 +79,7 @@ _WORDS = {
 }
 
 
-def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
+def _yield_premise_claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
     """Yield the claims of a premise."""
     for n, conclusion in enumerate(record["conclusions"]):
         own = auxiliary(name, str(n + 1)) if len(record["conclusions"]) > 1 else name
@@ -99,7 +99,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     premises = [
         c
         for n, p in enumerate(record["premises"], 1)
-        for c in _claims(auxiliary(name, f"from_{n}"), p, names)
+        for c in _yield_premise_claims(auxiliary(name, f"from_{n}"), p, names)
     ]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = writing.free_of(conclusion, names)
@@ -122,16 +122,16 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     return _Claim(stated, positive, known, rules, from_=tuple(premises), proof=proof)
 
 
-def _whole(claim: _Claim, regroup: bool) -> writing.Lemma:
+def _make_lemma_of_claim(claim: _Claim, regroup: bool) -> writing.Lemma:
     """Return the lemma of a claim, after the lemmas that it uses."""
     stated = writing.with_arrays(claim.said, claim.positive, claim.known, claim.rules)
     if claim.why is not None:
         return writing.shown_by(stated, claim.why, regroup)
     result = readable(stated, f"Proof. intros. {claim.proof}. Qed.")
-    return writing.lemma_of(stated, result, [_whole(c, regroup) for c in claim.from_])
+    return writing.lemma_of(stated, result, [_make_lemma_of_claim(c, regroup) for c in claim.from_])
 
 
-def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:
+def _make_substitution_lemma(name: str, record: Record, regroup: bool) -> writing.Lemma:
     """Return the lemma that both sides, one expression with equal terms for letters, are equal."""
     names, sorts, scope, free = writing.free_of(record["through"])
     left, right, through = (
@@ -144,7 +144,10 @@ def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:
         a, b = (writing.written_term(x["expression"], own, inside, names) for x in (equal, to))
         letters |= {n: (a, b) for n in names.with_name(str(equal["letter"]))}
         equals.append((kinds, a, b))
-    one, other = (_put(through, {n: both[k] for n, both in letters.items()}) for k in (0, 1))
+    one, other = (
+        _replace_letters_by_meanings(through, {n: both[k] for n, both in letters.items()})
+        for k in (0, 1)
+    )
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
     stated = Stated(name, names, free, "=", left, right, equals=tuple(equals))
     first = replace(stated, name=auxiliary(name, "from_1"), right=one, equals=())
@@ -163,11 +166,11 @@ def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:
 _SIDES = ("left", "right", "through")
 
 
-def _put(x: Term, meant: Mapping[int, Term]) -> Term:
+def _replace_letters_by_meanings(x: Term, meant: Mapping[int, Term]) -> Term:
     """Return a term with meanings in place of letters."""
     if x.head == "Letter" and x.numbers[0] in meant:
         return renamed(meant[x.numbers[0]], dict(enumerate(x.numbers[1:])))
-    return Term(x.head, x.numbers, tuple(_put(y, meant) for y in x.below))
+    return Term(x.head, x.numbers, tuple(_replace_letters_by_meanings(y, meant) for y in x.below))
 
 
 def lemmas(
@@ -200,7 +203,9 @@ def lemmas(
     ]
 
 
-def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> writing.Lemma:
+def _make_square_lemma(
+    name: str, record: Record, conclusion: Record, regroup: bool
+) -> writing.Lemma:
     """Return the lemma of a square or a logarithm: by the premises, each side is at most the other."""
     if any(p["kind"] != "certificate" for p in record["premises"]):
         raise Refused(
@@ -244,7 +249,7 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
             for n, (a, b) in enumerate(turned, 1)
         ]
         before = [
-            writing.shown_by(x, _tangent(*both), regroup)
+            writing.shown_by(x, _exponential_minus_tangent(*both), regroup)
             for x, both in zip(parts, turned, strict=True)
         ]
         ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
@@ -252,9 +257,9 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
     return writing.lemma_of(stated, readable(stated, f"Proof. intros. {proof}. Qed."), before)
 
 
-def _tangent(x: Term, y: Term) -> Term:
+def _exponential_minus_tangent(x: Term, y: Term) -> Term:
     """Return e^u − (u + 1), where u is x − y: it is y − x where e^u is 1."""
-    u = Term("Add", (), (x, _negated(y)))
+    u = Term("Add", (), (x, _negate_coq_term(y)))
     return Term(
         "Add",
         (),
@@ -262,9 +267,9 @@ def _tangent(x: Term, y: Term) -> Term:
     )
 
 
-def _negated(x: Term) -> Term:
+def _negate_coq_term(x: Term) -> Term:
     if x.head == "Add":
-        return Term("Add", (), tuple(map(_negated, x.below)))
+        return Term("Add", (), tuple(map(_negate_coq_term, x.below)))
     return (
         x.below[1]
         if x.head == "Mul" and x.below[0] == number(-1)
@@ -273,13 +278,15 @@ def _negated(x: Term) -> Term:
 
 
 _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], writing.Lemma]] = {
-    "largest": lambda name, record, conclusion, regroup: _whole(
+    "largest": lambda name, record, conclusion, regroup: _make_lemma_of_claim(
         _of_largest(name, record, conclusion, Names()), regroup
     ),
-    "substitution": lambda name, record, _, regroup: _substituted(name, record, regroup),
+    "substitution": lambda name, record, _, regroup: _make_substitution_lemma(
+        name, record, regroup
+    ),
     "fold": lambda name, record, _, regroup: of_fold(name, record, regroup),
     "differing": lambda name, record, *_: of_differing(name, record),
-    **dict.fromkeys(("squares", "logarithm"), _concluded),
+    **dict.fromkeys(("squares", "logarithm"), _make_square_lemma),
 }
 
 
@@ -307,12 +314,12 @@ def of_differing(name: str, record: Record) -> Lemma:
     if not names.sorts.keys() <= result.keys():
         raise Refused("coq: sides that differ at sizes that are not told")
     sizes = {n: result[sort] for sort, n in names.sorts.items()}
-    statement = _statement(reader, stated, places)
-    proof = _proof(reader, _found(stated, sizes), sizes)
+    statement = _state_differing_sides(reader, stated, places)
+    proof = _prove_differing_sides(reader, _find_differing_place(stated, sizes), sizes)
     return lemma_of(stated, Readable(statement, proof, _DIFFER))
 
 
-def _statement(reader: CoqReader, stated: Stated, places: Sequence[str]) -> str:
+def _state_differing_sides(reader: CoqReader, stated: Stated, places: Sequence[str]) -> str:
     names = typed_functions(reader)
     some = typed_arrays(reader, reader.sizes.values(), reader.arrays)
     where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [
@@ -342,7 +349,7 @@ class _Place:
     at: tuple[int, ...]
 
 
-def _proof(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
+def _prove_differing_sides(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
     chosen = [f"{sizes[n]}%nat" for n in reader.sizes]
     for n in reader.arrays:
         seats = "_ " * len(reader.names.arities[n])
@@ -353,7 +360,7 @@ def _proof(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
     )
 
 
-def _found(stated: Stated, sizes: Mapping[int, int]) -> _Place:
+def _find_differing_place(stated: Stated, sizes: Mapping[int, int]) -> _Place:
     """Return the first place where both sides differ in numbers. Raises Refused if there is none."""
     arrays = list(stated.names.arrays.values())
     if len(arrays) > _MANY:
@@ -365,7 +372,7 @@ def _found(stated: Stated, sizes: Mapping[int, int]) -> _Place:
         for at in product(*[range(sizes[s]) for s in stated.free]):
             env = tuple(zip(stated.free, at, strict=True))
             try:
-                one, other = (_value(x, env, sizes, entries) for x in stated.sides)
+                one, other = (_approximate_coq_term(x, env, sizes, entries) for x in stated.sides)
             except ArithmeticError:
                 continue
             if not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6):
@@ -381,7 +388,9 @@ _IS: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def _value(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]) -> float:
+def _approximate_coq_term(
+    x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]
+) -> float:
     """Return the approximate value of a term, with an arbitrary function of the arguments for each opaque function."""
     if x.head == "Num":
         return x.numbers[0]
@@ -393,23 +402,25 @@ def _value(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, i
         (s, i), (t, j) = (env[n] for n in x.numbers)
         return float(s == t and _IS[x.head](i, j))
     if x.head == "Fun":
-        result = [round(v, 9) for a in x.below for v in _values(a, env, sizes, entries)]
+        result = [
+            round(v, 9) for a in x.below for v in _yield_approximate_values(a, env, sizes, entries)
+        ]
         return Random(f"{x.numbers[0]} {result}").uniform(0.5, 2)
     if x.head == "Sum":
-        return math.fsum(_values(x, env, sizes, entries))
-    a, *others = (_value(y, env, sizes, entries) for y in x.below)
+        return math.fsum(_yield_approximate_values(x, env, sizes, entries))
+    a, *others = (_approximate_coq_term(y, env, sizes, entries) for y in x.below)
     if not others:
         return math.exp(a)
     (b,) = others
     return a + b if x.head == "Add" else a * b if x.head == "Mul" else a / b
 
 
-def _values(
+def _yield_approximate_values(
     x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]
 ) -> Iterator[float]:
     """Yield the value of a term, or of the body of one that binds an index, at every index."""
     if x.binds():
         for i in range(sizes[x.numbers[0]]):
-            yield _value(x.below[0], ((x.numbers[0], i), *env), sizes, entries)
+            yield _approximate_coq_term(x.below[0], ((x.numbers[0], i), *env), sizes, entries)
     else:
-        yield _value(x.below[0] if x.head == "One" else x, env, sizes, entries)
+        yield _approximate_coq_term(x.below[0] if x.head == "One" else x, env, sizes, entries)

@@ -63,12 +63,12 @@ class CoqReader:
     def __post_init__(self) -> None:
         used: set[str] = set()
         for name, number in self.names.sorts.items():
-            self.sizes[number] = _own(name, used)
+            self.sizes[number] = _reserve_coq_name(name, used)
         for key, number in self.names.arrays.items():
             images = "".join(f" of {' '.join(i)}" if i else "" for i in key[1:-1])
-            self.arrays[number] = _own(f"{key[0]}{images}", used)
+            self.arrays[number] = _reserve_coq_name(f"{key[0]}{images}", used)
         for name, number in self.names.functions.items():
-            self.functions[number] = _own(name, used)
+            self.functions[number] = _reserve_coq_name(name, used)
         self.used = used
 
     def index(self, scope: Sequence[str]) -> str:
@@ -104,16 +104,18 @@ class CoqReader:
 
     def text(self, x: Term, scope: tuple[str, ...], strength: int = 0) -> str:
         """Return a term in Coq's notation, in parentheses if its context binds more strongly."""
-        result, own = self._text(x, scope)
+        result, own = self._format_term_with_level(x, scope)
         return f"({result})" if own < strength else result
 
-    def _text(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
+    def _format_term_with_level(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
         if x.head == "Num":
             return (str(x.numbers[0]), 9) if x.numbers[0] >= 0 else (f"{x.numbers[0]}", 0)
         if x.head == "Size":
             return f"INR {self.sizes[x.numbers[0]]}", 8
         if x.head == "Letter":
-            return _applied(self.arrays[x.numbers[0]], list(self._seats(x, scope)))
+            return _format_application(
+                self.arrays[x.numbers[0]], list(self._yield_shifted_seats(x, scope))
+            )
         if x.head in _SIGNS:
             a, b = (scope[i] for i in x.numbers)
             return f"truth ({a} {_SIGNS[x.head]} {b})%nat", 8
@@ -126,22 +128,22 @@ class CoqReader:
         if x.head == "Exp":
             return f"exp {self.text(x.below[0], scope, 9)}", 8
         if x.head == "Sum":
-            return f"sum {self.sizes[x.numbers[0]]} {self._function(x, scope)}", 8
-        return self._called(x, scope)
+            return f"sum {self.sizes[x.numbers[0]]} {self._format_function_of_index(x, scope)}", 8
+        return self._format_function_call(x, scope)
 
-    def _seats(self, x: Term, scope: tuple[str, ...]) -> Iterator[str]:
+    def _yield_shifted_seats(self, x: Term, scope: tuple[str, ...]) -> Iterator[str]:
         array, *indices = x.numbers
         for i, sort in zip(indices, self.names.arities[array], strict=True):
             yield f"({self.starts[sort]} + {scope[i]})%nat" if sort in self.starts else scope[i]
 
-    def _function(self, x: Term, scope: tuple[str, ...]) -> str:
+    def _format_function_of_index(self, x: Term, scope: tuple[str, ...]) -> str:
         i = self.index(scope)
         return f"(fun {i} => {self.text(x.below[0], (i, *scope))})"
 
-    def _called(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
+    def _format_function_call(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
         name = self.functions[x.numbers[0]]
         if self.takes(x.numbers[0]):
-            return _applied(name, [self.text(a.below[0], scope, 9) for a in x.below])
+            return _format_application(name, [self.text(a.below[0], scope, 9) for a in x.below])
         if all(a.head == "One" for a in x.below):
             return f"{name} [{'; '.join(self.text(a.below[0], scope) for a in x.below)}]", 8
         out = ""
@@ -149,16 +151,16 @@ class CoqReader:
             if a.head == "One":
                 out = f"{self.text(a.below[0], scope, 3)} :: {out or '[]'}"
             else:
-                family = f"map {self._function(a, scope)} (seq 0 {self.sizes[a.numbers[0]]})"
+                family = f"map {self._format_function_of_index(a, scope)} (seq 0 {self.sizes[a.numbers[0]]})"
                 out = f"{family} ++ {out}" if n else family
         return f"{name} ({out})", 8
 
 
-def _applied(name: str, arguments: Sequence[str]) -> tuple[str, int]:
+def _format_application(name: str, arguments: Sequence[str]) -> tuple[str, int]:
     return (" ".join([name, *arguments]), 8) if arguments else (name, 9)
 
 
-def _own(word: str, used: set[str]) -> str:
+def _reserve_coq_name(word: str, used: set[str]) -> str:
     """Return an unused name."""
     plain = identifier(word)
     own = next(w for w in chain([plain], (f"{plain}_{n}" for n in count(2))) if w not in used)

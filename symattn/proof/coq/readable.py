@@ -119,10 +119,10 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     """Return the statement under its name, and its proof: ``proof``, or from the lemma ``name'accepted``."""
     reader = reading(stated)
     scope = reader.scope(stated.free)
-    given = list(_suppositions(reader, stated))
+    given = list(_yield_coq_assumptions(reader, stated))
     plus = frozenset(stated.plus)
     conditions = dict.fromkeys(chain(*[divisors(reader, x, scope, {}, plus) for x in stated.sides]))
-    lines = [f"Theorem {stated.name} : {_arrays(reader)}"]
+    lines = [f"Theorem {stated.name} : {_quantify_over_arrays(reader)}"]
     lines += [f"  {g} ->" for g in given]
     if scope:
         bounds = reader.bounds(zip(scope, stated.free, strict=True))
@@ -134,12 +134,17 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     left, right = (result.reader.text(x, scope, 1) for x in sides)
     lines += [f"  {left}", f"  {stated.relation} {right}"]
     lines += [
-        f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in stated.only
+        f"  /\\ ({left} = {right} -> {_state_zero_everywhere(reader, more, x, scope)})"
+        for more, x in stated.only
     ]
     lines[-1] += "."
-    proof = proof or _proof(reader, stated, scope)
+    proof = proof or _prove_readable_statement(reader, stated, scope)
     proof = proof.replace("Proof.", "Proof. cbv beta zeta.", 1) if result.lets else proof
-    return Readable("\n".join(lines), proof, tuple(_words(reader, stated, bool(conditions))))
+    return Readable(
+        "\n".join(lines),
+        proof,
+        tuple(_yield_hypothesis_sentences(reader, stated, bool(conditions))),
+    )
 
 
 def reading(*statements: Stated) -> CoqReader:
@@ -151,7 +156,7 @@ def reading(*statements: Stated) -> CoqReader:
     return reader
 
 
-def _words(reader: CoqReader, stated: Stated, divides: bool) -> Iterator[str]:
+def _yield_hypothesis_sentences(reader: CoqReader, stated: Stated, divides: bool) -> Iterator[str]:
     """Yield the hypotheses, sentence by sentence."""
     if stated.plus:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in stated.plus)} is more than 0"
@@ -162,7 +167,9 @@ def _words(reader: CoqReader, stated: Stated, divides: bool) -> Iterator[str]:
     for c, s in stated.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
     known = [
-        (own, words) for f, own in _functions(reader) for _, words in stated.supposed.of(f, own)
+        (own, words)
+        for f, own in _pair_functions_with_names(reader)
+        for _, words in stated.supposed.of(f, own)
     ]
     yield from (words for _, words in known)
     if others := [own for own in reader.functions.values() if own not in [k for k, _ in known]]:
@@ -171,42 +178,42 @@ def _words(reader: CoqReader, stated: Stated, divides: bool) -> Iterator[str]:
         yield "What is divided by is not 0"
 
 
-def _functions(reader: CoqReader) -> Iterator[tuple[str, str]]:
+def _pair_functions_with_names(reader: CoqReader) -> Iterator[tuple[str, str]]:
     """Return the functions with their names in Coq."""
     return ((f, reader.functions[number]) for f, number in reader.names.functions.items())
 
 
-def _arrays(reader: CoqReader) -> str:
+def _quantify_over_arrays(reader: CoqReader) -> str:
     groups = [*typed_arrays(reader, reader.sizes.values(), reader.arrays), *typed_functions(reader)]
     return f"forall {' '.join(groups)}," if groups else ""
 
 
-def _suppositions(reader: CoqReader, stated: Stated) -> Iterator[str]:
+def _yield_coq_assumptions(reader: CoqReader, stated: Stated) -> Iterator[str]:
     """Yield the assumptions: sizes are at least 1, arrays are positive, not negative, cosines and sines, and so on."""
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
     for sign, k in (*(("<", k) for k in stated.plus), *(("<=", k) for k in stated.least)):
-        over, entry = _entry(reader, k)
+        over, entry = _quantified_array_entry(reader, k)
         yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
     for sorts, x in stated.given:
-        yield _assumed(reader, sorts, "0 <= {}", x)
+        yield _assume_at_all_places(reader, sorts, "0 <= {}", x)
     for sorts, x, y in stated.equals:
-        yield _assumed(reader, sorts, "{} = {}", x, y)
+        yield _assume_at_all_places(reader, sorts, "{} = {}", x, y)
     for c, s in stated.circles:
         yield circle(reader, c, s)
-    for f, own in _functions(reader):
+    for f, own in _pair_functions_with_names(reader):
         yield from (result for result, _ in stated.supposed.of(f, own))
 
 
 def circle(reader: CoqReader, c: int, s: int) -> str:
     """State that two arrays are cosines and sines."""
-    over, cosine = _entry(reader, c)
-    sine = _entry(reader, s)[1]
+    over, cosine = _quantified_array_entry(reader, c)
+    sine = _quantified_array_entry(reader, s)[1]
     words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
     return f"({words})" if over else words
 
 
-def _assumed(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) -> str:
+def _assume_at_all_places(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) -> str:
     """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
     over = "".join(
@@ -215,16 +222,20 @@ def _assumed(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) 
     return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
 
 
-def _below(reader: CoqReader, more: Sequence[int], scope: tuple[str, ...]) -> tuple[str, ...]:
+def _scope_with_inner_indices(
+    reader: CoqReader, more: Sequence[int], scope: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return names for indices of these sorts, the innermost first, and then those in scope."""
     for _ in more:
         scope = (reader.index(scope), *scope)
     return scope
 
 
-def _only(reader: CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...]) -> str:
+def _state_zero_everywhere(
+    reader: CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...]
+) -> str:
     """State that an expression is 0 at all places of these sorts."""
-    inside = _below(reader, more, scope)
+    inside = _scope_with_inner_indices(reader, more, scope)
     pairs = list(zip(inside, more, strict=False))[::-1]
     over = f"forall {' '.join(i for i, _ in pairs)} : nat, {reader.bounds(pairs)}" if pairs else ""
     return f"{over}{reader.text(x, inside, 1)} = 0"
@@ -235,7 +246,7 @@ def variables(reader: CoqReader) -> str:
     return " ".join((*reader.sizes.values(), *reader.arrays.values(), *reader.functions.values()))
 
 
-def _entry(reader: CoqReader, array: int) -> tuple[str, str]:
+def _quantified_array_entry(reader: CoqReader, array: int) -> tuple[str, str]:
     scope = reader.scope(reader.names.arities[array])
     over = f"forall {' '.join(scope)}, " if scope else ""
     return over, " ".join([reader.arrays[array], *scope])
@@ -264,7 +275,7 @@ def divisors(
         yield f"({words})" if over else words
 
 
-def _proof(reader: CoqReader, stated: Stated, scope: tuple[str, ...]) -> str:
+def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[str, ...]) -> str:
     one = {*stated.plus, *[c for c, _ in stated.circles]}
     letters = []
     for number, array in reader.arrays.items():
@@ -279,32 +290,39 @@ def _proof(reader: CoqReader, stated: Stated, scope: tuple[str, ...]) -> str:
         takes = [f"value'{n}" for n in range(reader.takes(number))]
         whole = f"match values' with [{'; '.join(takes)}] => {' '.join([function, *takes])} | _ => 0%R end"
         functions.append(f"{number} => " + (whole if takes else f"{function} values'"))
-    of_arrays, of_functions = _match("array'", letters, "0%R"), _match("named'", functions, "0%R")
-    sizes = _match("sort'", [f"{number} => {size}" for number, size in reader.sizes.items()], "1")
+    of_arrays, of_functions = (
+        _format_coq_match("array'", letters, "0%R"),
+        _format_coq_match("named'", functions, "0%R"),
+    )
+    sizes = _format_coq_match(
+        "sort'", [f"{number} => {size}" for number, size in reader.sizes.items()], "1"
+    )
     world = "\n".join(
         [
             f"  (fun sort' : nat => {sizes})%nat",
             f"  (fun (array' : nat) (places' : list place) => {of_arrays})%nat",
             f"  (fun (named' : nat) (values' : list R) => {of_functions})%nat",
-            f"  {_places(scope, stated.free)}",
+            f"  {_format_place_list(scope, stated.free)}",
         ]
     )
     parts = [f"{stated.tactic} {auxiliary(stated.name, 'accepted')}\n{world}"]
     for n, (more, _) in enumerate(stated.only, 1):
-        inside = _below(reader, more, scope)[: len(more)]
+        inside = _scope_with_inner_indices(reader, more, scope)[: len(more)]
         named = f"intros equality' {' '.join(inside[::-1])}; intros"
         forced = auxiliary(stated.name, f"only_{n}")
-        parts.append(f"{named}; read_only {forced} equality'\n{world} {_places(inside, more)}")
+        parts.append(
+            f"{named}; read_only {forced} equality'\n{world} {_format_place_list(inside, more)}"
+        )
     whole = reduce(lambda last, part: f"split; [{part} | {last}]", reversed(parts))
     return f"Proof. intros. {whole}.\nQed."
 
 
-def _places(indices: Sequence[str], sorts: Sequence[int]) -> str:
+def _format_place_list(indices: Sequence[str], sorts: Sequence[int]) -> str:
     places = "; ".join(f"Some ({s}, {i})" for i, s in zip(indices, sorts, strict=True))
     return f"([{places}] : list place)%nat"
 
 
-def _match(of: str, cases: Iterable[str], otherwise: str) -> str:
+def _format_coq_match(of: str, cases: Iterable[str], otherwise: str) -> str:
     return f"match {of} with {' | '.join([*cases, f'_ => {otherwise}'])} end"
 
 
@@ -329,15 +347,15 @@ class Shared:
 def shared(reader: CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
     """Return the sides, with names for repeated parts if the sides are long."""
     scope = reader.scope(free)
-    result = Shared(_copied(reader), (), tuple(sides))
+    result = Shared(_copy_coq_reader(reader), (), tuple(sides))
     if sum(len(reader.text(x, scope)) for x in sides) < _LONG:
         return result
-    while len(result.lets) < _MANY and (key := _smallest(result, free)):
-        result = _named(result, free, key)
+    while len(result.lets) < _MANY and (key := _shortest_repeated_part(result, free)):
+        result = _name_shared_part(result, free, key)
     return result
 
 
-def _copied(reader: CoqReader) -> CoqReader:
+def _copy_coq_reader(reader: CoqReader) -> CoqReader:
     names = replace(reader.names, arities=dict(reader.names.arities))
     own = CoqReader(names, reader.starts, counts=reader.counts)
     own.sizes, own.arrays, own.functions = (
@@ -349,9 +367,11 @@ def _copied(reader: CoqReader) -> CoqReader:
     return own
 
 
-def _smallest(named_so_far: Shared, free: Sequence[int]) -> _Key | None:
+def _shortest_repeated_part(named_so_far: Shared, free: Sequence[int]) -> _Key | None:
     """Return the shortest part that is worth a name and occurs more often than the parts that contain it."""
-    result = [each for x in named_so_far.sides for each in _parts(x, tuple(free), None)]
+    result = [
+        each for x in named_so_far.sides for each in _yield_nameable_parts(x, tuple(free), None)
+    ]
     times = Counter(key for key, _ in result)
     within = {
         (key, whole) for key, whole in result if whole is not None and times[whole] == times[key]
@@ -364,7 +384,7 @@ def _smallest(named_so_far: Shared, free: Sequence[int]) -> _Key | None:
     return min(worth, key=lambda key: (lengths[key], str(key)), default=None)
 
 
-def _parts(
+def _yield_nameable_parts(
     x: Term, sorts: tuple[int, ...], whole: _Key | None
 ) -> Iterator[tuple[_Key, _Key | None]]:
     """Yield every part that could have a name, with the part that contains it."""
@@ -373,15 +393,17 @@ def _parts(
         yield key, whole
         whole = key
     for y in x.below:
-        yield from _parts(y, (x.numbers[0], *sorts) if x.binds() else sorts, whole)
+        yield from _yield_nameable_parts(y, (x.numbers[0], *sorts) if x.binds() else sorts, whole)
 
 
-def _named(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:
-    reader = _copied(named_so_far.reader)
+def _name_shared_part(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:
+    reader = _copy_coq_reader(named_so_far.reader)
     own = next(w for w in (*_NAMES, *[f"part{n}" for n in range(_MANY)]) if w not in reader.used)
     sorts, x = key
     order = next(
-        o for side in named_so_far.sides for o in _orders(side, tuple(free), len(free), key)
+        o
+        for side in named_so_far.sides
+        for o in _yield_index_orders(side, tuple(free), len(free), key)
     )
     array = 1 + max((*reader.arrays, *reader.names.arities), default=0)
     indices = reader.scope(sorts)
@@ -391,11 +413,15 @@ def _named(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:
     line = f"let {own} := {over}{body} in"
     reader.names.arities[array], reader.arrays[array] = tuple(sorts[n] for n in order), own
     reader.used.add(own)
-    sides = tuple(_put(side, tuple(free), key, array, order) for side in named_so_far.sides)
+    sides = tuple(
+        _replace_part_by_letter(side, tuple(free), key, array, order) for side in named_so_far.sides
+    )
     return Shared(reader, (*named_so_far.lets, line), sides)
 
 
-def _orders(x: Term, sorts: tuple[int, ...], free: int, key: _Key) -> Iterator[list[int]]:
+def _yield_index_orders(
+    x: Term, sorts: tuple[int, ...], free: int, key: _Key
+) -> Iterator[list[int]]:
     """Yield for each occurrence of a part the order of its indices, the outermost first."""
     if x.head not in _UNNAMED and in_order(x, sorts, turns=False) == key:
         bound, at = len(sorts) - free, order_of(x)
@@ -403,12 +429,18 @@ def _orders(x: Term, sorts: tuple[int, ...], free: int, key: _Key) -> Iterator[l
             range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n]
         )
     for y in x.below:
-        yield from _orders(y, (x.numbers[0], *sorts) if x.binds() else sorts, free, key)
+        yield from _yield_index_orders(y, (x.numbers[0], *sorts) if x.binds() else sorts, free, key)
 
 
-def _put(x: Term, sorts: tuple[int, ...], key: _Key, array: int, order: Sequence[int]) -> Term:
+def _replace_part_by_letter(
+    x: Term, sorts: tuple[int, ...], key: _Key, array: int, order: Sequence[int]
+) -> Term:
     if x.head not in _UNNAMED and in_order(x, sorts, turns=False) == key:
         at = order_of(x)
         return Term("Letter", (array, *[at[n] for n in order]))
     inside = (x.numbers[0], *sorts) if x.binds() else sorts
-    return Term(x.head, x.numbers, tuple(_put(y, inside, key, array, order) for y in x.below))
+    return Term(
+        x.head,
+        x.numbers,
+        tuple(_replace_part_by_letter(y, inside, key, array, order) for y in x.below),
+    )

@@ -46,7 +46,7 @@ class _CoqMonomial:
 _Sum = Mapping[_CoqMonomial, Fraction]
 
 
-def _key(m: _CoqMonomial) -> tuple[tuple[int, ...], list[str]]:
+def _sorting_key_of_monomial(m: _CoqMonomial) -> tuple[tuple[int, ...], list[str]]:
     return m.sorts, list(map(str, m.factors))
 
 
@@ -64,49 +64,59 @@ def steps(
         if regroup
         else []
     )
-    more = more if all(_sure(step.new, positive) for step in more) else []
+    more = more if all(_are_divisors_sure(step.new, positive) for step in more) else []
     every = [(free, side) for side in sides] + [
         (step.scope, x) for step in more for x in (step.old, step.new)
     ]
     split = (
-        [step for scope, x in every for step in _split(scope, x) if _sure(step.new, positive)]
+        [
+            step
+            for scope, x in every
+            for step in _yield_division_splits(scope, x)
+            if _are_divisors_sure(step.new, positive)
+        ]
         if regroup
         else []
     )
-    result = list(map(_functions, sides))
+    result = list(map(_function_numbers_in_term, sides))
     # where a divisor is to cancel with a sum, both stay as they are written
     alone: frozenset[int] = (
         frozenset() if regroup else frozenset().union(*result) - frozenset.intersection(*result)
     )
-    return [*dict.fromkeys([*split, *_canonical(every, positive, regroup, alone)]), *more]
+    return [
+        *dict.fromkeys([*split, *_canonical_form_steps(every, positive, regroup, alone)]),
+        *more,
+    ]
 
 
-def _split(scope: tuple[int, ...], x: Term) -> Iterator[CoqStep]:
+def _yield_division_splits(scope: tuple[int, ...], x: Term) -> Iterator[CoqStep]:
     """Yield steps from a / (b c) to (a / b) / c, throughout."""
     for y in x.below:
-        yield from _split((x.numbers[0], *scope) if x.binds() else scope, y)
+        yield from _yield_division_splits((x.numbers[0], *scope) if x.binds() else scope, y)
     if x.head == "Div" and x.below[1].head == "Mul":
         new = x.below[0]
-        for y in _factors(x.below[1]):
+        for y in _flatten_mul_factors(x.below[1]):
             new = Term("Div", (), (new, y))
         yield CoqStep(scope, x, new)
 
 
-def _factors(x: Term) -> list[Term]:
-    return [z for y in x.below for z in _factors(y)] if x.head == "Mul" else [x]
+def _flatten_mul_factors(x: Term) -> list[Term]:
+    return [z for y in x.below for z in _flatten_mul_factors(y)] if x.head == "Mul" else [x]
 
 
-def _canonical(
+def _canonical_form_steps(
     sides: Sequence[tuple[tuple[int, ...], Term]],
     positive: frozenset[int],
     divisors: bool,
     alone: frozenset[int],
 ) -> list[CoqStep]:
-    result = [place for scope, side in sides for place in _places(scope, side, divisors)]
+    result = [
+        place for scope, side in sides for place in _yield_exponent_places(scope, side, divisors)
+    ]
     sums = []
     for scope, x, exponent in result:
         try:
-            sums.append((scope, x, _expanded(x), exponent))
+            sums.append((scope, x, _expand_coq_term(x), exponent))
         except Refused:
             continue
     common = lcm(
@@ -114,27 +124,35 @@ def _canonical(
     )
     outcome: dict[tuple[tuple[int, ...], Term], CoqStep] = {}
     for scope, x, terms, exponent in sums:
-        new = _written(terms, common if exponent else 1)
-        if new != x and _sure(new, positive):
+        new = _write_sum_as_term(terms, common if exponent else 1)
+        if new != x and _are_divisors_sure(new, positive):
             outcome.setdefault((scope, x), CoqStep(scope, x, new))
-    shifted = [step for scope, side in sides for step in _shifted(scope, side, common, alone)]
+    shifted = [
+        step
+        for scope, side in sides
+        for step in _yield_unshifting_steps(scope, side, common, alone)
+    ]
     return [
         *outcome.values(),
-        *dict.fromkeys(step for step in shifted if _sure(step.new, positive)),
+        *dict.fromkeys(step for step in shifted if _are_divisors_sure(step.new, positive)),
     ]
 
 
-def _functions(x: Term) -> frozenset[int]:
+def _function_numbers_in_term(x: Term) -> frozenset[int]:
     """Return the numbers of the functions in a term."""
-    return frozenset(x.numbers[:1] if x.head == "Fun" else ()).union(*map(_functions, x.below))
+    return frozenset(x.numbers[:1] if x.head == "Fun" else ()).union(
+        *map(_function_numbers_in_term, x.below)
+    )
 
 
-def _shifted(
+def _yield_unshifting_steps(
     scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]
 ) -> Iterator[CoqStep]:
     """Yield steps from e^{a + c} / Σ_j e^{b_j + c} to e^a / Σ_j e^{b_j}, if c has a function of ``alone`` in it."""
     for y in x.below:
-        yield from _shifted((x.numbers[0], *scope) if x.binds() else scope, y, common, alone)
+        yield from _yield_unshifting_steps(
+            (x.numbers[0], *scope) if x.binds() else scope, y, common, alone
+        )
     if (
         x.head != "Div"
         or x.below[0].head != "Exp"
@@ -143,7 +161,10 @@ def _shifted(
     ):
         return
     try:
-        above, below = _expanded(x.below[0].below[0]), _expanded(x.below[1].below[0].below[0])
+        above, below = (
+            _expand_coq_term(x.below[0].below[0]),
+            _expand_coq_term(x.below[1].below[0].below[0]),
+        )
     except Refused:
         return
     raised = {
@@ -152,22 +173,23 @@ def _shifted(
     both = {
         n: m
         for n, m in raised.items()
-        if below.get(n) == above[m] and alone & _functions(Term("Mul", (), m.factors))
+        if below.get(n) == above[m]
+        and alone & _function_numbers_in_term(Term("Mul", (), m.factors))
     }
     if both:
-        top = _written({m: c for m, c in above.items() if m not in both.values()}, common)
-        rest = _written({m: c for m, c in below.items() if m not in both}, common)
+        top = _write_sum_as_term({m: c for m, c in above.items() if m not in both.values()}, common)
+        rest = _write_sum_as_term({m: c for m, c in below.items() if m not in both}, common)
         total = Term("Sum", x.below[1].numbers, (Term("Exp", (), (rest,)),))
         yield CoqStep(scope, x, Term("Div", (), (Term("Exp", (), (top,)), total)))
 
 
-def _places(
+def _yield_exponent_places(
     scope: tuple[int, ...], x: Term, divisors: bool
 ) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
     """Yield exponents and arguments, the innermost first, and whether each is an exponent; ``divisors`` too if set."""
     for n, y in enumerate(x.below):
         inside = (x.numbers[0], *scope) if x.binds() else scope
-        yield from _places(inside, y, divisors)
+        yield from _yield_exponent_places(inside, y, divisors)
         if x.head in ("Exp", "One", "Over") or (
             divisors and x.head == "Div" and n and y.head != "Num"
         ):
@@ -177,17 +199,17 @@ def _places(
 def merged(free: tuple[int, ...], left: Term, right: Term) -> list[CoqStep]:
     """Return steps that make both sides sums over the one index of their divisors, equal term by term."""
     try:
-        sums = [_expanded(left), _expanded(right)]
+        sums = [_expand_coq_term(left), _expand_coq_term(right)]
     except Refused:
         return []
-    entries = [_held(m) for terms in sums for m in terms]
+    entries = [_bound_indices_in_divisors(m) for terms in sums for m in terms]
     sorts = {m_sort for each in entries for _, m_sort in each}
     if len(sorts) != 1:
         return []
     (sort,) = sorts
     bodies = []
     for terms in sums:
-        parts = [_summand(c, m, sort) for m, c in _in_turn(terms)]
+        parts = [_find_summand_over_sort(c, m, sort) for m, c in _in_turn(terms)]
         if any(part is None for part in parts):
             return []
         bodies.append(joined("Add", [part for part in parts if part is not None]))
@@ -199,20 +221,20 @@ def merged(free: tuple[int, ...], left: Term, right: Term) -> list[CoqStep]:
 
 
 def _in_turn(x: _Sum) -> list[tuple[_CoqMonomial, Fraction]]:
-    return sorted(x.items(), key=lambda term: _key(term[0]))
+    return sorted(x.items(), key=lambda term: _sorting_key_of_monomial(term[0]))
 
 
-def _held(m: _CoqMonomial) -> set[tuple[int, int]]:
+def _bound_indices_in_divisors(m: _CoqMonomial) -> set[tuple[int, int]]:
     """Return the bound indices in divisors, with their sorts."""
     many = len(m.sorts)
     result = {i for f in m.factors if f.head == "Div" for i in free_indices(f) if i < many}
     return {(i, m.sorts[many - 1 - i]) for i in result}
 
 
-def _summand(c: Fraction, m: _CoqMonomial, sort: int) -> Term | None:
+def _find_summand_over_sort(c: Fraction, m: _CoqMonomial, sort: int) -> Term | None:
     """Return the summand over an index of this sort, that of the divisors if there are some; None if there is none."""
     many = len(m.sorts)
-    choices = sorted(i for i, _ in _held(m)) or [
+    choices = sorted(i for i, _ in _bound_indices_in_divisors(m)) or [
         i for i in range(many) if m.sorts[many - 1 - i] == sort
     ]
     if not choices:
@@ -227,7 +249,7 @@ def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
     """Yield steps from Σ_j Σ_i g_i E_ij / Z_i to Σ_i g_i (Σ_j E_ij) / Z_i, and to Σ_i g_i if Z_i is Σ_j E_ij."""
     for _ in range(_ROUNDS):
         try:
-            parts = [(c, m, _cancelling(m)) for m, c in _expanded(side).items()]
+            parts = [(c, m, _cancel_divisor_with_sum(m)) for m, c in _expand_coq_term(side).items()]
         except Refused:
             return
         if not any(node for _, _, (_, node) in parts):
@@ -257,17 +279,17 @@ def _summed_up(c: Fraction, m: _CoqMonomial, more: Term | None) -> Term:
     return inner
 
 
-def _cancelling(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None]:
+def _cancel_divisor_with_sum(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None]:
     """Return a monomial with a divisor Z and the sum over j equal to Z cancelled, and both as one factor."""
     many = len(m.sorts)
     for divisor in (f for f in m.factors if f.head == "Div"):
-        ((body, c), *others) = _expanded(divisor.below[1]).items()
+        ((body, c), *others) = _expand_coq_term(divisor.below[1]).items()
         if others or c != 1 or len(body.sorts) != 1:
             continue
         for p in (p for p in range(many) if m.sorts[many - 1 - p] == body.sorts[0]):
-            inside = [f for f in m.factors if _holds(f, p)]
+            inside = [f for f in m.factors if _has_free_index(f, p)]
             wanted = [moved(renamed(f, {0: p + 1}), -1) for f in body.factors]
-            if divisor in inside or _keys(inside) != _keys(wanted):
+            if divisor in inside or _canonical_term_texts(inside) != _canonical_term_texts(wanted):
                 continue
             rest = [f for f in m.factors if f not in inside]
             rest.remove(divisor)
@@ -280,33 +302,35 @@ def _cancelling(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None]:
     return m, None
 
 
-def _keys(terms: Sequence[Term]) -> list[str]:
+def _canonical_term_texts(terms: Sequence[Term]) -> list[str]:
     return sorted(str(canonical(x)) for x in terms)
 
 
 def canonical(x: Term) -> Term:
     """Return a term with sums of terms in one order, or unchanged if they have too many terms."""
     try:
-        return _written(_expanded(x), 1)
+        return _write_sum_as_term(_expand_coq_term(x), 1)
     except Refused:
         return x
 
 
 @lru_cache(_KEPT)
-def _expanded(x: Term) -> _Sum:
+def _expand_coq_term(x: Term) -> _Sum:
     if x.head == "Num":
         return {_CoqMonomial((), ()): Fraction(x.numbers[0])} if x.numbers[0] else {}
     if x.head == "Add":
-        terms = _collected(term for y in x.below for term in _expanded(y).items())
+        terms = _collect_like_monomials(
+            term for y in x.below for term in _expand_coq_term(y).items()
+        )
         if len(terms) > _MANY:
             raise Refused("too many terms")
         return terms
     if x.head == "Mul":
-        return _product(*map(_expanded, x.below))
+        return _multiply_monomial_sums(*map(_expand_coq_term, x.below))
     if x.head == "Div":
-        return _product(_expanded(x.below[0]), _inverse(x.below[1]))
+        return _multiply_monomial_sums(_expand_coq_term(x.below[0]), _invert_coq_term(x.below[1]))
     if x.head == "Sum":
-        return _summed(x.numbers[0], _expanded(x.below[0]))
+        return _sum_monomials_over_sort(x.numbers[0], _expand_coq_term(x.below[0]))
     below = tuple(
         Term(y.head, y.numbers, tuple(map(canonical, y.below)))
         if y.head in ("One", "Over")
@@ -316,20 +340,22 @@ def _expanded(x: Term) -> _Sum:
     return {_CoqMonomial((), (Term(x.head, x.numbers, below),)): Fraction(1)}
 
 
-def _inverse(x: Term) -> _Sum:
+def _invert_coq_term(x: Term) -> _Sum:
     """Return 1/x, where x may be a number times a product."""
     if x.head == "Mul":
-        return _product(*map(_inverse, x.below))
-    terms = _expanded(x)
+        return _multiply_monomial_sums(*map(_invert_coq_term, x.below))
+    terms = _expand_coq_term(x)
     if len(terms) == 1:
         ((m, c),) = terms.items()
         if not m.sorts:
             factors = tuple(Term("Div", (), (number(1), f)) for f in m.factors)
             return {_CoqMonomial((), factors): 1 / c}
-    return {_CoqMonomial((), (Term("Div", (), (number(1), _written(terms, 1))),)): Fraction(1)}
+    return {
+        _CoqMonomial((), (Term("Div", (), (number(1), _write_sum_as_term(terms, 1))),)): Fraction(1)
+    }
 
 
-def _collected(terms: Iterable[tuple[_CoqMonomial, Fraction]]) -> _Sum:
+def _collect_like_monomials(terms: Iterable[tuple[_CoqMonomial, Fraction]]) -> _Sum:
     """Return the sum of terms, some of which may be multiples of one monomial."""
     out: dict[_CoqMonomial, Fraction] = {}
     for m, c in terms:
@@ -337,7 +363,7 @@ def _collected(terms: Iterable[tuple[_CoqMonomial, Fraction]]) -> _Sum:
     return {m: c for m, c in out.items() if c}
 
 
-def _product(a: _Sum, b: _Sum) -> _Sum:
+def _multiply_monomial_sums(a: _Sum, b: _Sum) -> _Sum:
     if len(a) * len(b) > _MANY:
         raise Refused("too many terms")
     terms = []
@@ -345,28 +371,30 @@ def _product(a: _Sum, b: _Sum) -> _Sum:
         # the sums of n are nested within those of m
         left = [moved(f, len(n.sorts)) for f in m.factors]
         right = [moved(f, len(m.sorts), len(n.sorts)) for f in n.factors]
-        terms.append((_ordered((*m.sorts, *n.sorts), (*left, *right)), c * d))
-    return _collected(terms)
+        terms.append((_order_coq_monomial((*m.sorts, *n.sorts), (*left, *right)), c * d))
+    return _collect_like_monomials(terms)
 
 
 def moved(x: Term, by: int, above: int = 0) -> Term:
     """Return a term with its free indices from ``above`` on shifted."""
-    return _reseated(x, lambda i: i + by if i >= above else i, False)
+    return _replace_term_seats(x, lambda i: i + by if i >= above else i, False)
 
 
-def _summed(sort: int, x: _Sum) -> _Sum:
+def _sum_monomials_over_sort(sort: int, x: _Sum) -> _Sum:
     def over(m: _CoqMonomial) -> _CoqMonomial:
         bound = len(m.sorts)
-        if any(_holds(f, bound) for f in m.factors):
-            return _ordered((sort, *m.sorts), m.factors)
-        return _ordered(m.sorts, (*[moved(f, -1, bound) for f in m.factors], Term("Size", (sort,))))
+        if any(_has_free_index(f, bound) for f in m.factors):
+            return _order_coq_monomial((sort, *m.sorts), m.factors)
+        return _order_coq_monomial(
+            m.sorts, (*[moved(f, -1, bound) for f in m.factors], Term("Size", (sort,)))
+        )
 
-    return _collected((over(m), c) for m, c in x.items())
+    return _collect_like_monomials((over(m), c) for m, c in x.items())
 
 
 def free_indices(x: Term) -> frozenset[int]:
     """Return the indices of a term that are not bound in it."""
-    return frozenset(_occurring(x))
+    return frozenset(_indices_from_outside(x))
 
 
 @lru_cache(_KEPT)
@@ -383,22 +411,22 @@ def in_order(x: Term, scope: tuple[int, ...], turns: bool = True) -> tuple[tuple
 
 def order_of(x: Term) -> list[int]:
     """Return the free indices of a term in that order."""
-    every = _occurring(x)
+    every = _indices_from_outside(x)
     return [i for n, i in enumerate(every) if i not in every[n + 1 :]]
 
 
-def _occurring(x: Term, depth: int = 0) -> list[int]:
+def _indices_from_outside(x: Term, depth: int = 0) -> list[int]:
     own = [i - depth for i in x.seats if i >= depth]
-    return own + [i for y in x.below for i in _occurring(y, depth + x.binds())]
+    return own + [i for y in x.below for i in _indices_from_outside(y, depth + x.binds())]
 
 
-def _holds(x: Term, index: int) -> bool:
+def _has_free_index(x: Term, index: int) -> bool:
     return index in free_indices(x)
 
 
-def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _CoqMonomial:
+def _order_coq_monomial(sorts: tuple[int, ...], factors: Sequence[Term]) -> _CoqMonomial:
     """Return a monomial with the sums and the factors in one order."""
-    sorts, factors = _contracted(sorts, factors)
+    sorts, factors = _contract_equal_indices(sorts, factors)
     if len(sorts) > _DEEP:
         raise Refused("too many sums within each other")
     many = len(sorts)
@@ -414,10 +442,10 @@ def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _CoqMonomial:
                 tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))
             )
         )
-    return min(choices, key=_key)
+    return min(choices, key=_sorting_key_of_monomial)
 
 
-def _contracted(
+def _contract_equal_indices(
     sorts: tuple[int, ...], factors: Sequence[Term]
 ) -> tuple[tuple[int, ...], Sequence[Term]]:
     """Rewrite Σ_j [j = i] f(j) as f(i)."""
@@ -425,7 +453,7 @@ def _contracted(
         if f.head == "Is Equal" and min(f.numbers) < len(sorts) and f.numbers[0] != f.numbers[1]:
             p, q = sorted(f.numbers)
             rest = [moved(renamed(g, {p: q}), -1, p + 1) for g in factors if g is not f]
-            return _contracted(
+            return _contract_equal_indices(
                 tuple(s for n, s in enumerate(sorts) if n != len(sorts) - 1 - p), rest
             )
     return sorts, factors
@@ -433,20 +461,22 @@ def _contracted(
 
 def renamed(x: Term, to: Mapping[int, int], turns: bool = True) -> Term:
     """Return a term with other numbers for its free indices."""
-    return _reseated(x, lambda i: to.get(i, i), turns)
+    return _replace_term_seats(x, lambda i: to.get(i, i), turns)
 
 
-def _reseated(x: Term, to: Callable[[int], int], turns: bool, depth: int = 0) -> Term:
+def _replace_term_seats(x: Term, to: Callable[[int], int], turns: bool, depth: int = 0) -> Term:
     if not x.seats:
         return Term(
-            x.head, x.numbers, tuple(_reseated(y, to, turns, depth + x.binds()) for y in x.below)
+            x.head,
+            x.numbers,
+            tuple(_replace_term_seats(y, to, turns, depth + x.binds()) for y in x.below),
         )
     seats = [to(i - depth) + depth if i >= depth else i for i in x.seats]
     own = x.numbers[: -len(seats)]
     return Term(x.head, (*own, *(sorted(seats) if turns and x.head == "Is Equal" else seats)))
 
 
-def _written(x: _Sum, common: int) -> Term:
+def _write_sum_as_term(x: _Sum, common: int) -> Term:
     """Return the sum, with every coefficient an integer over ``common``."""
     parts = []
     for m, c in _in_turn(x):
@@ -471,8 +501,8 @@ def is_positive(x: Term, positive: frozenset[int]) -> bool:
     )
 
 
-def _sure(x: Term, positive: frozenset[int]) -> bool:
+def _are_divisors_sure(x: Term, positive: frozenset[int]) -> bool:
     """Return whether all divisors are positive by their form, as ``sure`` in ``Accepting.v``."""
     return (x.head != "Div" or is_positive(x.below[1], positive)) and all(
-        _sure(y, positive) for y in x.below
+        _are_divisors_sure(y, positive) for y in x.below
     )

@@ -33,13 +33,13 @@ class Term:
     below: tuple[Term, ...] = ()
 
     def __str__(self) -> str:
-        return self._text
+        return self._format_coq_syntax
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(self._format_coq_syntax)
 
     @cached_property
-    def _text(self) -> str:
+    def _format_coq_syntax(self) -> str:
         if self.head == "Letter":
             name, *indices = self.numbers
             return f"(Letter {name} [{'; '.join(map(str, indices))}])"
@@ -132,9 +132,9 @@ def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     if x.kind == "size":
         return Term("Size", (names.sort(x.label),))
     if x.kind == "letter":
-        return _letter((x.label, *[i[1:] for i in x.indices]), x.indices, scope, names)
+        return _make_letter_term((x.label, *[i[1:] for i in x.indices]), x.indices, scope, names)
     if x.kind == "is":
-        return _relation(x, scope, names)
+        return _make_relation_term(x, scope, names)
     if x.kind in ("sum", "product"):
         return joined("Add" if x.kind == "sum" else "Mul", [term(y, scope, names) for y in x.below])
     if x.kind == "ratio":
@@ -149,11 +149,13 @@ def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
             ],
         )
     if x.kind == "total":
-        return _bound("Sum", x, scope, names)
+        return _make_binding_term("Sum", x, scope, names)
     if x.kind == "function":
-        below = map(_nested, x.below) if x.label == "max" else x.below
+        below = map(_nest_maximum_over_indices, x.below) if x.label == "max" else x.below
         return Term(
-            "Fun", (names.function(x.label),), tuple(_argument(y, scope, names) for y in below)
+            "Fun",
+            (names.function(x.label),),
+            tuple(_make_argument_term(y, scope, names) for y in below),
         )
     raise Refused(f"coq: {x.kind} outside of an exponential or a function")
 
@@ -169,34 +171,38 @@ def masks(x: CheckedNode) -> tuple[list[CheckedNode], CheckedNode]:
     return [], x
 
 
-def _letter(
+def _make_letter_term(
     key: tuple[object, ...], indices: Sequence[Sequence[str]], scope: Scope, names: Names
 ) -> Term:
-    seats = [_seat(i, scope) for i in indices]
+    seats = [_seat_in_scope(i, scope) for i in indices]
     return Term("Letter", (names.array(key, [scope[s][1] for s in seats]), *seats))
 
 
-def _seat(index: Sequence[str], scope: Scope) -> int:
+def _seat_in_scope(index: Sequence[str], scope: Scope) -> int:
     return next(n for n, (name, _) in enumerate(scope) if name == index[0])
 
 
-def _relation(x: CheckedNode, scope: Scope, names: Names) -> Term:
+def _make_relation_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     a, b = x.indices
     if a[1:] == b[1:] and (x.label == "=" or not a[1:]):  # a permutation takes no two places to one
-        return Term(f"Is {RELATIONS[x.label]}", (_seat(a, scope), _seat(b, scope)))
-    return _letter((f"is {x.label}", a[1:], b[1:]), (a, b), scope, names)
+        return Term(
+            f"Is {RELATIONS[x.label]}", (_seat_in_scope(a, scope), _seat_in_scope(b, scope))
+        )
+    return _make_letter_term((f"is {x.label}", a[1:], b[1:]), (a, b), scope, names)
 
 
-def _bound(head: str, x: CheckedNode, scope: Scope, names: Names) -> Term:
+def _make_binding_term(head: str, x: CheckedNode, scope: Scope, names: Names) -> Term:
     sort = names.sort(x.sorts[0])
     inside = ((x.label, sort), *scope)
     below = (
-        _element(x.below[0], inside, names) if head == "Over" else term(x.below[0], inside, names)
+        _make_element_term(x.below[0], inside, names)
+        if head == "Over"
+        else term(x.below[0], inside, names)
     )
     return Term(head, (sort,), (below,))
 
 
-def _nested(x: CheckedNode) -> CheckedNode:
+def _nest_maximum_over_indices(x: CheckedNode) -> CheckedNode:
     """Return a maximum over two indices as the largest of the maxima over one, if all its entries are real."""
     if (
         x.kind != "bound"
@@ -204,18 +210,18 @@ def _nested(x: CheckedNode) -> CheckedNode:
         or any(y.kind == "masked" for y in x.below[0].all())
     ):
         return x
-    inside = _nested(x.below[0])
+    inside = _nest_maximum_over_indices(x.below[0])
     return x.of([node("function", [inside], "max")])
 
 
-def _argument(x: CheckedNode, scope: Scope, names: Names) -> Term:
+def _make_argument_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     """Return an argument of a function: a number, or one for each index of a sort."""
     if x.kind == "bound":
-        return _bound("Over", x, scope, names)
-    return Term("One", (), (_element(x, scope, names),))
+        return _make_binding_term("Over", x, scope, names)
+    return Term("One", (), (_make_element_term(x, scope, names),))
 
 
-def _element(x: CheckedNode, scope: Scope, names: Names) -> Term:
+def _make_element_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     """Return a function's argument: a masked one as an opaque function of mask and value."""
     if x.kind == "bound":
         raise Refused("coq: a function over two indices at once")

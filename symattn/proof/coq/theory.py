@@ -67,7 +67,7 @@ def compiled() -> Path:
         [version(), *[(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]]
     )
     folder = kept.folder() / "coq" / key
-    if folder.is_dir() and _ours(folder):
+    if folder.is_dir() and _is_folder_tamper_proof(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
@@ -83,12 +83,12 @@ def compiled() -> Path:
                 )
         if not folder.exists():
             os.replace(result, folder)
-    if not _ours(folder):
+    if not _is_folder_tamper_proof(folder):
         raise InputError(f"{folder} can be written by others; hint: take it away")
     return folder
 
 
-def _ours(folder: Path) -> bool:
+def _is_folder_tamper_proof(folder: Path) -> bool:
     """Return whether nobody but this user, and the system's administrator, could have written what lies in it."""
     if os.name != "posix":
         return True

@@ -80,7 +80,7 @@ def lemma(
         "=",
         left,
         right,
-        _named(names, positive),
+        _numbers_of_coq_names(names, positive),
         (),
         tuple(circles(rules, names)),
     )
@@ -117,14 +117,17 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
     known = frozenset(map(str, sign["not negative"]))
     signs = Signs({}, frozenset(positive), known)
     meant = {
-        str(m["letter"]): ([i for i, _ in m["free"]], data(_meaning(m, positive)))
+        str(m["letter"]): ([i for i, _ in m["free"]], data(_simplify_letter_meaning(m, positive)))
         for m in sign["meant"]
     }
     why = term(
         read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names
     )
     laws = {str(name): str(law) for name, law in sign["laws"]}
-    result = [(array_of(str(m["letter"])), _given(m, names, positive)) for m in sign["meant"]]
+    result = [
+        (array_of(str(m["letter"])), _meaning_as_ordered_term(m, names, positive))
+        for m in sign["meant"]
+    ]
     stated = Stated(
         name,
         names,
@@ -136,12 +139,14 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
         lawful=tuple(m for array, m in result if array in laws),
         supposed=Supposed("log" in names.functions, frozenset(laws.values())),
     )
-    only = [m for name in sign["only"] for m in _entries(str(name), result, names)]
+    only = [m for name in sign["only"] for m in _meanings_of_coq_name(str(name), result, names)]
     stated = replace(stated, only=tuple(forced_to_0(why, free, m) for m in only))
     return with_arrays(stated, positive, known, sign["rules"]), why
 
 
-def _entries(name: str, results: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
+def _meanings_of_coq_name(
+    name: str, results: Iterable[tuple[str, Meant]], names: Names
+) -> list[Meant]:
     """Return the meaning of a name, or the entries of the array. Raises Refused if there is neither."""
     letters = [(names.arities[n], n) for n in names.with_name(name)]
     meant = [m for array, m in results if array == name]
@@ -161,7 +166,7 @@ def with_arrays(
         for k, n in stated.names.arrays.items()
         if array_of(k[0]) in known and k[0] not in positive
     )
-    plus, pairs = _named(stated.names, positive), tuple(circles(rules, stated.names))
+    plus, pairs = _numbers_of_coq_names(stated.names, positive), tuple(circles(rules, stated.names))
     return replace(stated, plus=plus, least=least, circles=pairs)
 
 
@@ -170,7 +175,7 @@ def shown_by(stated: Stated, why: Term, regroup: bool) -> Lemma:
     gap = Term("Add", (), (stated.right, Term("Mul", (), (number(-1), stated.left))))
     plus = frozenset(stated.plus)
     without_logs = unlogged(why, stated.names.functions.get("log"), plus)
-    return _lemma(
+    return _make_checked_lemma(
         stated, "bounds", steps(stated.free, (gap, without_logs), plus, regroup), regroup, why
     )
 
@@ -190,26 +195,29 @@ def free_of(
     return names, sorts, scope, tuple(sort for _, sort in scope)
 
 
-def _given(meant: Record, names: Names, positive: Sequence[str]) -> Meant:
+def _meaning_as_ordered_term(meant: Record, names: Names, positive: Sequence[str]) -> Meant:
     """Return the meaning of a letter that is assumed not to be negative."""
     scope = tuple((str(i), names.sort(str(sort))) for i, sort in meant["free"])
-    return in_order(term(_meaning(meant, positive), scope, names), tuple(sort for _, sort in scope))
+    return in_order(
+        term(_simplify_letter_meaning(meant, positive), scope, names),
+        tuple(sort for _, sort in scope),
+    )
 
 
-def _meaning(meant: Record, positive: Sequence[str]) -> CheckedNode:
+def _simplify_letter_meaning(meant: Record, positive: Sequence[str]) -> CheckedNode:
     """Return a letter's meaning, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
     return Simplifying(frozenset(positive))(
         read(meant["expression"], {str(i): str(s) for i, s in meant["free"]})
     )
 
 
-def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
+def _numbers_of_coq_names(names: Names, words: Sequence[str]) -> tuple[int, ...]:
     return tuple(n for word in words for n in names.with_name(word))
 
 
 def equated(stated: Stated, regroup: bool) -> Lemma:
     """Return the lemma of an equation."""
-    return _lemma(
+    return _make_checked_lemma(
         stated,
         "accepts",
         steps(stated.free, stated.sides, frozenset(stated.plus), regroup),
@@ -217,45 +225,56 @@ def equated(stated: Stated, regroup: bool) -> Lemma:
     )
 
 
-def _lemma(
+def _make_checked_lemma(
     stated: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None
 ) -> Lemma:
     logs = [n for f, n in stated.names.functions.items() if f == "log"]
     lists = [
-        _list(map(str, x)) for x in ((stated.plus, stated.least, logs) if why else (stated.plus,))
+        _format_coq_list(map(str, x))
+        for x in ((stated.plus, stated.least, logs) if why else (stated.plus,))
     ]
-    lists.append(_list(map(str, stated.circles)))
+    lists.append(_format_coq_list(map(str, stated.circles)))
     if why:
         lists.append(
-            _list(
-                f"({_list(map(str, sorts))}, {x})" for sorts, x in (*stated.given, *stated.lawful)
+            _format_coq_list(
+                f"({_format_coq_list(map(str, sorts))}, {x})"
+                for sorts, x in (*stated.given, *stated.lawful)
             )
         )
     strict = [] if why is None else ["true" if stated.relation == "<" else "false"]
     numbers = f"{len(stated.names.sorts)} {6 if regroup else 1}"
-    free = _list(map(str, stated.free))
+    free = _format_coq_list(map(str, stated.free))
     sides = " ".join(
         auxiliary(stated.name, what) for what in ("left", "right", *(("why",) if why else ()))
     )
     hinted = auxiliary(stated.name, "steps")
     result = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
     shown = [f"Definition {auxiliary(stated.name, 'why')} := {why}."] if why else []
-    shown.append(f"Definition {hinted} : list step := {_list(map(str, hints))}.")
-    shown.append(_computed(auxiliary(stated.name, "accepted"), result))
+    shown.append(f"Definition {hinted} : list step := {_format_coq_list(map(str, hints))}.")
+    shown.append(_write_computed_lemma(auxiliary(stated.name, "accepted"), result))
     for n, (more, x) in enumerate(stated.only, 1):
         where = " ".join(
-            ("forces", *lists, numbers, hinted, free, _list(map(str, more)), sides, str(x))
+            (
+                "forces",
+                *lists,
+                numbers,
+                hinted,
+                free,
+                _format_coq_list(map(str, more)),
+                sides,
+                str(x),
+            )
         )
-        shown.append(_computed(auxiliary(stated.name, f"only_{n}"), where))
-    return _whole(stated, "\n".join(shown))
+        shown.append(_write_computed_lemma(auxiliary(stated.name, f"only_{n}"), where))
+    return _make_readable_lemma(stated, "\n".join(shown))
 
 
-def _computed(name: str, message: str) -> str:
+def _write_computed_lemma(name: str, message: str) -> str:
     """Write what Coq decides by computation."""
     return f"Lemma {name} :\n  {message} = true.\nProof. vm_cast_no_check (eq_refl true). Qed."
 
 
-def _whole(stated: Stated, shown: str) -> Lemma:
+def _make_readable_lemma(stated: Stated, shown: str) -> Lemma:
     """Return the text of a lemma, from its sides to the statement for readers."""
     result = readable(stated)
     both = zip(("left", "right"), stated.sides, strict=True)
@@ -273,7 +292,7 @@ def simplified(
     return sides(left, right, sorts)
 
 
-def _list(parts: Iterable[str]) -> str:
+def _format_coq_list(parts: Iterable[str]) -> str:
     return f"[{'; '.join(parts)}]"
 
 
@@ -339,27 +358,27 @@ def forced_to_0(why: Term, free: tuple[int, ...], wanted: Meant) -> tuple[tuple[
 def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:
     """Rewrite e^(u + log y) as e^u y if y is positive by its form, as ``unlogged`` in ``Bounding.v``."""
     if x.head == "Exp":
-        return _power(x.below[0], log, plus)
+        return _exponentiate_coq_term(x.below[0], log, plus)
     if x.head in ("Add", "Mul", "Sum"):
         return Term(x.head, x.numbers, tuple(unlogged(y, log, plus) for y in x.below))
     return Term("Div", (), (unlogged(x.below[0], log, plus), x.below[1])) if x.head == "Div" else x
 
 
-def _power(x: Term, log: int | None, plus: frozenset[int]) -> Term:
+def _exponentiate_coq_term(x: Term, log: int | None, plus: frozenset[int]) -> Term:
     if x.head == "Add":
-        return Term("Mul", (), tuple(_power(y, log, plus) for y in x.below))
-    if (y := _argument(x, log, plus)) is not None:
+        return Term("Mul", (), tuple(_exponentiate_coq_term(y, log, plus) for y in x.below))
+    if (y := _argument_of_logarithm(x, log, plus)) is not None:
         return y
     if (
         x.head == "Mul"
         and x.below[0] == number(-1)
-        and (y := _argument(x.below[1], log, plus)) is not None
+        and (y := _argument_of_logarithm(x.below[1], log, plus)) is not None
     ):
         return Term("Div", (), (number(1), y))
     return Term("Exp", (), (x,))
 
 
-def _argument(x: Term, log: int | None, plus: frozenset[int]) -> Term | None:
+def _argument_of_logarithm(x: Term, log: int | None, plus: frozenset[int]) -> Term | None:
     if x.head != "Fun" or x.numbers[0] != log or [a.head for a in x.below] != ["One"]:
         return None
     (y,) = x.below[0].below

@@ -83,7 +83,7 @@ class _Mixed(Undecided):
     """Raised for a comparison that holds at some of the points; its argument says at which."""
 
 
-def _operator(function: Callable[[Any, Any], Any]) -> Any:
+def _make_pointwise_operator(function: Callable[[Any, Any], Any]) -> Any:
     def apply(self: PointValues, other: Any) -> Any:
         y = other.values if isinstance(other, PointValues) else other
         if not isinstance(y, (int, np.ndarray, np.floating)):
@@ -93,7 +93,7 @@ def _operator(function: Callable[[Any, Any], Any]) -> Any:
     return apply
 
 
-def _comparison(function: Callable[[Any, Any], Any]) -> Any:
+def _make_pointwise_comparison(function: Callable[[Any, Any], Any]) -> Any:
     def compare(x: PointValues, y: PointValues) -> bool:
         result = function(x.values, y.values)
         if np.any(result) and not np.all(result):
@@ -106,9 +106,12 @@ def _comparison(function: Callable[[Any, Any], Any]) -> Any:
 class PointValues:
     """One number for each point."""
 
-    __add__ = __radd__ = _operator(np.add)
-    __mul__ = __rmul__ = _operator(np.multiply)
-    __sub__, __truediv__ = _operator(np.subtract), _operator(np.divide)
+    __add__ = __radd__ = _make_pointwise_operator(np.add)
+    __mul__ = __rmul__ = _make_pointwise_operator(np.multiply)
+    __sub__, __truediv__ = (
+        _make_pointwise_operator(np.subtract),
+        _make_pointwise_operator(np.divide),
+    )
 
     def __init__(self, values: Any) -> None:
         self.values = values
@@ -118,8 +121,8 @@ class ManyPoints(Entries):
     """Arrays whose entries are columns of floats; a comparison must have the same result at all points."""
 
     name, holds = "many", "floats at many points"
-    less, same = _comparison(np.less), _comparison(np.equal)
-    larger = staticmethod(_operator(np.maximum))
+    less, same = _make_pointwise_comparison(np.less), _make_pointwise_comparison(np.equal)
+    larger = staticmethod(_make_pointwise_operator(np.maximum))
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
@@ -184,7 +187,12 @@ def worlds(
     usual = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS]
     few = [x for x in begins if sum(Numbers(x).entry_counts(compiled.declared)) <= _MANY]
     sizes = [one for one in few[:2] or usual if bounds]
-    sizes += [one for sort in sorts if bounds for one in _nearest(compiled, bounds, where, sort)]
+    sizes += [
+        one
+        for sort in sorts
+        if bounds
+        for one in _yield_nearest_sizes(compiled, bounds, where, sort)
+    ]
     seeds = range(_ORDERS if compiled.declared.permutations else 1)
     for lengths, seed in product([x for n, x in enumerate(sizes) if x not in sizes[:n]], seeds):
         attack = Attack(compiled, bounds, where, lengths, seed)
@@ -200,7 +208,7 @@ def worlds(
         )
 
 
-def _nearest(
+def _yield_nearest_sizes(
     compiled: Compiled, bounds: Sequence[Link], where: Sequence[Link], sort: str
 ) -> Iterator[dict[str, int]]:
     """Yield sizes at which the sides of a bound come nearer to each other than at those around, for equal entries."""
@@ -258,7 +266,7 @@ class Attack:
 
     def points(self) -> Iterator[Placed]:
         """Yield numbers at which a bound is false in floats, the worst of a round first."""
-        points, left = self._first(), _YIELDED
+        points, left = self._first_attack_points(), _YIELDED
         if has_waves(self.bounds):
             points = np.concatenate(
                 [points, self.random.uniform(-_FAR_WAVES, _FAR_WAVES, (_SCANNED, self.count))]
@@ -271,11 +279,11 @@ class Attack:
                 return
             if failures[0, worst] > _BEYOND:
                 left -= 1
-                yield self._placed(points[worst])
+                yield self._place_points_in_arrays(points[worst])
                 failures[:, worst] = -np.inf
             self.worst = points[np.argsort(failures[1])[-_MEETING:]]
             kept = np.unique(np.argsort(failures)[:, -_KEPT:])
-            new = self._moved(points[kept])
+            new = self._move_points_nearby(points[kept])
             failures = np.concatenate([failures[:, kept], self.failures(new)], axis=1)
             points = np.concatenate([points[kept], new])
 
@@ -293,7 +301,7 @@ class Attack:
             axes = np.concatenate([axes, np.full(lowest.shape, True)])
         different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
         for n in different[np.argsort(-gaps[different])][:_MEETING]:
-            given = self._placed(rows[n]).given
+            given = self._place_points_in_arrays(rows[n]).given
             simple = [Rooted(self.sizes, {name: [*map(near, entries)] for name, entries in given.items()}, self.seed)
                       for near in (lambda x: _signed_square(x.limit_denominator(_SIMPLE)),
                                    lambda x: _signed_square(x).limit_denominator(_SIMPLE))]  # fmt: skip
@@ -301,14 +309,23 @@ class Attack:
             moved = axes[n].sum() > 1
             if moved and -gaps[n] > _BEYOND:
                 continue
-            here = self._nearer(rows[n], axes[n], bounds) if moved else self._placed(rows[n])
+            here = (
+                self._minimize_room_along_axes(rows[n], axes[n], bounds)
+                if moved
+                else self._place_points_in_arrays(rows[n])
+            )
             if any(
-                self._touches(here, rows[n], axis, bounds) for axis in np.diag(axes[n])[axes[n]]
+                self._are_sides_touching(here, rows[n], axis, bounds)
+                for axis in np.diag(axes[n])[axes[n]]
             ):
                 self.touched |= strict
-                if unseen and not any(abs(self._room(bounds, one)[1]) < _EQUAL for one in simple):
+                if unseen and not any(
+                    abs(self._bound_room_between_sides(bounds, one)[1]) < _EQUAL for one in simple
+                ):
                     unseen = False
-                    yield here if moved else self._nearer(rows[n], axes[n], bounds)
+                    yield (
+                        here if moved else self._minimize_room_along_axes(rows[n], axes[n], bounds)
+                    )
 
     def _nearest_along_axes(
         self, bounds: Sequence[Link]
@@ -320,7 +337,9 @@ class Attack:
         rows = np.where(axis, whole[:, :, None], rows[:, :, None]).reshape(-1, self.count)
         axes, gaps = np.tile(axis, (len(rows) // max(len(axis), 1), 1)), np.empty(0)
         for width in _WIDTHS:
-            rows, gaps = self._stepped(rows, width * _STEPS[:, None] * axes[:, None], bounds)
+            rows, gaps = self._move_by_best_step(
+                rows, width * _STEPS[:, None] * axes[:, None], bounds
+            )
         return rows, axes, gaps
 
     def _nearest_of_all(self, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
@@ -328,10 +347,10 @@ class Attack:
         steps = np.concatenate([np.zeros((1, self.count)), np.eye(self.count), -np.eye(self.count)])
         points, gaps = self.worst, np.empty(0)
         for width in np.repeat(_COMPASS, _TURNED):
-            points, gaps = self._stepped(points, width * steps, bounds)
+            points, gaps = self._move_by_best_step(points, width * steps, bounds)
         return points, gaps
 
-    def _stepped(
+    def _move_by_best_step(
         self, points: np.ndarray, steps: np.ndarray, bounds: Sequence[Link]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Move each point by the step that brings the sides nearest to each other; return their differences, too."""
@@ -350,7 +369,7 @@ class Attack:
             for x in world.given.get(name, ())
         )
 
-    def _touches(
+    def _are_sides_touching(
         self, here: Placed, point: np.ndarray, axis: np.ndarray, bounds: Sequence[Link]
     ) -> bool:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
@@ -362,21 +381,28 @@ class Attack:
         ):
             return False
         beside = [
-            self._room(bounds, self._placed(point + side * little * axis))[0] for side in (1, -1)
+            self._bound_room_between_sides(
+                bounds, self._place_points_in_arrays(point + side * little * axis)
+            )[0]
+            for side in (1, -1)
         ]
-        near = self._room(bounds, here)[1] < _BEYOND * min(beside)
-        return near and self._room(strict, here)[0] > little.max()
+        near = self._bound_room_between_sides(bounds, here)[1] < _BEYOND * min(beside)
+        return near and self._bound_room_between_sides(strict, here)[0] > little.max()
 
-    def _nearer(self, point: np.ndarray, axes: np.ndarray, bounds: Sequence[Link]) -> Placed:
+    def _minimize_room_along_axes(
+        self, point: np.ndarray, axes: np.ndarray, bounds: Sequence[Link]
+    ) -> Placed:
         """Return the numbers at which larger − smaller is least in balls, near here, moved along the axes in turn."""
-        every = [x for entries in self._placed(point).given.values() for x in entries]
+        every = [
+            x for entries in self._place_points_in_arrays(point).given.values() for x in entries
+        ]
 
         def at(numbers: Sequence[Fraction]) -> Placed:
             given = {name: numbers[here] for name, here in self.places.items()}
             return Placed(self.sizes, given, self.seed)
 
         def room(n: int, x: Fraction) -> float:
-            return self._room(bounds, at([*every[:n], x, *every[n + 1 :]]))[1]
+            return self._bound_room_between_sides(bounds, at([*every[:n], x, *every[n + 1 :]]))[1]
 
         for width, n in product(_NARROW, np.flatnonzero(axes).tolist()):
             every[n] = min(
@@ -384,7 +410,9 @@ class Attack:
             )
         return at(every)
 
-    def _room(self, links: Sequence[Link], world: Placed) -> tuple[float, float]:
+    def _bound_room_between_sides(
+        self, links: Sequence[Link], world: Placed
+    ) -> tuple[float, float]:
         """Return a lower and an upper bound of the least difference larger − smaller, or apart, of two sides; from
         balls, and infinite where they do not tell."""
         ends = [(np.inf, np.inf)]
@@ -399,7 +427,7 @@ class Attack:
                     ends += [(float(x.lower()), float(x.upper())) for x in gaps]
         return min(least for least, _ in ends), min(most for _, most in ends)
 
-    def _first(self) -> np.ndarray:
+    def _first_attack_points(self) -> np.ndarray:
         """Return points at all scales, half of them with arrays that are near or multiples of each other."""
         random = self.random
         points = random.standard_normal((_POINTS, self.count))
@@ -423,7 +451,7 @@ class Attack:
             near[:, here] = factor * other + np.where(exact, 0, little)
         return points
 
-    def _moved(self, kept: np.ndarray) -> Any:
+    def _move_points_nearby(self, kept: np.ndarray) -> Any:
         """Return new points near those that were kept, along their differences, or scaled."""
         random, (a, b, c) = self.random, kept[self.random.integers(len(kept), size=(3, _POINTS))]
         away = random.standard_normal(a.shape) * (
@@ -436,7 +464,7 @@ class Attack:
             how == 0, a + sizes * away, np.where(how == 1, a + scaled / 4 * (b - c), a * scaled)
         )
 
-    def _placed(self, point: np.ndarray, many: bool = False) -> Placed:
+    def _place_points_in_arrays(self, point: np.ndarray, many: bool = False) -> Placed:
         declared, entries = self.compiled.declared, {}
         for name, here in self.places.items():
             least = 2.0**-20 if name in declared.positive else 0.0
@@ -461,7 +489,7 @@ class Attack:
             rows = waiting.pop()
             try:
                 with np.errstate(all="ignore"):
-                    result[:, rows] = self._read(
+                    result[:, rows] = self._measure_ratios_and_gaps(
                         points[rows], self.bounds if bounds is None else bounds
                     )
             except _Mixed as mixed:
@@ -471,19 +499,22 @@ class Attack:
                 break
         return result
 
-    def _read(self, points: np.ndarray, bounds: Sequence[Link]) -> np.ndarray:
-        world, none = self._placed(points.T, True), np.full(len(points), -np.inf)
+    def _measure_ratios_and_gaps(self, points: np.ndarray, bounds: Sequence[Link]) -> np.ndarray:
+        world, none = self._place_points_in_arrays(points.T, True), np.full(len(points), -np.inf)
         ratios, gaps, met = none, none, np.full(len(points), True)
-        for gap, scale in (x for link in bounds for x in self._gaps(link, world)):
+        for gap, scale in (x for link in bounds for x in self._yield_gaps_and_scales(link, world)):
             ratios = np.fmax(ratios, np.where(scale > _BEYOND, gap / scale, -np.inf))
             gaps = np.fmax(gaps, np.where(np.isfinite(gap), gap, -np.inf))
         for gap, _ in (
-            x for link in self.where if link.sign != "≠" for x in self._gaps(link, world)
+            x
+            for link in self.where
+            if link.sign != "≠"
+            for x in self._yield_gaps_and_scales(link, world)
         ):
             met &= gap <= 0
         return np.where(met, (ratios, gaps), -np.inf)
 
-    def _gaps(self, link: Link, world: Placed) -> Iterator[tuple[Any, Any]]:
+    def _yield_gaps_and_scales(self, link: Link, world: Placed) -> Iterator[tuple[Any, Any]]:
         """Yield smaller − larger and |smaller| + |larger| for each entry of a bound."""
         for left, right in self.compiled.stated(link, world):
             for x, y in np.broadcast(left.entries, right.entries):

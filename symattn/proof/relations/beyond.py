@@ -40,16 +40,16 @@ _POWERS = 50  # of e, among entries
 class Zero(Drawn):
     """Draws of entries that are 0, or 1 if they must be positive."""
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         return Fraction(max(low, 0))
 
 
 class OneRow(Drawn):
     """Draws with 1, or 1000, in the first row (of a vector, entry) and 0, or 1 if entries are positive, elsewhere."""
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         if not lengths:
-            return super()._entries(name, lengths, sign)
+            return super()._list_drawn_entries(name, lengths, sign)
         first = lengths[-1] if len(lengths) > 1 else 1
         return [Fraction(_LARGE**self.seed)] * first + [Fraction(int(sign == "positive"))] * (
             prod(lengths) - first
@@ -59,7 +59,7 @@ class OneRow(Drawn):
 class Large(Drawn):
     """Draws of entries up to a thousand, of both signs, or of a few such entries among small ones."""
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         size = random.choice((1, 10, 100, _LARGE) if self.seed % 2 else (_LARGE,))
         return Fraction(random.randint(size * min(low, 0) // 40 if low < 0 else low, size))
 
@@ -69,7 +69,7 @@ class Neighbourhood(Drawn):
 
     numbers: tuple[Fraction, ...] = ()
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         near = self.numbers[self.seed // 2 % len(self.numbers)] * Fraction(
             random.randint(2, 8), random.choice((1, 2, 3))
         )
@@ -80,7 +80,7 @@ class Neighbourhood(Drawn):
 class Exactly(Neighbourhood):
     """Draws of entries that are a printed number; or one of them, 1 or 0, of both signs, if positive not 0."""
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         turn, which = divmod(self.seed, len(self.numbers))
         few = (self.numbers[which], Fraction(1), Fraction(0))[: 2 if low > 0 else 3]
         every = (few[:1], few, few, (*self.numbers, *few))[min(turn, 3)]
@@ -98,15 +98,15 @@ class _Wild(Drawn):
 class Magnitude(_Wild):
     """Draws of numbers of all magnitudes, 10^±1000 among them: one for all, for each array, or for each entry."""
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         way, which = divmod(self.seed, len(_TOPS))
         top, own = _TOPS[which], Random(f"{self.seed} {name}")
         several = [-top, 0, top, own.randint(-top, top)]
         self.exponents = ([top], [-top], [own.choice(several)], several)[way % 4]
         self.signs = ((1,), (-1,) if way < 6 else (1, -1))[way // 4 if sign == "real" else 0]
-        return super()._entries(name, lengths, sign)
+        return super()._list_drawn_entries(name, lengths, sign)
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         return (
             random.randint(1, 9)
             * random.choice(self.signs)
@@ -117,7 +117,7 @@ class Magnitude(_Wild):
 class Related(_Wild):
     """Draws in which arrays of one shape are equal, opposite or multiples, or nearly so; or all entries of one."""
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         own, shared, low = (
             Random(f"{self.seed} {name}"),
             Random(f"{self.seed}"),
@@ -138,10 +138,10 @@ class Related(_Wild):
 class Diagonal(Drawn):
     """Draws of matrices that are 0 but on a diagonal, the entries there being equal, or with orthogonal rows of ±1."""
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         rows, columns = lengths[-2:] if len(lengths) > 1 else (0, 0)
         if not rows:
-            return super()._entries(name, lengths, sign)
+            return super()._list_drawn_entries(name, lengths, sign)
         least, shift = int(sign == "positive"), Random(f"{self.seed} {name}").randrange(2)
 
         def entry(i: int, j: int) -> int:
@@ -158,12 +158,16 @@ def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction
     exponentials of these, rounded; neither 0 nor 1."""
     bodies = [d.body for d in glossary.defined.values() if isinstance(d, LetterDefinition)]
     spoken = [meaning.body for meaning in glossary.spoken.values()]
-    result = {abs(x) for x in map(_number, nt.within(*every, *bodies, *spoken)) if x is not None}
+    result = {
+        abs(x)
+        for x in map(_evaluate_letterless_formula, nt.within(*every, *bodies, *spoken))
+        if x is not None
+    }
     powers = {Fraction(round(exp(x))) for x in result if 1 < x <= _POWERS}
     return tuple(sorted((result | powers) - {0, 1}))
 
 
-def _number(x: Node) -> Fraction | None:
+def _evaluate_letterless_formula(x: Node) -> Fraction | None:
     """Return the value of a formula without letters, of a root rounded; None for others, and beyond 10^±1000."""
     match x:
         case nt.Number(value):
@@ -171,18 +175,18 @@ def _number(x: Node) -> Fraction | None:
         case nt.Decimal(digits):
             return Fraction(digits) if digits not in ("nan", "inf") else None
         case nt.Sum(parts) | nt.Product(parts):
-            values = [*map(_number, parts)]
+            values = [*map(_evaluate_letterless_formula, parts)]
             known = [y for y in values if y is not None]
             work = sum if isinstance(x, nt.Sum) else prod
             return Fraction(work(known)) if len(known) == len(values) else None
         case nt.Neg(body) | nt.Fence("round", body, None):
-            inner = _number(body)
+            inner = _evaluate_letterless_formula(body)
             return -inner if inner and isinstance(x, nt.Neg) else inner
         case nt.Over(a, b):
-            above, below = _number(a), _number(b)
+            above, below = _evaluate_letterless_formula(a), _evaluate_letterless_formula(b)
             return above / below if above is not None and below else None
         case nt.Power(a, b):
-            base, power = _number(a), _number(b)
+            base, power = _evaluate_letterless_formula(a), _evaluate_letterless_formula(b)
             whole = (
                 base
                 and power
@@ -191,7 +195,7 @@ def _number(x: Node) -> Fraction | None:
             )
             return base ** int(power) if base and power and whole else None
         case nt.Root(body):
-            square = _number(body)
+            square = _evaluate_letterless_formula(body)
             return (
                 Fraction(isqrt(int(square * _ROOTS**2)), _ROOTS) if square and square > 0 else None
             )
@@ -226,7 +230,10 @@ def worlds(
                 world = kind(lengths, seed)
                 world.numbers = near
                 yield world
-    past, largest = _sizes(numbers, _LARGEST if flat else _SMALL), _LARGEST if flat else 4 * _SMALL
+    past, largest = (
+        _sizes_past_numbers(numbers, _LARGEST if flat else _SMALL),
+        _LARGEST if flat else 4 * _SMALL,
+    )
     named = [int(x) for x in numbers if x.denominator == 1 and 5 < x <= largest][:_NAMED]
     for sort in sorts:
         for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:], *named):
@@ -270,7 +277,7 @@ def is_printed(every: Sequence[Node], glossary: Glossary) -> bool:
     return len(bodies) == len(result) and not glossary.loss and not any(slopes)
 
 
-def _sizes(numbers: Iterable[Fraction], largest: int) -> list[int]:
+def _sizes_past_numbers(numbers: Iterable[Fraction], largest: int) -> list[int]:
     """Return sizes past 8 and past each number, its reciprocal, its square and its exponential."""
     past = {Fraction(_ALWAYS - 1)}
     for x in numbers:

@@ -131,14 +131,14 @@ def compared(
     do not tell, and SideUndefined if a side is undefined.
     """
     return [
-        _near(compiled, link, world, stated, closer)
-        for link, stated in _stated(compiled, every, world)
+        _nearness_of_link_sides(compiled, link, world, stated, closer)
+        for link, stated in _yield_links_with_pairs(compiled, every, world)
     ]
 
 
 def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> bool:
     """Compare as ``compared`` with ``closer=0`` if all sides are finite balls; return whether these tell each link."""
-    read = list(_stated(compiled, every, world))
+    read = list(_yield_links_with_pairs(compiled, every, world))
     entries = (
         x for _, stated in read for both in stated for side in both for x in side.entries.flat
     )
@@ -147,7 +147,7 @@ def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers
     told = 0
     for link, stated in read:
         with suppress(Closer):
-            _near(compiled, link, world, stated, closer=0)
+            _nearness_of_link_sides(compiled, link, world, stated, closer=0)
             told += 1
     return told == len(read)
 
@@ -161,7 +161,7 @@ def meets(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
     return True
 
 
-def _stated(
+def _yield_links_with_pairs(
     compiled: Compiled, every: Sequence[Link], world: Numbers
 ) -> Iterator[tuple[Link, list[Pair]]]:
     for link in every:
@@ -173,7 +173,7 @@ def _stated(
             ) from reason
 
 
-def _near(
+def _nearness_of_link_sides(
     compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int
 ) -> float:
     least = 1.0
@@ -183,13 +183,13 @@ def _near(
                 f"a side of {text(link.left)} {link.sign} {text(link.right)} is undefined"
             )
         if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
-            at = equal_sizes(world.sizes) or _entries(compiled, world) or "some numbers"
+            at = equal_sizes(world.sizes) or _list_drawn_entries(compiled, world) or "some numbers"
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
         least = min([least, *nearness(left, right)])
     return least
 
 
-def _entries(compiled: Compiled, world: Numbers) -> str:
+def _list_drawn_entries(compiled: Compiled, world: Numbers) -> str:
     """Return the entries of a few arrays of fixed size, long ones rounded; "" if there are many."""
     exactly, shown = copy(world), list[str]()
     exactly.balls = False
@@ -291,12 +291,12 @@ class Drawn(Numbers):
     def __init__(self, sizes: dict[str, int], seed: int) -> None:
         super().__init__(sizes, seed, balls=True)
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         random = Random(f"{self.seed} {name} {sorted(self.sizes.items())}")
         low = {"positive": 1, "nonnegative": 0, "real": -40}[sign]
-        return [self._entry(random, low) for _ in range(prod(lengths))]
+        return [self._draw_one_entry(random, low) for _ in range(prod(lengths))]
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         kind = KINDS[self.seed % len(KINDS)]
         if kind == "all equal":
             return Fraction(max(low, 2))
@@ -325,11 +325,11 @@ def draws(sorts: Sequence[str]) -> Iterator[Drawn]:
 class TwoValues(Drawn):
     """Draws from few values, for which many bounds are equations; nonnegative entries are 0, or large, or either."""
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         self.values = Random(f"{self.seed} {name}").choice([[0], [0], [60], [0, 1, 60]])
-        return super()._entries(name, lengths, sign)
+        return super()._list_drawn_entries(name, lengths, sign)
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         if low == 0:
             return Fraction(random.choice(self.values))
         return Fraction(
@@ -340,16 +340,16 @@ class TwoValues(Drawn):
 class FarApart(TwoValues):
     """Draws with numbers far apart: many bounds are nearly equations."""
 
-    def _entry(self, random: Random, low: int) -> Fraction:
-        return super()._entry(random, low) * (40 if low < 0 else 1)
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
+        return super()._draw_one_entry(random, low) * (40 if low < 0 else 1)
 
 
 class _Moderate(Drawn):
     """Draws in which a scalar is neither 0 nor large, where a weaker bound could be equal to a sharp one."""
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         scalar = [Random(f"{self.seed} {name}").choice([Fraction(1), Fraction(2)])]
-        return super()._entries(name, lengths, sign) if lengths else scalar
+        return super()._list_drawn_entries(name, lengths, sign) if lengths else scalar
 
 
 class ModerateTwoValues(_Moderate, TwoValues):
@@ -363,7 +363,7 @@ class ModerateFarApart(_Moderate, FarApart):
 class NearlyEqual(Drawn):
     """Draws of nearly equal entries, nearly 0 if they are nonnegative: many bounds are nearly equations."""
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         return Fraction(0 if low == 0 else 1) + Fraction(
             random.randint(0, 40), 10 ** (3 + self.seed % 3)
         )
@@ -372,7 +372,7 @@ class NearlyEqual(Drawn):
 class NearZero(Drawn):
     """Draws of entries that are nearly 0."""
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         return (
             Fraction(1)
             if low == 1

@@ -60,8 +60,14 @@ class Compiled:
         """The arrays, under names that a function can take them by."""
         g = self.glossary
         return Declared(
-            {self.argument(key): self._shape(shape) for key, shape in self._given.items()},
-            {self.argument(key): self._shape(sort) for key, sort in g.permutations.items()},
+            {
+                self.argument(key): self._replace_sized_axes(shape)
+                for key, shape in self._shapes_of_given_arrays.items()
+            },
+            {
+                self.argument(key): self._replace_sized_axes(sort)
+                for key, sort in g.permutations.items()
+            },
             tuple(map(self.argument, g.positive)),
             tuple((self.argument(c), self.argument(s)) for c, s in g.units),
             tuple(map(self.argument, g.nonnegative)),
@@ -119,17 +125,17 @@ class Compiled:
     def argument(self, key: str) -> str:
         """Return the name of the argument for a letter."""
         word = spelt(key)
-        return f"{word}_" if word in self._sorts else word
+        return f"{word}_" if word in self._sorts_of_given_shapes else word
 
     @cached_property
-    def _given(self) -> Mapping[str, str]:
+    def _shapes_of_given_arrays(self) -> Mapping[str, str]:
         return self.glossary.given or {_HIDDEN: ""}
 
     @cached_property
-    def _sorts(self) -> set[str]:
-        return sorts_in(self._given.values())
+    def _sorts_of_given_shapes(self) -> set[str]:
+        return sorts_in(self._shapes_of_given_arrays.values())
 
-    def _shape(self, shape: str) -> str:
+    def _replace_sized_axes(self, shape: str) -> str:
         def sized(axis: str) -> str:
             return "+".join(
                 "*".join(str(self.sized.get(w, w)) for w in b.split("*")) for b in axis.split("+")
@@ -142,7 +148,9 @@ class Compiled:
         declared = self.declared
 
         def function(**keywords: object) -> Any:
-            arrays: dict[str, Any] = {key: keywords[self.argument(key)] for key in self._given}
+            arrays: dict[str, Any] = {
+                key: keywords[self.argument(key)] for key in self._shapes_of_given_arrays
+            }
             lengths = {sort: keywords[sort] for sort in declared.sorts()} | dict(self.sized)
             for key, sort in self.glossary.permutations.items():
                 # the matrix P with P x = x[order]
@@ -152,11 +160,11 @@ class Compiled:
                 arrays[key] = unit[keywords[self.argument(key)]]
             return work(Reader(self.glossary, arrays, lengths))
 
-        function.__signature__ = self._signature  # type: ignore[attr-defined]
+        function.__signature__ = self._make_relation_signature  # type: ignore[attr-defined]
         return function
 
     @cached_property
-    def _signature(self) -> Signature:
+    def _make_relation_signature(self) -> Signature:
         declared = self.declared
         names = dict.fromkeys((*declared.arrays, *declared.permutations, *declared.sorts()))
         return Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
@@ -190,9 +198,9 @@ def sides_of(
         if not (isinstance(x, Several) and isinstance(y, Several) and len(x.parts) == len(y.parts)):
             raise Unread("the sides are not as many things")
         for a, b in zip(x.parts, y.parts, strict=True):
-            yield _aligned(a, b, left, right, bounds)
+            yield _align_relation_sides(a, b, left, right, bounds)
     else:
-        yield _aligned(x, y, left, right, bounds, bool(reader.glossary.formats))
+        yield _align_relation_sides(x, y, left, right, bounds, bool(reader.glossary.formats))
 
 
 def free_names(*formulas: Node) -> Iterator[str]:
@@ -213,14 +221,14 @@ def free_names(*formulas: Node) -> Iterator[str]:
             yield from free_names(*nt.parts(x))
 
 
-def _aligned(
+def _align_relation_sides(
     x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False
 ) -> tuple[Any, Any]:
     """Return both arrays in one shape; arrays that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
     within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
     if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
         raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
-    x, y = _flat(x, y, left), _flat(y, x, right)
+    x, y = _flatten_printed_row(x, y, left), _flatten_printed_row(y, x, right)
     for value, other, side in ((x, y, left), (y, x, right)):
         if (
             other.rank != value.rank
@@ -242,7 +250,7 @@ def _aligned(
     return a, b
 
 
-def _flat(x: Value, other: Value, side: Node) -> Value:
+def _flatten_printed_row(x: Value, other: Value, side: Node) -> Value:
     """Return a printed row of entries as a vector if the other side is a vector."""
     if x.rank == 2 and other.rank == 1 and isinstance(side, nt.Matrix) and len(side.rows) == 1:
         return Value(x.array[..., 0, :], x.letters, 1, other.row)

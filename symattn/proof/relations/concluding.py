@@ -52,7 +52,7 @@ class ProvedRelation:
 class _Proving(Identity):
     """An identity that is only to be proved: no counterexample is searched for, as numbers were tried before."""
 
-    def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Words]:
+    def _grade_collected_proofs(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Words]:
         if not proofs or not all(proof.proved for proof in proofs):
             return Evidence(Grade.UNDECIDED, "not proved"), ()
         return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
@@ -63,22 +63,22 @@ def equations(
 ) -> Iterator[ProvedRelation | None]:
     """Yield the proof of each equation, from the side before it or, by the equations before it, from the first side."""
     first, before = every[0].left, list[Proof | Premise]()
-    absolute = _absolute(compiled, signs)
+    absolute = _prove_absolute_values(compiled, signs)
     for link in every:
         if link.sign != "=":
             first, before = link.right, []
             continue
-        result = _equal(compiled, link.left, link.right, absolute)
+        result = _prove_printed_equation(compiled, link.left, link.right, absolute)
         if not result and before:
-            whole = _equal(compiled, first, link.right, absolute)
-            result = whole and _concluded(
+            whole = _prove_printed_equation(compiled, first, link.right, absolute)
+            result = whole and _conclude_by_rule(
                 compiled, "chain", link.left, link.right, [*before, *whole.by], whole.needed
             )
         before += result.by if result else ()
         yield result
 
 
-def _concluded(
+def _conclude_by_rule(
     compiled: Compiled,
     rule: str,
     left: Node,
@@ -91,10 +91,10 @@ def _concluded(
         sides = tuple(written(compiled.sides([(left, right)]), compiled.declared))
     except (Refused, Undecided, InputError):
         return None
-    return _certified(Concluded(rule, tuple(premises), sides), needed)
+    return _accept_concluded_step(Concluded(rule, tuple(premises), sides), needed)
 
 
-def _certified(step: Concluded, needed: tuple[str, ...] = ()) -> ProvedRelation | None:
+def _accept_concluded_step(step: Concluded, needed: tuple[str, ...] = ()) -> ProvedRelation | None:
     proved = Evidence(Grade.PROVED)
     return ProvedRelation(needed, (step,)) if accepted(proved, (), (step,)) is proved else None
 
@@ -107,13 +107,18 @@ class _Absolute:
     by: tuple[Proof | Premise, ...] = ()
 
 
-def _absolute(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
+def _prove_absolute_values(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
     """Prove |x| = g by x² = g², where g is never negative by its form."""
     zero, forms, by = nt.node(0), dict[Node, Node](), list[Proof | Premise]()
     for x, g in signs.items():
-        same, sign = _equal(compiled, x * x, g * g), by_gap(compiled, zero, g, g, False)
+        same, sign = (
+            _prove_printed_equation(compiled, x * x, g * g),
+            by_gap(compiled, zero, g, g, False),
+        )
         bars = nt.Fence("abs", x)
-        result = same and sign and _concluded(compiled, "squares", bars, g, [*same.by, *sign.by])
+        result = (
+            same and sign and _conclude_by_rule(compiled, "squares", bars, g, [*same.by, *sign.by])
+        )
         if result:
             forms[bars] = g
             by += result.by
@@ -123,11 +128,11 @@ def _absolute(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
 _NO_BARS = _Absolute()
 
 
-def _equal(
+def _prove_printed_equation(
     compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS
 ) -> ProvedRelation | None:
     """Return a proof of the equation, or None. Raises FalseStep if it is refuted."""
-    if isinstance(left, nt.At) and (result := _instance(compiled, left, right)):
+    if isinstance(left, nt.At) and (result := _prove_at_given_size(compiled, left, right)):
         return result
     sides = compiled.sides([(left, right)])
     decision = _Proving(compiled.declared, sides, ()).decide()
@@ -135,7 +140,8 @@ def _equal(
         raise FalseStep(f"{text(left)} = {text(right)}: false at {decision.evidence.where}")
     if decision.evidence.grade is Grade.PROVED:
         return ProvedRelation(
-            _needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises)
+            _words_of_needed_assumptions(decision.proofs, decision.hypotheses),
+            (*decision.proofs, *decision.premises),
         )
     a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
     if (a, b) != (left, right):
@@ -145,7 +151,9 @@ def _equal(
     )
 
 
-def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, ...]:
+def _words_of_needed_assumptions(
+    proofs: Iterable[Proof], more: Iterable[Words] = ()
+) -> tuple[str, ...]:
     """Return the assumptions, and the conditions for both sides to be defined, in words."""
     every = chain(more, *map(demanded, proofs))
     return tuple(
@@ -158,42 +166,42 @@ def _without_bars(
 ) -> ProvedRelation | None:
     """Prove x = x′ = y′ = y, where x′ and y′ are x and y with another form of |z|."""
     left, a, b, right = sides
-    inner = _equal(compiled, a, b)
+    inner = _prove_printed_equation(compiled, a, b)
     if not inner:
         return None
     steps = [
-        _concluded(compiled, "equals", x, y, absolute.by)
+        _conclude_by_rule(compiled, "equals", x, y, absolute.by)
         for x, y in ((left, a), (b, right))
         if x != y
     ]
     if None in steps:
         return None
     by = [*inner.by, *chain.from_iterable(s.by for s in steps if s)]
-    return _concluded(compiled, "chain", left, right, by, inner.needed)
+    return _conclude_by_rule(compiled, "chain", left, right, by, inner.needed)
 
 
-def _from(
+def _conclude_from_one_equation(
     compiled: Compiled, rule: str, printed: tuple[Node, Node], premise: tuple[Node, Node]
 ) -> ProvedRelation | None:
     """Return the conclusion of a rule from one equation, if that equation is proved."""
-    result = _equal(compiled, *premise)
-    return result and _concluded(compiled, rule, *printed, result.by, result.needed)
+    result = _prove_printed_equation(compiled, *premise)
+    return result and _conclude_by_rule(compiled, rule, *printed, result.by, result.needed)
 
 
-def _maxima(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
+def _prove_equal_maxima(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove max_i f_i = max_i g_i by f_i = g_i for every i."""
     if not (isinstance(left, nt.Big) and isinstance(right, nt.Big)):
         return None
     if left.index != right.index or not all(_is_maximum(x) for x in (left, right)):
         return None
-    return _from(compiled, "equals", (left, right), (left.body, right.body))
+    return _conclude_from_one_equation(compiled, "equals", (left, right), (left.body, right.body))
 
 
 def _is_maximum(x: Node) -> bool:
     return isinstance(x, nt.Big) and x.operator == "max" and x.low is None
 
 
-def _norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
+def _prove_equal_norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove ‖x‖ = ‖y‖ by x·x = y·y."""
     squares = tuple(
         nt.Product((x.body, x.body), "·")
@@ -201,13 +209,13 @@ def _norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None
         if isinstance(x, nt.Fence) and x.style == "norm" and x.sub is None
     )
     return (
-        _from(compiled, "squares", (left, right), (squares[0], squares[1]))
+        _conclude_from_one_equation(compiled, "squares", (left, right), (squares[0], squares[1]))
         if len(squares) == 2
         else None
     )
 
 
-def _logarithm(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
+def _prove_by_exponential(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove x = log y by e^x = y."""
     if not (
         isinstance(right, nt.Call)
@@ -215,7 +223,9 @@ def _logarithm(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | 
         and len(right.arguments) == 1
     ):
         return None
-    return _from(compiled, "logarithm", (left, right), (nt.Name("e") ** left, right.arguments[0]))
+    return _conclude_from_one_equation(
+        compiled, "logarithm", (left, right), (nt.Name("e") ** left, right.arguments[0])
+    )
 
 
 def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | None:
@@ -244,18 +254,20 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
         "term": sides[0],
         "closed": sides[1],
     }
-    return _certified(Concluded("induction", shown, about=about)) if all(proofs) else None
+    return (
+        _accept_concluded_step(Concluded("induction", shown, about=about)) if all(proofs) else None
+    )
 
 
-def _roots(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
+def _prove_by_equal_squares(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove x = y, of which one side has a root, by x² = y² and both sides not negative."""
     has_root = any(isinstance(x, nt.Root) for side in (left, right) for x in nt.within(side))
     if not has_root or isinstance(left, nt.Power):
         return None
-    return _from(compiled, "squares", (left, right), (left**2, right**2))
+    return _conclude_from_one_equation(compiled, "squares", (left, right), (left**2, right**2))
 
 
-def _instance(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
+def _prove_at_given_size(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove x = y at a given size: x equals a form without a sum over the size, whose value there is y."""
     match left:
         case nt.At(body, nt.Relation(nt.Name() as size, (("=", nt.Number() as length),))) if (
@@ -269,16 +281,18 @@ def _instance(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | N
                 return None
             whole, value = unsimplified(lambda: (x.at(()), y.at(())))
             about = {"sort": sort, "length": str(length.value)}
-            return _certified(Concluded("instance", premises, ((whole, form, value),), about))
+            return _accept_concluded_step(
+                Concluded("instance", premises, ((whole, form, value),), about)
+            )
     return None
 
 
 _RULES: tuple[Callable[[Compiled, Node, Node], ProvedRelation | None], ...] = (
-    _maxima,
-    _norms,
-    _logarithm,
+    _prove_equal_maxima,
+    _prove_equal_norms,
+    _prove_by_exponential,
     _by_induction,
-    _roots,
+    _prove_by_equal_squares,
 )
 
 
@@ -286,7 +300,7 @@ def by_letters(sides: Sides, declared: Declared) -> ProvedRelation | None:
     """Return the proof by letters alone, or None; it is tried first, as a search for counterexamples takes long."""
     proofs, shown = tuple(proofs_of(sides, declared)), Evidence(Grade.PROVED)
     proved = all_proved(iter(proofs)) and accepted(shown, proofs) is shown
-    return ProvedRelation(_needed(proofs), proofs) if proved else None
+    return ProvedRelation(_words_of_needed_assumptions(proofs), proofs) if proved else None
 
 
 def inequalities(
@@ -298,13 +312,15 @@ def inequalities(
             continue
         smaller, larger = (link.right, link.left) if SMALLER[link.sign] else (link.left, link.right)
         gap = gaps.get(larger) or gaps.get(smaller) or (larger if is_zero(smaller) else None)
-        result = _bounded(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
+        result = (
+            _prove_bound_by_gap(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
+        )
         if gaps and not result:
             raise NotDecided(f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it")
         yield result
 
 
-def _bounded(
+def _prove_bound_by_gap(
     compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool
 ) -> ProvedRelation | None:
     """Prove a bound by its gap; prove max_i f_i ≤ c by f_i ≤ c for every i."""
@@ -315,7 +331,7 @@ def _bounded(
         return None
     signs = tuple(p for p in result.by if isinstance(p, Sign))
     sides = tuple(written(compiled.sides([(smaller, larger)], True), compiled.declared))
-    return _certified(Concluded("largest", signs, sides), result.needed)
+    return _accept_concluded_step(Concluded("largest", signs, sides), result.needed)
 
 
 def by_gap(
@@ -327,7 +343,8 @@ def by_gap(
     with_letters = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
     meanings = replace(compiled, glossary=replace(g, defined={**g.defined, **gap.letters}))
     letters: dict[str, Any] = {
-        key: (shapes[key], meanings.function(partial(_meant, key))) for key in shapes
+        key: (shapes[key], meanings.function(partial(_array_meant_by_letter, key)))
+        for key in shapes
     }
     decision = Certificate(
         compiled.declared,
@@ -345,13 +362,13 @@ def by_gap(
             f"{text(smaller)} {'<' if strict else '≤'} {text(larger)}: false at {decision.evidence.where}"
         )
     return (
-        ProvedRelation(_needed(decision.proofs), decision.premises)
+        ProvedRelation(_words_of_needed_assumptions(decision.proofs), decision.premises)
         if grade is Grade.PROVED
         else None
     )
 
 
-def _meant(key: str, reader: Reader) -> Any:
+def _array_meant_by_letter(key: str, reader: Reader) -> Any:
     result = reader.letter(key)
     assert isinstance(result, Value)
     return result.array

@@ -19,7 +19,7 @@ from symattn.proof.relations.reader import Reader
 
 def decide(relation: Relation, glossary: Glossary) -> None:
     """Raise FalseStep if the relation is false for these numbers, Unread if it cannot be read."""
-    reader = _reader(glossary)
+    reader = _make_exact_reader(glossary)
     _every_group_is_named(relation)
     for link in links(relation):
         if link.sign == "≈":
@@ -41,13 +41,16 @@ def decide(relation: Relation, glossary: Glossary) -> None:
             )
 
 
-def _reader(g: Glossary) -> Reader:
+def _make_exact_reader(g: Glossary) -> Reader:
     lengths: dict[str, int] = {}
     arrays: dict[str, Any] = {} if g.given else {"": Exact.lift(1)}
     for key, shape in g.given.items():
         if key not in g.fixed:
             raise Unread(f"{key} has no numbers")
-        rows, axes = [[_value(e) for e in row] for row in g.fixed[key]], shape.split()
+        rows, axes = (
+            [[_read_printed_fraction(e) for e in row] for row in g.fixed[key]],
+            shape.split(),
+        )
         flat = [e for row in rows for e in row]
         if (len(axes) < 2 and 1 not in (len(rows), len(rows[0]))) or (not axes and len(flat) > 1):
             raise Unread("more numbers than the shape has axes for")
@@ -79,9 +82,9 @@ def _every_group_is_named(relation: Relation) -> None:
         raise Unread("a number beside ≠ that no letter stands for")
 
 
-def _value(x: Node) -> Any:
+def _read_printed_fraction(x: Node) -> Any:
     if isinstance(x, nt.Neg):
-        return -_value(x.body)
+        return -_read_printed_fraction(x.body)
     if isinstance(x, nt.Number):
         return x.value
     raise Unread(f"{text(x)} is not a number")

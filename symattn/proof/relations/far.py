@@ -114,17 +114,21 @@ class _Grouped(Ball):
     def _sum(cls, a: Any, axis: int) -> Any:
         groups = cls.groups.get(a.plain_shape[axis])
         if groups:
-            counts = np.reshape(cls._arbs(groups.counts), (-1, *[1] * (a.ndim - axis - 1)))
+            counts = np.reshape(
+                cls._lift_numbers_to_arbs(groups.counts), (-1, *[1] * (a.ndim - axis - 1))
+            )
             a = cls._mul(a, cls(counts))
         return super()._sum(a, axis)
 
     @classmethod
     def _matmul(cls, a: Any, b: Any) -> Any:
         groups = cls.groups.get(a.plain_shape[-1])
-        return super()._matmul(cls._mul(a, cls(cls._arbs(groups.counts))) if groups else a, b)
+        return super()._matmul(
+            cls._mul(a, cls(cls._lift_numbers_to_arbs(groups.counts))) if groups else a, b
+        )
 
     @classmethod
-    def _arbs(cls, numbers: list[Any]) -> np.ndarray:
+    def _lift_numbers_to_arbs(cls, numbers: list[Any]) -> np.ndarray:
         return cls.lift(numbers).entries
 
     def __getitem__(self, index: Any) -> Any:
@@ -155,7 +159,7 @@ class _Namespace(Namespace):
             raise Lacking(f"grouped lacks {name}")
         return super().__getattribute__(name)
 
-    def _compact(self, shape: Any) -> tuple[int, ...]:
+    def _compact_grouped_shape(self, shape: Any) -> tuple[int, ...]:
         by_length = {g.length: n for n, g in self.kind.groups.items()}
         result = tuple(
             by_length.get(int(n), int(n)) for n in (shape if isinstance(shape, tuple) else (shape,))
@@ -165,7 +169,7 @@ class _Namespace(Namespace):
         return result
 
     def arange(self, *ends: int) -> Any:  # type: ignore[override]
-        (count,) = self._compact(ends)
+        (count,) = self._compact_grouped_shape(ends)
         groups = self.kind.groups.get(count)
         if not groups:
             return np.arange(count)
@@ -175,7 +179,7 @@ class _Namespace(Namespace):
         return self.broadcast_to(self.kind.of(fill_value), shape)
 
     def broadcast_to(self, a: Any, shape: Any) -> Any:
-        return a.map(lambda plane: np.broadcast_to(plane, self._compact(shape)))
+        return a.map(lambda plane: np.broadcast_to(plane, self._compact_grouped_shape(shape)))
 
     def stack(self, arrays: Any, axis: int = 0) -> Any:
         if len(arrays) in self.kind.groups:
@@ -217,7 +221,7 @@ class Far(Numbers):
         """Return the number of groups."""
         return self.counts[text] if text in self.counts else super().axis(text)
 
-    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+    def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         count, low = prod(lengths), {"positive": 1, "nonnegative": 0, "real": -40}[sign]
         least, largest = Fraction(max(low, 0)), max(self.sizes.values(), default=1)
         first = (1, 1000, log(largest), isqrt(largest), largest)
@@ -252,7 +256,7 @@ def lengths(
 
     if sum(map(fitting, usual := sizes(sorts))) > len(usual) // 3:
         return []
-    near = [*range(1, 13), *_TRIED, *_around(numbers, False)]
+    near = [*range(1, 13), *_TRIED, *_list_sizes_around_numbers(numbers, False)]
     every = [*product(near, repeat=len(sorts))] if len(sorts) < 3 else []
     every = [
         *islice(every, _TUPLES),
@@ -319,7 +323,7 @@ def worlds(
     every = [
         {**base, sort: n}
         for sort in sorts
-        for n in [*(10**k for k in _POWERS), *_around(numbers, entries)]
+        for n in [*(10**k for k in _POWERS), *_list_sizes_around_numbers(numbers, entries)]
     ]
     for _ in range(_SEVERAL if len(sorts) > 1 else 0):
         several = [
@@ -333,7 +337,7 @@ def worlds(
             yield Far(lengths, seed, declared, flat)
 
 
-def _around(numbers: tuple[Fraction, ...], entries: bool) -> list[int]:
+def _list_sizes_around_numbers(numbers: tuple[Fraction, ...], entries: bool) -> list[int]:
     """Return sizes at and next to each number, its reciprocal, square, root and exponential; few if there are
     ``entries``."""
     found = set[int]()

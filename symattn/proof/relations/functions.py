@@ -92,12 +92,14 @@ def smallest(*arguments: Value) -> Value:
 
 def entropy(p: Value) -> Value:
     """H(p) = −Σ p log p, for nonzero weights."""
-    return _added_up(p, p, lambda a, _: -a * _log(a))
+    return _added_up(p, p, lambda a, _: -a * _logarithm_in_namespace(a))
 
 
 def divergence(p: Value, q: Value) -> Value:
     """KL(p ‖ q) = Σ p (log p − log q), for nonzero weights."""
-    return _added_up(p, q, lambda a, b: a * (_log(a) - _log(b)))
+    return _added_up(
+        p, q, lambda a, b: a * (_logarithm_in_namespace(a) - _logarithm_in_namespace(b))
+    )
 
 
 def variation(p: Value, q: Value) -> Value:
@@ -105,7 +107,7 @@ def variation(p: Value, q: Value) -> Value:
     return _added_up(p, q, lambda a, b: a.__array_namespace__().maximum(a - b, b - a) / 2)
 
 
-def _log(a: Any) -> Any:
+def _logarithm_in_namespace(a: Any) -> Any:
     return a.__array_namespace__().log(a)
 
 

@@ -84,7 +84,7 @@ class RelationQuestion:
         """Return whether a formula stands for a number, or for one number per index."""
         compiled, result = Compiled(self.glossary, self.sized), list[int]()
         with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
-            world = next(iter(_worlds(compiled)))
+            world = next(iter(_yield_draws_for_relation(compiled)))
             run(
                 compiled.function(lambda reader: result.append(reader.one(x).rank)),
                 compiled.declared,
@@ -178,7 +178,7 @@ def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = 
         return all_of(evidence for evidence in result if evidence)
     try:
         if not question.glossary.example:
-            return _general(question)
+            return _judge_general_relation(question)
         decide(question.relation, question.glossary)
         return Evidence(Grade.CHECKED, "this example")
     except (
@@ -194,7 +194,7 @@ def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = 
 
 
 # -- for all sizes ----------------------------------------------------------------------------------------------------
-def _general(question: RelationQuestion) -> Evidence:
+def _judge_general_relation(question: RelationQuestion) -> Evidence:
     compiled = Compiled(question.glossary, question.sized)
     every = [bound for link in links(question.relation) for bound in _as_bounds(link)]
     for link in every:
@@ -211,20 +211,20 @@ def _general(question: RelationQuestion) -> Evidence:
     )
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
-    drawn = list(_worlds(compiled, met))
-    _spot(compiled, every, drawn, met)
+    drawn = list(_yield_draws_for_relation(compiled, met))
+    _spot_check_relation(compiled, every, drawn, met)
     if met:
         return _under_conditions(question, compiled, every, drawn, met)
     bars: dict[Node, Node] = {nt.Fence("abs", x): x for x in question.signs}
     has_bars = nt.replaced(question.relation, bars) != question.relation
     result = shown(compiled, every, question.gaps, question.signs if has_bars else {})
     if None not in result:
-        return _proved(_where(question, compiled), result)
+        return _grade_proved_relation(_describe_where_proved(question, compiled), result)
     if question.glossary.laws:
         raise NotDecided(
             f"{text(question.relation)} is not proved under every law that was assumed"
         )
-    return _checked(compiled, every, drawn, question.sharp)
+    return _check_draws_in_balls(compiled, every, drawn, question.sharp)
 
 
 def _as_bounds(link: Link) -> list[Link]:
@@ -239,7 +239,7 @@ def _as_bounds(link: Link) -> list[Link]:
     return [Link(zero, "<", link.left - low), Link(zero, "<", high - link.left)]
 
 
-def _where(question: RelationQuestion, compiled: Compiled) -> str:
+def _describe_where_proved(question: RelationQuestion, compiled: Compiled) -> str:
     """Return the sizes and the assumptions about the arrays in the relation."""
     g, shapes = question.glossary, compiled.declared.arrays
     where = f"{equal_sizes(question.sized)}, all entries" if question.sized else "all sizes"
@@ -275,7 +275,7 @@ def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
     return sorted(used)
 
 
-def _proved(where: str, results: Sequence[ProvedRelation | None]) -> Evidence:
+def _grade_proved_relation(where: str, results: Sequence[ProvedRelation | None]) -> Evidence:
     note([part for f in results if f for part in f.by])
     return all_of(
         Evidence(Grade.PROVED, words)
@@ -299,8 +299,12 @@ def _in_each_format(
     places = []
     for name in g.formats or ("",):
         compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
-        drawn = list(islice(_worlds(compiled), _ENOUGH if constant else None))
-        places.append(_checked(compiled, every, drawn, question.sharp, where, question.only).where)
+        drawn = list(islice(_yield_draws_for_relation(compiled), _ENOUGH if constant else None))
+        places.append(
+            _check_draws_in_balls(
+                compiled, every, drawn, question.sharp, where, question.only
+            ).where
+        )
     names = ", ".join(g.formats)
     if constant:
         return Evidence(Grade.CHECKED, names)
@@ -318,14 +322,14 @@ def _under_conditions(
     provable = question.gaps or all(x.sign == "=" for x in every)
     result = shown(compiled, every, question.gaps, {}) if provable else [None]
     return (
-        _proved(_where(question, compiled), result)
+        _grade_proved_relation(_describe_where_proved(question, compiled), result)
         if all(result)
-        else _checked(compiled, every, drawn, question.sharp, met)
+        else _check_draws_in_balls(compiled, every, drawn, question.sharp, met)
     )
 
 
 # -- at sizes ---------------------------------------------------------------------------------------------------------
-def _spot(
+def _spot_check_relation(
     compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link]
 ) -> None:
     """Compare one draw at some sizes, before anything is proved: it refutes most false relations.
@@ -341,7 +345,7 @@ def _spot(
                     note((), equal_sizes(world.sizes) or "any size")
 
 
-def _decisive(
+def _select_decisive_worlds(
     compiled: Compiled, every: Sequence[Link], worlds: Iterable[Numbers]
 ) -> tuple[list[Numbers], bool]:
     """Return the numbers that tell that every link holds, and whether a side is undefined for others. Raises FalseStep
@@ -357,7 +361,7 @@ def _decisive(
     return decisive, undefined
 
 
-def _worlds(compiled: Compiled, where: Sequence[Link] = ()) -> Iterator[Numbers]:
+def _yield_draws_for_relation(compiled: Compiled, where: Sequence[Link] = ()) -> Iterator[Numbers]:
     """Yield draws: numbers of the format, if one is named; for relations with fl(…), extreme numbers as well; at sizes
     that meet the conditions."""
     g, sorts = compiled.glossary, compiled.declared.sorts()
@@ -377,7 +381,7 @@ def _worlds(compiled: Compiled, where: Sequence[Link] = ()) -> Iterator[Numbers]
         yield from extreme(sorts, FarApart)
 
 
-def _checked(
+def _check_draws_in_balls(
     compiled: Compiled,
     every: Sequence[Link],
     drawn: Sequence[Numbers],
@@ -399,13 +403,13 @@ def _checked(
             raise Unread("no numbers were found that meet the conditions")
         if only and any(meets(compiled, every, world) for world, fits in every_world if not fits):
             raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
-        met, undefined = _decisive(compiled, every, met)
+        met, undefined = _select_decisive_worlds(compiled, every, met)
         if len(met) < _ENOUGH:
             raise Unread("too few numbers tell whether it holds")
         note((), equal_sizes(met[0].sizes) or "any size")
         compare_closely(compiled, equations, met)
         if sharp:
-            _sharp(
+            _check_bounds_are_sharp(
                 compiled,
                 [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)],
                 sharp,
@@ -474,13 +478,15 @@ def _walk_cells(
         world.balls = balls
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
             if meets(compiled, where, world):
-                undefined |= _decisive(compiled, links_, [world])[1]
+                undefined |= _select_decisive_worlds(compiled, links_, [world])[1]
     if walked.doubt and walked.compares:
         raise Undecided(walked.doubt)
     return undefined or not walked.defined, walked.where_decided()
 
 
-def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:
+def _check_bounds_are_sharp(
+    compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]
+) -> None:
     """Raise FalseStep unless each bound is an equation in some draw, or nearly one."""
     for link in bounds:
         worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())

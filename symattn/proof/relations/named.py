@@ -130,7 +130,7 @@ class LetterMeanings:
         self.open.append(key)
         outer, self.sums, self.free = (self.sums, self.free), {}, frozenset()
         try:
-            result = self._letter(key)
+            result = self._find_letter_meaning(key)
         finally:
             self.sums, self.free = outer
             self.open.pop()
@@ -138,7 +138,7 @@ class LetterMeanings:
             self.found[key] = result
         return result
 
-    def _letter(self, key: str) -> Found | None:
+    def _find_letter_meaning(self, key: str) -> Found | None:
         if self.elsewhere:
             return self.elsewhere(key)
         g = self.glossary
@@ -148,12 +148,12 @@ class LetterMeanings:
             return Value(array, (), len(array.shape), g.rows and len(array.shape) == 1)
         if key in g.defined:
             self.touched.add(key)
-            return self._meaning(g.defined[key])
+            return self._evaluate_letter_meaning(g.defined[key])
         if key in g.sizes:
             return Value(self.xp.asarray(self.length(g.sizes[key])))
-        return self._gradient(key)
+        return self._gradient_by_loss(key)
 
-    def _meaning(self, meaning: Meaning) -> Found:
+    def _evaluate_letter_meaning(self, meaning: Meaning) -> Found:
         if not isinstance(meaning, LetterDefinition):
             array = meaning(cast("Reader", self))
             if isinstance(array, Value | Several):
@@ -188,7 +188,7 @@ class LetterMeanings:
         if x == Name("e") and not self.glossary.knows("e"):
             return Value(self.xp.exp(self.xp.asarray(1)))
         if x.base in ("δ", "δ̄") and len(x.sub) == 2 and not self.glossary.knows(x.base):
-            sign, place = "=" if x.base == "δ" else "≠", self._place(x.sub[1])
+            sign, place = "=" if x.base == "δ" else "≠", self._place_of_fixed_index(x.sub[1])
             return self.compared(
                 self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place
             )
@@ -205,11 +205,11 @@ class LetterMeanings:
         for cut in reversed(range(len(x.sub))):
             whole = self.stem(text(Name(x.base, x.sub[:cut])))
             if whole is not None:
-                self._count(x.base, x.sub)
+                self._check_counting_of_indices(x.base, x.sub)
                 return self.part(whole, x.sub[cut:])
         raise Unread(f"the letter {text(x)} has no meaning here")
 
-    def _count(self, base: str, indices: tuple[Node, ...]) -> None:
+    def _check_counting_of_indices(self, base: str, indices: tuple[Node, ...]) -> None:
         """Raise Unread if an axis is counted from 0 here, as in Σ_{l=0}^{L−1}, and from 1 elsewhere, or the reverse."""
         for axis, x in enumerate(indices):
             begins = 0 if text(x) in self.from_zero else self.glossary.first
@@ -248,37 +248,39 @@ class LetterMeanings:
             raise Unread("more indices than axes")
         array, letters = whole.array, list(whole.letters)
         for x in indices:
-            array, result = self._indexed(array, len(letters), x)
+            array, result = self._index_array_axis(array, len(letters), x)
             letters += result
         rank = whole.rank - len(indices)
         return self.diagonal(Value(array, tuple(letters), rank, rank == 1 and self.glossary.rows))
 
-    def _indexed(self, array: Array, axis: int, x: Node) -> tuple[Any, list[str]]:
+    def _index_array_axis(self, array: Array, axis: int, x: Node) -> tuple[Any, list[str]]:
         """Return the array with an axis indexed by ``x``, and the letters of the axes that replace it."""
-        place = self._place(x)
+        place = self._place_of_fixed_index(x)
         if place is not None:
             return array[(*[slice(None)] * axis, place)], []
-        letters = self._groups(x)
+        letters = self._letters_of_grouped_index(x)
         if not letters:
             letter = self.index(x)
-            self._fits(self.length(self.sort(letter)), array, axis, letter)
+            self._check_index_fits_axis(self.length(self.sort(letter)), array, axis, letter)
             return array, [letter]
         before, after = tuple(array.shape[:axis]), tuple(array.shape[axis + 1 :])
         lengths = [self.length(self.sort(letter)) for letter in letters]
         if len(letters) == 2:
-            self._fits(lengths[0] * lengths[1], array, axis, text(x))
+            self._check_index_fits_axis(lengths[0] * lengths[1], array, axis, text(x))
             return self.xp.reshape(array, (*before, *lengths, *after)), letters
         times = self.length(self.glossary.sizes[text(x.body.denominator)])  # type: ignore[attr-defined]
-        self._fits(lengths[0], array, axis, text(x), times)
+        self._check_index_fits_axis(lengths[0], array, axis, text(x), times)
         every = array[(*[slice(None)] * (axis + 1), None)]
         spread = self.xp.broadcast_to(every, (*before, array.shape[axis], times, *after))
         return self.xp.reshape(spread, (*before, lengths[0], *after)), letters
 
-    def _fits(self, length: object, array: Array, axis: int, index: str, times: object = 1) -> None:
+    def _check_index_fits_axis(
+        self, length: object, array: Array, axis: int, index: str, times: object = 1
+    ) -> None:
         if length != array.shape[axis] * times:
             raise Unread(f"the index {index} and its axis are of different lengths")
 
-    def _groups(self, x: Node) -> list[str]:
+    def _letters_of_grouped_index(self, x: Node) -> list[str]:
         """Return the letters of the index a r + b (groups of r rows) or ⌊t/r⌋, with rows counted from 0; else []."""
         sizes = self.glossary.sizes
         match x:
@@ -294,7 +296,7 @@ class LetterMeanings:
             raise Unread(f"the index {text(x)} of rows that are not counted from 0")
         return letters
 
-    def _place(self, x: Node) -> int | None:
+    def _place_of_fixed_index(self, x: Node) -> int | None:
         """Return the place of a written number, or of a letter with a fixed index; None for another letter."""
         if isinstance(x, nt.Number):
             if x.value < self.glossary.first or x.value.denominator != 1:
@@ -341,7 +343,7 @@ class LetterMeanings:
         return x
 
     # -- derivatives ---------------------------------------------------------------------------------------------
-    def _gradient(self, key: str) -> Value | None:
+    def _gradient_by_loss(self, key: str) -> Value | None:
         loss = self.glossary.loss
         if not loss or not key.startswith("d") or len(key) < 2:
             return None

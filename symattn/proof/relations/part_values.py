@@ -93,10 +93,10 @@ def added(x: Value, y: Value) -> Value:
 
 def summed(x: Value) -> Value:
     """Return Σ over the last axis."""
-    return Value(_sum(x.array, -1), x.letters, x.rank - 1)
+    return Value(_sum_over_array_axis(x.array, -1), x.letters, x.rank - 1)
 
 
-def _sum(array: Array, axis: int) -> Any:
+def _sum_over_array_axis(array: Array, axis: int) -> Any:
     return array.__array_namespace__().sum(array, axis=axis)
 
 
@@ -134,7 +134,7 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
         x, y = (Value(z.array, z.letters, z.rank, even=z.even) for z in (x, y))
         product = both(x, y, mul)
         return summed(summed(product)) if product.rank == 2 else summed(product)
-    return _matrices(x, y, rows)
+    return _multiply_vectors_or_matrices(x, y, rows)
 
 
 def _times_ones(x: Value, y: Value) -> Value:
@@ -152,7 +152,7 @@ def _ones_times(x: Value, y: Value) -> Value:
     raise Unread("1 times what is not a row")
 
 
-def _matrices(x: Value, y: Value, rows: bool) -> Value:
+def _multiply_vectors_or_matrices(x: Value, y: Value, rows: bool) -> Value:
     if x.rank == y.rank == 2:
         letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
         return Value(spread(x, letters, 2) @ spread(y, letters, 2), letters, 2)
@@ -160,7 +160,7 @@ def _matrices(x: Value, y: Value, rows: bool) -> Value:
         return summed(both(x, Value(y.array[..., None, :], y.letters, 2), mul))
     if y.rank == 2 and (x.row or rows):
         product = both(Value(x.array[..., :, None], x.letters, 2), y, mul)
-        return Value(_sum(product.array, -2), product.letters, 1, True)
+        return Value(_sum_over_array_axis(product.array, -2), product.letters, 1, True)
     if x.rank == y.rank == 1 and x.row and not y.row:
         return summed(both(replace(x, row=False), y, mul))
     if x.rank == y.rank == 1 and y.row and not x.row:

@@ -35,17 +35,17 @@ def fl(reader: Reader, parts: tuple[Node, ...]) -> Found:
     if len(parts) != 1 or not all(isinstance(x, Ball) for x in reader.arrays.values()):
         raise Unread("fl of what are no numbers")
     try:
-        return _computed(reader, parts[0])
+        return _compute_printed_rounding(reader, parts[0])
     except Undecided:
         with precision(_WIDER):
-            return _computed(reader, parts[0])
+            return _compute_printed_rounding(reader, parts[0])
 
 
-def _computed(reader: Reader, x: Node) -> Found:
+def _compute_printed_rounding(reader: Reader, x: Node) -> Found:
     if reader.glossary.formats:
-        kind = in_format(_format(reader))
+        kind = in_format(_format_of_reader(reader))
     else:
-        u, powers = (_number(reader, letter) for letter in "uκ")
+        u, powers = (_read_model_parameter(reader, letter) for letter in "uκ")
         if u is None:
             raise Unread("fl in no format, and without u")
         digits = [
@@ -56,28 +56,28 @@ def _computed(reader: Reader, x: Node) -> Found:
         kind = in_model(u, powers or 1, Random(" ".join(digits)))
 
     def lifted(value: Found | None) -> Found | None:
-        return value and _each(value, lambda x: kind(x.entries))
+        return value and _apply_to_each_value(value, lambda x: kind(x.entries))
 
     inner = reader.within({key: kind(x.entries) for key, x in reader.arrays.items()})
     inner.elsewhere = lambda key: lifted(reader.letter(key))
     result = inner.read(x)
     if isinstance(x, Name):
-        result = _each(result, lambda x: kind.after("", x))
-    return _each(result, lambda x: Ball(x.entries))
+        result = _apply_to_each_value(result, lambda x: kind.after("", x))
+    return _apply_to_each_value(result, lambda x: Ball(x.entries))
 
 
-def _each(value: Found, work: Callable[[Any], object]) -> Found:
+def _apply_to_each_value(value: Found, work: Callable[[Any], object]) -> Found:
     if isinstance(value, Several):
         return Several(tuple(x.on(work) for x in value.parts))
     return value.on(work)
 
 
-def _number(reader: Reader, letter: str) -> Any:
+def _read_model_parameter(reader: Reader, letter: str) -> Any:
     result = reader.letter(letter)
     return result.array.entries[()] if isinstance(result, Value) and not result.rank else None
 
 
-def _format(reader: Reader) -> Format:
+def _format_of_reader(reader: Reader) -> Format:
     if not reader.glossary.formats:
         raise Unread("a number of no format")
     return Format(reader.glossary.formats[0])
@@ -85,7 +85,7 @@ def _format(reader: Reader) -> Format:
 
 def of_format(of: Callable[[Format], int | Fraction]) -> Callable[[Reader], Value]:
     """Read a letter that stands for a number of the format, such as its largest one."""
-    return lambda reader: reader.number(of(_format(reader)))
+    return lambda reader: reader.number(of(_format_of_reader(reader)))
 
 
 def beyond(word: str) -> Callable[[Reader], Value]:
@@ -101,14 +101,15 @@ def overflow(f: Format) -> Fraction:
 
 
 class OfFormat(Drawn):
-    """Draws of numbers of a format, of any magnitude or around 1, and of numbers near which results change (``_near``);
+    """Draws of numbers of a format, of any magnitude or around 1, and of numbers near which results change
+    (``_numbers_near_format_ends``);
     in a statement without sizes, each of these occurs as the first letter in some draw."""
 
     def __init__(self, lengths: dict[str, int], seed: int, f: Format) -> None:
         super().__init__(lengths, seed)
-        self.format, self.near = f, _near(f)
+        self.format, self.near = f, _numbers_near_format_ends(f)
 
-    def _entry(self, random: Random, low: int) -> Fraction:
+    def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         f = self.format
         digits = Fraction(random.randrange(2**f.digits)) * 2 * f.u
         plain = [
@@ -127,7 +128,7 @@ class OfFormat(Drawn):
 
 
 @cache
-def _near(f: Format) -> tuple[Fraction, ...]:
+def _numbers_near_format_ends(f: Format) -> tuple[Fraction, ...]:
     """Return the ends of a format, numbers half a step from them, and the logarithms of all these, each with very near
     and somewhat near neighbours."""
     last = f.power_beyond - f.largest
@@ -152,5 +153,5 @@ def worlds(name: str, sorts: Sequence[str]) -> Iterator[OfFormat]:
     """Yield draws of the numbers of a format, at every size."""
     f = Format(name)
     for lengths in sizes(sorts):
-        for seed in range(_SEEDS if sorts else _SEEDS + 2 * len(_near(f))):
+        for seed in range(_SEEDS if sorts else _SEEDS + 2 * len(_numbers_near_format_ends(f))):
             yield OfFormat(lengths, seed, f)

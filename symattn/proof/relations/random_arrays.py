@@ -26,12 +26,12 @@ def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
     if len(of) != MOMENTS[word]:
         raise Unread(f"{word} of {len(of)} formulas")
     if word == "E":
-        return _means(reader, of, product=False)[0]
-    *means, product = _means(reader, tuple(dict.fromkeys(of)), product=True)
+        return _compute_printed_means(reader, of, product=False)[0]
+    *means, product = _compute_printed_means(reader, tuple(dict.fromkeys(of)), product=True)
     return v.both(product, v.both(means[0], means[-1], mul), sub)
 
 
-def _means(reader: Reader, numbers: tuple[Node, ...], product: bool) -> list[Value]:
+def _compute_printed_means(reader: Reader, numbers: tuple[Node, ...], product: bool) -> list[Value]:
     """Return the means of numbers and, last, with ``product``, that of the product of the first and the last."""
     g = reader.glossary
     named = [[key for key in g.laws if mentions(x, key, g)] for x in numbers]

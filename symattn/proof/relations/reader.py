@@ -51,7 +51,7 @@ class Reader(LetterMeanings):
     def _product(self, x: nt.Product) -> Value:
         if Name("⊙") in x.factors:
             return self._entry_by_entry(x.factors)
-        product, *others = self._factors(x.factors)
+        product, *others = self._yield_read_factors(x.factors)
         for other in others:
             product = v.times(product, other, x.sign, self.glossary.rows)
         return product
@@ -75,25 +75,25 @@ class Reader(LetterMeanings):
         """Yield (I + A) x as x + A x for a vector x, which avoids a sum over I; yield other factors unchanged."""
         x = self.one(factor) if factor is not None else None
         if x and x.rank == 1 and not x.row:
-            yield v.added(x, self._applied(rest, x))
+            yield v.added(x, self._apply_matrix_to_vector(rest, x))
         else:
             yield from (y for y in (self.one(whole), x) if y)
 
-    def _applied(self, a: Node, x: Value) -> Value:
+    def _apply_matrix_to_vector(self, a: Node, x: Value) -> Value:
         """Return A x for a vector x; 𝟏 𝟏ᵀ x is the sum of x, in every entry."""
         match a:
             case nt.Sum(terms):
-                return reduce(v.added, [self._applied(term, x) for term in terms])
+                return reduce(v.added, [self._apply_matrix_to_vector(term, x) for term in terms])
             case nt.Neg(body):
-                return self._applied(body, x).on(neg)
+                return self._apply_matrix_to_vector(body, x).on(neg)
             case nt.Over(top, below) if not (number := self.one(below)).rank:
-                return v.both(self._applied(top, x), number, truediv)
+                return v.both(self._apply_matrix_to_vector(top, x), number, truediv)
         matrix = self.one(a)
         if not matrix.even:
             return v.times(matrix, x, "", False)
         return replace(v.both(replace(matrix, even=False), v.summed(x), mul), even=True)
 
-    def _factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
+    def _yield_read_factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
         """Yield the factors of a product; ∇, and a function as in log n, are joined with the factor after them."""
         every = iter(factors)
         for x in every:
@@ -101,7 +101,11 @@ class Reader(LetterMeanings):
                 of = next(every, None)
                 if of is None:
                     raise Unread("the gradient of nothing")
-                yield self.derivative(of, text(x.sub[0])) if x.sub else self._nabla(of)
+                yield (
+                    self.derivative(of, text(x.sub[0]))
+                    if x.sub
+                    else self._read_gradient_of_call(of)
+                )
             elif isinstance(x, Name) and x.base in ENTRYWISE and not self.glossary.knows(text(x)):
                 yield self.one(nt.Call(x, tuple(islice(every, 1))))
             elif rest := self._without_identity(x):
@@ -122,7 +126,7 @@ class Reader(LetterMeanings):
             raise Unread("the factors at ⊙ are not of one shape")
         return v.both(x, y, mul)
 
-    def _nabla(self, of: Node) -> Value:
+    def _read_gradient_of_call(self, of: Node) -> Value:
         """Return the derivative of f(x) by its argument."""
         if not isinstance(of, nt.Call) or len(of.arguments) != 1:
             raise Unread(f"the argument by which {text(of)} is differentiated")
@@ -229,7 +233,11 @@ class Reader(LetterMeanings):
 
     def _fence(self, x: nt.Fence) -> Found:
         if x.style in ("round", "curly"):
-            result = self._listed(x.body) if isinstance(x.body, nt.Commas) else self.read(x.body)
+            result = (
+                self._read_comma_list(x.body)
+                if isinstance(x.body, nt.Commas)
+                else self.read(x.body)
+            )
             if x.sub is None:
                 return result
             if isinstance(result, Several) or (
@@ -252,9 +260,9 @@ class Reader(LetterMeanings):
         if x.style == "floor":
             raise Unread("⌊…⌋ outside an index")
         result = self.one(x.body)
-        return result.on(abs) if x.style == "abs" else self._norm(result, x.sub)
+        return result.on(abs) if x.style == "abs" else self._norm_of_value(result, x.sub)
 
-    def _norm(self, x: Value, sub: Node | None) -> Value:
+    def _norm_of_value(self, x: Value, sub: Node | None) -> Value:
         kind = text(sub) if sub is not None else ""
         if (x.rank, kind) in ((1, ""), (1, "2"), (2, "F")):
             squares = Value(x.array * x.array, x.letters, x.rank)
@@ -270,7 +278,7 @@ class Reader(LetterMeanings):
             return Value(self.xp.max(rows, axis=-1), x.letters)
         raise Unread("this norm")
 
-    def _listed(self, x: nt.Commas) -> Found:
+    def _read_comma_list(self, x: nt.Commas) -> Found:
         """Read (q, r): concatenate vectors (and numbers), stack numbers into a vector, or return ``Several`` values."""
         parts = tuple(map(self.one, x.parts))
         if {p.rank for p in parts} in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
@@ -291,9 +299,9 @@ class Reader(LetterMeanings):
         if not isinstance(function, Name):
             raise Unread(f"the function {text(function)}")
         if function.base == "Var" and function.sub:
-            return self._variance(function.sub[0], x)
+            return self._read_variance_under_law(function.sub[0], x)
         if function.base in self.glossary.spoken:
-            return self._spoken(x, self.glossary.spoken[function.base])
+            return self._read_spoken_function(x, self.glossary.spoken[function.base])
         if function.base in self.glossary.families and not function.sub:
             return self._of_family(function.base, x.arguments)
         if function.base in MOMENTS and self.glossary.laws:
@@ -334,7 +342,7 @@ class Reader(LetterMeanings):
             raise Unread("an index of several things")
         return self.part(result, function.sub)
 
-    def _spoken(self, x: nt.Call, meaning: Spoken) -> Found:
+    def _read_spoken_function(self, x: nt.Call, meaning: Spoken) -> Found:
         if len(meaning.letters) != len(x.arguments):
             raise Unread(f"{text(x)} has another number of arguments than its definition")
         return self.read(
@@ -367,7 +375,7 @@ class Reader(LetterMeanings):
             result = v.both(result, indicator, mul)
         return result
 
-    def _variance(self, law: Node, x: nt.Call) -> Value:
+    def _read_variance_under_law(self, law: Node, x: nt.Call) -> Value:
         """Return Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""
         if not isinstance(law, nt.Relation) or law.rest[0][0] != "∼":
             raise Unread(f"the law {text(law)}")
@@ -388,12 +396,14 @@ class Reader(LetterMeanings):
         remaining, zero = dict(self.sums), set(self.from_zero)
         try:
             return (
-                self._compared(x, x.index) if isinstance(x.index, nt.Relation) else self._ranged(x)
+                self._read_sum_over_comparison(x, x.index)
+                if isinstance(x.index, nt.Relation)
+                else self._read_ranged_operator(x)
             )
         finally:
             self.sums, self.from_zero = remaining, zero
 
-    def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
+    def _read_sum_over_comparison(self, x: nt.Big, index: nt.Relation) -> Value:
         """Read Σ_{j<i} over j if i stands elsewhere, else Σ_{i<j} over both; Σ_{j ≤ i − n} over j; Σ, max and min over
         a set."""
         if len(index.rest) != 1:
@@ -403,9 +413,9 @@ class Reader(LetterMeanings):
             return self._over_set(x, i, sign, text(second))
         if x.operator != "sum":
             raise Unread(f"the range {text(index)}")
-        if isinstance(second, nt.Sum) and not self._groups(second):
+        if isinstance(second, nt.Sum) and not self._letters_of_grouped_index(second):
             return self.over(self._at(nt.At(x.body, index)), [i])
-        place = self._place(second)
+        place = self._place_of_fixed_index(second)
         if place is not None:
             column = self.compared(i, sign, "", place)
             return self.over(v.both(self.one(x.body), column, mul), [i])
@@ -428,7 +438,7 @@ class Reader(LetterMeanings):
         cut = body.array[(*[slice(None)] * body.letters.index(i), block)]
         return self.over(replace(body, array=cut), [i], x.operator)
 
-    def _ranged(self, x: nt.Big) -> Value:
+    def _read_ranged_operator(self, x: nt.Big) -> Value:
         letters = [
             text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))
         ]

@@ -26,11 +26,15 @@ def recurrence(
         case Relation(Name(base, (nt.Sum((Name(l, ()), nt.Number(one))),)), (("=", body),)) if (
             one == 1
         ):
-            return base, lambda reader, parts: _layer(reader, base, l, body, parts)
+            return base, lambda reader, parts: _unroll_printed_recurrence(
+                reader, base, l, body, parts
+            )
     return None
 
 
-def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node, ...]) -> Found:
+def _unroll_printed_recurrence(
+    reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node, ...]
+) -> Found:
     first, *rest = parts
     result = reader.letter(text(Name(base, (nt.node(0),))))
     if not isinstance(result, Value):

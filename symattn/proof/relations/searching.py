@@ -93,7 +93,9 @@ def look_beyond(
     drawn = beyond.worlds(compiled.declared, numbers, flat, begins)
     differing = suspected(compiled.as_equations(every), compiled.declared)
     attack = attacking.worlds(compiled, every, where, begins, tried.begin_ascent)
-    for world in chain(differing, drawn, _far(compiled, every, sides, begins), attack):
+    for world in chain(
+        differing, drawn, _yield_draws_far_out(compiled, every, sides, begins), attack
+    ):
         with (
             precision(beyond.bits(world)),
             suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
@@ -103,7 +105,7 @@ def look_beyond(
     return tried
 
 
-def _far(
+def _yield_draws_far_out(
     compiled: Compiled,
     every: Sequence[Link],
     sides: Sequence[Node],

@@ -50,13 +50,13 @@ def limit(
 ) -> Evidence:
     """Return the evidence for x → c as β → ∞ or 0, where x = ``form``. Raises NotDecided."""
     try:
-        letter, value = _condition(condition)
+        letter, value = _read_limit_condition(condition)
         (sign, printed), *others = relation.rest
         if sign != "→" or others:
             raise Unread("a limit is x → c")
-        if _has(printed, letter):
+        if _is_letter_in_formula(printed, letter):
             raise Unread(f"a limit with the letter {text(letter)}")
-        there = _at(form, letter, value, glossary)
+        there = _limit_of_formula(form, letter, value, glossary)
     except Unread as reason:
         raise NotDecided(f"{text(relation)}: {reason}") from reason
     premises = [
@@ -91,42 +91,44 @@ def _expect_accepted(
     note((step,))
 
 
-def _condition(condition: Relation) -> tuple[Name, Node]:
+def _read_limit_condition(condition: Relation) -> tuple[Name, Node]:
     match condition:
         case Relation(Name() as letter, (("→", value),)) if value in (nt.node(0), Name("∞")):
             return letter, value
     raise Unread(f"the condition {text(condition)}")
 
 
-def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
+def _limit_of_formula(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
     """Return the limit of ``x``. Raises Unread unless it is continuous by its form."""
-    if not _has(x, letter):
-        _without(x, letter, g)
+    if not _is_letter_in_formula(x, letter):
+        _refuse_dependence_on_letter(x, letter, g)
         return x
     match x:
         case nt.Power(base, exponent) if base == Name("e"):
             return (
-                base ** _at(exponent, letter, value, g)
+                base ** _limit_of_formula(exponent, letter, value, g)
                 if value == nt.node(0)
-                else _vanishes(exponent, letter, g)
+                else _limit_of_vanishing_power(exponent, letter, g)
             )
         case nt.Power(base, nt.Number() as exponent):
-            return _at(base, letter, value, g) ** exponent
+            return _limit_of_formula(base, letter, value, g) ** exponent
         case nt.Fence("round", body, None):
-            return nt.Fence("round", _at(body, letter, value, g))
+            return nt.Fence("round", _limit_of_formula(body, letter, value, g))
         case nt.Call(Name("softmax"), arguments) if value == nt.node(0):
-            return nt.Call(x.function, tuple(_at(a, letter, value, g) for a in arguments))
+            return nt.Call(
+                x.function, tuple(_limit_of_formula(a, letter, value, g) for a in arguments)
+            )
         case Name() if value == nt.node(0):
             return value
         case nt.Over(above, below) if (
-            below == letter and text(letter) in g.sizes and not _has(above, letter)
+            below == letter and text(letter) in g.sizes and not _is_letter_in_formula(above, letter)
         ):
             return nt.node(0)
     if not isinstance(x, _CONTINUOUS) or isinstance(x, Name):
         raise Unread(f"the limit of {text(x)}")
     whole: Any = x
     parts = {
-        f.name: _part(getattr(x, f.name), letter, value, g)
+        f.name: _limit_of_formula_parts(getattr(x, f.name), letter, value, g)
         for f in fields(whole)
         if f.name in _OPERANDS
     }
@@ -137,15 +139,15 @@ def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
 _OPERANDS = ("terms", "factors", "body", "numerator", "denominator")
 
 
-def _part(x: Any, letter: Name, value: Node, g: Glossary) -> Any:
+def _limit_of_formula_parts(x: Any, letter: Name, value: Node, g: Glossary) -> Any:
     return (
-        tuple(_at(y, letter, value, g) for y in x)
+        tuple(_limit_of_formula(y, letter, value, g) for y in x)
         if isinstance(x, tuple)
-        else _at(x, letter, value, g)
+        else _limit_of_formula(x, letter, value, g)
     )
 
 
-def _vanishes(exponent: Node, letter: Name, g: Glossary) -> Node:
+def _limit_of_vanishing_power(exponent: Node, letter: Name, g: Glossary) -> Node:
     """Return 0 · u for e^{−βu}, with the indices of u."""
     match exponent:
         case nt.Neg(nt.Product((beta, Name() as u))) if (
@@ -155,23 +157,23 @@ def _vanishes(exponent: Node, letter: Name, g: Glossary) -> Node:
     raise Unread(f"e to the power {text(exponent)} is not seen to tend to 0")
 
 
-def _has(x: Node, letter: Name) -> bool:
+def _is_letter_in_formula(x: Node, letter: Name) -> bool:
     return letter in nt.within(x)
 
 
-def _without(x: Node, letter: Name, g: Glossary) -> None:
+def _refuse_dependence_on_letter(x: Node, letter: Name, g: Glossary) -> None:
     """Raise Unread if ``x`` depends on ``letter`` through a definition, or on a definition in code."""
     if isinstance(x, Name):
         meaning = g.defined.get(g.stem(x)[0])
         if meaning and not isinstance(meaning, LetterDefinition):
             raise Unread(f"whether {text(x)} depends on {text(letter)}")
         if isinstance(meaning, LetterDefinition):
-            if _has(meaning.body, letter):
+            if _is_letter_in_formula(meaning.body, letter):
                 raise Unread(f"{text(x)} depends on {text(letter)}")
-            _without(meaning.body, letter, g)
+            _refuse_dependence_on_letter(meaning.body, letter, g)
     else:
         for part in nt.parts(x):
-            _without(part, letter, g)
+            _refuse_dependence_on_letter(part, letter, g)
 
 
 class Section:
@@ -185,7 +187,7 @@ class Section:
         """Return text to print, and define letters by relations in it, as "with Z = Σ e^{s_ℓ}"; others must hold."""
         for relation in relations(words):
             (_, side), *more = relation.rest
-            letter = self._defined(relation)
+            letter = self._letter_defined_by_relation(relation)
             if letter:
                 self.glossary = self.glossary.with_definition(relation)
             if not letter or (more and letter not in self.glossary.given):
@@ -195,9 +197,9 @@ class Section:
 
     def define(self, formula: Node, reason: Text | str = "definition") -> Step:
         """Return a definition as a step, and add it and those in its reason to the letters."""
-        self.let(_words(reason))
+        self.let(_reason_as_text(reason))
         self.let(formula)
-        return Step(formula, _words(reason))
+        return Step(formula, _reason_as_text(reason))
 
     def claim(
         self,
@@ -215,9 +217,9 @@ class Section:
         is written out. ``gaps``, ``signs``: see ``RelationQuestion``. ``free``: letters with their shapes for which
         the formula holds whatever their values. ``keep``: the formula defines its left side from here on.
         """
-        said = _words(reason)
-        sized = self._sized(said)
-        self._reasons(said, sized)
+        said = _reason_as_text(reason)
+        sized = self._sizes_set_by_reason(said)
+        self._decide_relations_of_reason(said, sized)
         glossary = self.glossary.freed(free) if free else self.glossary
         if not isinstance(formula, Relation):
             raise FalseStep(f"{text(formula)}: no relation to decide")
@@ -267,19 +269,19 @@ class Section:
             said,
         )
 
-    def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
+    def _decide_relations_of_reason(self, said: Text, sized: Mapping[str, int]) -> None:
         """Add a reason's definitions of new letters, then decide its other relations, except the sizes that it sets."""
         new = [
             r
             for r in relations(said)
-            if (letter := self._defined(r)) and not self.glossary.knows(letter)
+            if (letter := self._letter_defined_by_relation(r)) and not self.glossary.knows(letter)
         ]
         self.let(tuple(new))
         for relation in relations(said):
             if relation not in new and not self.glossary.sized(relation):
                 judged(RelationQuestion(relation, self.glossary, sized), self.known)
 
-    def _defined(self, relation: Relation) -> str:
+    def _letter_defined_by_relation(self, relation: Relation) -> str:
         """Return the letter that a relation says the meaning of; "" if none, as p_1 = … where p is an array."""
         of = relation.first
         if not isinstance(of, nt.Name) or relation.rest[0][0] != "=":
@@ -288,9 +290,9 @@ class Section:
         letter, whole = (self.glossary.stem(x)[0] for x in (of, array))
         return "" if letter != whole and self.glossary.knows(whole) else letter
 
-    def _sized(self, reason: Text) -> dict[str, int]:
+    def _sizes_set_by_reason(self, reason: Text) -> dict[str, int]:
         return {size: n for r in relations(reason) for size, n in self.glossary.sized(r).items()}
 
 
-def _words(reason: Text | str) -> Text:
+def _reason_as_text(reason: Text | str) -> Text:
     return ((reason,) if reason else ()) if isinstance(reason, str) else reason

@@ -43,7 +43,7 @@ def claims(words: Text) -> list[PrintedClaim]:
     semicolon, a full stop, or a colon after a claim. A relation after "with", "where", "for", "if", "at", "as" is a
     condition, and so are those that follow it after "and" or a comma."""
     result: list[PrintedClaim] = []
-    for clause in _clauses(words):
+    for clause in _yield_relation_clauses(words):
         conditions = tuple(r for kind, r, _ in clause if kind in _GIVEN)
         only = any(kind == "iff" for kind, _, _ in clause)
         result += [
@@ -56,10 +56,12 @@ def claims(words: Text) -> list[PrintedClaim]:
 
 def conditions(words: Text) -> list[Relation]:
     """Return the conditions and definitions of a text."""
-    return [r for clause in _clauses(words) for kind, r, _ in clause if kind in _GIVEN]
+    return [
+        r for clause in _yield_relation_clauses(words) for kind, r, _ in clause if kind in _GIVEN
+    ]
 
 
-def _clauses(words: Text) -> Iterator[list[tuple[str, Relation, str]]]:
+def _yield_relation_clauses(words: Text) -> Iterator[list[tuple[str, Relation, str]]]:
     """Yield the relations of each clause, with their kind and, for "in float16" after one, the name of the format."""
     clause: list[tuple[str, Relation, str]] = []
     kind = "claim"
@@ -70,14 +72,14 @@ def _clauses(words: Text) -> Iterator[list[tuple[str, Relation, str]]]:
                     yield clause
                     clause = []
                 kind = "claim"
-            kind = _kind(part, kind)
+            kind = _kind_after_words(part, kind)
         in_format = _IN_FORMAT.match(after) if isinstance(after, str) else None
         for relation in relations(part):
             clause.append((kind, relation, in_format[1] if in_format else ""))
     yield clause
 
 
-def _kind(words: str, before: str) -> str:
+def _kind_after_words(words: str, before: str) -> str:
     """Return the kind of a relation after these words."""
     last_words = re.findall(r"[^\W\d_]+", words)
     while last_words and last_words[-1] in _BETWEEN:
@@ -114,10 +116,10 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
     if (
         isinstance(left, nt.Power)
         and left.exponent == nt.Number(Fraction(2))
-        and _unknown(glossary, left.base)
+        and _is_unknown_letter(glossary, left.base)
     ):
         return glossary.with_definition(nt.equals(left.base, nt.Root(right)))
-    return glossary.with_definition(relation) if _unknown(glossary, left) else None
+    return glossary.with_definition(relation) if _is_unknown_letter(glossary, left) else None
 
 
 def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
@@ -127,13 +129,13 @@ def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
     left = relation.first
     if more:
         return None
-    if sign in _SIGNS and right == nt.Number(Fraction(0)) and _given(glossary, left):
+    if sign in _SIGNS and right == nt.Number(Fraction(0)) and _is_array_name(glossary, left):
         signs: Any = {_SIGNS[sign]: (*getattr(glossary, _SIGNS[sign]), text(left))}
         return replace(glossary, **signs)
     if sign != "=":
         return None
     if (
-        _given(glossary, left)
+        _is_array_name(glossary, left)
         and glossary.given[text(left)] == ""
         and isinstance(right, nt.Number | nt.Neg)
     ):
@@ -143,11 +145,11 @@ def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
     return None
 
 
-def _given(glossary: Glossary, x: Node) -> bool:
+def _is_array_name(glossary: Glossary, x: Node) -> bool:
     return isinstance(x, Name) and text(x) in glossary.given
 
 
-def _unknown(glossary: Glossary, x: Node) -> bool:
+def _is_unknown_letter(glossary: Glossary, x: Node) -> bool:
     return (
         isinstance(x, Name)
         and text(x) not in glossary.index

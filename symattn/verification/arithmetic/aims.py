@@ -90,11 +90,12 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
             )
     kinds = list(families(spec))
     return tuple(
-        Aim(step, float(x), _family(kinds, step), result[step]) for step, x in power.items()
+        Aim(step, float(x), _select_family_of_step(kinds, step), result[step])
+        for step, x in power.items()
     )
 
 
-def _family(kinds: Sequence[MistakeFamily], step: str) -> MistakeFamily:
+def _select_family_of_step(kinds: Sequence[MistakeFamily], step: str) -> MistakeFamily:
     """Return the first family of the step: all numbers multiplied or, for a cap, another cap."""
     if step == "normalize":
         return next(f for f in kinds if f.words.startswith("weights are {} times"))
@@ -141,25 +142,29 @@ class _Search:
     def of(self, aim: Aim) -> Sought:
         """Return the result for a mistake, by the first method that shows it."""
         by_bound = (
-            "by the worst-case bound, on a case that was tried" if self._least(aim) < SURE else ""
+            "by the worst-case bound, on a case that was tried"
+            if self._least_visible_share(aim) < SURE
+            else ""
         )
         how = by_bound or self._by_bits(aim) or self._by_means(aim)
-        return Sought(aim.step, aim.share, aim.words, bool(how), how or self._why(aim))
+        return Sought(
+            aim.step, aim.share, aim.words, bool(how), how or self._explain_undetected_aim(aim)
+        )
 
     # -- by the worst case ---------------------------------------------------------------------------------------------
-    def _least(self, aim: Aim) -> float:
+    def _least_visible_share(self, aim: Aim) -> float:
         """Return the smallest share of the mistake that any case shows, both for too large and too small numbers."""
         mistakes = (of_variant(self.session.spec, aim.step, aim.words, v) for v in aim.variants())
         return max(least_shown(m, self.session.tried) for m in mistakes)
 
     # -- by bits -------------------------------------------------------------------------------------------------------
     def _by_bits(self, aim: Aim) -> str:
-        for words, trial in self._trials(aim):
+        for words, trial in self._yield_trials_for_aim(aim):
             if trial.ranking.best.fits and all(trial.shows(variant) for variant in aim.variants()):
                 return f"by the bits of a call{words}"
         return ""
 
-    def _trials(self, aim: Aim) -> Iterator[tuple[str, Trial]]:
+    def _yield_trials_for_aim(self, aim: Aim) -> Iterator[tuple[str, Trial]]:
         """Yield the usual trial; then, made once per width, one with larger queries at the best width for the aim."""
         session = self.session
         if session.trial is None:
@@ -167,9 +172,9 @@ class _Search:
         yield "", session.trial
         if session.trial.ranking.best.share < _NEAR or "q" not in session.trial.sample.inputs:
             return
-        width = self._width(aim)
+        width = self._choose_revealing_head_width(aim)
         if width not in self.wide:
-            self.wide[width] = self._wide(width)
+            self.wide[width] = self._try_larger_queries(width)
         trial = self.wide[width]
         if trial is not None:
             yield (
@@ -177,7 +182,7 @@ class _Search:
                 trial,
             )
 
-    def _width(self, aim: Aim) -> int:
+    def _choose_revealing_head_width(self, aim: Aim) -> int:
         """Return the head width that best separates the stored scale from the mistakes."""
         if aim.step != "scale":
             return SIZES.d_k
@@ -189,7 +194,7 @@ class _Search:
 
         return max(_WIDTHS, key=apart) if self.session.spec.scale is None else SIZES.d_k
 
-    def _wide(self, width: int) -> Trial | None:
+    def _try_larger_queries(self, width: int) -> Trial | None:
         rng = np.random.default_rng((self.session.seed, _SEED, width))
         sizes = replace(SIZES, d_k=width)
         sample = called(self.session, rng, sizes=sizes, spread=_SPREAD)
@@ -207,22 +212,22 @@ class _Search:
 
     # -- by means ------------------------------------------------------------------------------------------------------
     def _by_means(self, aim: Aim) -> str:
-        for grown in self._rungs():
-            if grown.shows(self._contract(), aim.variants()):
+        for grown in self._yield_growing_calls():
+            if grown.shows(self._best_ranked_contract(), aim.variants()):
                 return f"by weighted means over {grown.words}, if {HYPOTHESIS}"
         return ""
 
-    def _stores(self) -> Stores | None:
+    def _storage_of_session(self) -> Stores | None:
         return Stores.of(self.session.precision, capped=self.session.spec.capped)
 
-    def _contract(self) -> Contract:
+    def _best_ranked_contract(self) -> Contract:
         assert self.session.trial is not None
         return self.session.trial.ranking.best.contract
 
-    def _rungs(self) -> Iterator[Grown]:
+    def _yield_growing_calls(self) -> Iterator[Grown]:
         """Yield calls at growing sizes, made once, until one shows a fault."""
         session, trial = self.session, self.session.trial
-        how = self._stores()
+        how = self._storage_of_session()
         if how is None or trial is None or trial.ranking.best.share >= _NEAR:
             return
         if self.grown is None:
@@ -237,10 +242,10 @@ class _Search:
             yield from self.grown
 
     # -- why not -------------------------------------------------------------------------------------------------------
-    def _why(self, aim: Aim) -> str:
+    def _explain_undetected_aim(self, aim: Aim) -> str:
         trial = self.session.trial
         if trial is None:
-            bound = 2 * self._least(aim) * aim.share
+            bound = 2 * self._least_visible_share(aim) * aim.share
             shows = (
                 f"from {in_percent(bound)} on it shows" if bound < 1 else "nothing near it shows"
             )
@@ -249,17 +254,20 @@ class _Search:
                 f"the worst-case bound in {name} allows more: {shows}; hint: choose a finer --dtype"
             )
         if trial.ranking.best.share >= _NEAR:
-            return _swallowed(
-                [t for _, t in self._trials(aim)][-1].sample, trial.ranking.best.contract, aim
+            return _explain_unchanged_bits(
+                [t for _, t in self._yield_trials_for_aim(aim)][-1].sample,
+                trial.ranking.best.contract,
+                aim,
             )
         if not self.grown:
             words = "no known arithmetic gives its bits, and the worst case allows more"
             hint = "hint: --contract fused, if scores and sums are in float32, so that weighted means are judged"
             not_judged = "and weighted means are not judged of this attention"
-            return f"{words}; {hint if self._stores() is None else not_judged}"
+            return f"{words}; {hint if self._storage_of_session() is None else not_judged}"
         last = self.grown[-1]
         least = next(
-            (x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None
+            (x for x in larger(aim) if last.shows(self._best_ranked_contract(), aim.variants(x))),
+            None,
         )
         result = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
         more = "" if last.tokens >= MOST else "; hint: give a Domain of more tokens"
@@ -271,7 +279,7 @@ def larger(aim: Aim) -> Iterator[float]:
     return (aim.share * 2**k for k in range(1, _DOUBLINGS + 1) if aim.share * 2**k < 1)
 
 
-def _swallowed(sample: BitSample, contract: Contract, aim: Aim) -> str:
+def _explain_unchanged_bits(sample: BitSample, contract: Contract, aim: Aim) -> str:
     """Say why bits do not show a mistake: none change, a legal arithmetic gives them too, or too few change."""
     result = [
         sample._replace(got=y)

@@ -94,7 +94,7 @@ class Answer(Printable):
             if self.trial
             else self.order.words[0]
         )
-        return self._brief(f"arithmetic: {result}")
+        return self._make_brief_repr(f"arithmetic: {result}")
 
     def document(self) -> Document:
         """Return a document: the contracts by the bits that they give, and the order of the sum over keys."""
@@ -105,18 +105,18 @@ class Answer(Printable):
         entries |= {"verdict": Grade.SAMPLED} if verdict is None else {}
         return Document(
             "verification", "arithmetic", ("Arithmetic of ", Code(self.target)),
-            (*(_contracts(self.trial, self.like) if self.trial else ()), *self._summed()),
+            (*(_tabulate_contracts(self.trial, self.like) if self.trial else ()), *self._describe_summing_order()),
             command=self.command, verdict=verdict,
-            record=record((self._entries(self.trial) if self.trial else {}) | entries),
+            record=record((self._make_answer_entries(self.trial) if self.trial else {}) | entries),
         )  # fmt: skip
 
-    def _entries(self, trial: Trial) -> dict[str, Any]:
+    def _make_answer_entries(self, trial: Trial) -> dict[str, Any]:
         return {
             "arithmetic": trial.arithmetic, "cause": self.cause, "like": self.like, "grade": Grade.SAMPLED,
-            "contracts": [{"words": p.contract.stored, "share": p.share} for p in _shown(trial)],
+            "contracts": [{"words": p.contract.stored, "share": p.share} for p in _select_contracts_to_print(trial)],
         }  # fmt: skip
 
-    def _summed(self) -> Iterator[Block]:
+    def _describe_summing_order(self) -> Iterator[Block]:
         """Yield the order of the sum, and the number of calls that it took."""
         if self.scores:
             yield Heading(("Scores, and the sum over keys",))
@@ -129,7 +129,7 @@ class Answer(Printable):
             yield Note((f"{calls} {_ORDERED}" if self.order.tree else calls,))
 
 
-def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
+def _tabulate_contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     """Yield a table of the contracts by the bits that they give."""
     arithmetic, fault = trial.arithmetic, trial.fault
     shapes = ", ".join(
@@ -145,7 +145,7 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     columns = headers("what is stored", ">of the bits")
     rows = (
         (p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share)
-        for p in _shown(trial)
+        for p in _select_contracts_to_print(trial)
     )
     yield Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))
     yield Note(
@@ -153,7 +153,7 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     )
 
 
-def _shown(trial: Trial) -> list[ranking.Pair]:
+def _select_contracts_to_print(trial: Trial) -> list[ranking.Pair]:
     return [*([trial.wrong] if trial.wrong else []), *trial.ranking.right[:_SHOWN]]
 
 

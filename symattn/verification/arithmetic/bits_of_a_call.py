@@ -115,7 +115,7 @@ class Trial:
         result = inf
         contract = self.ranking.best.contract
         for share in _SHARES if self.ranking.best.fits else ():
-            got = self.sample.replayed(contract, _part(variant, share))
+            got = self.sample.replayed(contract, _dilute_mistake_variant(variant, share))
             if got is None or pair(self.sample._replace(got=got), contract).score >= FITS - APART:
                 break
             result = share
@@ -136,11 +136,11 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
     suspecting = not (session.verdict_alone and session.settled)
     result = arithmetic(sample, more, suspecting, session.verdict_alone)
     if result.wrong is None and result.best.fits:
-        return _longer(session, rng, more, Trial(sample, result, False))
-    return Trial(sample, result, _again(session, rng, taken, result))
+        return _repeat_with_more_keys(session, rng, more, Trial(sample, result, False))
+    return Trial(sample, result, _is_mistake_confirmed_again(session, rng, taken, result))
 
 
-def _again(
+def _is_mistake_confirmed_again(
     session: Session, rng: np.random.Generator, taken: bool, ranking: Ranking, sizes: Sizes = SIZES
 ) -> bool:
     """Return whether fresh inputs show the mistake once more."""
@@ -152,21 +152,28 @@ def _again(
     return again is not None and confirmed(ranking, again)
 
 
-def _longer(
+def _repeat_with_more_keys(
     session: Session, rng: np.random.Generator, more: Sequence[Suspect], trial: Trial
 ) -> Trial:
     """Return the trial with more keys if its bits show a mistake, else the given trial, with a note if they differ."""
-    sample, fewer = called(session, rng, sizes=LONGER), _keys(trial.sample)
-    if sample is None or _keys(sample) <= fewer or pair(sample, trial.ranking.best.contract).fits:
+    sample, fewer = called(session, rng, sizes=LONGER), _count_sample_keys(trial.sample)
+    if (
+        sample is None
+        or _count_sample_keys(sample) <= fewer
+        or pair(sample, trial.ranking.best.contract).fits
+    ):
         return trial
-    result, most = arithmetic(sample, more, any_mistake=session.verdict_alone), _keys(sample)
-    if _again(session, rng, False, result, LONGER):
+    result, most = (
+        arithmetic(sample, more, any_mistake=session.verdict_alone),
+        _count_sample_keys(sample),
+    )
+    if _is_mistake_confirmed_again(session, rng, False, result, LONGER):
         return Trial(sample, result, True, f", where n_k = {most} and not where n_k = {fewer}")
     words = result.best.contract.stored if result.best.fits else "none that is known"
     return replace(trial, where=f" (where n_k = {fewer}; where n_k = {most}: {words})")
 
 
-def _keys(sample: BitSample) -> int:
+def _count_sample_keys(sample: BitSample) -> int:
     return next(int(a.shape[-2]) for name, a in sample.inputs.items() if name in ("k", "y", "x"))
 
 
@@ -199,7 +206,7 @@ def called(
     return BitSample(session.spec, inputs, outcome.output, session.precision.input)
 
 
-def _part(variant: Variant, share: float) -> Variant:
+def _dilute_mistake_variant(variant: Variant, share: float) -> Variant:
     """Return a variant with a share of the mistake: its steps go so far from the right numbers to the wrong ones."""
 
     def partly(name: str, wrong: Change) -> Change:

@@ -78,10 +78,13 @@ def arithmetic(
     The mistakes tried are those that reduce the distance from the definition, and ``more``; none unless ``suspecting``.
     If ``any_mistake`` will do, the few with a number come first, and end the search if one explains the bits.
     """
-    result = Ranking(tuple(_ranked(sample)))
+    result = Ranking(tuple(_rank_contract_pairs(sample)))
     if result.best.fits or not suspecting:
         return result
-    tried = (_finest(sample, suspect) for suspect in _suspected(sample, more, any_mistake))
+    tried = (
+        _fit_suspect_to_bits(sample, suspect)
+        for suspect in _yield_suspected_mistakes(sample, more, any_mistake)
+    )
     wrong = next((pair for pair in tried if pair.fits), None)  # with some contract
     if wrong is None:
         return result
@@ -90,7 +93,9 @@ def arithmetic(
     return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
 
 
-def _suspected(sample: BitSample, more: Iterable[Suspect], any_mistake: bool) -> Iterator[Suspect]:
+def _yield_suspected_mistakes(
+    sample: BitSample, more: Iterable[Suspect], any_mistake: bool
+) -> Iterator[Suspect]:
     """Yield the mistakes to try; thousands are compared only once the first ones explain nothing."""
     if any_mistake:
         yield from suspects(sample, numbered_alone=True)
@@ -108,12 +113,12 @@ def confirmed(ranking: Ranking, sample: BitSample) -> bool:
 
 def nearest(sample: BitSample, contract: Contract) -> Pair:
     """Return the pair without a mistake that gives the most bits, among all contracts and those near ``contract``."""
-    return min((*_ranked(sample), *_with_near(sample, contract)), key=_by_score)
+    return min((*_rank_contract_pairs(sample), *_with_near(sample, contract)), key=_by_score)
 
 
 def likeliest(sample: BitSample) -> Contract:
     """Return the contract that gives the most bits."""
-    return _ranked(sample)[0].contract
+    return _rank_contract_pairs(sample)[0].contract
 
 
 def pair(
@@ -135,7 +140,7 @@ def pair(
     )
 
 
-def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
+def _rank_contract_pairs(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
     """Return all contracts as pairs, the best first; the order of ties stays."""
     kept: Made = {}
     keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
@@ -158,9 +163,9 @@ def _by_score(pair: Pair) -> float:
     return -pair.score
 
 
-def _finest(sample: BitSample, suspect: Suspect) -> Pair:
+def _fit_suspect_to_bits(sample: BitSample, suspect: Suspect) -> Pair:
     """Return a suspect with its best contract; fit its number, if any, to the bits, with no more digits than needed."""
-    best = _ranked(sample, suspect.mistake)[0]
+    best = _rank_contract_pairs(sample, suspect.mistake)[0]
     kind = suspect.family
     if kind is None:
         return best

@@ -78,10 +78,10 @@ class Grown:
         """Return whether the outputs of a contract show each of the mistakes."""
         return all(
             out is not None and bool(self.beyond(out))
-            for out in (self._with(contract, v) for v in variants)
+            for out in (self._replay_grown_call(contract, v) for v in variants)
         )
 
-    def _with(self, contract: Contract, variant: Variant) -> Floats | None:
+    def _replay_grown_call(self, contract: Contract, variant: Variant) -> Floats | None:
         try:
             return replay(contract, self.spec, self.inputs, variant)
         except UNFIT:
@@ -124,13 +124,13 @@ def rungs(session: Session, how: Stores) -> Iterator[Grown]:
         if (n, calls) in done:
             continue
         done.add((n, calls))
-        grown = _rung(session, how, n, calls, rng)
+        grown = _call_at_token_count(session, how, n, calls, rng)
         if grown is None:
             return
         yield grown
 
 
-def _rung(
+def _call_at_token_count(
     session: Session, how: Stores, n: int, calls: int, rng: np.random.Generator
 ) -> Grown | None:
     maker = replace(session.maker, cells=n * n * session.spec.heads)

@@ -73,7 +73,7 @@ def suspects(sample: BitSample, most: int = _MOST, numbered_alone: bool = False)
 
     Those with a number, such as another scale, are few; with ``numbered_alone`` no others are tried.
     """
-    kinds = _numbered if numbered_alone else _all
+    kinds = _yield_fitted_suspects if numbered_alone else _yield_all_suspects
     with np.errstate(all="ignore"):
         size = np.abs(sample.got[np.isfinite(sample.got)])
         unit = (
@@ -91,10 +91,10 @@ def suspects(sample: BitSample, most: int = _MOST, numbered_alone: bool = False)
     return [suspect for _, suspect in result[:most]]
 
 
-def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
+def _yield_all_suspects(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
     """Yield mistakes with a fitted number, and mistakes by rule except those that only store a number."""
     spec, names = sample.spec, frozenset(sample.inputs)
-    yield from _numbered(sample, distance)
+    yield from _yield_fitted_suspects(sample, distance)
     stored = {m.cause for m in storing.singles(spec, names)}
     yield from (
         Suspect(m)
@@ -103,14 +103,14 @@ def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
     )
 
 
-def _numbered(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
+def _yield_fitted_suspects(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
     """Yield mistakes with a number, fitted."""
     for family in families(sample.spec):
-        number = _fitted(family, distance)
+        number = _fit_family_number(family, distance)
         yield Suspect(family.mistake(number, f"{number:.6g}"), family, number)
 
 
-def _fitted(family: MistakeFamily, distance: _Distance) -> float:
+def _fit_family_number(family: MistakeFamily, distance: _Distance) -> float:
     """Return the number with which the family's mistake reduces the distance most: by a grid, then by least squares."""
     x = max((1.0, *family.grid), key=lambda x: distance.taken(family.variant(x)))
     most = distance.taken(family.variant(x))
@@ -171,7 +171,7 @@ class _Distance:
         self._whole = self.left(RIGHT)
         self.whole = 0.0 if self._whole is None else float((self._whole**2).sum())
 
-    def _rest(self, variant: Variant) -> np.ndarray | None:
+    def _variant_residuals(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; NaN where it says nothing, None where it cannot run."""
         values = self.sample.replayed(EXACT, variant)
         return (
@@ -182,32 +182,32 @@ class _Distance:
 
     def left(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; None where that is no number."""
-        result = self._rest(variant)
+        result = self._variant_residuals(variant)
         return result if result is not None and np.isfinite(result).all() else None
 
     def share(self, variant: Variant) -> float:
         """Return the share that a variant leaves, where it says something, as of most entries; else ∞."""
-        left, whole, own, most = self._parts(variant)
+        left, whole, own, most = self._split_squared_distance(variant)
         return share_left(left, whole, own) if most and whole else np.inf
 
     def allows(self, variant: Variant, left: float) -> bool:
         """Return whether a variant leaves no more than that share, or what float64 loses, where it says something."""
-        rest, whole, _, _ = self._parts(variant)
+        rest, whole, _, _ = self._split_squared_distance(variant)
         return rest <= max(left * whole, _LOST * float((self.got**2).sum()))
 
     def are_alike(self, a: Suspect, b: Suspect) -> bool:
         """Return whether two suspects give the same numbers."""
-        one, other = (self._rest(s.mistake.variant) for s in (a, b))
+        one, other = (self._variant_residuals(s.mistake.variant) for s in (a, b))
         if one is None or other is None:
             return False
         return np.allclose(one, other, rtol=0, atol=(_LOST * self.whole) ** 0.5, equal_nan=True)
 
-    def _parts(self, variant: Variant) -> tuple[float, float, float, bool]:
+    def _split_squared_distance(self, variant: Variant) -> tuple[float, float, float, bool]:
         """‖y − o_m‖², ‖y − o‖² and ‖o_m‖² where the variant says something, and whether that is of most entries.
 
         It says nothing of rows that a wrong mask leaves without any key. One that cannot be made changes nothing.
         """
-        rest = self._rest(variant)
+        rest = self._variant_residuals(variant)
         if rest is None or self._whole is None:
             return self.whole, self.whole, self.whole, True
         said = ~np.isnan(rest)

@@ -169,14 +169,14 @@ def read_code(cause: str, step: str = "") -> CauseCode | None:
     found.sort(key=lambda pair: (bool(pair[0].names), pair[0].step != step))
     if found and not found[0][0].names:
         return found[0][1]
-    for rest, parameters in _stripped(cause):
+    for rest, parameters in _yield_stripped_causes(cause):
         inner = read_code(rest, step)
         if inner is not None:
             return CauseCode(inner.code, {**inner.parameters, **parameters})
     return found[0][1] if found else None
 
 
-def _stripped(cause: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _yield_stripped_causes(cause: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield a cause without words before or after it, and the parameters that these words give."""
     for words in _AFTER:
         for found in re.finditer(words, cause):

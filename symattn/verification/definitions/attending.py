@@ -230,21 +230,21 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
         "drop": "n_q n_k",
     }
     entries = extras.ENTRIES | {
-        "mask": _boolean if spec.mask == "boolean" else _additive,
+        "mask": _draw_boolean_mask if spec.mask == "boolean" else _draw_additive_mask,
         "keep": lambda shape, rng: (rng.random(shape) < 0.7) | (np.arange(shape[-1]) == 0),
     }
     names = ["q", "k", "v", *needed(spec, ("q", "k", "v"))]
     return tuple(Input(n, shapes[n], _WORDS[n], entries.get(n)) for n in dict.fromkeys(names))
 
 
-def _boolean(shape: tuple[int, ...], rng: Random) -> Array:
+def _draw_boolean_mask(shape: tuple[int, ...], rng: Random) -> Array:
     """Draw a mask in which every query may attend to the first key, to its own, and to others by chance."""
     i, j = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
     return np.asarray((rng.random(shape) < 0.6) | (j == 0) | (j == i + shape[1] - shape[0]))
 
 
-def _additive(shape: tuple[int, ...], rng: Random) -> Array:
-    return np.where(_boolean(shape, rng), rng.integers(-2, 3, shape) / 2.0, -np.inf)
+def _draw_additive_mask(shape: tuple[int, ...], rng: Random) -> Array:
+    return np.where(_draw_boolean_mask(shape, rng), rng.integers(-2, 3, shape) / 2.0, -np.inf)
 
 
 def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:

@@ -67,7 +67,10 @@ def subject(spec: Block) -> Definition:
         shapes |= {"mlp.w_gate": "m f"} if spec.gated else {}
     for norm in norm_places(spec):
         shapes |= {f"{norm}.gain": "m", f"{norm}.bias": "m"}
-    entries = {n: partial(_quarters, *((2, 7) if n.endswith("gain") else (-4, 5))) for n in shapes}
+    entries = {
+        n: partial(_draw_quarter_entries, *((2, 7) if n.endswith("gain") else (-4, 5)))
+        for n in shapes
+    }
     weights = tuple(
         Input(n, s, _WORDS[n], entries[n], ".w_" in n, step="norm" if "norm" in n else "project")
         for n, s in shapes.items()
@@ -80,9 +83,9 @@ def subject(spec: Block) -> Definition:
         inputs=(Input("x", "b n m", "hidden_states h tokens inputs"), *weights),
         outputs=("output",),
         ways=(spec,),
-        mistakes=tuple(_mistakes(spec)),
+        mistakes=tuple(_yield_block_mistakes(spec)),
         others=Later(lambda: _by_rule(spec)),
-        numbered=tuple(_numbered(spec)),
+        numbered=tuple(_yield_numbered_block_mistakes(spec)),
         shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
         families={n: FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
@@ -92,7 +95,7 @@ def subject(spec: Block) -> Definition:
     )
 
 
-def _quarters(low: int, high: int, shape: tuple[int, ...], rng: Random) -> Array:
+def _draw_quarter_entries(low: int, high: int, shape: tuple[int, ...], rng: Random) -> Array:
     return rng.integers(low, high, shape) / 4.0
 
 
@@ -100,7 +103,7 @@ _PARTS = ("attention", "the feed-forward layer")
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
+def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
     def mistake(step: str, cause: str, **fields: Any) -> DefinitionMistake:
         other = replace(spec, **fields)
         return DefinitionMistake(step, cause, other, spec=other)
@@ -114,7 +117,7 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
     def parts(
         step: str, cause: str, change: Callable[[list[Part]], list[Part]]
     ) -> DefinitionMistake:
-        return DefinitionMistake(step, cause, partial(_changed, spec, change))
+        return DefinitionMistake(step, cause, partial(_run_changed_block, spec, change))
 
     if spec.norm:
         for order, words in places.items():
@@ -135,20 +138,24 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         for words, taken in _NORMS_TAKEN.items():
             yield DefinitionMistake("norm", words, partial(_with_other_norms, spec, taken))
         for norm in norm_places(spec):
-            words = f"the norm of {_part(norm)} is left out"
+            words = f"the norm of {_name_block_sublayer(norm)} is left out"
             yield parts(
-                "norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps)
+                "norm",
+                words,
+                partial(_replace_block_norms, [norm], lambda x, eps, **given: x, spec.eps),
             )
     for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
         yield parts(
-            "residual", f"the residual around {part} is left out", partial(_weighted, k, (0,), 0)
+            "residual",
+            f"the residual around {part} is left out",
+            partial(_scale_residual_summands, k, (0,), 0),
         )
         if spec.norm and spec.order == "pre":
             cause = f"the residual around {part} starts from the tokens after the norm"
-            yield parts("residual", cause, partial(_residual, k, "norm"))
+            yield parts("residual", cause, partial(_redirect_residual_source, k, "norm"))
     if spec.activation:
         words = "the last residual starts from the tokens before attention"
-        yield parts("residual", words, partial(_residual, 1, "x"))
+        yield parts("residual", words, partial(_redirect_residual_source, 1, "x"))
         if spec.order != "post":
             read = "what attention gave" if spec.parallel else "what attention reads"
             yield mistake(
@@ -180,20 +187,30 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
         yield DefinitionMistake(
             "norm",
             f"in the norms: {words}",
-            partial(_changed, spec, partial(_normed, places, how, spec.eps)),
+            partial(_run_changed_block, spec, partial(_replace_block_norms, places, how, spec.eps)),
         )
         for name in places if len(places) > 1 else ():
-            wrong = partial(_changed, spec, partial(_normed, [name], how, spec.eps))
-            yield DefinitionMistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
+            wrong = partial(
+                _run_changed_block, spec, partial(_replace_block_norms, [name], how, spec.eps)
+            )
+            yield DefinitionMistake(
+                "norm", f"in the norm of {_name_block_sublayer(name)}: {words}", wrong
+            )
     if spec.activation:
         f: Any = ACTIVATIONS[spec.activation].run
         for words, hidden in HIDDEN[spec.gated].items():
             yield DefinitionMistake(
-                "project", words, partial(_changed, spec, partial(_hidden, partial(hidden, f)))
+                "project",
+                words,
+                partial(
+                    _run_changed_block,
+                    spec,
+                    partial(_replace_hidden_activation, partial(hidden, f)),
+                ),
             )
 
 
-def _numbered(spec: Block) -> Iterator[Numbered]:
+def _yield_numbered_block_mistakes(spec: Block) -> Iterator[Numbered]:
     """Yield mistakes of attention with a number; factors in residuals; and x σ(θ x) as activation, such as the quick
     GELU with θ = 1.702."""
     yield from attending.by_number(spec.attention, partial(_of_variant, spec))
@@ -201,7 +218,7 @@ def _numbered(spec: Block) -> Iterator[Numbered]:
     for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
         for what, places in _SUMMANDS.items():
             times: Callable[[float], Compute] = lambda x, k=k, places=places: partial(  # type: ignore[misc] # noqa: E731
-                _changed, spec, partial(_weighted, k, places, x)
+                _run_changed_block, spec, partial(_scale_residual_summands, k, places, x)
             )
             words = f"in the residual around {part}, {what} is multiplied by {{}}"
             yield Numbered("residual", words, times, (*(-x for x in reversed(sizes)), *sizes))
@@ -209,7 +226,7 @@ def _numbered(spec: Block) -> Iterator[Numbered]:
     def quick(theta: float) -> Compute:
         f: Callable[[Any], Any] = lambda z: z * sigmoid(z * number(theta, z))  # noqa: E731
         hidden = (lambda gate, up: f(gate) * up) if spec.gated else f
-        return partial(_changed, spec, partial(_hidden, hidden))
+        return partial(_run_changed_block, spec, partial(_replace_hidden_activation, hidden))
 
     if spec.activation:
         words = "the activation is x σ({} x), as the quick GELU with 1.702"
@@ -234,7 +251,7 @@ HIDDEN: dict[bool, dict[str, Callable[..., Any]]] = {
 }
 
 
-def _hidden(hidden: Callable[..., Any], parts: list[Part]) -> list[Part]:
+def _replace_hidden_activation(hidden: Callable[..., Any], parts: list[Part]) -> list[Part]:
     """Replace the step between the projections of the feed-forward layer."""
     return [replace(p, run=hidden) if p.name == "mlp.hidden" else p for p in parts]
 
@@ -267,19 +284,21 @@ def _of_variant(spec: Block, variant: Variant) -> Compute:
         whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
         return [whole if p is inner[-1] else p for p in parts if p not in inner[:-1]]
 
-    return partial(_changed, spec, attending)
+    return partial(_run_changed_block, spec, attending)
 
 
-def _part(name: str) -> str:
+def _name_block_sublayer(name: str) -> str:
     return _PARTS[not name.startswith("attention")]
 
 
-def _changed(spec: Block, change: Callable[[list[Part]], list[Part]], **keywords: Any) -> Any:
+def _run_changed_block(
+    spec: Block, change: Callable[[list[Part]], list[Part]], **keywords: Any
+) -> Any:
     """Run the block with changed parts."""
     return run_steps(change(list(spec.pipeline(keywords))), keywords)["output"]
 
 
-def _normed(names: Sequence[str], how: Any, eps: Any, parts: list[Part]) -> list[Part]:
+def _replace_block_norms(names: Sequence[str], how: Any, eps: Any, parts: list[Part]) -> list[Part]:
     """Replace the named norms by another."""
 
     def changed(part: Part, name: str) -> Part:
@@ -300,9 +319,11 @@ def _is_norm(part: Part, norm: str) -> bool:
 _SUMMANDS = {"what is added": (1,), "what it is added to": (0,), "the sum": (0, 1)}
 
 
-def _weighted(which: int, places: Sequence[int], factor: float, parts: list[Part]) -> list[Part]:
+def _scale_residual_summands(
+    which: int, places: Sequence[int], factor: float, parts: list[Part]
+) -> list[Part]:
     """Multiply summands of a residual by a factor."""
-    at = _residuals(parts)[which]
+    at = _find_residual_parts(parts)[which]
 
     def added(*summands: Any) -> Any:
         x, y = (a * number(factor, a) if i in places else a for i, a in enumerate(summands))
@@ -312,13 +333,13 @@ def _weighted(which: int, places: Sequence[int], factor: float, parts: list[Part
     return parts
 
 
-def _residuals(parts: list[Part]) -> list[int]:
+def _find_residual_parts(parts: list[Part]) -> list[int]:
     return [i for i, p in enumerate(parts) if p.reason == ("residual",)]
 
 
-def _residual(which: int, source: str, parts: list[Part]) -> list[Part]:
+def _redirect_residual_source(which: int, source: str, parts: list[Part]) -> list[Part]:
     """Replace the first summand of a residual."""
-    at = _residuals(parts)[which]
+    at = _find_residual_parts(parts)[which]
     norm = ("attention_norm", "mlp_norm")[which]
     start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
     parts[at] = replace(parts[at], of=(start, *parts[at].of[1:]))

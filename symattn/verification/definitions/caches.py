@@ -76,10 +76,12 @@ def subjects(spec: Cached, layout: Layout) -> Iterator[Definition]:
     attending.check(bare, "Cached", layout)
     for static in (True, False):
         for returned in (True, False):
-            yield _subject(spec, layout, static, returned)
+            yield _define_cached_attention(spec, layout, static, returned)
 
 
-def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Definition:
+def _define_cached_attention(
+    spec: Cached, layout: Layout, static: bool, returned: bool
+) -> Definition:
     a, plain = spec.attention, _to_all(spec)
     shape = partial(attending.axes, a, layout)
     arrays = [
@@ -99,14 +101,14 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
     ]
     if static:
         words = "len cache_len cache_length position start pos start_pos cur_len offset past length_before seqlen t"
-        arrays.append(Input("length", "", words, made=partial(_length, layout)))
+        arrays.append(Input("length", "", words, made=partial(_choose_cache_length, layout)))
 
     def laid(run: Compute) -> Compute:
         taken: Compute = lambda **given: run(**given)[: 3 if returned else 1]  # noqa: E731
         return attending.in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), taken)
 
     def made(variant: Variant) -> Compute:
-        return laid(partial(_attended, spec, variant=variant))
+        return laid(partial(_attend_with_cache, spec, variant=variant))
 
     wrong = WrongAttention(plain, frozenset(("q", "k", "v", "mask")), made)
 
@@ -124,10 +126,13 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         step="cache",
         inputs=tuple(arrays),
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),
-        ways=(laid(partial(_attended, spec)), laid(partial(_attended, spec, keywise=True))),
+        ways=(
+            laid(partial(_attend_with_cache, spec)),
+            laid(partial(_attend_with_cache, spec, keywise=True)),
+        ),
         mistakes=tuple(
-            DefinitionMistake(s, c, laid(partial(_attended, spec, **how)))
-            for s, c, how in _mistakes(spec, static)
+            DefinitionMistake(s, c, laid(partial(_attend_with_cache, spec, **how)))
+            for s, c, how in _yield_cache_mistakes(spec, static)
         ),
         # The mistakes of the attention to all slots, except those of masks and positions.
         others=Later(lambda: (m for m in attending.known_mistakes(wrong) if m.step != "mask")),
@@ -136,12 +141,12 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         settings=attending.settings(a),
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),
-        finish=partial(_emptied, layout) if static else lambda inputs: inputs,
+        finish=partial(_clear_unfilled_cache_slots, layout) if static else lambda inputs: inputs,
         empties=partial(_filled_otherwise, layout),
         admits=lambda inputs, result: not static or result["m"] >= result["n"],
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
-        inner=replace(_inner(a, layout, static), wrong=wrong),
+        inner=replace(_make_cached_inner_attention(a, layout, static), wrong=wrong),
         as_run=_run_of(a, layout),
     )
 
@@ -163,7 +168,9 @@ def _run_of(attention: Attention, layout: Layout) -> Callable[[Inputs], Run] | N
     return run_of
 
 
-def _inner(attention: Attention, layout: Layout, static: bool) -> InnerAttention:
+def _make_cached_inner_attention(
+    attention: Attention, layout: Layout, static: bool
+) -> InnerAttention:
     """Return the attention whose first keys are in the cache, and whose last ones are those of the new tokens."""
     axes = len(attending.axes(attention, layout, "h", "n", "d_k").split())
 
@@ -211,7 +218,7 @@ def _empty_slots(past: int, new: int) -> int:
     return min(range(new, new + 3), key=lambda empty: abs(_filled_slots(past + empty, new) - past))
 
 
-def _length(layout: Layout, inputs: Inputs) -> Array:
+def _choose_cache_length(layout: Layout, inputs: Inputs) -> Array:
     """Return how many slots are filled: of those that the new tokens leave, all but up to two."""
     axis = attending.tokens_axis(layout)
     slots, new = inputs["k_cache"].shape[axis], inputs["k"].shape[axis]
@@ -222,7 +229,7 @@ def _filled_slots(slots: int, new: int) -> int:
     return max(0, slots - new - (slots + new) % 3)
 
 
-def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
+def _clear_unfilled_cache_slots(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
     """Set the slots that hold no token to zero."""
     if "length" not in inputs:
         return inputs
@@ -252,20 +259,25 @@ def _filled_otherwise(
         "an empty cache": 0,
         "a cache that the new tokens just fill": room,
     }.items():
-        yield words, _emptied(layout, {**inputs, "length": np.asarray(length, dtype=np.int64)})
+        yield (
+            words,
+            _clear_unfilled_cache_slots(
+                layout, {**inputs, "length": np.asarray(length, dtype=np.int64)}
+            ),
+        )
 
 
 Mask = Callable[[Array, Array, int, int], Array]
 
 
-def _causal(i: Array, j: Array, length: int, new: int) -> Array:
+def _is_visible_after_cache(i: Array, j: Array, length: int, new: int) -> Array:
     """Return whether the new token i sees key j."""
     return j <= length + i
 
 
-def _attended(
+def _attend_with_cache(
     spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
-    keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
+    keywise: bool = False, mask: Mask = _is_visible_after_cache, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
     lost: bool = False, again: bool = False, unread: bool = False, of: str = "qkv", variant: Variant = RIGHT,
 ) -> tuple[Any, ...]:  # fmt: skip
@@ -366,8 +378,8 @@ def _to_all(spec: Cached) -> Attention:
     return replace(spec.attention, causal=False, position=None, mask="boolean")
 
 
-def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the step, the cause, and the changed arguments of ``_attended``."""
+def _yield_cache_mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the step, the cause, and the changed arguments of ``_attend_with_cache``."""
     for cause, mask in (_MASKS | _STATIC if static else _MASKS).items():
         yield "mask", cause, {"mask": mask}
     yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}

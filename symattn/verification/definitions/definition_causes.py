@@ -92,13 +92,21 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         )
         by_rule = (
             self._further_known,
-            self._entries,
-            self._stored,
+            self._select_entry_mistakes,
+            self._yield_storage_mistake,
             self.with_numbers,
             self._of_arrays,
         )
         sometimes = (self._of_operations, self.sometimes, self._by_weights_of_lengths)
-        return *first, self.less_clear, *by_rule, *sometimes, self._tiles, self.in_parts, self.pairs
+        return (
+            *first,
+            self.less_clear,
+            *by_rule,
+            *sometimes,
+            self._select_tile_mistakes,
+            self.in_parts,
+            self.pairs,
+        )
 
     @property
     def decided(self) -> Sequence[Way[DefinitionMistake]]:
@@ -109,25 +117,25 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             self._skipped_keys,
             self._finite_infinities,
             *by_weights,
-            self._entries,
-            self._stored,
+            self._select_entry_mistakes,
+            self._yield_storage_mistake,
         )
 
     def _further_known(self) -> list[DefinitionMistake]:
         """Return likely ones among the further mistakes of the definition."""
-        return self._likely(self.subject.others)
+        return self._select_likely_mistakes(self.subject.others)
 
     def _of_arrays(self) -> list[DefinitionMistake]:
         """Return likely changes of the entries of an input or an output."""
-        return self._likely(definition_mistakes.of_arrays(self.subject))
+        return self._select_likely_mistakes(definition_mistakes.of_arrays(self.subject))
 
-    def _entries(self) -> Iterator[DefinitionMistake]:
+    def _select_entry_mistakes(self) -> Iterator[DefinitionMistake]:
         """Return likely changes of the entries of an array within the attention."""
         return self.likely_by_rule([*self.entries_of_attention()])
 
-    def _tiles(self) -> list[DefinitionMistake]:
+    def _select_tile_mistakes(self) -> list[DefinitionMistake]:
         """Return likely mistakes of tiles of unusual widths."""
-        return self._likely(self.widths_of_tiles())
+        return self._select_likely_mistakes(self.widths_of_tiles())
 
     def axes_of_outputs(self) -> parts.Axes:
         """See ``Search``: the axes of the first input, if outputs have as many."""
@@ -161,7 +169,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         inputs = reference.float64_inputs(self.telling.case.inputs)
         accepted = partial(screening.leaves_little, self, self.telling)
         for way in subject.recorded or subject.ways:
-            result = self._likely(
+            result = self._select_likely_mistakes(
                 DefinitionMistake(
                     operations.step_to_blame(new.step, step),
                     words,
@@ -181,12 +189,12 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
                 (s["n_q"], s.get("n_k", s["n_q"])) for s in map(self.subject.sizes, self.wrong)
             ]
             square = not any(i.shape.split()[way.axis] == "m" for i in self.subject.inputs)
-            keys = other_keys(partial(self._counted, way), sizes, square)
+            keys = other_keys(partial(self._read_key_counts, way), sizes, square)
             if keys is not None:
                 table = lambda n, m: keys(Pairs(n, m, 0), way.open(n, m))  # noqa: E731
                 yield DefinitionMistake("mask", keys.words, way.run(table))
 
-    def _counted(self, way: CountedKeys, size: tuple[int, int]) -> Counted | None:
+    def _read_key_counts(self, way: CountedKeys, size: tuple[int, int]) -> Counted | None:
         """Read from one call how often keys are counted; None if it cannot be read."""
         rng, (n, m) = np.random.default_rng((self.session.seed, 21, *size)), size
         inputs = next(
@@ -212,7 +220,9 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             way.normalised,
         )
 
-    def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
+    def _select_likely_mistakes(
+        self, mistakes: Iterable[DefinitionMistake]
+    ) -> list[DefinitionMistake]:
         """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
         self.begin()
         survivors = self.survivors([*mistakes])

@@ -132,7 +132,7 @@ _FIELDS = {
 def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
     """Yield mistakes with another number in a field of the specification, or of its attention or positions."""
     for name, (step, words, (low, high)) in _FIELDS.items():
-        change = _changing(spec, name)
+        change = _make_spec_number_setter(spec, name)
         if change is None:
             continue
         try:
@@ -149,13 +149,13 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
         )
 
 
-def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
+def _make_spec_number_setter(spec: Any, name: str) -> Callable[[float], Any] | None:
     """Return a function that puts another number in a field; None if the specification has no such number."""
     result = {f.name for f in fields(spec)} if is_dataclass(spec) else set()
     if name in result and _has_number(spec, name):
         return lambda x: replace(spec, **{name: x})
     for part in result & {"attention", "position"}:
-        inner = _changing(getattr(spec, part), name)
+        inner = _make_spec_number_setter(getattr(spec, part), name)
         if inner is not None:
             return lambda x: replace(spec, **{part: inner(x)})
     return None
@@ -181,10 +181,10 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
     sizes = tuple(float(x) for x in np.geomspace(1e-2, 1e2, _POINTS))
     grid = (*(-x for x in reversed(sizes)), *sizes)
     for k, name in enumerate(subject.outputs):
-        words = f"{_the(subject, name)} is multiplied by {{}}"
+        words = f"{_name_changed_output(subject, name)} is multiplied by {{}}"
 
         def times(x: float, k: int = k) -> Compute:
-            return partial(_changed, subject.ways[0], k, lambda y: y * number(x, y))
+            return partial(_change_one_output, subject.ways[0], k, lambda y: y * number(x, y))
 
         yield Numbered(subject.step, words, times, grid)
 
@@ -193,16 +193,18 @@ def constants(subject: Definition) -> Iterator[DefinitionMistake]:
     """Yield outputs that are 0, and outputs that are an input as it is."""
     way = subject.ways[0]
     for k, name in enumerate(subject.outputs):
-        noun = _the(subject, name)
-        zero = partial(_changed, way, k, lambda y: y * 0)
+        noun = _name_changed_output(subject, name)
+        zero = partial(_change_one_output, way, k, lambda y: y * 0)
         yield DefinitionMistake(subject.step, f"{noun} is 0", zero)
         for i in subject.inputs if len(subject.outputs) == 1 else ():
             if i.made is None and i.entries is None and i.shape:
                 words = f"{noun} is the input {i.name} as it is"
-                yield DefinitionMistake(subject.step, words, partial(_returned, i.name))
+                yield DefinitionMistake(
+                    subject.step, words, partial(_return_input_unchanged, i.name)
+                )
 
 
-def _returned(name: str, /, **keywords: Any) -> Any:
+def _return_input_unchanged(name: str, /, **keywords: Any) -> Any:
     """Return an input. Raises ``KeyError`` if it is missing."""
     return keywords[name] * 1
 
@@ -218,18 +220,19 @@ def changes(subject: Definition) -> Iterator[DefinitionMistake]:
 
     for k, name in enumerate(subject.outputs):
         yield mistake(
-            f"{_the(subject, name)} has the other sign",
-            lambda run, k=k: partial(_changed, run, k, neg),  # type: ignore[misc]
+            f"{_name_changed_output(subject, name)} has the other sign",
+            lambda run, k=k: partial(_change_one_output, run, k, neg),  # type: ignore[misc]
         )
     for i, j in combinations(range(len(subject.outputs)), 2):
         words = f"{subject.outputs[i]} and {subject.outputs[j]} are exchanged"
-        yield mistake(words, lambda run, i=i, j=j: partial(_exchanged, run, i, j))  # type: ignore[misc]
+        yield mistake(words, lambda run, i=i, j=j: partial(_exchange_two_outputs, run, i, j))  # type: ignore[misc]
     drawn = [i for i in subject.inputs if i.made is None and i.shape]
     for one, other in combinations(drawn, 2):
         if one.shape == other.shape and len(one.shape.split()) > 1:
             words = f"the inputs {one.name} and {other.name} are exchanged"
             of = {one.name: other.name, other.name: one.name}
-            yield mistake(words, lambda run, of=of: partial(_given, run, of), one.step)  # type: ignore[misc]
+            change = lambda run, of=of: partial(_run_with_inputs_replaced, run, of)  # noqa: E731
+            yield mistake(words, change, one.step)
 
 
 def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
@@ -240,7 +243,7 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
     for one, other in permutations(drawn, 2):
         if len(one.shape.split()) == len(other.shape.split()):
             read: Callable[[Compute], Compute] = lambda run, of={one.name: other.name}: partial(  # type: ignore[misc] # noqa: E731
-                _given, run, of
+                _run_with_inputs_replaced, run, of
             )
             where = ", where they have the same shape" * (one.shape != other.shape)
             words = f"the input {other.name} is read in place of {one.name}, too{where}"
@@ -250,9 +253,11 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
     tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
     for k, name in enumerate(subject.outputs):
         for operator in operators(tokens):
-            run = partial(_changed, way, k, operator.run)
+            run = partial(_change_one_output, way, k, operator.run)
             yield DefinitionMistake(
-                subject.step, operator.words.format(f"entries of {_the(subject, name)}"), run
+                subject.step,
+                operator.words.format(f"entries of {_name_changed_output(subject, name)}"),
+                run,
             )
     for i in subject.inputs:
         axes = tuple(_AXES.get(axis, "column") for axis in reversed(i.shape.split()))
@@ -277,30 +282,30 @@ _AXES = {
 }
 
 
-def _the(subject: Definition, name: str) -> str:
+def _name_changed_output(subject: Definition, name: str) -> str:
     return "the output" if len(subject.outputs) == 1 or name == "output" else name
 
 
-def _outputs(run: Compute, inputs: dict[str, Any]) -> list[Any]:
+def _list_definition_outputs(run: Compute, inputs: dict[str, Any]) -> list[Any]:
     result = run(**inputs)
     return list(result) if isinstance(result, tuple) else [result]
 
 
-def _changed(
+def _change_one_output(
     run: Compute, k: int, change: Callable[[Any], Any], /, **keywords: Any
 ) -> tuple[Any, ...]:
-    result = _outputs(run, keywords)
+    result = _list_definition_outputs(run, keywords)
     result[k] = change(result[k])
     return tuple(result)
 
 
-def _exchanged(run: Compute, i: int, j: int, /, **keywords: Any) -> tuple[Any, ...]:
-    result = _outputs(run, keywords)
+def _exchange_two_outputs(run: Compute, i: int, j: int, /, **keywords: Any) -> tuple[Any, ...]:
+    result = _list_definition_outputs(run, keywords)
     result[i], result[j] = result[j], result[i]
     return tuple(result)
 
 
-def _given(run: Compute, of: dict[str, str], /, **keywords: Any) -> Any:
+def _run_with_inputs_replaced(run: Compute, of: dict[str, str], /, **keywords: Any) -> Any:
     """Read inputs in place of others of the same shape. Raises ``KeyError`` if one of them is missing."""
     pairs = {name: (keywords[name], keywords[other]) for name, other in of.items()}
     return run(

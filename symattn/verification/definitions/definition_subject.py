@@ -319,13 +319,13 @@ class Definition(Subject):
         rng: Random,
     ) -> dict[str, Array]:
         """Draw inputs of these sizes, rounded to the format, except whole numbers and booleans."""
-        result = self._entries(names, sizes, numbers, precision, rng)
+        result = self._draw_definition_entries(names, sizes, numbers, precision, rng)
         result |= {
             i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None
         }
         return self.filled(result, precision)
 
-    def _entries(
+    def _draw_definition_entries(
         self,
         names: Sequence[str],
         sizes: Mapping[str, int],
@@ -416,7 +416,9 @@ class Definition(Subject):
         held = precision.input.rounded
         given = {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in inputs.items()}
         names = tuple(n for n in taken if n not in given)
-        drawn = self._entries(names, self.sizes_of(given), FAMILIES["integer"](rng), precision, rng)
+        drawn = self._draw_definition_entries(
+            names, self.sizes_of(given), FAMILIES["integer"](rng), precision, rng
+        )
         made = {i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None}
         return self.filled({**given, **drawn, **made}, precision)
 
@@ -432,9 +434,9 @@ class Definition(Subject):
             {} if self.law is None else {SEVERAL_CHUNKS_GROUP: self._of_several_chunks}
         )
         own = {"sizes": self._of_sizes, "numbers": self._of_numbers}
-        return {**own, **chunks, **self._probes(PROBES)}
+        return {**own, **chunks, **self._convert_inner_probes(PROBES)}
 
-    def _probes(self, groups: Mapping[str, probes.Group]) -> Mapping[str, Cases]:
+    def _convert_inner_probes(self, groups: Mapping[str, probes.Group]) -> Mapping[str, Cases]:
         """Return groups of probes of the attention in the definition, if there is one."""
         return {} if self.inner is None else self.inner.groups(self, groups)
 
@@ -444,15 +446,17 @@ class Definition(Subject):
         beyond: dict[str, Cases] = {
             group: partial(self._beyond_tiles, group, of) for group, of in names.items()
         }
-        beyond["multiples"] = self._multiples
+        beyond["multiples"] = self._yield_multiple_length_cases
         if self.distant is not None:
             beyond["distant keys"] = self._of_distant
-        return beyond | {name: of for name, of in self._probes(LATER).items() if name not in beyond}
+        return beyond | {
+            name: of for name, of in self._convert_inner_probes(LATER).items() if name not in beyond
+        }
 
     def last(self) -> Mapping[str, Cases]:
         """See ``Subject``: long inputs of the attention, and inputs that are large in every size."""
-        long = self._probes({"long": LAST["long"]})
-        return long if self.law is not None else {**long, "together": self._together}
+        long = self._convert_inner_probes({"long": LAST["long"]})
+        return long if self.law is not None else {**long, "together": self._yield_wide_row_cases}
 
     def _of_several_chunks(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several chunks of tokens at once, in wide rows, with keys and gates as models have them."""
@@ -465,7 +469,7 @@ class Definition(Subject):
         """Return a case of a recurrence with keys and gates as models have them; sizes by their names in a domain."""
         assert self.law is not None
         sizes = self.within(self._small_but({"b": 1, "h": 2, **wanted}), session.domain)
-        case = self._case(session, group, self._ordinary, sizes, rng)
+        case = self._draw_definition_case(session, group, self._name_ordinary_family, sizes, rng)
         inputs = self.law.as_in_models(case.inputs, decay, rng)
         held = session.precision.input.rounded
         return replace(case, inputs={name: np.asarray(held(a)) for name, a in inputs.items()})
@@ -493,15 +497,19 @@ class Definition(Subject):
                 "distant keys", f"{distance:g} below the largest, {equal_sizes(sizes)}", inputs
             )
 
-    def _together(self, session: Session, rng: Random) -> Iterator[Case]:
+    def _yield_wide_row_cases(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several blocks of 128 queries and of 128 keys in wide rows, at once."""
         for wanted in _AT_ONCE[: 1 if session.precision.input.name in HALF else None]:
             wanted = self._in_memory(wanted)
             sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
-            case = self._case(
-                session, "together", self._ordinary, self.within(sizes, session.domain), rng
+            case = self._draw_definition_case(
+                session,
+                "together",
+                self._name_ordinary_family,
+                self.within(sizes, session.domain),
+                rng,
             )
-            lighter = self.in_wide_rows(self._lighter(case.inputs))
+            lighter = self.in_wide_rows(self._shrink_weight_matrices(case.inputs))
             # numbers that became smaller may be below the normal ones of half precision
             held = session.precision.input.rounded
             lighter = {name: held(a) if a.dtype.kind == "f" else a for name, a in lighter.items()}
@@ -519,7 +527,7 @@ class Definition(Subject):
         shrunk = sqrt(_MOST_AT_ONCE / entries)
         return replace(wanted, n_q=int(shrunk * wanted.n_q), n_k=int(shrunk * wanted.n_k))
 
-    def _lighter(self, inputs: Inputs) -> dict[str, Array]:
+    def _shrink_weight_matrices(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs with smaller weights that have entries of their own, so that scores are of ordinary size
         in wide rows."""
         drawn = {
@@ -531,12 +539,16 @@ class Definition(Subject):
         factors = {n: 2.0 ** -round(log2(a.shape[-2]) / 2) for n, a in matrices.items()}
         return {**inputs, **{n: a * factors[n] for n, a in matrices.items()}}
 
-    def _multiples(self, session: Session, rng: Random) -> Iterator[Case]:
+    def _yield_multiple_length_cases(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several times the shortest length as numbers of queries and keys, if short ones do not occur."""
         for n_q, n_k in lengths_of_several(session.domain):
             sizes = self._small_but({"b": 1, "h": 1, "n_q": n_q, "n_k": n_k})
-            yield self._case(
-                session, "multiples", self._ordinary, self.within(sizes, session.domain), rng
+            yield self._draw_definition_case(
+                session,
+                "multiples",
+                self._name_ordinary_family,
+                self.within(sizes, session.domain),
+                rng,
             )
 
     def _by_name(self, sizes: Sizes) -> dict[str, int]:
@@ -544,7 +556,7 @@ class Definition(Subject):
         return {name: getattr(sizes, name) for name in (*_TOKENS, "d_k", "d_v", "d_model")}
 
     @property
-    def _ordinary(self) -> str:
+    def _name_ordinary_family(self) -> str:
         """The family of normal numbers, or the first."""
         return next(f for f in ("normal", *self.families) if f in self.families)
 
@@ -563,20 +575,24 @@ class Definition(Subject):
         for k, (size, large) in enumerate([*((n, names) for n in _BEYOND if present), *alone]):
             sizes = self._small_but({"b": 1, "h": 1, **dict.fromkeys(large, size)})
             family = list(self.families)[k % len(self.families)]
-            yield self._case(session, group, family, self.within(sizes, session.domain), rng)
+            yield self._draw_definition_case(
+                session, group, family, self.within(sizes, session.domain), rng
+            )
 
     def _of_sizes(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield every size, each with one family."""
         families = list(self.families)
-        for k, sizes in enumerate(self._sizes(session)):
-            yield self._case(session, "sizes", families[k % len(families)], sizes, rng)
+        for k, sizes in enumerate(self._list_admitted_shapes(session)):
+            yield self._draw_definition_case(
+                session, "sizes", families[k % len(families)], sizes, rng
+            )
 
     def _of_numbers(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield every family at some sizes, also with rows without any key if the domain includes them."""
-        sizes = self._sizes(session)
+        sizes = self._list_admitted_shapes(session)
         for s in sizes[: max(4, len(sizes) // 2)]:
             for family in self.families:
-                case = self._case(session, "numbers", family, s, rng)
+                case = self._draw_definition_case(session, "numbers", family, s, rng)
                 yield case
                 if session.domain.fully_masked_rows and self.closing:
                     result = self.closing(dict(case.inputs))
@@ -596,17 +612,20 @@ class Definition(Subject):
         if self.empties is None:
             return
         large = self.within(self._small_but(_LARGE_WITH_EMPTY_PARTS), session.domain)
-        for sizes in (*self._sizes(session)[:2], large):
-            made = self._case(session, "empty parts", next(iter(self.families)), sizes, rng)
+        for sizes in (*self._list_admitted_shapes(session)[:2], large):
+            made = self._draw_definition_case(
+                session, "empty parts", next(iter(self.families)), sizes, rng
+            )
             for words, inputs in self.empties(dict(made.inputs)):
                 yield Case("empty parts", words, inputs)
 
     def again(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield the same inputs twice, with others of the same shape in between, and views."""
         families = list(self.families)
-        for s in self._sizes(session)[1:3]:
+        for s in self._list_admitted_shapes(session)[1:3]:
             one, other = (
-                self._case(session, "again", f, s, rng).inputs for f in (families * 2)[:2]
+                self._draw_definition_case(session, "again", f, s, rng).inputs
+                for f in (families * 2)[:2]
             )
             yield Case("again", "a first call", one)
             yield Case(
@@ -627,7 +646,9 @@ class Definition(Subject):
         for _ in range(examples):
             sizes = self.shapes[rng.integers(max(1, 2 * len(self.shapes) // 3))]
             family = list(self.families)[rng.integers(len(self.families))]
-            yield self._case(session, "random", family, self.within(sizes, session.domain), rng)
+            yield self._draw_definition_case(
+                session, "random", family, self.within(sizes, session.domain), rng
+            )
 
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
         """Scale one array whose numbers are drawn by family, or change one row of it."""
@@ -644,7 +665,9 @@ class Definition(Subject):
         for k, sizes in enumerate(self.shapes[: 2 * _UNSEEN : 2]):
             larger = {x: n if x in self.kept else n + 2 for x, n in sizes.items()}
             sizes = self.within(larger, session.domain)
-            case = self._case(session, "fresh", families[k % len(families)], sizes, rng)
+            case = self._draw_definition_case(
+                session, "fresh", families[k % len(families)], sizes, rng
+            )
             if self.fits(session, case.inputs):
                 yield case
 
@@ -657,7 +680,9 @@ class Definition(Subject):
         for number, sizes in enumerate(_HELD_OUT):
             one_item = {"b": 1, "h": 1} if number else {}
             near = self.within(self._small_but({**one_item, **sizes}), session.domain)
-            case = self._case(session, "held out", families[number % len(families)], near, rng)
+            case = self._draw_definition_case(
+                session, "held out", families[number % len(families)], near, rng
+            )
             if self.fits(session, case.inputs):
                 yield case
 
@@ -666,8 +691,8 @@ class Definition(Subject):
     ) -> Iterator[dict[str, Array] | None]:
         """Yield normal inputs of the given sizes; other sizes are those of a small case."""
         result = self._small_but(sizes)
-        case = self._case(
-            session, "sizes", self._ordinary, self.within(result, session.domain), rng
+        case = self._draw_definition_case(
+            session, "sizes", self._name_ordinary_family, self.within(result, session.domain), rng
         )
         yield dict(case.inputs) if self.fits(session, case.inputs) else None
 
@@ -679,12 +704,12 @@ class Definition(Subject):
             result[x] = max(1, sizes.get(name, factor * result[x]) // factor)
         return result
 
-    def _sizes(self, session: Session) -> list[dict[str, int]]:
+    def _list_admitted_shapes(self, session: Session) -> list[dict[str, int]]:
         """Return the sizes that are tried for their shapes, adjusted to the domain."""
         fitted = [self.within(s, session.domain) for s in self.shapes]
         return [s for s in fitted if session.domain.admits(self.named(s))]
 
-    def _case(
+    def _draw_definition_case(
         self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random
     ) -> Case:
         names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)

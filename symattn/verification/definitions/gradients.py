@@ -80,7 +80,13 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         "lse": (rows, "softmax_lse logsumexp l"),
     }
     remaining = (
-        Input(n, shape, words, needed=False, made=partial(_saved, attention, layout, which))
+        Input(
+            n,
+            shape,
+            words,
+            needed=False,
+            made=partial(_compute_saved_forward_output, attention, layout, which),
+        )
         for which, (n, (shape, words)) in enumerate(kept.items())
     )
     turned = ("q", "k", "v", "do")
@@ -92,19 +98,21 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         attention,
         layout,
         wrong_attention(attention, laid),
-        partial(_attended, attention, layout),
+        partial(_read_backward_attention, attention, layout),
         title=f"Gradient({codec.called(attention)})",
         step="backward",
         inputs=(*attending.inputs(attention, layout), do, *remaining),
         outputs=("dq", "dk", "dv"),
         costs=8,  # a derivative takes as long as so many forward passes
-        ways=tuple(map(laid, _ways(spec))),
-        recorded=tuple(map(laid, _recorded(attention))),
+        ways=tuple(map(laid, _list_backward_ways(spec))),
+        recorded=tuple(map(laid, _yield_recordable_backward(attention))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
     )
 
 
-def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> np.ndarray:
+def _compute_saved_forward_output(
+    attention: Attention, layout: Layout, which: int, given: Inputs
+) -> np.ndarray:
     """Return the output, or L, of the forward pass, in float64."""
     arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
     arrays = {n: attending.ordered(layout, a) if n in WRT else a for n, a in arrays.items()}
@@ -112,7 +120,7 @@ def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> n
     return result if which else attending.ordered(layout, result, back=True)  # type: ignore[no-any-return]
 
 
-def _ways(spec: Gradient) -> tuple[Compute, ...]:
+def _list_backward_ways(spec: Gradient) -> tuple[Compute, ...]:
     """Return the ways: by hand from the weights; by the definition's derivative; from o and L, at once or per key."""
     result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
     if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
@@ -124,7 +132,7 @@ def _ways(spec: Gradient) -> tuple[Compute, ...]:
     )
 
 
-def _recorded(attention: Attention) -> Iterator[Compute]:
+def _yield_recordable_backward(attention: Attention) -> Iterator[Compute]:
     """Yield the backward pass by its formulas, if attention is plain up to a cap, a bias and a sink; and by hand."""
     if usual(replace(attention, softcap=None, bias=False, sink=None)):
         for saved in (False, True):
@@ -164,12 +172,12 @@ class Formulas:
     weights: Weights = lambda spec, values: values["weights"]
     for_values: Weights | None = None
     saved: bool = False
-    scores: Callable[[Array, Array], Array] = lambda p, dp: p * (dp - _rows(p * dp))
+    scores: Callable[[Array, Array], Array] = lambda p, dp: p * (dp - _sum_gradient_rows(p * dp))
     dq: Callable[..., Array] = lambda ds, q, k, c: c(ds @ k)
     dk: Callable[..., Array] = lambda ds, q, k, c: c(ds.mT @ q)
     dv: Callable[..., Array] = lambda p, do, v: p.mT @ do
-    shared: Shared = lambda g, times: _grouped("sum", g, times)
-    shared_values: Shared = lambda g, times: _grouped("sum", g, times)
+    shared: Shared = lambda g, times: _combine_shared_head_gradients("sum", g, times)
+    shared_values: Shared = lambda g, times: _combine_shared_head_gradients("sum", g, times)
 
     def __call__(self, spec: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
         """Return dQ, dK, dV."""
@@ -179,7 +187,11 @@ class Formulas:
         k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
         p = self.weights(spec, values)
         dp = do @ v.mT
-        ds = p * (dp - _rows(do * values["output"])) if self.saved else self.scores(p, dp)
+        ds = (
+            p * (dp - _sum_gradient_rows(do * values["output"]))
+            if self.saved
+            else self.scores(p, dp)
+        )
         ds = (
             softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
         )
@@ -198,11 +210,11 @@ class Formulas:
         )
 
 
-def _rows(x: Array, axis: int = -1) -> Array:
+def _sum_gradient_rows(x: Array, axis: int = -1) -> Array:
     return namespace_of(x).sum(x, axis=axis, keepdims=True)
 
 
-def _grouped(how: str, g: Array, times: int) -> Array:
+def _combine_shared_head_gradients(how: str, g: Array, times: int) -> Array:
     """Combine the gradients of heads that share: their sum, mean, the first or last; or sum those of wrong ones."""
     xp = namespace_of(g)
     *batch, heads, n, d = g.shape
@@ -220,7 +232,10 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
         "given",
         "1/d_k",
     ):
-        for cause, formulas in (*_formulas(spec), *(_OF_SINKS.items() if spec.sink else ())):
+        for cause, formulas in (
+            *_yield_wrong_formulas(spec),
+            *(_OF_SINKS.items() if spec.sink else ()),
+        ):
             if usual(spec) or {formulas.weights, formulas.for_values} <= {
                 Formulas.weights,
                 _without_sink,
@@ -230,14 +245,16 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
     without_dropout = replace(spec, dropout=0)
     if spec.dropout and usual(without_dropout) and spec.scale not in ("given", "1/d_k"):
         yield from _dropping_given(without_dropout, Fraction(str(spec.dropout)))
-    steps = {step.name for step in spec.pipeline(_names(spec))}
+    steps = {step.name for step in spec.pipeline(_list_gradient_inputs(spec))}
     for cause, names in _PASSED.items():
         if steps.issuperset(names):
-            yield DefinitionMistake("backward", cause, partial(_passed, spec, names))
+            yield DefinitionMistake(
+                "backward", cause, partial(_gradient_with_identity_steps, spec, names)
+            )
     for words, lost in _STOPPED.items():
         named = " and ".join(f"d{name.upper()}" for name in lost)
         cause = f"the gradient stops at the {words}: {named} {'are' if len(lost) > 1 else 'is'} 0"
-        yield DefinitionMistake("backward", cause, partial(_stopped, spec, lost))
+        yield DefinitionMistake("backward", cause, partial(_zero_lost_gradients, spec, lost))
 
 
 #: Steps that a backward pass may treat as if they changed nothing.
@@ -262,16 +279,20 @@ _PASSED = {
 _STOPPED = {"weights": "qk", "queries": "q", "keys": "k", "values": "v"}
 
 
-def _stopped(spec: Attention, lost: str, do: np.ndarray, **given: Any) -> tuple[Any, ...]:
+def _zero_lost_gradients(
+    spec: Attention, lost: str, do: np.ndarray, **given: Any
+) -> tuple[Any, ...]:
     result = vjp(spec, do, given, ("q", "k", "v"))
     return tuple(0 * result[n] if n in lost else result[n] for n in "qkv")
 
 
-def _names(spec: Attention) -> frozenset[str]:
+def _list_gradient_inputs(spec: Attention) -> frozenset[str]:
     return frozenset(["q", "k", "v", *required(spec)])
 
 
-def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> tuple[Any, ...]:
+def _gradient_with_identity_steps(
+    spec: Attention, names: tuple[str, ...], do: Any, **given: Any
+) -> tuple[Any, ...]:
     """Return the gradient with derivative 1 of these steps: each gives x + (y − x) with y − x constant."""
     right = spec.trace(**given)
 
@@ -297,14 +318,14 @@ def wrong_attention(spec: Attention, laid: Callable[[Compute], Compute]) -> Wron
     """Return how a mistake of the attention becomes a mistake of its gradient."""
     return WrongAttention(
         spec,
-        _names(spec),
+        _list_gradient_inputs(spec),
         lambda variant: laid(partial(_of_wrong, spec, variant)),
         blamed="backward",
         lead="it is the gradient of a different attention: ",
     )
 
 
-def _attended(
+def _read_backward_attention(
     spec: Attention, layout: Layout, call: Call, made: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
     """Return P V with the weights P of the backward pass: dV = Pᵀ dO, so that they are dVᵀ if dO is the identity."""
@@ -331,9 +352,9 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
 
     The right ones, with the factors c (…, n_q, n_k): dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)).
     """
-    right = _dropped(factors)
-    kept = _dropped(factors != 0)
-    saved: Any = lambda p, dp: p * (dp - _rows(p * factors * dp))  # noqa: E731
+    right = _make_dropout_formulas(factors)
+    kept = _make_dropout_formulas(factors != 0)
+    saved: Any = lambda p, dp: p * (dp - _sum_gradient_rows(p * factors * dp))  # noqa: E731
     named = {
         "dropout is left out of the backward pass, except in rowsum(dO ⊙ O)": Formulas(scores=saved)
     }
@@ -346,7 +367,7 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
             f"{words} dV": replace(right, dv=wrong.dv),
             f"{words} dP": replace(right, scores=wrong.scores),
         }
-    for cause, formulas in _formulas(spec):
+    for cause, formulas in _yield_wrong_formulas(spec):
         if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
             named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
     for cause, formulas in named.items():
@@ -370,42 +391,44 @@ def _with_dropped(
     return mistake.run(do=do, **given)
 
 
-def _dropped(factors: Any) -> Formulas:
+def _make_dropout_formulas(factors: Any) -> Formulas:
     """Return the right formulas with these factors."""
     return Formulas(
-        scores=lambda p, dp: p * (factors * dp - _rows(p * factors * dp)),
+        scores=lambda p, dp: p * (factors * dp - _sum_gradient_rows(p * factors * dp)),
         dv=lambda p, do, v: (factors * p).mT @ do,
     )
 
 
-def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
+def _yield_wrong_formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
     if spec.key_heads < spec.heads:
         yield from _of_groups()
     if spec.scale != 1:
-        yield from _twofold("not scaled", lambda x, c: x)
-        yield from _twofold("scaled twice", lambda x, c: c(c(x)))
+        yield from _yield_query_key_mistakes("not scaled", lambda x, c: x)
+        yield from _yield_query_key_mistakes("scaled twice", lambda x, c: c(c(x)))
         unscaled: Weights = lambda spec, values: softmax(_unscaled_scores(spec, values))  # noqa: E731
-        yield from _recomputed(
+        yield from _yield_recomputed_weights(
             "weights are computed again from scores that are not scaled", unscaled
         )
-        yield from _recomputed(
+        yield from _yield_recomputed_weights(
             "weights are computed again from the sums by scores that are not scaled", _by_sums
         )
     yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
     yield from _PRODUCTS.items()
-    yield from _recomputed("the exponentials in P are not divided by their sum", _not_normalised)
+    yield from _yield_recomputed_weights(
+        "the exponentials in P are not divided by their sum", _not_normalised
+    )
     for words, bases in _BASES.items():
-        yield from _recomputed(
+        yield from _yield_recomputed_weights(
             f"weights are computed again from the sums {words}", partial(_in_bases, *bases)
         )
     if spec.masks_anything:
         unmasked: Any = lambda spec, values: softmax(before(spec, values, "masked"))  # noqa: E731
-        yield from _recomputed("the mask is left out of the backward pass", unmasked)
+        yield from _yield_recomputed_weights("the mask is left out of the backward pass", unmasked)
         words = "the mask is left out of the weights that are computed again from the sums"
         by_sums: Weights = lambda spec, values: _by_sums(  # noqa: E731
             spec, values, lambda s, of: before(s, of, "masked")
         )
-        yield from _recomputed(words, by_sums)
+        yield from _yield_recomputed_weights(words, by_sums)
 
 
 #: Whether scores, and whether the natural logarithms of the sums, are exponents of 2 instead of e.
@@ -416,7 +439,7 @@ _BASES = {
 }
 
 
-def _recomputed(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
+def _yield_recomputed_weights(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
     """Yield formulas with wrong weights in the whole backward pass, in dV alone, and in dS alone."""
     yield words, Formulas(weights=wrong)
     yield f"{words}, in dV alone", Formulas(for_values=wrong)
@@ -442,33 +465,43 @@ _PRODUCTS = {
 #: Wrong formulas for dS from P and dP.
 _SCORES: dict[str, Callable[[Array, Array], Array]] = {
     "the sums over the rows, rowsum(P ⊙ dP), are not subtracted": lambda p, dp: p * dp,
-    "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(dp)),
-    "rowsum(P), which is 1, is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(p)),
-    "the mean of dP is subtracted in place of rowsum(P ⊙ dP)":
-        lambda p, dp: p * (dp - namespace_of(dp).mean(dp, axis=-1, keepdims=True)),
-    "sums over the columns of P ⊙ dP are subtracted, not over the rows": lambda p, dp: p * (dp - _rows(p * dp, -2)),
-    "rowsum(P ⊙ dP) is subtracted after P has multiplied: P ⊙ dP − rowsum(P ⊙ dP)":
-        lambda p, dp: p * dp - _rows(p * dp),
-    "rowsum(P ⊙ dP) is added, not subtracted": lambda p, dp: p * (dp + _rows(p * dp)),
+    "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: (
+        p * (dp - _sum_gradient_rows(dp))
+    ),
+    "rowsum(P), which is 1, is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: (
+        p * (dp - _sum_gradient_rows(p))
+    ),
+    "the mean of dP is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: (
+        p * (dp - namespace_of(dp).mean(dp, axis=-1, keepdims=True))
+    ),
+    "sums over the columns of P ⊙ dP are subtracted, not over the rows": lambda p, dp: (
+        p * (dp - _sum_gradient_rows(p * dp, -2))
+    ),
+    "rowsum(P ⊙ dP) is subtracted after P has multiplied: P ⊙ dP − rowsum(P ⊙ dP)": lambda p, dp: (
+        p * dp - _sum_gradient_rows(p * dp)
+    ),
+    "rowsum(P ⊙ dP) is added, not subtracted": lambda p, dp: p * (dp + _sum_gradient_rows(p * dp)),
     "the derivative of softmax is taken as P (1 − P), its diagonal": lambda p, dp: p * (1 - p) * dp,
     "the softmax is not differentiated: dS is dP": lambda p, dp: dp,
-    "the signs of dQ and dK are changed": lambda p, dp: -(p * (dp - _rows(p * dp))),
-}  # fmt: skip
+    "the signs of dQ and dK are changed": lambda p, dp: -(p * (dp - _sum_gradient_rows(p * dp))),
+}
 
 
 def _without_sink(spec: Attention, values: dict[str, Any]) -> Array:
     p: Array = values["weights"]
-    return p / _rows(p)
+    return p / _sum_gradient_rows(p)
 
 
 _OF_SINKS = {
     "the sink is left out of the weights of the backward pass": Formulas(weights=_without_sink),
     "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1":
-        Formulas(scores=lambda p, dp: p * (dp - _rows(p * dp) / _rows(p))),
+        Formulas(scores=lambda p, dp: p * (dp - _sum_gradient_rows(p * dp) / _sum_gradient_rows(p))),
 }  # fmt: skip
 
 
-def _twofold(words: str, function: Callable[[Any, Any], Array]) -> Iterator[tuple[str, Formulas]]:
+def _yield_query_key_mistakes(
+    words: str, function: Callable[[Any, Any], Array]
+) -> Iterator[tuple[str, Formulas]]:
     """Yield a mistake in dQ, in dK and in both: ``function`` gets the product, and the scale as a function."""
     both = Formulas(
         dq=lambda ds, q, k, c: function(ds @ k, c), dk=lambda ds, q, k, c: function(ds.mT @ q, c)
@@ -486,7 +519,7 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
         "turn": "are sums over heads t, t + kv_heads, …, as if they shared in turn, not one after another",
     }
     for how, phrase in words.items():
-        one = partial(_grouped, how)
+        one = partial(_combine_shared_head_gradients, how)
         yield f"dK and dV {phrase}", Formulas(shared=one, shared_values=one)
         yield f"dK {phrase}".replace(" are ", " is "), Formulas(shared=one)
         yield f"dV {phrase}".replace(" are ", " is "), Formulas(shared_values=one)

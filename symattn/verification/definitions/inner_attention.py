@@ -117,10 +117,11 @@ class InnerAttention:
     def groups(self, definition: Definition, groups: Mapping[str, Group]) -> dict[str, Cases]:
         """Return groups of probes as groups of cases of the definition."""
         return {
-            name: partial(self._cases, definition, name, group) for name, group in groups.items()
+            name: partial(self._yield_inner_attention_cases, definition, name, group)
+            for name, group in groups.items()
         }
 
-    def _cases(
+    def _yield_inner_attention_cases(
         self, definition: Definition, name: str, group: Group, session: Session, rng: Random
     ) -> Iterator[Case]:
         for title, made in group(self.maker(session), rng):

@@ -124,7 +124,9 @@ class LinearAttention(Answering):
         2.0
         """
         g, beta = (_as_columns(x, q) for x in (g, beta))
-        return _outputs(self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta)
+        return _apply_normalised_form(
+            self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta
+        )
 
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
@@ -160,7 +162,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
     def laid(run: Compute) -> Compute:
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
-        return in_order(layout, turned, partial(_spread, spec, layout, run))
+        return in_order(layout, turned, partial(_run_with_gate_columns, spec, layout, run))
 
     sizes = [{**in_front(layout, i), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
@@ -170,14 +172,14 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         step="normalize" if spec.normalised else "values",
         inputs=tuple(arrays),
         outputs=("output",),
-        ways=tuple(map(laid, _ways(spec))),
-        mistakes=tuple(replace(x, run=laid(x.run)) for x in _mistakes(spec)),
+        ways=tuple(map(laid, _yield_linear_ways(spec))),
+        mistakes=tuple(replace(x, run=laid(x.run)) for x in _yield_linear_mistakes(spec)),
         shapes=tuple(sizes),
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
-        numbered=tuple(_numbered(spec, laid)),
-        counted=None if spec.gate or spec.delta else _counted(spec, layout, laid),
+        numbered=tuple(_yield_added_number_mistake(spec, laid)),
+        counted=None if spec.gate or spec.delta else _count_linear_keys(spec, layout, laid),
         other_forms=_other_forms(spec, laid) if spec.gate or spec.delta else None,
         by_column=bool(spec.gate),
         costs=_RUNS_OF_A_SCAN if spec.delta else 1,
@@ -195,7 +197,8 @@ def _with_short_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _other_forms(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> OtherForms:
-    """Return the bound on forms that are not among ``_ways``: triangular systems, inverses, gates split in two."""
+    """Return the bound on forms that are not among ``_yield_linear_ways``: triangular systems, inverses, gates split in
+    two."""
 
     def run(inputs: Inputs, precision: Precision) -> Sequence[np.ndarray] | None:
         found = laid(partial(_bound_of_forms, spec, precision))(**float64_inputs(inputs))
@@ -242,13 +245,17 @@ def _bound_of_forms(
     return np.where(below < divisor, moved, np.inf)
 
 
-def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:
+def _yield_added_number_mistake(
+    spec: LinearAttention, laid: Callable[[Compute], Compute]
+) -> Iterator[Numbered]:
     """Yield the mistake of a number that is added to the sum of the weights."""
 
     def added(x: float) -> Compute:
         def run(**given: Any) -> Array:
-            bare = partial(_outputs, replace(spec, normalised=False), _forms(spec)[0])
-            total = bare(**{**given, "v": _ones(given["v"])})
+            bare = partial(
+                _apply_normalised_form, replace(spec, normalised=False), _list_linear_forms(spec)[0]
+            )
+            total = bare(**{**given, "v": _make_unit_values(given["v"])})
             return bare(**given) / (total + number(x, total))
 
         return laid(run)
@@ -258,7 +265,7 @@ def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iter
         yield Numbered("normalize", "{} is added to the sum that it is divided by", added, grid)
 
 
-def _counted(
+def _count_linear_keys(
     spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Compute]
 ) -> CountedKeys:
     """Return how keys are counted: each adds φ(q)·φ(k) times its value."""
@@ -270,16 +277,22 @@ def _counted(
             counts = table(int(q.shape[-2]), int(k.shape[-2])).astype(float)
             return (q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)) @ v
 
-        return laid(partial(_outputs, spec, form))
+        return laid(partial(_apply_normalised_form, spec, form))
 
     bare = replace(spec, normalised=False, causal=False)
     right = lambda n, m: np.tri(n, m, dtype=int) if spec.causal else np.ones((n, m), dtype=int)  # noqa: E731
     return CountedKeys(
-        laid(partial(_outputs, bare, _by_pairs)), right, spec.normalised, tokens_axis(layout), run
+        laid(partial(_apply_normalised_form, bare, _by_pairs)),
+        right,
+        spec.normalised,
+        tokens_axis(layout),
+        run,
     )
 
 
-def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any) -> Any:
+def _run_with_gate_columns(
+    spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
+) -> Any:
     """Run with one gate and one β per token as columns, heads before tokens."""
     columns = [
         n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate == "feature")
@@ -297,7 +310,7 @@ def _as_columns(x: Array | None, q: Array) -> Array | None:
 Form = Callable[..., Array]
 
 
-def _outputs(
+def _apply_normalised_form(
     spec: LinearAttention, form: Form, q: Array, k: Array, v: Array,
     g: Array | None = None, beta: Array | None = None, below: Form | None = None,
 ) -> Array:  # fmt: skip
@@ -308,10 +321,14 @@ def _outputs(
         xp = namespace_of(q)
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
     result = form(spec, a, b, v, g, beta)
-    return result / (below or form)(spec, a, b, _ones(v), g, beta) if spec.normalised else result
+    return (
+        result / (below or form)(spec, a, b, _make_unit_values(v), g, beta)
+        if spec.normalised
+        else result
+    )
 
 
-def _ones(v: Array) -> Array:
+def _make_unit_values(v: Array) -> Array:
     return namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
 
 
@@ -330,10 +347,12 @@ def _by_tokens(
     """Compute the output from the state, token by token."""
     if not spec.causal:
         return q @ (k.mT @ v)
-    return _scanned(linear.delta_token if spec.delta else linear.gated_step, q, k, v, beta, g)
+    return _scan_linear_state(
+        linear.delta_token if spec.delta else linear.gated_step, q, k, v, beta, g
+    )
 
 
-def _scanned(step: Compute, q: Array, k: Array, v: Array, *more: Array | None) -> Array:
+def _scan_linear_state(step: Compute, q: Array, k: Array, v: Array, *more: Array | None) -> Array:
     given = [x for x in more if x is not None]
     return linear.scan(
         step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given
@@ -349,18 +368,18 @@ def _by_chunks(
     return linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, *given).output
 
 
-def _forms(spec: LinearAttention) -> tuple[Form, ...]:
+def _list_linear_forms(spec: LinearAttention) -> tuple[Form, ...]:
     if spec.delta:
         return (_by_tokens,)
     return (_by_pairs, _by_tokens, _by_chunks) if spec.causal else (_by_pairs, _by_tokens)
 
 
-def _ways(spec: LinearAttention) -> Iterator[Compute]:
+def _yield_linear_ways(spec: LinearAttention) -> Iterator[Compute]:
     """Yield each form; for elu(x) + 1 also as written, whose relative error grows far below 0, where 1 cancels."""
-    for form in _forms(spec):
-        yield partial(_outputs, spec, form)
-    for form in _forms(spec) if spec.feature == "elu" else ():
-        read = partial(_outputs, replace(spec, feature="identity"), form)
+    for form in _list_linear_forms(spec):
+        yield partial(_apply_normalised_form, spec, form)
+    for form in _list_linear_forms(spec) if spec.feature == "elu" else ():
+        read = partial(_apply_normalised_form, replace(spec, feature="identity"), form)
         yield reading(read, q=linear.elu_then_one, k=linear.elu_then_one)
 
 
@@ -385,14 +404,20 @@ _OTHERS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
-    form = _forms(spec)[0]
-    phi, plain = FEATURES[spec.feature], partial(_outputs, replace(spec, feature="identity"), form)
+def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
+    form = _list_linear_forms(spec)[0]
+    phi, plain = (
+        FEATURES[spec.feature],
+        partial(_apply_normalised_form, replace(spec, feature="identity"), form),
+    )
 
     def of(step: str, cause: str, **fields: Any) -> DefinitionMistake:
         other = replace(spec, **fields)
         return DefinitionMistake(
-            step, cause, partial(_outputs, other, _forms(other)[0]), spec=other
+            step,
+            cause,
+            partial(_apply_normalised_form, other, _list_linear_forms(other)[0]),
+            spec=other,
         )
 
     for name in FEATURES:
@@ -411,12 +436,12 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
     if spec.causal and not spec.gate and not spec.delta:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     for (step, cause), wrong in _wrong_forms(spec).items():
-        yield DefinitionMistake(step, cause, partial(_outputs, spec, wrong))
+        yield DefinitionMistake(step, cause, partial(_apply_normalised_form, spec, wrong))
         for noun, above, below in (
             (("values", wrong, form), ("weights", form, wrong)) if spec.normalised else ()
         ):
             yield DefinitionMistake(step, f"{cause}, in the sum of the {noun} alone",
-                          partial(_outputs, spec, above, below=below))  # fmt: skip
+                          partial(_apply_normalised_form, spec, above, below=below))  # fmt: skip
     if spec.normalised:
         yield from _of_normalisers(spec, form)
     else:
@@ -424,18 +449,22 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
             yield of("normalize", "it is divided by the sum of the weights", normalised=True)
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
-        plain = partial(_outputs, replace(spec, scale=False), form)
+        plain = partial(_apply_normalised_form, replace(spec, scale=False), form)
         for (written, power), (symbol, axis) in product(
             _POWERS.items(), {"d_k": -1, "n": -2}.items()
         ):
             words = f"queries are scaled by {written.format(symbol)}"
             if (symbol, power) != ("d_k", -1):
-                yield DefinitionMistake("scale", words, partial(_times, plain, power, axis))
+                yield DefinitionMistake(
+                    "scale", words, partial(_output_of_scaled_queries, plain, power, axis)
+                )
     for words, change in _GATES.items() if spec.gate else ():
         yield DefinitionMistake("values", words, reading(spec, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta else ():
         yield DefinitionMistake(
-            "values", words, partial(_outputs, spec, partial(_by_corrections, correction))
+            "values",
+            words,
+            partial(_apply_normalised_form, spec, partial(_by_corrections, correction)),
         )
 
 
@@ -449,7 +478,9 @@ _WIDTHS_OF_CORRECTED_CHUNKS = (16, 32, 64, 128)
 _POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
 
 
-def _times(run: Compute, halves: int, axis: int, q: Array, **given: Array) -> Array:
+def _output_of_scaled_queries(
+    run: Compute, halves: int, axis: int, q: Array, **given: Array
+) -> Array:
     """Return the output for scaled queries, by linearity."""
     xp, size = namespace_of(q), int(q.shape[axis])
     root = xp.sqrt(xp.asarray(size, dtype=q.dtype))
@@ -486,7 +517,7 @@ def _by_corrections(
         state = state + k.mT @ correction(v, k @ state, beta)
         return state, q @ state
 
-    return _scanned(token, q, k, v, beta, g)
+    return _scan_linear_state(token, q, k, v, beta, g)
 
 
 def _by_undecayed_corrections(
@@ -504,7 +535,7 @@ def _by_undecayed_corrections(
         state = linear.decayed(state, g) + k.mT @ correction
         return state, q @ state
 
-    return _scanned(token, q, k, v, beta, g)
+    return _scan_linear_state(token, q, k, v, beta, g)
 
 
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
@@ -531,7 +562,7 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
 
 def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
     bare, phi = replace(spec, normalised=False), FEATURES[spec.feature]
-    right = partial(_outputs, bare, form)
+    right = partial(_apply_normalised_form, bare, form)
 
     def over(cause: str, divisor: Compute) -> DefinitionMistake:
         return DefinitionMistake(
@@ -541,28 +572,35 @@ def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMis
     yield DefinitionMistake("normalize", "it is not divided by the sum of the weights", right)
     for words, divisor in _DIVISORS.items():
         yield over(words, lambda q, k, divisor=divisor, **given: divisor(phi(q), phi(k)))
-    plain = partial(_outputs, replace(bare, feature="identity"), form)
+    plain = partial(_apply_normalised_form, replace(bare, feature="identity"), form)
     for noun, name in (("keys", "q"), ("queries", "k")) if spec.feature != "identity" else ():
         words = f"the sum that it is divided by is of {noun} without the feature map"
-        yield over(words, reading(plain, **{name: phi, "v": _ones}))
+        yield over(words, reading(plain, **{name: phi, "v": _make_unit_values}))
 
 
-def _cumulative(a: Array, b: Array, axis: int) -> Array:
+def _multiply_by_cumulative_sum(a: Array, b: Array, axis: int) -> Array:
     xp = namespace_of(a)
     return xp.sum(a * xp.cumulative_sum(b, axis=axis), axis=-1, keepdims=True)
 
 
 #: Wrong divisors, from the features of queries and keys.
 _DIVISORS: dict[str, Callable[[Array, Array], Array]] = {
-    "the sum of all keys is in the normaliser, not that of earlier ones":
-        lambda a, b: a @ namespace_of(b).sum(b, axis=-2, keepdims=True).mT,
-    "the normaliser is a cumulative sum over the heads, not over the tokens": partial(_cumulative, axis=-3),
-    "the normaliser is a cumulative sum over the features": partial(_cumulative, axis=-1),
-    "it is divided by the sum of the keys' features, without the queries'":
-        lambda a, b: _cumulative(0 * a + 1, b, -2),
-    "it is divided by the number of tokens":
-        lambda a, b: namespace_of(b).asarray(int(b.shape[-2]), dtype=b.dtype),
-}  # fmt: skip
+    "the sum of all keys is in the normaliser, not that of earlier ones": lambda a, b: (
+        a @ namespace_of(b).sum(b, axis=-2, keepdims=True).mT
+    ),
+    "the normaliser is a cumulative sum over the heads, not over the tokens": partial(
+        _multiply_by_cumulative_sum, axis=-3
+    ),
+    "the normaliser is a cumulative sum over the features": partial(
+        _multiply_by_cumulative_sum, axis=-1
+    ),
+    "it is divided by the sum of the keys' features, without the queries'": lambda a, b: (
+        _multiply_by_cumulative_sum(0 * a + 1, b, -2)
+    ),
+    "it is divided by the number of tokens": lambda a, b: namespace_of(b).asarray(
+        int(b.shape[-2]), dtype=b.dtype
+    ),
+}
 
 
 _GATES: dict[str, Callable[[Array], Array]] = {

@@ -56,8 +56,8 @@ def subject(
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
         mistakes=tuple(
-            DefinitionMistake("lse", cause, laid(partial(_wrong, spec, wrong)))
-            for cause, wrong in _causes(spec)
+            DefinitionMistake("lse", cause, laid(partial(_output_with_wrong_lse, spec, wrong)))
+            for cause, wrong in _yield_wrong_log_sums(spec)
         ),
         numbered=(
             *attending.by_number(spec, made, {*reference.SCORES, "weights"}),
@@ -82,7 +82,7 @@ def ways(spec: Attention) -> tuple[Compute, ...]:
     streamed: tuple[Compute, ...] = (partial(_by_keys, spec),)
     if spec.sink is not None:
         return spec, *streamed
-    return spec, *streamed, partial(_in_base_two, spec), partial(_merged, spec)
+    return spec, *streamed, partial(_in_base_two, spec), partial(_merge_key_halves, spec)
 
 
 def _by_keys(spec: Attention, **keywords: Any) -> Any:
@@ -96,7 +96,7 @@ def _in_base_two(spec: Attention, **keywords: Any) -> Any:
     values = spec.trace(**keywords)
     s, v = _scores_and_values(spec, values)
     xp = namespace_of(s)
-    two = _two(s)
+    two = _natural_logarithm_of_two(s)
     open_ = xp.isfinite(s)
     t = masks.forbid(xp.where(open_, s, 0) / two, open_)
     top = xp.max(t, axis=-1, keepdims=True)
@@ -105,7 +105,7 @@ def _in_base_two(spec: Attention, **keywords: Any) -> Any:
     return (e / total) @ v, ((top + xp.log(total) / two) * two)[..., 0]
 
 
-def _merged(spec: Attention, **keywords: Any) -> Any:
+def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
     """Merge two parts of the keys, each normalised by itself."""
     values = spec.trace(**keywords)
     s, v = _scores_and_values(spec, values)
@@ -141,21 +141,24 @@ def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) ->
     return values["output"], values["lse"]
 
 
-def _causes(spec: Attention) -> Iterator[tuple[str, Wrong]]:
+def _yield_wrong_log_sums(spec: Attention) -> Iterator[tuple[str, Wrong]]:
     yield from _WRONG.items()
     if spec.base is None:
         yield from _NATURAL.items()
     else:
         yield (
             "the logarithm is natural, not of the base 2",
-            lambda spec, values, s: values["lse"] * _two(s),
+            lambda spec, values, s: values["lse"] * _natural_logarithm_of_two(s),
         )
     if spec.masks_anything:
         words = "keys that are forbidden are counted"
-        yield words, lambda spec, values, s: _lse(spec, mistake.before(spec, values, "masked"))
+        yield (
+            words,
+            lambda spec, values, s: _lse_of_scores(spec, mistake.before(spec, values, "masked")),
+        )
     yield from _of_other_maxima(spec)
     if spec.sink is not None:
-        yield "the sink is not counted", lambda spec, values, s: _lse(spec, s)
+        yield "the sink is not counted", lambda spec, values, s: _lse_of_scores(spec, s)
 
 
 Maximum = Callable[[Attention, dict[str, Any], Any], Any]  # (…, n_q), from the same
@@ -166,22 +169,22 @@ def _of_other_maxima(spec: Attention) -> Iterator[tuple[str, Wrong]]:
 
     L = m' + log Σ e^{s − m} if m' is added back, and L = m + log Σ e^{s − m'} if m' is subtracted.
     """
-    for words, maximum in _maxima(spec):
+    for words, maximum in _yield_wrong_maxima(spec):
         yield (
             f"the maximum that is added to the logarithm of the sum is {words}",
             lambda spec, values, s, maximum=maximum: (
-                values["lse"] - _top(s) + maximum(spec, values, s)
+                values["lse"] - _maximum_of_scores(s) + maximum(spec, values, s)
             ),  # type: ignore[misc]
         )
         yield (
             f"the maximum that is subtracted from the scores is {words}, the one that is added to the logarithm is not",
             lambda spec, values, s, maximum=maximum: (
-                values["lse"] + _top(s) - maximum(spec, values, s)
+                values["lse"] + _maximum_of_scores(s) - maximum(spec, values, s)
             ),  # type: ignore[misc]
         )
 
 
-def _maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
+def _yield_wrong_maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
     """Yield other maxima, in words: of the scores before a step, with another scale, or of one tile alone."""
     later = (name for name in reference.SCORES[1:] if name in _BEFORE)
     for name in later:
@@ -190,7 +193,10 @@ def _maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
     if _has_step(spec, "scaled"):
         if spec.scale is not None:
             yield "that of the products, scaled by 1/√d_k and not by the given scale", _by_root
-        yield "scaled twice", lambda spec, values, s: _scaled_again(spec, values, _top(s))
+        yield (
+            "scaled twice",
+            lambda spec, values, s: _scaled_again(spec, values, _maximum_of_scores(s)),
+        )
     for n in _TILES:
         yield f"that of the last tile of keys alone (tiles of {n})", partial(_of_tile, n, last=True)
         yield (
@@ -215,11 +221,15 @@ def _has_step(spec: Attention, name: str) -> bool:
 def _before_step(name: str, spec: Attention, values: dict[str, Any], s: Any) -> Any:
     """Return the maximum of the scores before a step; under the masks of ``s``, unless the step is the mask."""
     before = mistake.before(spec, values, name)
-    return _top(before if name == "masked" else masks.forbid(before, namespace_of(s).isfinite(s)))
+    return _maximum_of_scores(
+        before if name == "masked" else masks.forbid(before, namespace_of(s).isfinite(s))
+    )
 
 
 def _by_root(spec: Attention, values: dict[str, Any], s: Any) -> Any:
-    return _top(_raw(values, s)) / mistake.root(s, int(values["q"].shape[-1]))
+    return _maximum_of_scores(_mask_unscaled_scores(values, s)) / mistake.root(
+        s, int(values["q"].shape[-1])
+    )
 
 
 def _scaled_again(spec: Attention, values: dict[str, Any], top: Any) -> Any:
@@ -233,28 +243,45 @@ def _of_tile(n: int, spec: Attention, values: dict[str, Any], s: Any, *, last: b
         raise KeyError("there is one tile")
     start = (keys - 1) // n * n
     tile = slice(start, keys) if last else slice(0, n)
-    return _top(s[..., tile])
+    return _maximum_of_scores(s[..., tile])
 
 
 #: Natural logarithms and those of base 2 in one sum, or one instead of the other.
 _NATURAL: dict[str, Wrong] = {
-    "the logarithm has the base 2": lambda spec, values, s: values["lse"] / _two(s),
-    "the maximum is in units of log 2, the logarithm natural":
-        lambda spec, values, s: _top(s) / _two(s) + values["lse"] - _top(s),
-    "the logarithm of the sum has the base 2, the maximum is natural":
-        lambda spec, values, s: _top(s) + (values["lse"] - _top(s)) / _two(s),
-}  # fmt: skip
+    "the logarithm has the base 2": lambda spec, values, s: (
+        values["lse"] / _natural_logarithm_of_two(s)
+    ),
+    "the maximum is in units of log 2, the logarithm natural": lambda spec, values, s: (
+        _maximum_of_scores(s) / _natural_logarithm_of_two(s) + values["lse"] - _maximum_of_scores(s)
+    ),
+    "the logarithm of the sum has the base 2, the maximum is natural": lambda spec, values, s: (
+        _maximum_of_scores(s)
+        + (values["lse"] - _maximum_of_scores(s)) / _natural_logarithm_of_two(s)
+    ),
+}
 _WRONG: dict[str, Wrong] = {
-    "the maximum is not added to the logarithm of the sum": lambda spec, values, s: values["lse"] - _top(s),
-    "the maximum is subtracted from the logarithm of the sum, not added":
-        lambda spec, values, s: values["lse"] - 2 * _top(s),
-    "it is the maximum alone, without the logarithm of the sum": lambda spec, values, s: _top(s),
-    "it is the sum, without its logarithm": lambda spec, values, s: _sum(s, spec.base),
-    "the maximum is added to the sum, without its logarithm": lambda spec, values, s: _top(s) + _sum(s, spec.base),
-    "it is the logarithm of the mean, not of the sum":
-        lambda spec, values, s: values["lse"] - softmax.logarithms(mistake.number(s, int(s.shape[-1])), spec.base),
-    "it is of the scores before they are scaled": lambda spec, values, s: _lse(spec, _raw(values, s)),
-}  # fmt: skip
+    "the maximum is not added to the logarithm of the sum": lambda spec, values, s: (
+        values["lse"] - _maximum_of_scores(s)
+    ),
+    "the maximum is subtracted from the logarithm of the sum, not added": lambda spec, values, s: (
+        values["lse"] - 2 * _maximum_of_scores(s)
+    ),
+    "it is the maximum alone, without the logarithm of the sum": lambda spec, values, s: (
+        _maximum_of_scores(s)
+    ),
+    "it is the sum, without its logarithm": lambda spec, values, s: _sum_shifted_exponentials(
+        s, spec.base
+    ),
+    "the maximum is added to the sum, without its logarithm": lambda spec, values, s: (
+        _maximum_of_scores(s) + _sum_shifted_exponentials(s, spec.base)
+    ),
+    "it is the logarithm of the mean, not of the sum": lambda spec, values, s: (
+        values["lse"] - softmax.logarithms(mistake.number(s, int(s.shape[-1])), spec.base)
+    ),
+    "it is of the scores before they are scaled": lambda spec, values, s: _lse_of_scores(
+        spec, _mask_unscaled_scores(values, s)
+    ),
+}
 
 
 _FACTORS = (
@@ -271,7 +298,9 @@ def _numbered_maxima(spec: Attention, laid: Callable[[Compute], Compute]) -> Ite
     ):
 
         def wrong(x: float, sign: int = sign) -> Compute:
-            return laid(partial(_wrong, spec, partial(_with_factor, sign * (x - 1))))
+            return laid(
+                partial(_output_with_wrong_lse, spec, partial(_with_factor, sign * (x - 1)))
+            )
 
         yield Numbered(
             "lse", f"the maximum that {which} is {{}} times what it should be", wrong, _FACTORS
@@ -279,31 +308,31 @@ def _numbered_maxima(spec: Attention, laid: Callable[[Compute], Compute]) -> Ite
 
 
 def _with_factor(factor: float, spec: Attention, values: dict[str, Any], s: Any) -> Any:
-    return values["lse"] + _top(s) * mistake.number(s, factor)
+    return values["lse"] + _maximum_of_scores(s) * mistake.number(s, factor)
 
 
-def _wrong(spec: Attention, wrong: Wrong, **keywords: Any) -> Any:
+def _output_with_wrong_lse(spec: Attention, wrong: Wrong, **keywords: Any) -> Any:
     values = spec.trace(**keywords)
     return values["output"], wrong(spec, values, mistake.before(spec, values, "weights"))
 
 
-def _two(s: Any) -> Any:
+def _natural_logarithm_of_two(s: Any) -> Any:
     return namespace_of(s).log(mistake.number(s, 2))
 
 
-def _top(s: Array) -> Array:
+def _maximum_of_scores(s: Array) -> Array:
     return namespace_of(s).max(s, axis=-1)
 
 
-def _sum(s: Any, base: int | None) -> Any:
+def _sum_shifted_exponentials(s: Any, base: int | None) -> Any:
     xp = namespace_of(s)
     return xp.sum(softmax.powers(s - xp.max(s, axis=-1, keepdims=True), base), axis=-1)
 
 
-def _lse(spec: Attention, s: Any) -> Any:
+def _lse_of_scores(spec: Attention, s: Any) -> Any:
     return softmax.log_sum_exp(s, base=spec.base)[..., 0]
 
 
-def _raw(values: dict[str, Any], s: Array) -> Array:
+def _mask_unscaled_scores(values: dict[str, Any], s: Array) -> Array:
     """Return the scores before they are scaled, under the masks of ``s``."""
     return masks.forbid(values["scores"], namespace_of(s).isfinite(s))

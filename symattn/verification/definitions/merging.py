@@ -63,7 +63,7 @@ class Merge(keywords.Answering):
 
     def __call__(self, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
         """Return the output over all keys, and its log-sum-exp."""
-        o, lse = _merged(self.base, o1, _column(l1), o2, _column(l2))
+        o, lse = _merge_two_outputs(self.base, o1, _as_lse_column(l1), o2, _as_lse_column(l2))
         return o, lse[..., 0]
 
 
@@ -71,16 +71,16 @@ def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
     """Yield the definition for log-sum-exps of shape (…, n), (…, n, 1), and, with heads, with heads before tokens."""
     check_layout("Merge", layout)
     rows = placed(layout, "n")
-    yield _subject(spec, layout, rows, _column, lambda lse: lse[..., 0])
-    yield _subject(spec, layout, f"{rows} 1", lambda lse: lse, lambda lse: lse)
+    yield _define_merge(spec, layout, rows, _as_lse_column, lambda lse: lse[..., 0])
+    yield _define_merge(spec, layout, f"{rows} 1", lambda lse: lse, lambda lse: lse)
     if "h" in rows:
         swapped = " ".join([*rows.split()[:-2], *reversed(rows.split()[-2:])])
-        yield _subject(
-            spec, layout, swapped, lambda lse: _column(lse.mT), lambda lse: lse[..., 0].mT
+        yield _define_merge(
+            spec, layout, swapped, lambda lse: _as_lse_column(lse.mT), lambda lse: lse[..., 0].mT
         )
 
 
-def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) -> Definition:
+def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) -> Definition:
     def laid(run: Compute) -> Compute:
         def moved(o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
             o, lse = run(o1, lift(l1), o2, lift(l2))
@@ -103,19 +103,19 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
         ways=tuple(
             DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()
         ),
-        mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec.base)),
+        mistakes=tuple(replace(m, run=laid(m.run)) for m in _yield_merge_mistakes(spec.base)),
         numbered=(
             Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),
         ),
         shapes=tuple(shapes),
-        families={**FAMILIES, "offset": _offset},
-        distant=_distant,
+        families={**FAMILIES, "offset": _draw_offset_log_sums},
+        distant=_make_distant_lse_family,
         empties=partial(_without_keys, lift, lower),
         settings={"base": spec.base},
     )
 
 
-def _offset(rng: Random) -> Numbers:
+def _draw_offset_log_sums(rng: Random) -> Numbers:
     """Draw log-sum-exps with a common offset; their powers may overflow or underflow in float32."""
     offset = float(rng.choice([-1000, -100, 100, 1000]))
 
@@ -125,7 +125,7 @@ def _offset(rng: Random) -> Numbers:
     return numbers
 
 
-def _distant(distance: float) -> Family:
+def _make_distant_lse_family(distance: float) -> Family:
     """Return the family in which one log-sum-exp is ``distance`` below the other, and the larger one's output is 0."""
 
     def family(rng: Random) -> Numbers:
@@ -165,17 +165,17 @@ def _without_keys(
         yield f"{words} (a part without keys)", result
 
 
-def _column(lse: Array) -> Array:
+def _as_lse_column(lse: Array) -> Array:
     return namespace_of(lse).expand_dims(lse, axis=-1)
 
 
 # -- ways, for log-sum-exps as columns ---------------------------------------------------------------------------------
-def _merged(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
+def _merge_two_outputs(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     return merge_partial(PartialOutput(o1, l1), PartialOutput(o2, l2), base)
 
 
 def _by_total(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    lse = _merged(base, o1, l1, o2, l2)[1]
+    lse = _merge_two_outputs(base, o1, l1, o2, l2)[1]
     return o1 * powers(l1 - lse, base) + o2 * powers(l2 - lse, base), lse
 
 
@@ -188,7 +188,7 @@ def _by_sigmoid(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) ->
 
 def _by_share(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     """Return ``_by_sigmoid`` in the form that has a value where one part has no keys: there σ is 0 or 1."""
-    lse = _merged(base, o1, l1, o2, l2)[1]
+    lse = _merge_two_outputs(base, o1, l1, o2, l2)[1]
     return o1 - powers(l2 - lse, base) * (o1 - o2), lse
 
 
@@ -201,12 +201,12 @@ def _by_tanh(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Me
 
 
 def _in_other_base(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    times, back = _factors(base, o1)
-    o, lse = _merged(None if base else 2, o1, times(l1), o2, times(l2))
+    times, back = _make_base_converters(base, o1)
+    o, lse = _merge_two_outputs(None if base else 2, o1, times(l1), o2, times(l2))
     return o, back(lse)
 
 
-def _factors(base: int | None, like: Array) -> tuple[Lift, Lift]:
+def _make_base_converters(base: int | None, like: Array) -> tuple[Lift, Lift]:
     """Return functions from logarithms of the base to those of the other base, and back."""
     two = logarithms(namespace_of(like).asarray(2, dtype=like.dtype))
     there, back = (lambda lse: lse / two), (lambda lse: lse * two)
@@ -214,7 +214,7 @@ def _factors(base: int | None, like: Array) -> tuple[Lift, Lift]:
 
 
 _WAYS: dict[str, Callable[..., Merged]] = {
-    "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merged,
+    "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merge_two_outputs,
     "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _by_total,
     "o₁ − σ (o₁ − o₂), σ = w₂/(w₁ + w₂)": _by_sigmoid,
     "o₁ − σ (o₁ − o₂), σ the power of l₂ − l": _by_share,
@@ -224,7 +224,7 @@ _WAYS: dict[str, Callable[..., Merged]] = {
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
+def _yield_merge_mistakes(base: int | None) -> Iterator[DefinitionMistake]:
     def mistake(step: str, cause: str, wrong: Callable[..., Merged]) -> DefinitionMistake:
         return DefinitionMistake(step, cause, partial(wrong, base))
 
@@ -232,25 +232,33 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
         ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
     )
     for words, which in _MISREAD.items():
-        yield mistake("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
+        yield mistake(
+            "merge",
+            words.format(meant=meant, taken=taken),
+            partial(_merge_with_misread_bases, which),
+        )
     alone: Compute = lambda base, *given: (  # noqa: E731
-        _merged(None if base else 2, *given)[0],
-        _merged(base, *given)[1],
+        _merge_two_outputs(None if base else 2, *given)[0],
+        _merge_two_outputs(base, *given)[1],
     )
     yield mistake("merge", f"the weights are computed from {meant} as if they were {taken}", alone)
     other = "natural, not of base 2" if base else "of base 2, not natural"
-    yield mistake("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
+    yield mistake(
+        "lse",
+        f"the log-sum that is returned is {other}",
+        partial(_merge_with_misread_bases, _RETURNED),
+    )
     yield mistake(
         "lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm
     )
     for k, stays in {1: "first", 3: "second"}.items():
-        stale: Compute = lambda base, *given, k=k: (_merged(base, *given)[0], given[k])  # noqa: E731
+        stale: Compute = lambda base, *given, k=k: (_merge_two_outputs(base, *given)[0], given[k])  # noqa: E731
         yield mistake("lse", f"the log-sum is not updated: it is the {stays} one", stale)
     for words, wrong in _WRONG.items():
         yield mistake("merge", words, wrong)
     by_logarithms: Compute = lambda base, o1, l1, o2, l2: (  # noqa: E731
         (o1 * l1 + o2 * l2) / (l1 + l2),
-        _merged(base, o1, l1, o2, l2)[1],
+        _merge_two_outputs(base, o1, l1, o2, l2)[1],
     )
     yield mistake(
         "merge",
@@ -277,16 +285,16 @@ _OTHER_BASE = "log-sums are taken as logarithms of base {}"
 
 def _in_base(x: float, base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     factor = logarithms(namespace_of(o1).asarray(x, dtype=o1.dtype), base)
-    o, lse = _merged(base, o1, factor * l1, o2, factor * l2)
+    o, lse = _merge_two_outputs(base, o1, factor * l1, o2, factor * l2)
     return o, lse / factor
 
 
-def _misread(
+def _merge_with_misread_bases(
     which: tuple[bool, bool, bool], base: int | None, o1: Array, l1: Array, o2: Array, l2: Array
 ) -> Merged:
-    times, back = _factors(base, o1)
+    times, back = _make_base_converters(base, o1)
     l1, l2 = (back(lse) if wrong else lse for lse, wrong in zip((l1, l2), which[:2], strict=True))
-    o, lse = _merged(base, o1, l1, o2, l2)
+    o, lse = _merge_two_outputs(base, o1, l1, o2, l2)
     return o, times(lse) if which[2] else lse
 
 
@@ -294,16 +302,16 @@ def _of_output(change: Callable[..., Array]) -> Callable[..., Merged]:
     """Return a merge whose output alone is changed, from o₁, o₂ and their weights."""
 
     def wrong(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-        lse = _merged(base, o1, l1, o2, l2)[1]
+        lse = _merge_two_outputs(base, o1, l1, o2, l2)[1]
         return change(o1, o2, powers(l1 - lse, base), powers(l2 - lse, base)), lse
 
     return wrong
 
 
 def _of_other_logarithm(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    o, lse = _merged(base, o1, l1, o2, l2)
+    o, lse = _merge_two_outputs(base, o1, l1, o2, l2)
     top = namespace_of(l1).maximum(l1, l2)
-    return o, top + _factors(base, o1)[0](lse - top)
+    return o, top + _make_base_converters(base, o1)[0](lse - top)
 
 
 _WRONG: dict[str, Callable[..., Merged]] = {

@@ -2,8 +2,8 @@
 
 Each form is run on the kind ``rounded``, which proves its bound (``arrays.rounded``): every operation is rounded at
 most once, a quotient is one operation or a product with a reciprocal (R3), sums are taken in any order (R2), and an
-error that several numbers share is counted once, by ``_named``. Each form has its own bound: an output is legal if one
-of them allows it.
+error that several numbers share is counted once, by ``_share_rounding_error``. Each form has its own bound: an output
+is legal if one of them allows it.
 
 E x² − (E x)² is not among them: its error is that of E x², which may exceed the variance by any factor if the mean is
 large. It is one of the known mistakes.
@@ -124,8 +124,8 @@ def subject(spec: Norm) -> Definition:
             ),
         ),
         outputs=("y",),
-        ways=_ways(spec),
-        mistakes=tuple(_mistakes(spec, layer)),
+        ways=_list_norm_forms(spec),
+        mistakes=tuple(_yield_norm_mistakes(spec, layer)),
         shapes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
         families=_FAMILIES
         if spec.eps
@@ -137,7 +137,7 @@ def subject(spec: Norm) -> Definition:
     )
 
 
-def _mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
+def _yield_norm_mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
     """Yield mistakes by rule, of the stored gain, and the variance as a difference, which only loses digits."""
     kind: norms.Kind = "layer" if layer else "rms"
 
@@ -207,7 +207,7 @@ def gain_of(spec: Any, gain: np.ndarray) -> np.ndarray:
     return 1 + gain if spec.one_plus and gain is not None else gain
 
 
-def _ways(spec: Norm) -> tuple[Compute, ...]:
+def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
     """Return the forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε)."""
     if isinstance(spec, LayerNorm):
         made = {
@@ -240,8 +240,8 @@ def affine_folded(
     same in both, so it changes (x − m) s only by its relative size.
     """
     mean, variance = moments(x)
-    inverse, scale = _named(1 / root_of(variance, spec.eps)), gain_of(spec, gain)
-    s = inverse if scale is None else _named(inverse * scale)
+    inverse, scale = _share_rounding_error(1 / root_of(variance, spec.eps)), gain_of(spec, gain)
+    s = inverse if scale is None else _share_rounding_error(inverse * scale)
     if mean is None:
         return affine(x * s, None, bias)
     shift = -mean * s
@@ -262,7 +262,7 @@ def folded(
 ) -> Any:
     """Return (x r + (−m r)) g + b. Its errors grow with the mean, like those of the mean itself."""
     mean, variance = moments(x)
-    inverse = _named(1 / root_of(variance, spec.eps))
+    inverse = _share_rounding_error(1 / root_of(variance, spec.eps))
     y = x * inverse if mean is None else x * inverse + (-mean * inverse)
     return affine(y, gain_of(spec, gain), bias)
 
@@ -277,14 +277,14 @@ def stored(
     """
     mean, variance = moments(x)
     y, scale = (
-        _stored((x if mean is None else x - mean) / root_of(variance, spec.eps)),
+        _store_in_norm_format((x if mean is None else x - mean) / root_of(variance, spec.eps)),
         gain_of(spec, gain),
     )
-    y = y if scale is None else y * (scale if scale is gain else _stored(scale))
-    return y if bias is None else _stored(y) + bias
+    y = y if scale is None else y * (scale if scale is gain else _store_in_norm_format(scale))
+    return y if bias is None else _store_in_norm_format(y) + bias
 
 
-def _stored(a: Any) -> Any:
+def _store_in_norm_format(a: Any) -> Any:
     """Return the same numbers; on ``rounded``, rounded to the inputs' format."""
     return a.as_input() if hasattr(a, "as_input") else a
 
@@ -308,12 +308,12 @@ def welford(x: Array) -> tuple[Any, Any]:
     for k in range(1, int(x.shape[-1])):
         column = x[..., k : k + 1]
         before = column - mean
-        mean = _named(mean + before / (k + 1))
+        mean = _share_rounding_error(mean + before / (k + 1))
         total = total + before * (column - mean)
     return mean, total / int(x.shape[-1])
 
 
-def _named(a: Any) -> Array:
+def _share_rounding_error(a: Any) -> Array:
     """Return the same numbers as sums of one term, whose error ``rounded`` then treats as shared by all readers.
 
     Otherwise an error that cancels would count twice.

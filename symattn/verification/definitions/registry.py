@@ -65,14 +65,19 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
     )  # a plain attention does not need it
 
     attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
-    for form, definition in enumerate(_forms(spec, layout)):
-        remade: Remade = lambda other, form=form: next(islice(_forms(other, layout), form, None))  # type: ignore[misc] # noqa: E731
+    for form, definition in enumerate(_yield_definition_forms(spec, layout)):
+        remade: Remade = partial(_definition_of_form, layout=layout, form=form)
         width = partial(least_width, attention) if attention is not None else int
         numbered = (*definition.numbered, *of_fields(spec, remade))
         yield replace(definition, width=width, numbered=numbered, remade=remade, described=spec)
 
 
-def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:
+def _definition_of_form(spec: Any, layout: Layout, form: int) -> Definition:
+    """Return the definition of a specification in one of its forms, counted from 0."""
+    return next(islice(_yield_definition_forms(spec, layout), form, None))
+
+
+def _yield_definition_forms(spec: Any, layout: Layout) -> Iterator[Definition]:
     if not is_definition(spec):
         raise InputError(f"{spec!r} is not a specification; known: {', '.join(sorted(SUBJECTS))}")
     room: Any = import_module(_ROOM + SUBJECTS[type(spec).__name__])

@@ -43,16 +43,16 @@ def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
         for wide in (False, True):
             for batched in (False, True):
                 if not batched or layout[0] == "b":
-                    yield _subject(spec, layout, names, wide, batched)
+                    yield _define_rotary_vectors(spec, layout, names, wide, batched)
 
 
-def _subject(
+def _define_rotary_vectors(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool
 ) -> Definition:
     columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
     shape = placed(layout, "n", columns)
     table = f"{'b ' * batched}n {'r' if wide else 't'}"
-    run = partial(_rotated, spec, layout, names)
+    run = partial(_rotate_named_arrays, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
     least = spec.least_width // 2
@@ -65,15 +65,15 @@ def _subject(
         step="position",
         inputs=(
             *(Input(n, shape, words[n]) for n in names),
-            Input("positions", "b n" if batched else "n", _POSITIONS, _places, needed=False),
+            Input("positions", "b n" if batched else "n", _POSITIONS, _draw_increasing_positions, needed=False),
             Input("cos", table, "cos_table cosine cosines cos_cached c", needed=False,
-                  made=partial(_table, spec, layout, names, wide, batched, 0)),
+                  made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 0)),
             Input("sin", table, "sin_table sine sines sin_cached s", needed=False,
-                  made=partial(_table, spec, layout, names, wide, batched, 1)),
+                  made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 1)),
         ),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
         ways=tuple(partial(run, wide, tables) for tables in WAYS),
-        mistakes=tuple(_mistakes(spec, run, names, wide)),
+        mistakes=tuple(_yield_rotary_mistakes(spec, run, names, wide)),
         shapes=tuple(sizes),
         settings={
             "base": float(spec.base), "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
@@ -92,14 +92,14 @@ def _subject(
 _POSITIONS = "position pos position_ids positions_ids offsets input_pos t p idx"
 
 
-def _places(shape: tuple[int, ...], rng: Random) -> Array:
+def _draw_increasing_positions(shape: tuple[int, ...], rng: Random) -> Array:
     """Draw increasing whole numbers, some of them large."""
     start = rng.choice([0, 1, 7, 300, 2000])
     steps = rng.integers(1, 4, shape[-1])
     return np.broadcast_to(start + np.cumsum(steps), shape).copy()
 
 
-def _table(
+def _make_rotary_table_input(
     spec: Rotary,
     layout: Layout,
     names: tuple[str, ...],
@@ -110,7 +110,9 @@ def _table(
 ) -> Array:
     """Return the table for the given positions, or for those from ``start`` on."""
     x: Array = np.zeros(np.shape(inputs[names[0]]))
-    result = tables_of(spec, _positions(spec, layout, x, inputs.get("positions")), x)[which]
+    result = tables_of(spec, _choose_rotary_positions(spec, layout, x, inputs.get("positions")), x)[
+        which
+    ]
     if wide:
         result = (
             np.concatenate([result, result], -1)
@@ -124,7 +126,7 @@ def _table(
     )
 
 
-def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
+def _choose_rotary_positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     if positions is not None:
         return positions
     xp = (
@@ -133,7 +135,7 @@ def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     return spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
 
 
-def _exponentials(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
+def _make_exponential_tables(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
     """Return the tables with θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
     xp, r = namespace_of(x), spec.width or int(x.shape[-1])
     exponents = xp.stack(
@@ -144,10 +146,14 @@ def _exponentials(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
 
 
 #: Equal ways of computing cosines and sines.
-WAYS: tuple[Right, ...] = (tables_of, partial(_exponentials, -1), partial(_exponentials, 1))
+WAYS: tuple[Right, ...] = (
+    tables_of,
+    partial(_make_exponential_tables, -1),
+    partial(_make_exponential_tables, 1),
+)
 
 
-def _rotated(
+def _rotate_named_arrays(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, tables: Any, /,
     turn: Callable[..., Any] = rotate, **keywords: Any,
 ) -> Any:  # fmt: skip
@@ -165,7 +171,9 @@ def _rotated(
                 )
                 cos, sin = cos[..., once], sin[..., once]
         else:
-            cos, sin = tables(spec, _positions(spec, layout, x, keywords.get("positions")), x)
+            cos, sin = tables(
+                spec, _choose_rotary_positions(spec, layout, x, keywords.get("positions")), x
+            )
         x = ordered(layout, x)
         if cos.ndim > 2 and x.ndim > cos.ndim:
             cos, sin = cos[..., None, :, :], sin[..., None, :, :]
@@ -174,7 +182,7 @@ def _rotated(
     return tuple(result)
 
 
-def _mistakes(
+def _yield_rotary_mistakes(
     spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool
 ) -> Iterator[DefinitionMistake]:
     for cause, turn in of_pairs(spec):

@@ -114,8 +114,8 @@ def subject(spec: Softmax) -> Definition:
         step="normalize",
         inputs=(Input("scores", "b h n_q n_k", words), *beside),
         outputs=("weights",),
-        ways=tuple(_ways(spec)),
-        mistakes=Later(lambda: _mistakes(spec)),
+        ways=tuple(_yield_softmax_forms(spec)),
+        mistakes=Later(lambda: _yield_softmax_mistakes(spec)),
         others=(
             DefinitionMistake(
                 "exp",
@@ -124,20 +124,23 @@ def subject(spec: Softmax) -> Definition:
                 exact=False,
             ),
         ),
-        shapes=tuple(_sizes(a, bool(beside) or a.masks_anything)),
-        families={**FAMILIES, **{name: partial(_placed, where) for name, where in _FAR.items()}},
-        distant=_distant,
+        shapes=tuple(_yield_score_sizes(a, bool(beside) or a.masks_anything)),
+        families={
+            **FAMILIES,
+            **{name: partial(_draw_scores_with_offsets, where) for name, where in _FAR.items()},
+        },
+        distant=_make_distant_score_family,
         settings={**attending.settings(a), "axis": -1},
         kept=frozenset("h") if a.heads > 1 else frozenset(),
         open=partial(attending.open_rows, a),
         closing=attending.closing,
         numbered=tuple(attending.by_number(a, partial(partial, spec.run), _STEPS)),
         as_run=partial(_as_run, spec),
-        inner=_inner(spec),
+        inner=_make_score_inner_attention(spec),
     )
 
 
-def _inner(spec: Softmax) -> InnerAttention:
+def _make_score_inner_attention(spec: Softmax) -> InnerAttention:
     """Return the attention whose products of queries and keys are the scores."""
     attention = spec.scaled
     beside = tuple(i.name for i in attending.inputs(attention, "nd") if i.name not in "qkv")
@@ -181,14 +184,14 @@ def _is_of_weights(mistake: Mistake) -> bool:
     return variant.steps.keys() <= _STEPS and variant.inputs is None and variant.spec is None
 
 
-def _distant(distance: float) -> Family:
+def _make_distant_score_family(distance: float) -> Family:
     """Return the family in which all scores but a few are ``distance`` below these."""
     return lambda rng: (
         lambda name, shape: np.where(rng.random(shape) < attending.NEAR, 0.0, -distance)
     )
 
 
-def _sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
+def _yield_score_sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
     """Yield sizes: rows of every length, with heads and batches, and single rows if they need no queries."""
     heads = {"h": a.heads} if a.heads > 1 else {}
     for k, (n_q, n_k) in enumerate(_LENGTHS):
@@ -204,7 +207,9 @@ _FAR: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-def _placed(where: Callable[[tuple[int, ...]], tuple[int, ...]], rng: Random) -> Numbers:
+def _draw_scores_with_offsets(
+    where: Callable[[tuple[int, ...]], tuple[int, ...]], rng: Random
+) -> Numbers:
     far = (-1000, -150, -60, 0, 60, 150, 1000)
     return lambda name, shape: rng.standard_normal(shape) + rng.choice(far, where(shape))
 
@@ -215,7 +220,7 @@ def of_weights(wrong: Wrong) -> Variant:
 
 
 # -- ways --------------------------------------------------------------------------------------------------------------
-def _ways(spec: Softmax) -> Iterator[Compute]:
+def _yield_softmax_forms(spec: Softmax) -> Iterator[Compute]:
     """Yield the definition, and for a plain softmax its other forms."""
     yield spec
     a = spec.attention
@@ -223,13 +228,13 @@ def _ways(spec: Softmax) -> Iterator[Compute]:
         yield DefinitionForm(words, partial(spec.run, of_weights(form)))
 
 
-def _divisors(at: At, sums: Any) -> Any:
+def _guard_empty_row_sums(at: At, sums: Any) -> Any:
     """Return the sums; 1 for rows without any key if these have to be zeros."""
     empty = ~at.open.any(axis=-1, keepdims=True) & (at.spec.fully_masked == "zeros")
     return at.xp.where(empty, at.number(1), sums)
 
 
-def _shifted(at: At, whole: bool, factor: Any = 1, more: Any = 0) -> Any:
+def _shift_scores_by_maximum(at: At, whole: bool, factor: Any = 1, more: Any = 0) -> Any:
     """Return s c − (m c + more); but, unless ``whole``, (s − m) c − more if scores are stored in a half format, in
     which rounding a shift as large as the scores leaves nothing useful."""
     precision = getattr(type(at.first), "precision", None)
@@ -241,12 +246,19 @@ def _shifted(at: At, whole: bool, factor: Any = 1, more: Any = 0) -> Any:
 def _in_other_base(at: At) -> Any:
     """Compute with powers of 2 of the scores times log₂ e; for base 2, with powers of e of the scores times log 2."""
     two = at.xp.log(at.number(2))
-    e = powers(_shifted(at, False, two if at.spec.base else 1 / two), None if at.spec.base else 2)
-    return e / _divisors(at, at.sum(e))
+    e = powers(
+        _shift_scores_by_maximum(at, False, two if at.spec.base else 1 / two),
+        None if at.spec.base else 2,
+    )
+    return e / _guard_empty_row_sums(at, at.sum(e))
 
 
 def _by_log_sum(at: At, whole: bool = False) -> Any:
-    return at.power(_shifted(at, whole, more=logarithms(_divisors(at, at.total), at.spec.base)))
+    return at.power(
+        _shift_scores_by_maximum(
+            at, whole, more=logarithms(_guard_empty_row_sums(at, at.total), at.spec.base)
+        )
+    )
 
 
 def _by_tiles(at: At) -> Any:
@@ -260,7 +272,7 @@ def _by_tiles(at: At) -> Any:
         partial(merge, base=at.spec.base),
         (SoftmaxState(m, at.sum(at.power(t - m)), 0) for t, m in tops),
     )
-    return at.power(at.first - state.maximum) / _divisors(at, state.normaliser)
+    return at.power(at.first - state.maximum) / _guard_empty_row_sums(at, state.normaliser)
 
 
 _FORMS: dict[str, Wrong] = {
@@ -274,7 +286,7 @@ _LOSING = (
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
+def _yield_softmax_mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of attention from its scores to its weights."""
     for m in rules.known(spec.scaled, frozenset("qkv")):
         v = m.variant

@@ -78,7 +78,7 @@ class InAttention(AttentionSearch[Mistake]):
 
     def every(self) -> list[Mistake]:
         """The mistakes by rule that the bound covers, and those of tile widths that the lengths leave possible."""
-        known = self._possible(rules.known(self.session.spec, self.names))
+        known = self._select_effective_mistakes(rules.known(self.session.spec, self.names))
         return [*known, *self.widths_of_tiles()]
 
     def constants(self) -> list[Mistake]:
@@ -101,7 +101,7 @@ class InAttention(AttentionSearch[Mistake]):
 
     def further(self) -> list[Mistake]:
         """Mistakes that change the entries of any array."""
-        return self._possible(self.entries_of_attention())
+        return self._select_effective_mistakes(self.entries_of_attention())
 
     def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """See ``FloatRuns``."""
@@ -185,7 +185,7 @@ class InAttention(AttentionSearch[Mistake]):
             self._by_weights,
             self.less_clear,
             self._by_rule,
-            self._stored,
+            self._yield_storage_mistake,
             self.with_numbers,
             self._in_floats,
             self._by_operations,
@@ -196,7 +196,12 @@ class InAttention(AttentionSearch[Mistake]):
     @property
     def decided(self) -> Sequence[Way[Mistake]]:
         """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
-        in_floats = (self._by_rule, self._stored, self._by_operations, self._sometimes_in_floats)
+        in_floats = (
+            self._by_rule,
+            self._yield_storage_mistake,
+            self._by_operations,
+            self._sometimes_in_floats,
+        )
         by_weights = (self._by_weights, self._by_weights_of_lengths)
         return self.exactly, self._skipped_keys, self._finite_infinities, *by_weights, *in_floats
 
@@ -210,7 +215,7 @@ class InAttention(AttentionSearch[Mistake]):
         accepted = partial(screening.leaves_little, self, self.telling)
         replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
         return self.likely_by_rule(
-            [_replaced(words, new, [*inputs]) for words, new in replacements]
+            [_make_operation_mistake(words, new, [*inputs]) for words, new in replacements]
         )
 
     def _dim_sometimes(self) -> Iterator[Mistake]:
@@ -219,8 +224,12 @@ class InAttention(AttentionSearch[Mistake]):
         A loss beyond some length shows in few cases, and in half formats in none of them clearly.
         """
         self.begin()
-        dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
-        for mistake in islice(self._distinct(best(self, self.wrong, dim)), _FIRSTS):
+        dim = [
+            m
+            for m in self.possible
+            if self._is_allowed_by_screening(m, self.wrong) and not self.tells(m)
+        ]
+        for mistake in islice(self._yield_distinct_mistakes(best(self, self.wrong, dim)), _FIRSTS):
             for result in self.conditioned(mistake):
                 self.conditional.append(result)
                 yield result
@@ -281,7 +290,7 @@ class InAttention(AttentionSearch[Mistake]):
         """See ``Search``."""
         return (reference.variant_values(self.session.spec, inputs, mistake.variant)["output"],)
 
-    def _possible(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
+    def _select_effective_mistakes(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         """Return the mistakes that change something in the specification."""
         steps = {step.name for step in self.session.spec.pipeline(self.names)}
         return [
@@ -299,7 +308,7 @@ class InAttention(AttentionSearch[Mistake]):
         lost = [r for r in self.wrong if outofrange.loses_rows(r)]  # some numbers may be coarse
         overflow = outofrange.out_of_range(self.session, lost, seen) if lost else ()
         if not overflow:
-            return self._separately()
+            return self._explain_lost_separately()
         shapes = [
             r for r in self.wrong if r.ratios is None
         ]  # wrong shapes: the mistakes explain every value
@@ -320,7 +329,7 @@ class InAttention(AttentionSearch[Mistake]):
         cause = InAttention(self.session, wrong, right, without_rows=True).sure(symptom)
         return (cause,) if cause else ()
 
-    def _separately(self) -> tuple[Cause[Any], ...]:
+    def _explain_lost_separately(self) -> tuple[Cause[Any], ...]:
         """Return a mistake that explains all finite outputs, and a cause for the others; nothing if none does."""
         finite = [r for r in self.wrong if is_finite(r)]
         lost = [r for r in self.wrong if r.ratios is not None and not is_finite(r)]
@@ -344,7 +353,9 @@ class InAttention(AttentionSearch[Mistake]):
         ), first
 
 
-def _replaced(words: str, new: recording.OtherOperation, names: Sequence[str]) -> Mistake:
+def _make_operation_mistake(
+    words: str, new: recording.OtherOperation, names: Sequence[str]
+) -> Mistake:
     """Return the mistake of one replaced operation, in attention with the named inputs."""
 
     def output(spec: Attention, values: Mapping[str, Any]) -> Any:
@@ -444,21 +455,23 @@ class FloatRuns:
     def run(self, judged: CaseResult, variant: Variant) -> Array:
         """Return the output of a variant."""
         self.ran = None  # its arrays may be large
-        self.ran = judged, variant, self._traced(judged, variant, np.float64)
+        self.ran = judged, variant, self._trace_variant_in_dtype(judged, variant, np.float64)
         return np.asarray(self.ran[2]["output"], dtype=np.float64)
 
     def slack(self, judged: CaseResult, variant: Variant) -> float:
         """Return a rough bound on the distance of implementations from a variant, which mostly has just been run."""
         ran = self.ran
         if ran is None or ran[0] is not judged or ran[1] is not variant:
-            ran = judged, variant, self._traced(judged, variant, np.float64)
+            ran = judged, variant, self._trace_variant_in_dtype(judged, variant, np.float64)
         with np.errstate(all="ignore"):
-            return self._rough(ran[2])
+            return self._estimate_rounding_error(ran[2])
 
     def run_as_scores(self, judged: CaseResult, variant: Variant) -> Array:
         """Return the output of a variant in the format of the scores, in float32 for half formats."""
         is_wide = self.precision.score.name == "float64"
-        traced = self._traced(judged, variant, np.float64 if is_wide else np.float32)
+        traced = self._trace_variant_in_dtype(
+            judged, variant, np.float64 if is_wide else np.float32
+        )
         return np.asarray(traced["output"], dtype=np.float64)
 
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
@@ -474,7 +487,7 @@ class FloatRuns:
             and not bool(finite[~np.isfinite(got)].any())
         )
 
-    def _traced(
+    def _trace_variant_in_dtype(
         self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]
     ) -> Values:
         """Return all arrays of a variant in this type."""
@@ -508,7 +521,7 @@ class FloatRuns:
         """Return the arrays of the right definition; none if they are large, or if it has no result."""
 
         def run() -> Values:
-            values = self._traced(judged, RIGHT, np.float64)
+            values = self._trace_variant_in_dtype(judged, RIGHT, np.float64)
             return values if sum(np.size(a) for a in values.values()) <= _KEPT else {}
 
         try:
@@ -516,7 +529,7 @@ class FloatRuns:
         except UNFIT:
             return {}
 
-    def _rough(self, values: Values) -> float:
+    def _estimate_rounding_error(self, values: Values) -> float:
         """Return u (n + d + |s|) max|v| Σ|a|, with generous factors."""
         f = self.precision.roughest
         met = (
@@ -525,8 +538,8 @@ class FloatRuns:
         q, k, a = (np.asarray(values[n]) for n in (*met, "weights"))
         n = a.shape[-1]
         later = [name for name in SCORES[1:] if name in values] or ["scores"]
-        largest = max(_largest(np.asarray(values[name])) for name in later)
-        raw = _largest(np.asarray(values["scores"]))
+        largest = max(_largest_finite_modulus(np.asarray(values[name])) for name in later)
+        raw = _largest_finite_modulus(np.asarray(values["scores"]))
         lengths = prod(sqrt((x * x).sum(axis=-1).max(initial=0.0)) for x in (q, k))
         size = max(
             largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths
@@ -540,13 +553,13 @@ class FloatRuns:
             if "w_o" in values
             else 1.0
         )
-        values_ = _largest(np.asarray(values["v"])) * grown
+        values_ = _largest_finite_modulus(np.asarray(values["v"])) * grown
         return float(
             _ROUGH * float(f.u) * (terms + 4 * size) * values_ * total
             + 64 * float(f.eta) * n * (values_ + 1)
         )
 
 
-def _largest(x: np.ndarray) -> float:
+def _largest_finite_modulus(x: np.ndarray) -> float:
     largest = float(np.abs(x).max(initial=0.0))
     return largest if isfinite(largest) else float(np.abs(x[np.isfinite(x)]).max(initial=0.0))

@@ -83,7 +83,7 @@ class AttentionSearch(Search[M]):
         )
 
     def _leaves_little(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
-        explains = self._explains(mistake, cases)
+        explains = self._is_allowed_by_screening(mistake, cases)
         return explains and screening.left(self, self.wrong, mistake) <= screening.LITTLE
 
     # -- by rule -------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class AttentionSearch(Search[M]):
             kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right)
         )
 
-    def _stored(self) -> Iterator[M]:
+    def _yield_storage_mistake(self) -> Iterator[M]:
         """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts
         for nearly all of the error."""
         if self.searched is None:
@@ -115,7 +115,9 @@ class AttentionSearch(Search[M]):
         spec, names = self.searched
         few_digits = storing.singles(spec, names, storing.MULTIPLES)
         stored = self.of_attention((*storing.mistakes(spec, self.session.precision), *few_digits))
-        yield from islice(self._distinct(screening.best(self, self.wrong, stored)), 1)
+        yield from islice(
+            self._yield_distinct_mistakes(screening.best(self, self.wrong, stored)), 1
+        )
 
     def likely_by_rule(self, mistakes: list[M], dim: Sequence[M] = ()) -> Iterator[M]:
         """Yield mistakes that account for nearly all of the error; of those with the same numbers, the first."""
@@ -129,7 +131,7 @@ class AttentionSearch(Search[M]):
             if not any(self.contradicts(judged, m) for judged in beside)
             and not screening.contradicts_right_cases(self, beside, m)
         )
-        yield from islice(self._distinct(shown), MAX_MISTAKES_JUDGED)
+        yield from islice(self._yield_distinct_mistakes(shown), MAX_MISTAKES_JUDGED)
 
-    def _distinct(self, mistakes: Iterable[M]) -> Iterator[M]:
+    def _yield_distinct_mistakes(self, mistakes: Iterable[M]) -> Iterator[M]:
         return self.distinct(mistakes, self.wrong[:MAX_CASES_COMPARED], every=True)

@@ -41,45 +41,56 @@ def blamed(
         if step:
             return step, seen
     wrong = [smallest, *(r for r in records if r.finding == "values")]
-    step, seen = _step(session, smallest, wrong)
+    step, seen = _find_step_to_blame(session, smallest, wrong)
     words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
     return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
 
 
-def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tuple[str, str]:
+def _find_step_to_blame(
+    session: Session, smallest: CaseResult, wrong: list[CaseResult]
+) -> tuple[str, str]:
     """Return the first result of the ways to find a step."""
     for look in (idle_step, other_function, coarser, other_values):
         step, seen = look(session, wrong)
         if step:
             return step, seen
     telling = next(
-        (r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest
+        (
+            r
+            for r in (smallest, *sorted(wrong, key=lambda r: r.case.size))
+            if _has_differing_row_weights(r)
+        ),
+        smallest,
     )
-    weights = _weights(session, telling)
-    cases = _telling(wrong)
+    weights = _rerun_with_identity_values(session, telling)
+    cases = _select_telling_cases(wrong)
     if (
         weights is None
         and cases
-        and _right(session, cases, partial(_changed, changes=_each(_ZERO, "q w_q")))
+        and _is_right_after_change(
+            session,
+            cases,
+            partial(_apply_input_changes, changes=_assign_change_to_inputs(_ZERO, "q w_q")),
+        )
     ):
         return "weights", "the output is right where queries are 0"
     if (
         telling is not smallest
         and smallest.ratios is not None
-        and not explains(smallest, _weights(session, smallest))
+        and not explains(smallest, _rerun_with_identity_values(session, smallest))
     ):
         return "output", ""
     place = "in the input below" if telling is smallest else in_group(telling)
     return first_wrong_step(session.spec, telling, weights, place, session.records)
 
 
-def _telling(wrong: list[CaseResult]) -> list[CaseResult]:
+def _select_telling_cases(wrong: list[CaseResult]) -> list[CaseResult]:
     """Return a few of the wrong cases, finite ones if there are any."""
     cases = [r for r in wrong if r.ratios is not None]
     return ([r for r in cases if is_finite(r)] or cases)[:_CASES]
 
 
-def _differ(judged: CaseResult) -> bool:
+def _has_differing_row_weights(judged: CaseResult) -> bool:
     """Return whether some row has different weights: equal ones are right whatever keys are read."""
     if judged.ratios is None:
         return False
@@ -91,7 +102,7 @@ def _differ(judged: CaseResult) -> bool:
         return bool((np.nanmax(s, axis=-1) - np.nanmin(s, axis=-1) > _APART).any())
 
 
-def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
+def _rerun_with_identity_values(session: Session, judged: CaseResult) -> CaseResult | None:
     """Return the same case with the identity as values; None without an input v, or for a batch."""
     inputs = judged.case.inputs
     if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
@@ -116,58 +127,75 @@ Change = Callable[[np.ndarray], np.ndarray]
 _ZERO, _ONE = np.zeros_like, np.ones_like
 
 
-def _each(change: Change, names: str) -> dict[str, Change]:
+def _assign_change_to_inputs(change: Change, names: str) -> dict[str, Change]:
     return dict.fromkeys(names.split(), change)
 
 
 #: The step, words, and changes of inputs that make it idle.
 _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
-    ("dropout", "nothing is dropped", _each(_ONE, "drop")),
-    ("sink", "the sink takes nothing", _each(lambda a: np.full_like(a, -_FAR), "sink")),
+    ("dropout", "nothing is dropped", _assign_change_to_inputs(_ONE, "drop")),
+    (
+        "sink",
+        "the sink takes nothing",
+        _assign_change_to_inputs(lambda a: np.full_like(a, -_FAR), "sink"),
+    ),
     (
         "mask",
         "nothing is masked",
-        _each(lambda a: _ONE(a) if a.dtype == bool else _ZERO(a), "mask"),
+        _assign_change_to_inputs(lambda a: _ONE(a) if a.dtype == bool else _ZERO(a), "mask"),
     ),
-    ("mask", "nothing is padding", _each(_ONE, "keep")),
-    ("mask", "there is one document", _each(_ZERO, "doc doc_q doc_k")),
-    ("bias", "the bias is 0", _each(_ZERO, "bias")),
-    ("bias", "all slopes are 0", _each(_ZERO, "slopes")),
-    ("bias", "the biases of buckets are 0", _each(_ZERO, "b_rel")),
-    ("position", "nothing is rotated", _each(_ONE, "cos cos_q") | _each(_ZERO, "sin sin_q")),
-    ("position", "all positions are 0", _each(_ZERO, "positions positions_q")),
-    ("norm", "gains are 1 and biases 0", _each(_ONE, "g_q g_k") | _each(_ZERO, "beta_q beta_k")),
-    ("scale", "the given scale is 1", _each(_ONE, "scale")),
-    ("output", "the bias of the output is 0", _each(_ZERO, "b_o")),
-    ("project", "biases are 0", _each(_ZERO, "b_q b_k b_v b_in")),
+    ("mask", "nothing is padding", _assign_change_to_inputs(_ONE, "keep")),
+    ("mask", "there is one document", _assign_change_to_inputs(_ZERO, "doc doc_q doc_k")),
+    ("bias", "the bias is 0", _assign_change_to_inputs(_ZERO, "bias")),
+    ("bias", "all slopes are 0", _assign_change_to_inputs(_ZERO, "slopes")),
+    ("bias", "the biases of buckets are 0", _assign_change_to_inputs(_ZERO, "b_rel")),
+    (
+        "position",
+        "nothing is rotated",
+        _assign_change_to_inputs(_ONE, "cos cos_q") | _assign_change_to_inputs(_ZERO, "sin sin_q"),
+    ),
+    ("position", "all positions are 0", _assign_change_to_inputs(_ZERO, "positions positions_q")),
+    (
+        "norm",
+        "gains are 1 and biases 0",
+        _assign_change_to_inputs(_ONE, "g_q g_k")
+        | _assign_change_to_inputs(_ZERO, "beta_q beta_k"),
+    ),
+    ("scale", "the given scale is 1", _assign_change_to_inputs(_ONE, "scale")),
+    ("output", "the bias of the output is 0", _assign_change_to_inputs(_ZERO, "b_o")),
+    ("project", "biases are 0", _assign_change_to_inputs(_ZERO, "b_q b_k b_v b_in")),
 )
 
 
 def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """Return the step without whose effect all is right, and the evidence; ("", "") if there is none."""
-    cases = _telling(wrong)
+    cases = _select_telling_cases(wrong)
     if not cases:
         return "", ""
     for step, words, changes in _IDLE:
         if session.effort.over:
             return "", ""
-        if _right(session, cases, partial(_changed, changes=changes)):
+        if _is_right_after_change(session, cases, partial(_apply_input_changes, changes=changes)):
             return step, f"the output is right where {words}"
-    lowered = partial(_changed, changes=_each(lambda a: a * _SMALL, "q w_q"))
-    if session.attention.softcap is not None and _right(session, cases, lowered):
+    lowered = partial(
+        _apply_input_changes, changes=_assign_change_to_inputs(lambda a: a * _SMALL, "q w_q")
+    )
+    if session.attention.softcap is not None and _is_right_after_change(session, cases, lowered):
         return "softcap", "the output is right where scores are far below the cap"
     if isinstance(session.attention.position, Rotary) and _right_in_place(session):
         return "position", "the output is right where a key has the position of the query"
     return "", ""
 
 
-def _changed(inputs: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:
+def _apply_input_changes(
+    inputs: Inputs, changes: dict[str, Change]
+) -> dict[str, np.ndarray] | None:
     result = {n: changes[n](a) if n in changes else a for n, a in inputs.items()}
     same = all(np.array_equal(result[n], inputs[n]) for n in inputs)
     return None if same else result
 
 
-def _right(
+def _is_right_after_change(
     session: Session,
     cases: list[CaseResult],
     change: Callable[[Inputs], dict[str, np.ndarray] | None],
@@ -233,7 +261,7 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
     if not usual(session.spec) or session.spec.scale is not None:
         return "", ""
     seen: dict[float, float] = {}
-    for below, ratio in _ratios(session):
+    for below, ratio in _yield_weight_ratios(session):
         if abs(ratio - seen.setdefault(below, ratio)) > _NEAR:
             return "", ""
     off = [x for x, ratio in seen.items() if abs(ratio - exp(-x)) > 4 * _NEAR * max(exp(-x), _NEAR)]
@@ -247,7 +275,7 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
     return "exp", f"{words} times what it is at 0, where e^(−{x:g}) = {exp(-x):.4g}"
 
 
-def _ratios(session: Session) -> Iterator[tuple[float, float]]:
+def _yield_weight_ratios(session: Session) -> Iterator[tuple[float, float]]:
     """Yield how far a score lies below the largest one, and the ratio of both keys' weights."""
     for top in _TOPS:
         for x, y in zip(_BELOW, _BELOW[1:] + _BELOW[:1], strict=True):
@@ -287,7 +315,7 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
             or (np.abs(seen - right) <= _DISTINCT * slack).all()
         ):
             continue
-        words = _moved(seen, right, slack)
+        words = _describe_moved_weight(seen, right, slack)
         if words:
             return (
                 "values",
@@ -296,13 +324,13 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     return "", ""
 
 
-def _moved(got: np.ndarray, right: np.ndarray, slack: float) -> str:
+def _describe_moved_weight(got: np.ndarray, right: np.ndarray, slack: float) -> str:
     """Describe the first rearranged row; "" if some row is no rearrangement, or may be several."""
     outcome = ""
     for i, (seen, weights) in enumerate(zip(got, right, strict=True)):
         keys = np.flatnonzero(weights > 0)
         places = product(range(len(weights)), repeat=len(keys))
-        result = [to for to in places if _gives(seen, weights[keys], to, slack)]
+        result = [to for to in places if _is_weight_rearrangement(seen, weights[keys], to, slack)]
         if len(result) != 1:
             return ""
         moved = next(((j, c) for j, c in zip(keys, result[0], strict=True) if j != c), None)
@@ -311,7 +339,9 @@ def _moved(got: np.ndarray, right: np.ndarray, slack: float) -> str:
     return outcome
 
 
-def _gives(array: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: float) -> bool:
+def _is_weight_rearrangement(
+    array: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: float
+) -> bool:
     """Return whether these weights, moved to the places ``to``, are those in ``array``."""
     placed = np.zeros_like(array)
     np.add.at(placed, list(to), weights)
@@ -332,12 +362,12 @@ def affected(judged: CaseResult, heads: bool) -> str:
         axis = off.ndim - 1 - place
         if axis >= 0 and off.shape[axis] > 1:
             values = np.asarray(off.any(axis=tuple(a for a in range(off.ndim) if a != axis)))
-            words = _which(values, name)
+            words = _describe_wrong_positions(values, name)
             parts += [words] if words else []
     return "; ".join(parts)
 
 
-def _which(wrong: np.ndarray, name: str) -> str:
+def _describe_wrong_positions(wrong: np.ndarray, name: str) -> str:
     """Describe which are wrong, counted from 1; empty if all are."""
     at, n = np.flatnonzero(wrong), len(wrong)
     if len(at) in (0, n):
@@ -368,7 +398,7 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
     seen = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
     if not seen:
         return "", ""
-    bad = [_lost(r) for r in seen]
+    bad = [_mark_lost_rows(r) for r in seen]
     empty = [
         np.broadcast_to(~traced(r).run.allowed.any(axis=-1), b.shape)
         for r, b in zip(seen, bad, strict=True)
@@ -381,20 +411,20 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
             np.broadcast_to(measure(r), b.shape)[~e]
             for r, b, e in zip(seen, bad, empty, strict=True)
         ]
-        result = _separated(np.concatenate(measured), lost)
+        result = _describe_separating_number(np.concatenate(measured), lost)
         if result:
             return "max", f"the rows {words} {result} come out as NaN or infinity, and no others"
     return "", ""
 
 
-def _lost(judged: CaseResult) -> np.ndarray:
+def _mark_lost_rows(judged: CaseResult) -> np.ndarray:
     got, ratios = judged.outcome.output, judged.ratios
     assert got is not None
     assert ratios is not None
     return np.asarray(((ratios > 1) & ~np.isfinite(got)).any(axis=-1))
 
 
-def _separated(x: np.ndarray, lost: np.ndarray) -> str:
+def _describe_separating_number(x: np.ndarray, lost: np.ndarray) -> str:
     """Return words like “above some number between …” if a number separates the lost rows from the others; else ""."""
     inside, outside = x[lost], x[~lost]
     if min(len(inside), len(outside)) < _BESIDE:
@@ -419,7 +449,7 @@ _MEASURES: tuple[tuple[str, Measure], ...] = (
 
 def without_empty_rows(judged: CaseResult) -> CaseResult:
     """Return the case as if rows without any key were right."""
-    got, empty = judged.outcome.output, _empty(judged)
+    got, empty = judged.outcome.output, _mark_empty_row_outputs(judged)
     if (
         got is None
         or judged.ratios is None
@@ -435,7 +465,7 @@ def without_empty_rows(judged: CaseResult) -> CaseResult:
     return replace(judged, outcome=outcome, finding=finding, parts=(part,))
 
 
-def _empty(judged: CaseResult) -> np.ndarray | None:
+def _mark_empty_row_outputs(judged: CaseResult) -> np.ndarray | None:
     """Return where the output belongs to a row without any key; None if it has another shape, if rows are mixed, or if
     such rows need not be zeros."""
     run, got = traced(judged).run, judged.outcome.output
@@ -453,7 +483,7 @@ def _empty(judged: CaseResult) -> np.ndarray | None:
 def what_empty_rows_give(records: Sequence[CaseResult]) -> str:
     """Describe what rows without any key give if that is wrong; else ""."""
     for judged in records:
-        got, empty = judged.outcome.output, _empty(judged)
+        got, empty = judged.outcome.output, _mark_empty_row_outputs(judged)
         if (
             got is None
             or judged.ratios is None

@@ -303,10 +303,10 @@ class Search(ABC, Generic[M]):
         doubtful: tuple[M, ...] = ()
         exactly: tuple[Way[M], ...] = (self.exactly,) if self.witnesses else ()
         for way in (self.ignoring, *exactly, *self.ways()):
-            candidates = tuple(way()) if way in self.decided else self._judged(way())
+            candidates = tuple(way()) if way in self.decided else self._select_by_balls(way())
             if not candidates:
                 continue
-            sure, tried = self._tried(candidates)
+            sure, tried = self._confirm_on_fresh_inputs(candidates)
             if sure:
                 return self.plainest(sure, tried), True
             doubtful = doubtful or candidates[:1]
@@ -358,11 +358,11 @@ class Search(ABC, Generic[M]):
         """Return False if the mistake cannot have given the case's output, True if it can and the definition cannot,
         None if that is undecidable."""
         ask: Callable[[CaseResult, M], bool | None] = lambda r, m: self.answers.once(  # noqa: E731
-            (r, m.computes), lambda: self._answer(r, m)
+            (r, m.computes), lambda: self._decide_whether_explained(r, m)
         )
         return where_made(judged, mistake, ask)
 
-    def _answer(self, judged: CaseResult, mistake: M) -> bool | None:
+    def _decide_whether_explained(self, judged: CaseResult, mistake: M) -> bool | None:
         try:
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
         except KeyError:  # it changes nothing, so nothing may be wrong
@@ -468,14 +468,17 @@ class Search(ABC, Generic[M]):
         few, smallest = (*self.wrong[:_FEW], *self.right[:_FEW]), self.wrong[0]
 
         def explains(mistake: M) -> bool:
-            return self._explains(mistake, few) and self._explained(smallest, mistake) is not False
+            return (
+                self._is_allowed_by_screening(mistake, few)
+                and self._is_explained_by_balls(smallest, mistake) is not False
+            )
 
         named = partial(own_numbers.near, self.described)
         results = fitted(self.families(), self.miss, self.wrong, explains, named)
-        self.fits = [m for m in results if self._explains(m, self.wrong)]
+        self.fits = [m for m in results if self._is_allowed_by_screening(m, self.wrong)]
         for mistake in self.fits:
-            if self._explains(mistake, self.right[:_SEEN]) and explains_all(
-                self._explained(judged, mistake) for judged in self.wrong[:_FEW]
+            if self._is_allowed_by_screening(mistake, self.right[:_SEEN]) and explains_all(
+                self._is_explained_by_balls(judged, mistake) for judged in self.wrong[:_FEW]
             ):
                 yield mistake
                 return
@@ -486,7 +489,7 @@ class Search(ABC, Generic[M]):
         for mistake in (*self.possible, *self.fits[:1]):
             if self.over:
                 return
-            if self._explains(mistake, self.wrong) and self.tells(mistake):
+            if self._is_allowed_by_screening(mistake, self.wrong) and self.tells(mistake):
                 yield from self.conditioned(mistake)
 
     def conditioned(self, mistake: M) -> Iterator[M]:
@@ -553,11 +556,11 @@ class Search(ABC, Generic[M]):
         """Yield two mistakes at once that explain everything; neither need explain a case alone."""
         self.whole_effort = Effort(_IN_PAIRS)
         try:
-            yield from self._pairs()
+            yield from self._yield_mistake_pairs()
         finally:
             self.whole_effort = None
 
-    def _pairs(self) -> Iterator[M]:
+    def _yield_mistake_pairs(self) -> Iterator[M]:
         self.begin()
         for pairs in likely_pairs(self):
             result, of_finding = False, self.effort
@@ -566,7 +569,11 @@ class Search(ABC, Generic[M]):
                 if self.over:
                     return
                 ruled_out = any(self.rules_out(judged, both) for judged in self.wrong)
-                if not ruled_out and self._explains(both, self.right[:_SEEN]) and self.tells(both):
+                if (
+                    not ruled_out
+                    and self._is_allowed_by_screening(both, self.right[:_SEEN])
+                    and self.tells(both)
+                ):
                     result = True
                     yield both
             if result:
@@ -586,14 +593,14 @@ class Search(ABC, Generic[M]):
         self.effort.spend(judged.case.size, self.session.subject.costs)
         return self.answer(judged, mistake)
 
-    def _explains(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
+    def _is_allowed_by_screening(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
         return all(self.screened(judged, mistake) is not False for judged in cases)
 
     def tells(self, mistake: M) -> bool:
         """Return whether float64 shows the mistake clearly in some case."""
         return any(self.screened(judged, mistake) is True for judged in self.wrong)
 
-    def _judged(self, mistakes: Iterable[M]) -> tuple[M, ...]:
+    def _select_by_balls(self, mistakes: Iterable[M]) -> tuple[M, ...]:
         """Return the mistakes that balls do not contradict, at most ``_MOST``."""
         result: list[M] = []
         many_wrong, many_right, many_raised = self.judged
@@ -602,26 +609,28 @@ class Search(ABC, Generic[M]):
             if self.over:
                 self.cut = True
                 break
-            cases = [*self._telling(mistake, many_wrong), *beside]
-            if explains_all(self._explained(judged, mistake) for judged in cases):
+            cases = [*self._select_cases_for_mistake(mistake, many_wrong), *beside]
+            if explains_all(self._is_explained_by_balls(judged, mistake) for judged in cases):
                 result.append(mistake)
             if len(result) >= _MOST:
                 break
         return tuple(result)
 
-    def _telling(self, mistake: M, many: int) -> list[CaseResult]:
+    def _select_cases_for_mistake(self, mistake: M, many: int) -> list[CaseResult]:
         """Return the smallest wrong cases, fewer if large, and a larger one that shows the mistake if needed."""
         sizes = accumulate(r.case.size for r in self.wrong)
         many = min(many, max(_FEWEST, sum(size <= _ENTRIES for size in sizes)))
         shown = next((i for i, r in enumerate(self.wrong) if self.screened(r, mistake) is True), 0)
         return [*self.wrong[:many], *(self.wrong[shown : shown + 1] if shown >= many else ())]
 
-    def _explained(self, judged: CaseResult, mistake: M) -> bool | None:
+    def _is_explained_by_balls(self, judged: CaseResult, mistake: M) -> bool | None:
         """Return whether a mistake explains a case, by balls."""
         self.effort.spend(_BALLS * judged.case.size, _BALLS)
         return self.explains(judged, mistake)
 
-    def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[CaseResult]]:
+    def _confirm_on_fresh_inputs(
+        self, mistakes: tuple[M, ...]
+    ) -> tuple[tuple[M, ...], list[CaseResult]]:
         """Return the mistakes that also explain fresh inputs, and the cases with these inputs.
 
         Inputs of other sizes come first: float64 decides about them, and leaves few mistakes to balls.

@@ -57,7 +57,8 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
     exponential changes σ by a fraction of (1 − σ), as in the merge that A covers. What is left is (1 + a), |a| ≤ 4u,
     from the sum and the quotient in σ, and u from the difference and the product each, so the result is
     (1 − σ) o + σ o_b − σ η (o − o_b), |η| ≤ 7u. A includes this except σ η o, at most 8 u σ V. Later merges multiply
-    that by 1 − σ_m, and Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎ See ``_turned`` for another form.
+    that by 1 − σ_m, and Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎ See
+    ``_bound_for_rotated_inputs`` for another form.
 
     If 8 u is more than ``_SMALL``, as in short formats, bounds would include mistakes, and none is named.
     """
@@ -73,7 +74,7 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
         for r in wrong
     ]
     if all(
-        _within(r, r.parts[0].expected.allowed + times * v)
+        _is_error_within_bound(r, r.parts[0].expected.allowed + times * v)
         for r, v in zip(wrong, largest, strict=True)
     ):
         return "merge", "parts that are merged as o − σ(L_b − L)(o − o_b)"
@@ -82,7 +83,7 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
         if (
             not usual(spec)
             or spec.scale is not None
-            or not _within(r, bound := _turned(spec, precision, r))
+            or not _is_error_within_bound(r, bound := _bound_for_rotated_inputs(spec, precision, r))
         ):
             return "", ""
         bounds.append(float(bound.max()))
@@ -94,7 +95,9 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
     )
 
 
-def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.ndarray:
+def _bound_for_rotated_inputs(
+    spec: Attention, precision: Precision, judged: CaseResult
+) -> np.ndarray:
     """Return the bound if q and k are multiplied by one orthogonal matrix, and v by another, as its transpose does o.
 
     Products by a matrix of width d whose entries are rounded change a row x by at most c|x|, c = (d√d + √d) u: the
@@ -119,7 +122,7 @@ def _turned(spec: Attention, precision: Precision, judged: CaseResult) -> np.nda
     return np.asarray((sqrt(e) * within + of_values) * np.exp(2 * scores))
 
 
-def _within(judged: CaseResult, allowed: np.ndarray) -> bool:
+def _is_error_within_bound(judged: CaseResult, allowed: np.ndarray) -> bool:
     """Return whether errors are within a bound."""
     part = judged.parts[0]
     return part.got is not None and bool(
@@ -132,7 +135,9 @@ def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     sample, between = spread(wrong, _CASES), session.precision.between.u
     formats = (narrow for narrow in map(Precision.of, FORMATS) if narrow.between.u > between)
     # the first format whose arithmetic could make all of the errors
-    first = next((narrow for narrow in formats if _could(session, narrow, sample)), None)
+    first = next(
+        (narrow for narrow in formats if _is_narrow_format_possible(session, narrow, sample)), None
+    )
     step, words = session.subject.coarse(session, first.name) if first is not None else ("", "")
     for narrow in map(Precision.of, _GRIDS):
         if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
@@ -158,7 +163,9 @@ def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
     )
 
 
-def _bound(session: Session, narrow: Precision, judged: CaseResult) -> list[Expected] | None:
+def _compute_narrow_format_bounds(
+    session: Session, narrow: Precision, judged: CaseResult
+) -> list[Expected] | None:
     """Return the bounds for this format; None if the output is not within them."""
     try:
         bounds = union([way() for way in session.subject.legal(narrow, judged.case.inputs).ways])
@@ -167,14 +174,16 @@ def _bound(session: Session, narrow: Precision, judged: CaseResult) -> list[Expe
     return bounds if holds(bounds, judged) else None
 
 
-def _could(session: Session, narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
+def _is_narrow_format_possible(
+    session: Session, narrow: Precision, wrong: Sequence[CaseResult]
+) -> bool:
     """Return whether every wrong output is within the bound for this format."""
     telling = 0
     for judged in wrong:
         if (
             judged.ratios is None
             or session.effort.over
-            or (bounds := _bound(session, narrow, judged)) is None
+            or (bounds := _compute_narrow_format_bounds(session, narrow, judged)) is None
         ):
             return False
         telling += all(bool(bound.decisive().any()) for bound in bounds)
@@ -184,7 +193,7 @@ def _could(session: Session, narrow: Precision, wrong: Sequence[CaseResult]) -> 
 # -- attention ---------------------------------------------------------------------------------------------------------
 def side(session: Session, narrow: str) -> tuple[str, str]:
     """Return scores or values as the step, by queries of 0; ("", "") unless all calls with random numbers are off."""
-    if narrow not in _SIDED or not _everywhere(session, Precision.of(narrow)):
+    if narrow not in _SIDED or not _is_uniformly_wrong(session, Precision.of(narrow)):
         return "", ""
     words = f"no error is larger than {narrow} arithmetic could make it"
     rng, outcome = np.random.default_rng((session.seed, 6)), 0
@@ -232,7 +241,7 @@ def _after_scores(session: Session) -> tuple[str, str]:
     return "normalize", words
 
 
-def _everywhere(session: Session, narrow: Precision) -> bool:
+def _is_uniformly_wrong(session: Session, narrow: Precision) -> bool:
     """Return whether outputs for random numbers are wrong in every size, by a small part of the bound."""
     rng = np.random.default_rng((session.seed, 8))
     for sizes in _UNEVEN:
@@ -242,7 +251,7 @@ def _everywhere(session: Session, narrow: Precision) -> bool:
         got = judged.outcome.output
         if judged.finding != "values" or got is None:
             return False
-        bounds = _bound(session, narrow, judged)
+        bounds = _compute_narrow_format_bounds(session, narrow, judged)
         if bounds is None or not (bounds[0].ratios(got) <= _USUALLY).all():
             return False
     return True

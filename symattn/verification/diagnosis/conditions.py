@@ -36,7 +36,7 @@ Answer = Callable[[CaseResult], bool | None]
 Made = Callable[[int], bool | None]  # whether a mistake is made at a size
 
 
-def _condition(a: str, relation: str, b: str | int) -> tuple[str, Test]:
+def _make_size_condition(a: str, relation: str, b: str | int) -> tuple[str, Test]:
     """Return a relation of a size to another one, or to a number, and its test."""
     return f"{a} {relation} {b}", lambda s: _RELATIONS[relation](
         s[a], s[b] if isinstance(b, str) else b
@@ -48,20 +48,21 @@ def _of_offset(relation: str, t: int) -> tuple[str, Test]:
     return f"n_k − n_q {relation} {t}", lambda s: _RELATIONS[relation](s["n_k"] - s["n_q"], t)
 
 
-def _between(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Test]]:
-    return (_condition(a, relation, b) for (a, b), relation in product(pairs, "≠<>="))
+def _yield_size_relations(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Test]]:
+    return (_make_size_condition(a, relation, b) for (a, b), relation in product(pairs, "≠<>="))
 
 
 def conditions() -> Iterator[tuple[str, Test]]:
     """Yield conditions on sizes, the simplest first."""
-    yield from _between(_PAIRS)
+    yield from _yield_size_relations(_PAIRS)
     yield "there are several batch items", lambda s: s["batch"] > 1
     yield from (_of_offset("=", t) for t in (1, 2))
     for name in _LENGTHS:
-        yield from (_condition(name, "=", 1), _condition(name, ">", 1))
-        yield from (_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *TILES[2:]))
+        yield from (_make_size_condition(name, "=", 1), _make_size_condition(name, ">", 1))
+        yield from (_make_size_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *TILES[2:]))
         yield from (
-            _condition(name, f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not "))
+            _make_size_condition(name, f"is {no}a multiple of", t)
+            for t, no in product(TILES, ("", "not "))
         )
     yield from (_of_offset(f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
 
@@ -75,13 +76,16 @@ def separating(
     """Yield conditions that hold for all wrong cases and for no right one. With ``answer``, which says whether a case
     shows the fault, limits are found by further calls."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
-    asked = _thresholds(session, yes, no, answer) if answer else ()
+    asked = _yield_length_thresholds(session, yes, no, answer) if answer else ()
     limits = (
-        _condition(name, relation, t) for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<")
+        _make_size_condition(name, relation, t)
+        for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<")
     )
     # after limits of one length, which are commoner and are found by calls
     of_offsets = (_of_offset(relation, t) for relation, t in product(("≥", "<"), TILES))
-    for words, test in chain(conditions(), asked, limits, of_offsets, _between(_APART)):
+    for words, test in chain(
+        conditions(), asked, limits, of_offsets, _yield_size_relations(_APART)
+    ):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
                 yield words, test
@@ -89,7 +93,7 @@ def separating(
             continue
 
 
-def _thresholds(
+def _yield_length_thresholds(
     session: Session, yes: Sequence[dict[str, int]], no: Sequence[dict[str, int]], answer: Answer
 ) -> Iterator[tuple[str, Test]]:
     """Yield conditions like “n_k ≥ 200”, also for multiples of a number alone, or for all others. The limit is found by
@@ -99,9 +103,9 @@ def _thresholds(
         if not min(others, default=sizes[0]) < sizes[0]:
             continue
         ask = cache(partial(_is_made, session, name, yes[0], answer))
-        words, holds = _period(ask, sizes, [n for n in others if n > sizes[0]])
+        words, holds = _find_length_period(ask, sizes, [n for n in others if n > sizes[0]])
         if low := max((n for n in others if n < sizes[0] and holds(n)), default=0):
-            first = _first(ask, low, sizes[0], holds)
+            first = _bisect_first_wrong_length(ask, low, sizes[0], holds)
             bound = f"> {first - 1}" if first - 1 in TILES else f"≥ {first}"
             yield (
                 f"{name} {bound}{words and f' and {name} {words}'}",
@@ -109,7 +113,7 @@ def _thresholds(
             )
 
 
-def _period(
+def _find_length_period(
     ask: Made, wrong: Sequence[int], right: Sequence[int]
 ) -> tuple[str, Callable[[int], bool]]:
     """Return which lengths from the least wrong one on are wrong: all, the multiples of a number, or the others. If no
@@ -118,13 +122,13 @@ def _period(
     right = right or [n for p in (3, 5, 7) if ask(n := p << (2 * least // p).bit_length()) is False]
     if not right:
         return "", lambda n: True
-    if (t := _divisor(ask, True, gcd(*wrong), least)) > 1:
+    if (t := _find_least_length_divisor(ask, True, gcd(*wrong), least)) > 1:
         return f"is a multiple of {t}", lambda n: n % t == 0
-    t = _divisor(ask, False, gcd(*right), least)
+    t = _find_least_length_divisor(ask, False, gcd(*right), least)
     return f"is not a multiple of {t}", lambda n: n % t != 0
 
 
-def _divisor(ask: Made, made: bool, t: int, least: int) -> int:
+def _find_least_length_divisor(ask: Made, made: bool, t: int, least: int) -> int:
     """Return the least divisor of t at whose multiples, from ``least`` on, the mistake is ``made``, or is not."""
     for p in (p for p in range(2, t + 1) if t % p == 0 and all(p % d for d in range(2, p))):
         while (
@@ -135,7 +139,7 @@ def _divisor(ask: Made, made: bool, t: int, least: int) -> int:
     return t
 
 
-def _first(ask: Made, low: int, high: int, holds: Callable[[int], bool]) -> int:
+def _bisect_first_wrong_length(ask: Made, low: int, high: int, holds: Callable[[int], bool]) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         middle = next((n for n in range(middle, high) if holds(n)), high)
@@ -216,13 +220,13 @@ def fitted(
     ``miss`` returns the largest error of a mistake in a case, or of the definition for None. If other numbers also
     explain everything, by ``explains``, and leave as little, the words give their range and no number.
     """
-    cases = _chosen(wrong)
+    cases = _select_small_finite_cases(wrong)
 
     def misses(mistake: F | None) -> float:
         return sum(miss(judged, mistake) for judged in cases)
 
     for family in families if cases else ():
-        theta = _fit(family, misses)
+        theta = _fit_mistake_number(family, misses)
         if theta is not None:
             most = 2 * misses(family.mistake(theta, "")) + _AS_LITTLE * misses(None)
             numbers = [*named(theta), *plain(theta)]
@@ -239,14 +243,18 @@ def _written_plainly(
     for x, words in numbers:
         result = family.mistake(x, words)
         if explains(result):
-            ends = [_end(family, x, by, explains) for by in (1 / _WIDER, _WIDER)]
-            words = _range(*sorted(ends)) if ends != [x, x] else words
+            ends = [
+                _find_last_explaining_number(family, x, by, explains) for by in (1 / _WIDER, _WIDER)
+            ]
+            words = _describe_number_range(*sorted(ends)) if ends != [x, x] else words
             yield family.mistake(x, words)
             return
     yield from (family.mistake(x, words) for x, words in numbers)
 
 
-def _end(family: FittedFamily[F], x: float, by: float, explains: Callable[[F], bool]) -> float:
+def _find_last_explaining_number(
+    family: FittedFamily[F], x: float, by: float, explains: Callable[[F], bool]
+) -> float:
     """Return the last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
     if x == 0:
         return x
@@ -258,17 +266,19 @@ def _end(family: FittedFamily[F], x: float, by: float, explains: Callable[[F], b
     return 0.0 if by < 1 else float(np.copysign(np.inf, x))
 
 
-def _range(low: float, high: float) -> str:
+def _describe_number_range(low: float, high: float) -> str:
     """Describe a range of numbers of one sign."""
-    usual = next((f"{_written(x)} or another, " for x in _USUAL if low <= x <= high), "")
+    usual = next(
+        (f"{_format_fitted_number(x)} or another, " for x in _USUAL if low <= x <= high), ""
+    )
     if np.isinf(low):
-        return f"a finite number ({usual}no higher than {_written(high)})"
+        return f"a finite number ({usual}no higher than {_format_fitted_number(high)})"
     if np.isinf(high):
-        return f"a finite number ({usual}no lower than {_written(low)})"
-    return f"a finite number ({usual}between {_written(low)} and {_written(high)})"
+        return f"a finite number ({usual}no lower than {_format_fitted_number(low)})"
+    return f"a finite number ({usual}between {_format_fitted_number(low)} and {_format_fitted_number(high)})"
 
 
-def _written(x: float) -> str:
+def _format_fitted_number(x: float) -> str:
     return (
         f"{x:.0f}".replace("-", "−")
         if 100 <= abs(x) < 1e5
@@ -276,7 +286,7 @@ def _written(x: float) -> str:
     )
 
 
-def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
+def _select_small_finite_cases(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     """Return small cases of several widths and numbers of keys, with finite outputs."""
     result: dict[tuple[int, ...], CaseResult] = {}
     for judged in wrong:
@@ -295,7 +305,9 @@ def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     return spread[:: max(1, len(spread) // _CASES)][:_CASES]
 
 
-def _fit(family: FittedFamily[F], misses: Callable[[F | None], float]) -> float | None:
+def _fit_mistake_number(
+    family: FittedFamily[F], misses: Callable[[F | None], float]
+) -> float | None:
     """Return the number for which the mistake is nearest to the outputs, if it is near."""
     of: Callable[[float], float] = lambda x: misses(family.mistake(x, ""))  # noqa: E731
     grid = np.asarray(family.grid)
@@ -304,13 +316,15 @@ def _fit(family: FittedFamily[F], misses: Callable[[F | None], float]) -> float 
     if not isfinite(seen[best]):
         return None
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    theta, least = _narrowed(of, float(low), float(high))
+    theta, least = _minimise_by_golden_section(of, float(low), float(high))
     if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a known mistake of its own
         return None
     return theta if least <= _BETTER * misses(None) else None
 
 
-def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+def _minimise_by_golden_section(
+    misses: Callable[[float], float], low: float, high: float
+) -> tuple[float, float]:
     """Return a minimum between two points, and its value, by golden sections."""
     golden = (5**0.5 - 1) / 2
     a, b = high - golden * (high - low), low + golden * (high - low)
@@ -347,13 +361,13 @@ def plain(x: float) -> Iterator[tuple[float, str]]:
         *first,
         *shares,
         *decimals[len(first) : 2],
-        *_roots(x),
+        *_yield_nearby_square_roots(x),
         *decimals[max(len(first), 2) :],
     )
     yield x, f"{x:.6g}".replace("-", "−")
 
 
-def _roots(x: float) -> Iterator[tuple[float, str]]:
+def _yield_nearby_square_roots(x: float) -> Iterator[tuple[float, str]]:
     """Yield √m or 1/√m near x, for a small m that is no square."""
     sign, squared = "−" if x < 0 else "", x * x
     m = round(squared if squared > 1 else 1 / squared) if squared else 0

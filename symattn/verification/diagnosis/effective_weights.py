@@ -131,12 +131,12 @@ def other_keys(read: Read, wrong: Sequence[tuple[int, int]], square: bool) -> Ot
         if counted is None:
             return None
         seen.append(counted)
-    if all(_agrees(c, c.right) for c in seen):
+    if all(_are_key_counts_equal(c, c.right) for c in seen):
         return None
-    for result in filter(None, (_only(seen), _changed(seen))):
+    for result in filter(None, (_find_one_key_condition(seen), _find_key_change_conditions(seen))):
         wider = ((3, n) for n in _WIDER if max(n for _, n in sizes) > _WIDE)
         held_out = (c for one in (*_HELD_OUT, *wider) if (c := read(one)) is not None)
-        if all(_agrees(c, result(c.pairs, c.right)) for c in (*seen, *held_out)):
+        if all(_are_key_counts_equal(c, result(c.pairs, c.right)) for c in (*seen, *held_out)):
             return result
     return None
 
@@ -154,16 +154,18 @@ def _least_wrong_length(read: Read, wrong: Sequence[tuple[int, int]], square: bo
         counted = read((middle if square else 3, middle))
         if counted is None:
             return least
-        right, high = (middle, high) if _agrees(counted, counted.right) else (right, middle)
+        right, high = (
+            (middle, high) if _are_key_counts_equal(counted, counted.right) else (right, middle)
+        )
     return high
 
 
-def _agrees(counted: Counted, counts: np.ndarray) -> bool:
+def _are_key_counts_equal(counted: Counted, counts: np.ndarray) -> bool:
     """Return whether counts are those seen, up to a factor for each row."""
     return bool((np.broadcast_to(counts, counted.seen.shape) == counted.seen)[counted.whole].all())
 
 
-def _only(seen: Sequence[Counted]) -> OtherKeys | None:
+def _find_one_key_condition(seen: Sequence[Counted]) -> OtherKeys | None:
     """Return one condition, of at most two ranges, for all keys that are seen."""
     if any((c.seen > 1).any() for c in seen):
         return None
@@ -175,7 +177,7 @@ def _only(seen: Sequence[Counted]) -> OtherKeys | None:
     )
 
 
-def _changed(seen: Sequence[Counted]) -> OtherKeys | None:
+def _find_key_change_conditions(seen: Sequence[Counted]) -> OtherKeys | None:
     """Return a condition for each change."""
     changes = []
     for right in (True, False):
@@ -267,7 +269,7 @@ def mistakes(
     if spec is None or not spec.is_softmax or spec.dropout or session.maker.tokens:
         return
     sizes = [(s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.measured(r))]
-    keys = other_keys(partial(_read, session), sizes, session.maker.square)
+    keys = other_keys(partial(_read_counts_from_call, session), sizes, session.maker.square)
     if (keys is not None and depends_on_length(keys)) != of_lengths:
         return
     if keys is not None:
@@ -279,7 +281,11 @@ def mistakes(
         )
         yield in_steps("mask", keys.words, **by_step)
     elif spec.masks_anything and (
-        shown := [pair for judged in wrong[:_CASES] for pair in _forbidden(session, judged)]
+        shown := [
+            pair
+            for judged in wrong[:_CASES]
+            for pair in _yield_forbidden_score_numbers(session, judged)
+        ]
     ):
         for family, numbers in zip(fills(), np.transpose(shown), strict=True):
             middle = float(np.median(numbers))
@@ -287,7 +293,9 @@ def mistakes(
                 yield from (family.mistake(*near) for near in plain(middle))
 
 
-def _forbidden(session: Session, judged: CaseResult) -> Iterator[tuple[float, float]]:
+def _yield_forbidden_score_numbers(
+    session: Session, judged: CaseResult
+) -> Iterator[tuple[float, float]]:
     """Yield the numbers that replace forbidden scores, and their differences from the scores."""
     arrays = session.subject.arrays_of_attention(judged.case.inputs)
     v = None if arrays is None else arrays.get("v")
@@ -310,7 +318,7 @@ def _forbidden(session: Session, judged: CaseResult) -> Iterator[tuple[float, fl
     yield from zip(became[shown].tolist(), (became - s)[shown].tolist(), strict=True)
 
 
-def _read(session: Session, size: tuple[int, int]) -> Counted | None:
+def _read_counts_from_call(session: Session, size: tuple[int, int]) -> Counted | None:
     """Read the counts from one call; if the domain lacks these sizes, with others."""
     rng = np.random.default_rng((session.seed, 21, *size))
     entries = normal(rng)
@@ -320,7 +328,9 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
         )
         if (v := inputs.get("v")) is not None:
             inputs["v"] = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()
-            if session.maker.admits({**inputs, "v": _blocks(session, inputs["v"])[0]}):
+            if session.maker.admits(
+                {**inputs, "v": _split_values_by_width(session, inputs["v"])[0]}
+            ):
                 break
     else:
         return None
@@ -330,14 +340,14 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
     at, weights, s, open_ = read
     top = s.max(axis=-1, keepdims=True)
     sink = 0 if session.attention.sink is None else at.power(at.z - top)
-    return counted(_pairs(at), weights, at.power(s - top), open_, True, sink)
+    return counted(_make_query_key_pairs(at), weights, at.power(s - top), open_, True, sink)
 
 
 def _weights_of(
     session: Session, inputs: dict[str, np.ndarray]
 ) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
     """Return the function's weights, the scores before any is forbidden, and which are allowed."""
-    parts = ({**inputs, "v": block} for block in _blocks(session, inputs["v"]))
+    parts = ({**inputs, "v": block} for block in _split_values_by_width(session, inputs["v"]))
     outputs = [session.subject.attended(session, part) for part in parts]
     spec = canonical(session.attention)
     try:
@@ -353,12 +363,12 @@ def _weights_of(
     return (
         at,
         np.concatenate(returned, axis=-1)[..., : inputs["v"].shape[-1]],
-        _scores(at),
+        _scores_before_forbidding(at),
         allowed(at),
     )
 
 
-def _blocks(session: Session, v: np.ndarray) -> list[np.ndarray]:
+def _split_values_by_width(session: Session, v: np.ndarray) -> list[np.ndarray]:
     """Return values by columns, in parts as wide as the domain permits; the last one is filled with zeros."""
     n = v.shape[-1]
     w = next((w for w in range(n, 0, -1) if w in session.domain.widths), n)
@@ -366,21 +376,21 @@ def _blocks(session: Session, v: np.ndarray) -> list[np.ndarray]:
     return [filled[..., c : c + w] for c in range(0, n, w)]
 
 
-def _pairs(at: At) -> Pairs:
+def _make_query_key_pairs(at: At) -> Pairs:
     n_q, n_k = (1, *at.shape)[-2:]
     labels = {n: a for n, a in at.values.items() if n.startswith("doc")}
     return Pairs(n_q, n_k, at.spec.offset(n_q, n_k), labels, at.spec.heads)
 
 
-def _scores(at: At) -> Any:
+def _scores_before_forbidding(at: At) -> Any:
     """Return the scores before any is forbidden."""
     return added(at) if at.spec.masks_anything else at.first
 
 
 def _counted_scores(keys: OtherKeys, at: At) -> Any:
     """Return the scores by which keys are counted so often."""
-    right, s = allowed(at).astype(int), _scores(at)
-    counts = keys(_pairs(at), np.atleast_2d(right))
+    right, s = allowed(at).astype(int), _scores_before_forbidding(at)
+    counts = keys(_make_query_key_pairs(at), np.atleast_2d(right))
     if right.ndim == 1:  # a single row of scores
         counts = counts[0]
     times = at.xp.log(at.number(np.maximum(counts, 1))) if (counts > 1).any() else 0

@@ -37,19 +37,19 @@ def faults(session: Session) -> tuple[Fault, ...]:
     if first is not None:
         return (first,)
     show = partial(shown, session.subject)
-    stale = _stale(session) or misread(session)
+    stale = _find_stale_result_fault(session) or misread(session)
     explained = causes(session) if stale is None and not only_aliased(session.records) else ()
     if explained and not any(cause.sure and cause.mistakes for cause in explained):
         stale = session.subject.remembered(session)
-    result = [stale] if stale else [*_wrong(session, explained)]
+    result = [stale] if stale else [*_yield_wrong_output_faults(session, explained)]
     if not any(cause.raises for cause in explained):
-        result += _failing(session)
+        result += _yield_raising_call_fault(session)
     result += conduct(session.records, session.precision.input.name, show)
     result += session.subject.misconduct(session)
     return tuple(sorted(result, key=lambda f: STEPS.index(f.step)))
 
 
-def _stale(session: Session) -> Fault | None:
+def _find_stale_result_fault(session: Session) -> Fault | None:
     """Return the fault if all wrong outputs are, bit for bit, those of earlier calls with other inputs.
 
     Outputs that are not finite are alike by themselves: some wrong one has to be finite.
@@ -69,7 +69,9 @@ def _stale(session: Session) -> Fault | None:
     )
 
 
-def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Fault]:
+def _yield_wrong_output_faults(
+    session: Session, explained: tuple[Cause[Any], ...]
+) -> Iterator[Fault]:
     for cause in explained:
         session.progress("smallest input")
         # the smallest case that shows the cause; for an unexplained wrong shape, a case with it
@@ -78,7 +80,9 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
         telling = misshapen[0] if misshapen else shown or cause.records[0]
         # by balls, which take long, so that what has been shown is not asked again
         is_shown = shown is not None and (telling is shown or cause.shows(telling))
-        smallest = _smallest(session, telling, cause.shows if is_shown else _anything)
+        smallest = _reduce_to_smallest_case(
+            session, telling, cause.shows if is_shown else _accept_any_case
+        )
         named = cause.sure and bool(cause.mistakes)
         # a cause that is more than arithmetic in a narrower format
         clear = named and not any(getattr(m, "around", ()) for m in cause.mistakes)
@@ -89,26 +93,26 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
         if form:
             message = f"the output loses relative accuracy: it is within the bound of {form}, not of the usual forms"
         elif named:
-            step, words, message = _named(session, cause)
+            step, words, message = _describe_named_cause(session, cause)
         elif (idle := ignored(session))[0]:
             step, words = idle
             message = words
         else:
-            step, words, message = _unnamed(session, smallest, cause)
-        message += _outputs(session, smallest, cause) + f"; besides, {cause.besides}" * bool(
-            cause.besides
-        )
+            step, words, message = _describe_unnamed_cause(session, smallest, cause)
+        message += _describe_wrong_outputs(
+            session, smallest, cause
+        ) + f"; besides, {cause.besides}" * bool(cause.besides)
         example = session.subject.explained(
             counterexample(session.subject, smallest), smallest, cause
         )
         yield Fault(step, words, message, example, session.subject.observed(session, step))
 
 
-def _anything(judged: CaseResult) -> bool:
+def _accept_any_case(judged: CaseResult) -> bool:
     return True
 
 
-def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
+def _describe_named_cause(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
     first = cause.mistakes[0]
     if len(cause.mistakes) == 1:
         # of two mistakes at once, the first one is at this step
@@ -123,7 +127,9 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
     return steps[0], words, f"{words} (each explains everything observed)"
 
 
-def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
+def _describe_unnamed_cause(
+    session: Session, smallest: CaseResult, cause: Cause[Any]
+) -> tuple[str, None, str]:
     """Describe what the smallest input shows, since the reader sees only that one."""
     what = {
         "shape": "the output has a wrong shape",
@@ -147,7 +153,7 @@ def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple
     return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
 
 
-def _outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
+def _describe_wrong_outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
     """Say which outputs are wrong, if there are several, and which one the counterexample shows."""
     outputs, among = session.subject.outputs, cause.search.among
     if len(outputs) < 2 or smallest.ratios is None:
@@ -157,12 +163,14 @@ def _outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
     return f"; wrong in {names}, shown in {outputs[smallest.where[0]]}"
 
 
-def _failing(session: Session) -> Iterator[Fault]:
+def _yield_raising_call_fault(session: Session) -> Iterator[Fault]:
     """Yield the fault of calls that raised while others returned."""
     failed = [r for r in session.records if r.finding == "raises"]
     if not failed:
         return
-    smallest = _smallest(session, min(failed, key=lambda r: r.case.size), _anything)
+    smallest = _reduce_to_smallest_case(
+        session, min(failed, key=lambda r: r.case.size), _accept_any_case
+    )
     error = smallest.outcome.error
     others = [r for r in session.records if r.finding != "raises"]
     results = (
@@ -180,7 +188,7 @@ def _failing(session: Session) -> Iterator[Fault]:
     )
 
 
-def _smallest(
+def _reduce_to_smallest_case(
     session: Session, judged: CaseResult, shows: Callable[[CaseResult], bool]
 ) -> CaseResult:
     """Reduce the finding to the smallest inputs that show it."""
@@ -287,7 +295,7 @@ def unsteady(session: Session) -> Fault | None:
     failed.sort(key=lambda r: r.case.size)
     for judged in (*failed[:_AGAIN], *failed[_AGAIN :: max(1, len(failed) // _AGAIN)]):
         for _ in range(2):
-            words = _difference(judged, session.call(judged.case))
+            words = _describe_call_difference(judged, session.call(judged.case))
             if words:
                 message = f"gives different results for the same input: {words}"
                 return Fault(
@@ -299,7 +307,7 @@ def unsteady(session: Session) -> Fault | None:
     return None
 
 
-def _difference(once: CaseResult, second: Outcome) -> str:
+def _describe_call_difference(once: CaseResult, second: Outcome) -> str:
     """Describe the difference of two calls; empty if both are the same up to legal orders of summation."""
     first = once.outcome
     if second.late:
@@ -339,7 +347,7 @@ def earlier_used(session: Session) -> Fault | None:
     if session.subject.attention is None:
         return None
     later: list[CaseResult] = []
-    for first, rest in _rounds(session):
+    for first, rest in _yield_earlier_call_rounds(session):
         wrong = [r for r in rest if r.finding in ("values", "not finite", "shape", "raises")]
         if first.finding is not None or not first.decisive or not wrong:
             return None
@@ -367,7 +375,7 @@ def earlier_used(session: Session) -> Fault | None:
     )
 
 
-def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
+def _yield_earlier_call_rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
     rng = np.random.default_rng((session.seed, 4))
     step = session.domain.multiple_of
     most = min(_LONGEST, session.domain.max_tokens)

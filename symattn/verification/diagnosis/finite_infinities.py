@@ -29,13 +29,15 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
         written = f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e")
         for raw, of in ((False, ""), (True, " (of scores before they are scaled)")):
             words = f"the running maximum starts at {written}{of}, not at −∞: rows whose scores lie below it are lost"
-            yield in_steps("max", words, False, weights=partial(_started, x, raw))
+            yield in_steps(
+                "max", words, False, weights=partial(_weights_from_started_maximum, x, raw)
+            )
             if session.attention.masks_anything:
                 words = f"masked scores are filled with {written}{of}, not −∞: they count where others lie below it"
-                yield in_steps("mask", words, masked=partial(_filled, x, raw))
+                yield in_steps("mask", words, masked=partial(_fill_forbidden_with_number, x, raw))
 
 
-def _number(x: float, raw: bool, at: At) -> Any:
+def _convert_to_scaled_score(x: float, raw: bool, at: At) -> Any:
     """Return the number as a scaled score."""
     if not raw:
         return at.number(x)
@@ -44,14 +46,18 @@ def _number(x: float, raw: bool, at: At) -> Any:
     return scale * at.number(x)
 
 
-def _started(x: float, raw: bool, at: At) -> Any:
+def _weights_from_started_maximum(x: float, raw: bool, at: At) -> Any:
     """Return e^{s − m} over their sum, m at least x; 0 in rows in which all exponentials vanish."""
-    m = at.xp.max(_number(x, raw, at), axis=-1, keepdims=True) if raw else _number(x, raw, at)
+    m = (
+        at.xp.max(_convert_to_scaled_score(x, raw, at), axis=-1, keepdims=True)
+        if raw
+        else _convert_to_scaled_score(x, raw, at)
+    )
     e = at.power(at.first - at.xp.maximum(at.top, m))
     total = at.sum(e)
     return e / at.xp.where(total == 0, at.number(1), total)
 
 
-def _filled(x: float, raw: bool, at: At) -> Any:
+def _fill_forbidden_with_number(x: float, raw: bool, at: At) -> Any:
     s = forbidding.added(at)
-    return at.xp.where(forbidding.allowed(at), s, _number(x, raw, at))
+    return at.xp.where(forbidding.allowed(at), s, _convert_to_scaled_score(x, raw, at))

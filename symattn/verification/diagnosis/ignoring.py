@@ -46,23 +46,23 @@ def ignored(session: Session) -> tuple[str, str]:
 def _is_ignored(session: Session, before: CaseResult, name: str) -> bool:
     """Return whether another array changes no bit of the outputs, and the right ones beyond their bound."""
     inputs = dict(before.case.inputs)
-    for other in _others(inputs[name]):
+    for other in _yield_substitute_arrays(inputs[name]):
         changed = session.subject.completed(session, {**inputs, name: other})
         after = session.run_case(Case(before.case.group, before.case.name, changed))
         if after.outcome.output is None or not same_bits(before.outcome, after.outcome):
             return False
-        if not _differ(before, after):
+        if not _are_right_outputs_different(before, after):
             return False
     return True
 
 
-def _others(a: np.ndarray) -> Iterator[np.ndarray]:
+def _yield_substitute_arrays(a: np.ndarray) -> Iterator[np.ndarray]:
     """Yield arrays of the same numbers: with the other sign, and in the reverse order."""
     yield -a
     yield a.reshape(-1)[::-1].reshape(a.shape)
 
 
-def _differ(one: CaseResult, other: CaseResult) -> bool:
+def _are_right_outputs_different(one: CaseResult, other: CaseResult) -> bool:
     """Return whether some right output differs by more than both bounds."""
     for a, b in zip(one.parts, other.parts, strict=True):
         right, changed = a.expected, b.expected

@@ -66,21 +66,21 @@ def first_wrong_step(
     step is: mask, if a forbidden key has a weight; normalize, if a row does not sum to 1; otherwise weights. A mask
     hides nothing in the smallest inputs, so it is also checked in ``records``.
     """
-    if weights is None or weights.ratios is None or not _finite(weights):
+    if weights is None or weights.ratios is None or not _is_output_finite(weights):
         return "output", ""
     seen = f"{place}, with V = I for its values"
     if weights.worst <= 1:
         return "values", f"{seen}, the weights are right"
     if not explains(judged, weights):
         return "output", ""
-    words = _mask(spec, weights)
+    words = _observe_mask_violation(spec, weights)
     if words:
         return "mask", f"{seen}, {words}"
     for other in filter(_shows_weights, records):
-        words = _mask(spec, other)
+        words = _observe_mask_violation(spec, other)
         if words:
             return "mask", f"{in_group(other)}, {words}"
-    words = _sum(weights)
+    words = _observe_weight_sum(weights)
     if words:
         return "normalize", f"{seen}, {words}"
     return "weights", f"{seen}, weights are wrong, and every row of them sums to 1"
@@ -93,12 +93,12 @@ def in_group(judged: CaseResult) -> str:
 
 def _shows_weights(judged: CaseResult) -> bool:
     v = judged.case.inputs.get("v")
-    if v is None or v.ndim not in (2, 3) or judged.ratios is None or not _finite(judged):
+    if v is None or v.ndim not in (2, 3) or judged.ratios is None or not _is_output_finite(judged):
         return False
     return v.shape[-2] == v.shape[-1] and bool((v == np.eye(v.shape[-1])).all())
 
 
-def _finite(judged: CaseResult) -> bool:
+def _is_output_finite(judged: CaseResult) -> bool:
     return judged.outcome.output is not None and bool(np.isfinite(judged.outcome.output).all())
 
 
@@ -120,7 +120,7 @@ def explains(judged: CaseResult, weights: CaseResult | None) -> bool:
         )
 
 
-def _mask(spec: Attention, judged: CaseResult) -> str:
+def _observe_mask_violation(spec: Attention, judged: CaseResult) -> str:
     got, open_ = judged.outcome.output, traced(judged).run.allowed
     assert got is not None
     assert judged.ratios is not None
@@ -135,7 +135,7 @@ def _mask(spec: Attention, judged: CaseResult) -> str:
     return ""
 
 
-def _sum(judged: CaseResult) -> str:
+def _observe_weight_sum(judged: CaseResult) -> str:
     got, allowed = judged.outcome.output, traced(judged).allowed
     assert got is not None
     # weights of a query should sum to 1, less what a sink takes

@@ -108,18 +108,22 @@ def out_of_range(
     calls the function with such inputs, which have a title; by default they are those of the function.
     """
     call = judge or (lambda title, inputs: session.run_case(Case("range", title, inputs)))
-    p, agrees = session.precision, _agrees_in_range if beside else _agrees
+    p, agrees = session.precision, _agrees_in_range if beside else _is_row_loss_predicted
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
-        every = ((m, [m[2](r) for r in lost]) for m in _mistakes(f))
+        every = ((m, [m[2](r) for r in lost]) for m in _yield_range_mistakes(f))
         result = [
             m for m, rows in every if any((row.above if beside else row.lost).any() for row in rows)
         ]
         result = [m for m in result if all(agrees(r, m[2](r)) for r in cases)]
         result = [
-            m for m in result if any(_keeps(r, m[2](r)) for r in cases)
+            m for m in result if any(_has_row_to_keep(r, m[2](r)) for r in cases)
         ]  # else all is lost, for any reason
-        made = ((name, inputs) for name, inputs in _apart(session, f) if inputs is not None)
+        made = (
+            (name, inputs)
+            for name, inputs in _yield_extreme_score_inputs(session, f)
+            if inputs is not None
+        )
         for judged in (call(*of) for of in made) if result else ():
             if judged is not None and judged.ratios is not None:
                 result = [m for m in result if agrees(judged, m[2](judged))]
@@ -143,7 +147,9 @@ def loses_rows(judged: CaseResult) -> bool:
     )
 
 
-def _apart(session: Session, f: Format) -> Iterator[tuple[str, dict[str, Array] | None]]:
+def _yield_extreme_score_inputs(
+    session: Session, f: Format
+) -> Iterator[tuple[str, dict[str, Array] | None]]:
     """Yield named inputs with scores just above the range, or as far below 0, and with scores that lie far apart."""
     rng = np.random.default_rng((session.seed, 2))
     edge, square = log(f.largest), session.maker.square
@@ -172,7 +178,7 @@ def _apart(session: Session, f: Format) -> Iterator[tuple[str, dict[str, Array] 
         yield from numbers.masked_tile(session.maker, first, rng)
 
 
-def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
+def _yield_range_mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
     least, most, vanish = (
         f"{-log(f.smallest_normal):.4g}",
         f"{log(f.largest):.4g}",
@@ -186,7 +192,7 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
     yield (
         "max",
         f"{words}, and every e^s vanishes below {log(f.smallest_normal):.4g}",
-        _subtracting(f, _constant(0)),
+        _make_reference_row_rule(f, _make_constant_reference(0)),
     )
     words = "the maximum of the whole array is subtracted, not that of each row: every exponential of a row"
     yield (
@@ -197,15 +203,23 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
     for constant in _CONSTANTS:
         for sign in (1, -1):
             words = f"{'−' * (sign < 0)}{constant} is subtracted, not the largest score of the row"
-            yield "max", f"{words}: {overflows}", _subtracting(f, _constant(sign * constant))
+            yield (
+                "max",
+                f"{words}: {overflows}",
+                _make_reference_row_rule(f, _make_constant_reference(sign * constant)),
+            )
         words = f"forbidden scores count as −{constant} in the largest score of a row, which is subtracted"
-        yield "max", f"{words}: {vanishes}", _subtracting(f, partial(_at_least, -constant))
+        yield (
+            "max",
+            f"{words}: {vanishes}",
+            _make_reference_row_rule(f, partial(_at_least, -constant)),
+        )
     for words, reference in _OTHERS.items():
         lost = vanishes if reference in (_with_zero, all_keys_maxima) else overflows
         yield (
             "max",
             f"{words} is subtracted, not the largest score of the row: {lost}",
-            _subtracting(f, reference),
+            _make_reference_row_rule(f, reference),
         )
     for width in dict.fromkeys((*WIDTHS, *range(1, 129))):  # the usual ones first
         words = f"each tile's own maximum is subtracted, not the largest so far (tiles of {width}): what is rescaled"
@@ -214,16 +228,16 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
         yield (
             "max",
             f"{_CLOSED} (tiles of {width}): {vanishes}",
-            _subtracting(f, partial(_closed_as_zero, width)),
+            _make_reference_row_rule(f, partial(_closed_as_zero, width)),
         )
     words = f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}"
-    yield "score", words, lambda r: _products(r, f)
+    yield "score", words, lambda r: _rows_of_overflowing_products(r, f)
 
 
 _CLOSED = "a tile in which a row has no key takes 0 for its largest score, which is then subtracted if it is larger"
 
 
-def _agrees(judged: CaseResult, row: _Row) -> bool:
+def _is_row_loss_predicted(judged: CaseResult, row: _Row) -> bool:
     """Return whether rows that must be lost are wrong and rows that must be kept are right."""
     ratios = judged.ratios
     assert ratios is not None
@@ -243,7 +257,7 @@ def _agrees(judged: CaseResult, row: _Row) -> bool:
     return bool(wrong[row.lost].all() and not wrong[row.kept].any())
 
 
-def _keeps(judged: CaseResult, row: _Row) -> bool:
+def _has_row_to_keep(judged: CaseResult, row: _Row) -> bool:
     """Return whether some row must be kept; if heads are mixed, whether the whole case must be."""
     return bool(row.kept.all() if traced(judged).run.output_step is not None else row.kept.any())
 
@@ -258,25 +272,27 @@ def _agrees_in_range(judged: CaseResult, row: _Row) -> bool:
     return bool(bad[row.above].all() and not bad[row.kept].any())
 
 
-def _subtracting(f: Format, reference: Reference) -> Rows:
+def _make_reference_row_rule(f: Format, reference: Reference) -> Rows:
     """Return the rows that overflow or vanish if a reference is subtracted instead of their maximum."""
 
     def rows(judged: CaseResult) -> _Row:
-        m = _less(row_maxima(judged), reference(judged))
+        m = _subtract_reference(row_maxima(judged), reference(judged))
         low = log(f.smallest_normal) + log(2 * f.u) - 2
         lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
-        kept = (m < log(f.largest) - log(_terms(judged)) - 1) & (m > log(f.smallest_normal) + 1)
-        return _Row(lost, kept, m > log(f.largest) + 1, _coarse(judged, f, m))
+        kept = (m < log(f.largest) - log(_bound_sum_of_values(judged)) - 1) & (
+            m > log(f.smallest_normal) + 1
+        )
+        return _Row(lost, kept, m > log(f.largest) + 1, _bound_underflow_error(judged, f, m))
 
     return rows
 
 
 def _common_maximum(judged: CaseResult, f: Format) -> _Row:
     m = row_maxima(judged)
-    below = _less(m, m.max())
+    below = _subtract_reference(m, m.max())
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
-    keeps = below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1
-    return _Row(lost, keeps, np.zeros_like(lost), _coarse(judged, f, below))
+    keeps = below > log(f.smallest_normal) - log(f.u) + log(_bound_sum_of_values(judged)) + 1
+    return _Row(lost, keeps, np.zeros_like(lost), _bound_underflow_error(judged, f, below))
 
 
 def _tile_maxima(width: int, f: Format) -> Rows:
@@ -293,27 +309,27 @@ def _tile_maxima(width: int, f: Format) -> Rows:
             fall = np.maximum.accumulate(tops, axis=-1) - tops
         fall = np.where(np.isfinite(tops), fall, 0.0).max(axis=-1)
         lost = fall > log(f.largest) + 1
-        return _Row(lost, fall < log(f.largest) - log(_terms(judged)) - 1, lost)
+        return _Row(lost, fall < log(f.largest) - log(_bound_sum_of_values(judged)) - 1, lost)
 
     return rows
 
 
-def _less(m: np.ndarray, reference: object) -> np.ndarray:
+def _subtract_reference(m: np.ndarray, reference: object) -> np.ndarray:
     """Return m − reference; −∞ in rows without keys, whatever the reference."""
     with np.errstate(invalid="ignore"):
         return np.where(m == -np.inf, m, m - reference)
 
 
-def _coarse(judged: CaseResult, f: Format, m: np.ndarray) -> np.ndarray:
+def _bound_underflow_error(judged: CaseResult, f: Format, m: np.ndarray) -> np.ndarray:
     """Return how far numbers of a row with the largest exponential e^m may be off: each term by at most the smallest
     normal number, or half a subnormal one if e^m is below that."""
     low = m < log(f.smallest_normal)
     step = np.where(low, log(f.smallest_normal) + log(2 * f.u), log(f.smallest_normal))
     with np.errstate(over="ignore"):
-        return np.asarray(4 * _terms(judged) * np.exp(np.clip(step - m, -700, 700)))
+        return np.asarray(4 * _bound_sum_of_values(judged) * np.exp(np.clip(step - m, -700, 700)))
 
 
-def _products(judged: CaseResult, f: Format) -> _Row:
+def _rows_of_overflowing_products(judged: CaseResult, f: Format) -> _Row:
     s = np.abs(np.asarray(traced(judged).run.values["scores"].midpoints()))
     open_ = traced(judged).run.allowed
     most = np.where(open_, s, 0.0).max(axis=-1)
@@ -322,13 +338,13 @@ def _products(judged: CaseResult, f: Format) -> _Row:
     return _Row(lost, every < float(f.largest) * 0.9, lost)
 
 
-def _constant(c: float) -> Reference:
+def _make_constant_reference(c: float) -> Reference:
     return lambda judged: np.full(traced(judged).run.allowed.shape[:-1], float(c))
 
 
 def row_minima(judged: CaseResult) -> np.ndarray:
     """Return the smallest score of each row, of the keys that it may attend to."""
-    return np.asarray(_scores(judged).min(axis=-1))
+    return np.asarray(_lift_forbidden_scores(judged).min(axis=-1))
 
 
 def all_keys_maxima(judged: CaseResult) -> np.ndarray:
@@ -358,17 +374,19 @@ def _closed_as_zero(width: int, judged: CaseResult) -> np.ndarray:
 
 _OTHERS: dict[str, Reference] = {
     "the largest score with forbidden keys": all_keys_maxima,
-    "the first key's score": lambda judged: _scores(judged)[..., 0],
-    "the mean of the scores": lambda judged: np.asarray(_scores(judged).mean(axis=-1)),
+    "the first key's score": lambda judged: _lift_forbidden_scores(judged)[..., 0],
+    "the mean of the scores": lambda judged: np.asarray(
+        _lift_forbidden_scores(judged).mean(axis=-1)
+    ),
     "the smallest score": row_minima,
     "the largest absolute value of the scores": lambda judged: np.asarray(
-        np.abs(_scores(judged)).max(axis=-1)
+        np.abs(_lift_forbidden_scores(judged)).max(axis=-1)
     ),
     "the larger one of 0 and the largest score": _with_zero,
 }
 
 
-def _terms(judged: CaseResult) -> float:
+def _bound_sum_of_values(judged: CaseResult) -> float:
     """Return a bound of Σ|v_j|, at least n."""
     size = float(np.abs(traced(judged).run.values["v"].midpoints()).max(initial=1.0))
     return int(traced(judged).run.allowed.shape[-1]) * max(size, 1.0)
@@ -380,7 +398,7 @@ def row_maxima(judged: CaseResult) -> np.ndarray:
     return np.asarray(np.where(run.allowed, run.final_scores.midpoints(), -np.inf).max(axis=-1))
 
 
-def _scores(judged: CaseResult) -> np.ndarray:
+def _lift_forbidden_scores(judged: CaseResult) -> np.ndarray:
     """Return the scores, with forbidden ones replaced by the largest of their row."""
     run = traced(judged).run
     return np.where(run.allowed, run.final_scores.midpoints(), row_maxima(judged)[..., None])

@@ -54,7 +54,7 @@ def of_errors(wrong: Sequence[CaseResult], axes: Axes, group: int) -> Iterator[O
     ]
     for counted, axis in axes.items():
         before: list[list[np.ndarray]] = []
-        for words, holds in _places(counted, group):
+        for words, holds in _yield_places_on_axis(counted, group):
             part = OutputPart(words, axis, holds)
             inside = [part.places(off.shape) for off in errors]
             holds_all = not any(
@@ -69,7 +69,7 @@ def of_errors(wrong: Sequence[CaseResult], axes: Axes, group: int) -> Iterator[O
 Holds = Callable[[np.ndarray, int], np.ndarray]
 
 
-def _places(counted: str, group: int) -> Iterator[tuple[str, Holds]]:
+def _yield_places_on_axis(counted: str, group: int) -> Iterator[tuple[str, Holds]]:
     """Yield places on an axis in words, the fewest first."""
     one, every = _NOUNS[counted]
     yield f"the first {one} alone", lambda i, n: i == 0

@@ -280,7 +280,7 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     every = {id(m): m for m in (*search.possible, *search.further())}
     in_one = [m for m in every.values() if search.explains_an_output(few, m)]
     for first in islice(search.distinct(in_one, few, every=True), _ALONE):
-        yield _beside(search, first, every, few)[0]
+        yield _pair_mistake_with_others(search, first, every, few)[0]
     search.begin()
     larger, smaller = firsts(search, few, list(every.values()), _FIRSTS)
     # the mistakes that explain some of a few small cases alone, those that explain most first
@@ -289,19 +289,19 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     alone = [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
     parts = list(search.distinct(alone, few, every=True))
     for first in parts[:_ALONE]:
-        yield _beside(search, first, every, few)[0]
+        yield _pair_mistake_with_others(search, first, every, few)[0]
     search.begin()  # the effort of finding those parts is not charged to the mistakes that account for most
     for first in larger:
-        pairs, nearest = _beside(search, first, every, few)
+        pairs, nearest = _pair_mistake_with_others(search, first, every, few)
         for other in nearest:
-            pairs += _beside(search, other, every, few)[0]
+            pairs += _pair_mistake_with_others(search, other, every, few)[0]
         yield pairs
     yield [both for pair in combinations(parts[:_PARTS], 2) for both in search.combined(*pair)]
     for first in (*parts, *smaller):
-        yield _beside(search, first, every, few)[0]
+        yield _pair_mistake_with_others(search, first, every, few)[0]
 
 
-def _beside(
+def _pair_mistake_with_others(
     search: Search[M], first: M, every: dict[int, M], few: Sequence[CaseResult]
 ) -> tuple[list[M], list[M]]:
     """Return the pairs of a mistake with others that leave little, and the others of the pairs that leave least.

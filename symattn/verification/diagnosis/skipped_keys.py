@@ -43,15 +43,18 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
     query, and tile by tile if all queries of a head agree."""
     if not any(r.case.group == GROUP for r in wrong):
         return
-    lost, kept = _between(session)
+    lost, kept = _bracket_skipping_distance(session)
     if not kept < lost:
         return
     at = f"at {lost:.3g} below it" + (f", not at {kept:.3g}" if kept else "")
-    of: list[tuple[str, Kept]] = [("key by key; ", _each)]
+    of: list[tuple[str, Kept]] = [("key by key; ", _keep_near_keys)]
     for words, together, ends in _TILES:
-        of += [(f"{words.format(t)}; ", partial(_tiles, t, together, ends)) for t in _WIDTHS]
+        of += [
+            (f"{words.format(t)}; ", partial(_keep_tiles_near_maximum, t, together, ends))
+            for t in _WIDTHS
+        ]
     for where, keep in of:
-        skipped = partial(_skipped, keep, (lost + kept) / 2)
+        skipped = partial(_weights_without_skipped_keys, keep, (lost + kept) / 2)
         yield in_steps("normalize", f"{WORDS} ({where}{at})", weights=skipped)
 
 
@@ -64,7 +67,7 @@ def plain(mistakes: Sequence[M]) -> M | None:
     return replace(mistakes[0], cause=f"{lead}{WORDS} ({at}")  # type: ignore[type-var] # mistakes are dataclasses
 
 
-def _between(session: Session) -> tuple[float, float]:
+def _bracket_skipping_distance(session: Session) -> tuple[float, float]:
     """Return the least distance at which keys are lost, and the largest one, below that, at which none are.
 
     Only numbers of keys at which some are lost count: fewer keys may all be in one tile.
@@ -75,12 +78,12 @@ def _between(session: Session) -> tuple[float, float]:
     right = (
         r for r in records if r.finding is None and session.subject.measured(r)["n_k"] in lengths
     )
-    far = partial(_distance, session)
+    far = partial(_largest_score_distance, session)
     lost = min(map(far, wrong), default=0.0)
     return lost, max((x for x in map(far, right) if x < lost), default=0.0)
 
 
-def _distance(session: Session, judged: CaseResult) -> float:
+def _largest_score_distance(session: Session, judged: CaseResult) -> float:
     """Return how far below the largest score of a row others are, at most; 0 if that is unknown."""
     scores = session.subject.final_scores(judged)
     if scores is None:
@@ -91,7 +94,7 @@ def _distance(session: Session, judged: CaseResult) -> float:
     return float(np.round(far.max(initial=0.0), 3))
 
 
-def _skipped(keep: Kept, distance: float, at: At) -> Any:
+def _weights_without_skipped_keys(keep: Kept, distance: float, at: At) -> Any:
     """Return the weights of the keys that are kept. Raises ``KeyError`` if all are."""
     scores = at.scores.midpoints() if hasattr(at.scores, "midpoints") else at.scores
     scores = np.where(at.open, np.asarray(scores, dtype=np.float64), -np.inf)
@@ -101,13 +104,13 @@ def _skipped(keep: Kept, distance: float, at: At) -> Any:
     return at.weights(masks.forbid(at.first, kept))
 
 
-def _each(distance: float, scores: np.ndarray) -> np.ndarray:
+def _keep_near_keys(distance: float, scores: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         below = scores < scores.max(axis=-1, keepdims=True) - distance
     return np.asarray(~below)
 
 
-def _tiles(
+def _keep_tiles_near_maximum(
     width: int, together: bool, ends: bool, distance: float, scores: np.ndarray
 ) -> np.ndarray:
     """Return the keys in tiles that have a score near the largest one before.

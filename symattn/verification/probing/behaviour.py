@@ -131,15 +131,16 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
             if result and session.maker.admits(inputs | result):
                 hiding.append(inputs | result)
         session.leaks["some"] = next(
-            filter(None, (_leaking(session, i, "some") for i in tried)), None
+            filter(None, (_find_inputs_leaking_nan(session, i, "some") for i in tried)), None
         )
         session.leaks["all"] = next(
-            filter(None, (_leaking(session, i, "all") for i in (*tried, *hiding))), None
+            filter(None, (_find_inputs_leaking_nan(session, i, "all") for i in (*tried, *hiding))),
+            None,
         )
     return session.leaks.get(hidden_from)
 
 
-def _leaking(
+def _find_inputs_leaking_nan(
     session: Session, inputs: dict[str, Array], hidden_from: str
 ) -> dict[str, Array] | None:
     """Return the inputs with NaN in a hidden key or value if the output of a query that it is hidden from shows it."""

@@ -79,11 +79,11 @@ def check(found: IdentityResult | None) -> Iterator[report.Check]:
         yield report.Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
-def _where(difference: Difference) -> str:
+def _locate_residue_difference(difference: Difference) -> str:
     return f"{difference.message}, at {difference.sizes}"
 
 
-def _opaque(identity_result: IdentityResult) -> str:
+def _find_opaque_function_note(identity_result: IdentityResult) -> str:
     """Return the note that an opaque function stands for any, so that equal formulas may differ; "" if none does."""
     return next((note for note in identity_result.notes if "stands for any function" in note), "")
 
@@ -94,10 +94,11 @@ def unexplained(found: IdentityResult | None) -> Iterator[str]:
         found is not None
         and found.difference is not None
         and not found.nearly
-        and not _opaque(found)
+        and not _find_opaque_function_note(found)
     ):
         yield (
-            f"on residues it differs from the specification ({_where(found.difference)}), no number that is tiny, huge "
+            f"on residues it differs from the specification ({_locate_residue_difference(found.difference)}), "
+            "no number that is tiny, huge "
             "or rounded explains it, and no input in floats shows it; hint: look for what cuts numbers off, such as a "
             "minimum, and for a table of rounded numbers that would cancel exactly, such as a random rotation"
         )
@@ -107,7 +108,7 @@ def differing(found: IdentityResult | None) -> str:
     """Return the end of a sentence on a function that is not judged: that residues differ, or ""."""
     if found is None or found.difference is None:
         return ""
-    return f"; on residues it differs from the specification ({_where(found.difference)})"
+    return f"; on residues it differs from the specification ({_locate_residue_difference(found.difference)})"
 
 
 def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
@@ -137,10 +138,10 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
         )
     elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."
-    elif found.nearly or _opaque(found):
+    elif found.nearly or _find_opaque_function_note(found):
         why = (
-            _opaque(found)
+            _find_opaque_function_note(found)
             or "by numbers that are tiny, huge or rounded, or by a bound at 0, or on exponents beyond ±37"
         )
-        where = _where(found.difference)
+        where = _locate_residue_difference(found.difference)
         yield f"Modulo random primes it differs from the specification ({where}): {why}; no input in floats shows it."

@@ -54,7 +54,11 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             yield f"scores that {name}, n = {n}", maker.from_heads(np.ones((rows, 1)), column, v)
         yield (
             f"constant values, n = {n}",
-            maker.from_heads(_few(rows, rng), _few(n, rng), np.full((n, 2), 3.0)),
+            maker.from_heads(
+                _draw_small_whole_entries(rows, rng),
+                _draw_small_whole_entries(n, rng),
+                np.full((n, 2), 3.0),
+            ),
         )
         steep = far(maker) * (
             rising[::-1] // 16
@@ -76,7 +80,7 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         )
 
 
-def _few(n: int, rng: np.random.Generator) -> Array:
+def _draw_small_whole_entries(n: int, rng: np.random.Generator) -> Array:
     return rng.integers(-2, 3, (n, 3)).astype(float)
 
 
@@ -97,16 +101,16 @@ def distant(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             few = [_OF_ONE_QUERY, *[0.0] * (n_q - 1)]
             yield (
                 f"{n_k - 2} keys {few[0]:g} below two others for one query",
-                _below(maker, few, n_k, rng),
+                _make_inputs_scoring_below(maker, few, n_k, rng),
             )
         for distance in distances if n_k >= _MANY_KEYS and n_q else ():
             yield (
                 f"{n_k - 2} keys {distance:g} below two others",
-                _below(maker, [distance] * n_q, n_k, rng),
+                _make_inputs_scoring_below(maker, [distance] * n_q, n_k, rng),
             )
 
 
-def _below(
+def _make_inputs_scoring_below(
     maker: Maker, distances: Sequence[float], n_k: int, rng: np.random.Generator
 ) -> dict[str, Array] | None:
     """Return inputs in which all keys but the first and the last score below these, by a distance for each query."""
@@ -114,13 +118,13 @@ def _below(
     width = maker.fitted(Sizes(n_q, n_k, 4, 2)).d_k
     q, k, v = np.zeros((n_q, 4)), np.zeros((n_k, 4)), np.zeros((n_k, 2))
     q[:, 0] = np.array(distances) * (
-        width**0.5 if maker.spec.scale is None else 1 / _number(maker.spec.scale)
+        width**0.5 if maker.spec.scale is None else 1 / _convert_scale_to_number(maker.spec.scale)
     )
     k[1:-1, 0], v[1:-1, 0], v[1:-1, 1] = -1, 1, rng.integers(-8, 9, n_k - 2)
     return maker.from_heads(q, k, v)
 
 
-def _number(scale: object) -> float:
+def _convert_scale_to_number(scale: object) -> float:
     """Return a scale as a number, 1 if it is an input."""
     return abs(float(scale)) if isinstance(scale, Real) and scale else 1.0
 
@@ -134,7 +138,7 @@ def far_below_zero(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """
     level = reachable(maker)
     maker = replace(maker, reach=1.01 * level)
-    scale = 0.5 if maker.spec.scale is None else _number(maker.spec.scale)
+    scale = 0.5 if maker.spec.scale is None else _convert_scale_to_number(maker.spec.scale)
     for n_q, n_k, low in ((3, 6, 6), (4, 20, 17)):
         n_q = n_k if maker.square else n_q
         hidden = np.arange(n_k) >= low
@@ -162,7 +166,7 @@ def reachable(maker: Maker) -> float:
 def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield scores all near one level, products that are large before scaling or that cancel, and large values."""
     rows = 5 if maker.square else 2
-    for level in _levels(maker.largest_score):
+    for level in _choose_score_levels(maker.largest_score):
         for shift in (level, -level):
             yield f"every score near {shift:g}", maker.from_heads(*offset(shift, rows, rng))
     for large in (256.0, 320.0):
@@ -177,7 +181,7 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             4 * large * large < maker.precision.input.largest
         ):  # partial sums may be rounded to the format
             yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
-    q, k = _few(rows, rng), _few(5, rng)
+    q, k = _draw_small_whole_entries(rows, rng), _draw_small_whole_entries(5, rng)
     for size in (2.0**12, 2.0**-12):
         yield f"values of size {size:g}", maker.from_heads(q, k, rng.integers(-7, 8, (5, 3)) * size)
         yield (
@@ -186,7 +190,7 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         )
 
 
-def _levels(largest: float) -> tuple[float, ...]:
+def _choose_score_levels(largest: float) -> tuple[float, ...]:
     """Return levels at which exponentials of common formats overflow or vanish, up to the domain's largest score."""
     most = 8 * np.floor(0.97 * largest / 8) if 16 <= largest < np.inf else largest
     return tuple(
@@ -266,7 +270,9 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
         masked = result
         if result and hidden:  # a mask may hide all but the first few keys, or all but the last few
             j = np.arange(result["mask" if "mask" in result else "keep"].shape[-1])
-            seen = j < 4 if hidden == "last" or _counted(maker) else j >= len(j) - 4
+            seen = (
+                j < 4 if hidden == "last" or _is_valid_length_argument(maker) else j >= len(j) - 4
+            )
             masked = _with_mask(maker, result, seen)
         yield (
             f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"),
@@ -274,7 +280,7 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
         )
 
 
-def _counted(maker: Maker) -> bool:
+def _is_valid_length_argument(maker: Maker) -> bool:
     """Return whether the function takes the number of valid keys, so that a mask can only hide the last ones."""
     return any(a.form in ("lengths", "length") for a in maker.convention.arguments)
 
@@ -284,23 +290,23 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     if maker.spec.mask is None and not maker.spec.padding:
         return
     # All scores so far below 0 that finite numbers in place of −∞ are not far below them.
-    for level in _levels(maker.largest_score):
+    for level in _choose_score_levels(maker.largest_score):
         q, k = np.zeros((6, 4)), np.zeros((6, 4))
         q[:, 0], q[:, 1], k[:, 0], k[:, 1] = 16, 1, -level / 8, rng.integers(-2, 3, 6)
         yield f"every score near −{level:g}, the weights", maker.from_heads(q, k, np.eye(6), rng)
     for n_q, n_k in ((4, 20), (5, 5), (3, 40), (2, 100)):
         if max(n_q, n_k) > maker.domain.max_tokens or (maker.square and n_k > 40):
             continue
-        for name, keys in _hidden(n_k).items():
+        for name, keys in _make_key_visibility_patterns(n_k).items():
             result = maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
-            if _counted(maker) and not (keys == np.sort(keys)[::-1]).all():
+            if _is_valid_length_argument(maker) and not (keys == np.sort(keys)[::-1]).all():
                 continue
             masked = _with_mask(maker, result, keys)
             if masked is not None:
                 yield f"{name}, n_k = {n_k}", maker.tame(masked)
 
 
-def _hidden(n: int) -> dict[str, Array]:
+def _make_key_visibility_patterns(n: int) -> dict[str, Array]:
     """Return patterns of keys that may be seen."""
     j = np.arange(n)
     return {
@@ -362,22 +368,24 @@ _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (13
 
 def tiles(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield lengths at and around multiples of 16, 32, 64 and 128, as queries and as keys."""
-    yield from _lengths(_TILES, maker, rng)
-    yield from _edges(_ASTRIDE, maker, rng)
+    yield from _yield_inputs_of_lengths(_TILES, maker, rng)
+    yield from _yield_edge_key_inputs(_ASTRIDE, maker, rng)
 
 
 def long(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield cases of 128 and more keys, with as many queries."""
-    yield from _edges(_LONG_ASTRIDE, maker, rng)
-    yield from _lengths(_LONG, maker, rng)
+    yield from _yield_edge_key_inputs(_LONG_ASTRIDE, maker, rng)
+    yield from _yield_inputs_of_lengths(_LONG, maker, rng)
 
 
-def _edges(lengths: Iterable[int], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+def _yield_edge_key_inputs(
+    lengths: Iterable[int], maker: Maker, rng: np.random.Generator
+) -> Iterator[Named]:
     for n in (n for n in lengths if n <= maker.domain.max_tokens):
         yield f"one or two keys of {n} take all the weight", edges(maker, n, rng)
 
 
-def _lengths(
+def _yield_inputs_of_lengths(
     pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator
 ) -> Iterator[Named]:
     if maker.square:

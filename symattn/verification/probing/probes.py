@@ -113,7 +113,7 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for level in dict.fromkeys(min(level, most) for level in (16.0, 64.0, 512.0)):
         yield (
             f"queries that score near {level:g} and −{level:g}",
-            maker.from_heads(*_apart(level, rows, maker, rng)),
+            maker.from_heads(*_alternate_offset_signs(level, rows, maker, rng)),
         )
     low = np.zeros((5, 2))
     low[:, 0] = [-200, 3, -1, 2, -190]
@@ -182,7 +182,7 @@ def far(maker: Maker) -> float:
     return float(min(wanted, 2.0 ** np.floor(np.log2(maker.largest_score * 0.75))))
 
 
-def _apart(
+def _alternate_offset_signs(
     level: float, rows: int, maker: Maker, rng: np.random.Generator
 ) -> tuple[Array, Array, Array]:
     """Return the arrays of ``offset`` with every other query of the opposite sign."""

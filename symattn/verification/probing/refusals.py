@@ -79,33 +79,37 @@ def learn(session: Session) -> None:
     Numbers of axes that are always refused are blamed if others are accepted, unless the sizes that explain the other
     refusals explain these as well. Later refusals correct a wrong guess.
     """
-    session.refused_axes, promises = _explanation(session)
+    session.refused_axes, promises = _explain_refusals(session)
     if promises or session.refused_axes:
         session.domain = replace(session.promised, **{p.field: p.value for p in promises})
 
 
-def _explanation(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...]]:
+def _explain_refusals(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...]]:
     """Return the axes to blame, and the promises that explain the refusals of all other inputs."""
     taken = {axes(r.case) for r in session.records}
     blamed = frozenset(axes(r.case) for r in session.refused) - taken if taken else frozenset()
-    judged = _sized(session, session.records)
-    others = _sized(session, (r for r in session.refused if axes(r.case) not in blamed))
+    judged = _list_case_sizes(session, session.records)
+    others = _list_case_sizes(session, (r for r in session.refused if axes(r.case) not in blamed))
     promises = tuple(
-        p for p in _promises(session.promised) if getattr(session.domain, p.field) == p.value
+        p
+        for p in _yield_candidate_promises(session.promised)
+        if getattr(session.domain, p.field) == p.value
     )
-    if not others or not _exclude(promises, others):  # else those by which the inputs were narrowed
+    if not others or not _are_cases_excluded(
+        promises, others
+    ):  # else those by which the inputs were narrowed
         promises = explaining(session.promised, others, judged) if others else ()
-    every = _sized(session, session.refused)
-    if not taken or (promises and _exclude(promises, every)):
+    every = _list_case_sizes(session, session.refused)
+    if not taken or (promises and _are_cases_excluded(promises, every)):
         return frozenset(), promises or explaining(session.promised, every, judged)
     return blamed, promises
 
 
-def _exclude(promises: Sequence[_Promise], cases: Iterable[Sized]) -> bool:
+def _are_cases_excluded(promises: Sequence[_Promise], cases: Iterable[Sized]) -> bool:
     return all(any(not p.holds(case) for p in promises) for case in cases)
 
 
-def _sized(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
+def _list_case_sizes(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
     """Return the different sizes and memory layouts of cases."""
     result = {(tuple(session.subject.sizes(r).items()), r.case.memory) for r in cases}
     return [(dict(sizes), memory) for sizes, memory in sorted(result)]
@@ -121,7 +125,7 @@ def explaining(
     """
     refused, taken = list(refusing), list(taking)
     tried: list[_Tried] = []
-    for promise in _promises(domain):
+    for promise in _yield_candidate_promises(domain):
         breaking, lost = (
             frozenset(k for k, c in enumerate(of) if not promise.holds(c))
             for of in (refused, taken)
@@ -134,23 +138,32 @@ def explaining(
     for many, of in ((1, exact), (2, exact), (3, exact), (1, tried), (4, exact), (2, tried)):
         sets: Iterable[tuple[_Tried, ...]] = combinations(of, many)
         result = [
-            c for c in sets if _broken(c, 1) == len(refused) and _broken(c, 2) < max(len(taken), 1)
+            c
+            for c in sets
+            if _count_promise_breaking_cases(c, 1) == len(refused)
+            and _count_promise_breaking_cases(c, 2) < max(len(taken), 1)
         ]
         for chosen in sorted(
-            result, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _broken(c, 2))
+            result,
+            key=lambda c: (
+                sum(p.forbids for p, _, lost in c if lost),
+                _count_promise_breaking_cases(c, 2),
+            ),
         ):
             promises = tuple(p for p, *_ in chosen)
-            if len({p.field for p in promises}) == many and _possible(domain, promises):
+            if len({p.field for p in promises}) == many and _are_promises_compatible(
+                domain, promises
+            ):
                 return promises
     return ()
 
 
-def _broken(chosen: Sequence[_Tried], of: Literal[1, 2]) -> int:
+def _count_promise_breaking_cases(chosen: Sequence[_Tried], of: Literal[1, 2]) -> int:
     """Return how many cases break a chosen promise: of the refused ones (1), or of the accepted ones (2)."""
     return len(frozenset().union(*(c[of] for c in chosen)))
 
 
-def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
+def _are_promises_compatible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
     """Return whether some input keeps all chosen promises."""
     try:
         replace(domain, **{p.field: p.value for p in chosen})
@@ -159,7 +172,7 @@ def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
     return True
 
 
-def _promises(domain: Domain) -> Iterator[_Promise]:
+def _yield_candidate_promises(domain: Domain) -> Iterator[_Promise]:
     """Yield promises beyond those of the domain, the plainest first, and among these the ones that forbid least."""
     for field in (
         "contiguous",
@@ -170,23 +183,27 @@ def _promises(domain: Domain) -> Iterator[_Promise]:
         "width_powers_of_two",
     ):
         if not getattr(domain, field):
-            yield _promise(domain, field, True)
+            yield _make_promise(domain, field, True)
     for field, most in (
         ("multiple_of", domain.max_tokens),
         ("width_multiple_of", domain.max_width),
     ):
         of = getattr(domain, field)
-        yield from (_promise(domain, field, b) for b in _BLOCKS if b % of == 0 and of < b <= most)
+        yield from (
+            _make_promise(domain, field, b) for b in _BLOCKS if b % of == 0 and of < b <= most
+        )
     yield from (
-        _promise(domain, "max_width", b) for b in _MOST if domain.min_width <= b < domain.max_width
+        _make_promise(domain, "max_width", b)
+        for b in _MOST
+        if domain.min_width <= b < domain.max_width
     )
     for field, most in (("min_tokens", domain.max_tokens), ("min_width", domain.max_width)):
         yield from (
-            _promise(domain, field, b) for b in _LEAST if getattr(domain, field) < b <= most
+            _make_promise(domain, field, b) for b in _LEAST if getattr(domain, field) < b <= most
         )
 
 
-def _promise(domain: Domain, field: str, value: object) -> _Promise:
+def _make_promise(domain: Domain, field: str, value: object) -> _Promise:
     if field == "contiguous":
         return _Promise(field, value, lambda case: case[1] not in APART, 0)
     usual: dict[str, Any] = {
@@ -215,7 +232,7 @@ def misfits(session: Session, judged: CaseResult) -> bool:
     error = judged.outcome.error
     if error is None or "w_v" not in judged.case.inputs or error.type not in MISFITS:
         return False
-    square = _promise(session.promised, "square_weights", True)
+    square = _make_promise(session.promised, "square_weights", True)
     return not square.holds((session.subject.sizes(judged), judged.case.memory))
 
 
@@ -266,7 +283,7 @@ def notes(session: Session) -> Iterator[str]:
     if not session.refused:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
-    blamed, promises = _explanation(session)
+    blamed, promises = _explain_refusals(session)
     why = (
         remedy(promises)
         if promises or not blamed

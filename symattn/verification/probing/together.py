@@ -49,20 +49,26 @@ def together(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     half = maker.precision.input.name in HALF
     one, fewer, more = (roomy.fitted(sizes) for sizes in SEVERAL_BLOCKS)
     batch = (*maker.batch_axes(1), *(1,) * maker.batches)[: maker.batches]
-    yield _named(roomy, replace(one, batch=batch), "normal numbers", normal(rng), rng)
-    yield _named(roomy, fewer, "few keys for each query", few_keys(rng), rng)
+    yield _make_named_wide_inputs(
+        roomy, replace(one, batch=batch), "normal numbers", normal(rng), rng
+    )
+    yield _make_named_wide_inputs(roomy, fewer, "few keys for each query", few_keys(rng), rng)
     if more != one:
-        yield _named(roomy, more, "normal numbers", normal(rng), rng)
+        yield _make_named_wide_inputs(roomy, more, "normal numbers", normal(rng), rng)
     many = roomy.fitted(MANY_BLOCKS)
     if many not in (one, fewer, more):
-        yield _named(roomy, many, "normal numbers", normal(rng), rng)
+        yield _make_named_wide_inputs(roomy, many, "normal numbers", normal(rng), rng)
         if half:
-            yield _named(roomy, many, "few keys for each query", few_keys(rng), rng)
+            yield _make_named_wide_inputs(
+                roomy, many, "few keys for each query", few_keys(rng), rng
+            )
     if half:
         # sums over hundreds of keys may be so far off that not even zeros show: many queries alone, of few keys
         own = np.random.default_rng(rng.bit_generator.seed_seq.spawn(1)[0])  # type: ignore[attr-defined]
         rows = roomy.fitted(MANY_QUERIES)
-        yield _named(roomy, rows, "few keys, products of one column", one_column(own), own)
+        yield _make_named_wide_inputs(
+            roomy, rows, "few keys, products of one column", one_column(own), own
+        )
 
 
 def few_keys_together(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -71,12 +77,12 @@ def few_keys_together(maker: Maker, rng: np.random.Generator) -> Iterator[Named]
     roomy = replace(maker, cells=max(maker.cells, CELLS_TOGETHER))
     sizes = roomy.fitted(SEVERAL_BLOCKS[1])
     first = 0 if maker.spec.alignment == "top-left" else sizes.n_k - sizes.n_q
-    yield _named(
+    yield _make_named_wide_inputs(
         roomy, sizes, "few keys for each query, its own among them", few_keys(rng, first), rng
     )
 
 
-def _named(
+def _make_named_wide_inputs(
     maker: Maker, sizes: Sizes, words: str, entries: Entries, rng: np.random.Generator
 ) -> Named:
     return f"{sizes.n_q} × {sizes.n_k}, widths {sizes.d_k}, {sizes.d_v}, {words}", maker.make(

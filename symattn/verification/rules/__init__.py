@@ -82,12 +82,22 @@ C = TypeVar("C")
 def combined(first: Mistake, second: Mistake) -> Mistake | None:
     """Return both mistakes at once; None if they change the same step."""
     a, b = first.variant, second.variant
-    steps = _steps(a, b)
+    steps = _merge_changed_steps(a, b)
     if steps is None or (a.values != "v" and b.values != "v") or first.cause == second.cause:
         return None
     variant = _at_once(a, b, steps)
-    around = (*(_at_once(x, b, more) for x in first.around if (more := _steps(x, b)) is not None),
-              *(_at_once(a, x, more) for x in second.around if (more := _steps(a, x)) is not None))  # fmt: skip
+    around = (
+        *(
+            _at_once(x, b, more)
+            for x in first.around
+            if (more := _merge_changed_steps(x, b)) is not None
+        ),
+        *(
+            _at_once(a, x, more)
+            for x in second.around
+            if (more := _merge_changed_steps(a, x)) is not None
+        ),
+    )
     in_floats = first.in_floats or second.in_floats or not variant.rows
     general = first.general or second.general
     return Mistake(
@@ -98,12 +108,12 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
 def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:
     return Variant(
         steps, a.rows and b.rows, a.values if a.values != "v" else b.values,
-        _both(a.spec, b.spec, lambda f, g: lambda spec: g(f(spec))),
-        _both(a.inputs, b.inputs, lambda f, g: lambda spec, inputs: g(spec, f(spec, inputs))),
+        _join_optional_changes(a.spec, b.spec, lambda f, g: lambda spec: g(f(spec))),
+        _join_optional_changes(a.inputs, b.inputs, lambda f, g: lambda spec, inputs: g(spec, f(spec, inputs))),
     )  # fmt: skip
 
 
-def _steps(a: Variant, b: Variant) -> dict[str, Change] | None:
+def _merge_changed_steps(a: Variant, b: Variant) -> dict[str, Change] | None:
     """Return the changed steps of both; None if they conflict. ``SOME_KEYS`` gives way to other changes of weights."""
     merged = dict(a.steps)
     for name, change in b.steps.items():
@@ -116,5 +126,5 @@ def _steps(a: Variant, b: Variant) -> dict[str, Change] | None:
     return merged
 
 
-def _both(a: C | None, b: C | None, joined: Callable[[C, C], C]) -> C | None:
+def _join_optional_changes(a: C | None, b: C | None, joined: Callable[[C, C], C]) -> C | None:
     return joined(a, b) if a and b else a or b

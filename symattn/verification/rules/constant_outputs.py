@@ -26,17 +26,17 @@ def _in_floats(blamed: str, words: str, step: str, wrong: Wrong) -> Mistake:
     return Mistake(mistake.step, mistake.cause, mistake.variant, in_floats=True)
 
 
-def _mean(at: At) -> object:
-    return _total(at) / at.number(int(at.met.shape[-2]))
+def _mean_of_all_values(at: At) -> object:
+    return _sum_of_all_values(at) / at.number(int(at.met.shape[-2]))
 
 
-def _total(at: At) -> object:
+def _sum_of_all_values(at: At) -> object:
     """Return the sum of all values for each query: weights of 1, in the shape of the right output."""
     weights = at.first
     return (weights * 0 + 1) @ at.met
 
 
-def _row(last: bool, at: At) -> object:
+def _repeat_one_value_row(last: bool, at: At) -> object:
     """Return one row of the values for each query. Raises ``KeyError`` for one key, whose weight is 1."""
     keys = int(at.met.shape[-2])
     if keys == 1:
@@ -56,9 +56,13 @@ def _own_row(at: At) -> object:
 
 #: The words behind "the output is", and the output.
 _OF_VALUES: dict[str, Wrong] = {
-    "the mean of all values: queries and keys are ignored": _mean,
-    "the sum of all values: queries and keys are ignored": _total,
-    "the value of the first key: queries and keys are ignored": lambda at: _row(False, at),
-    "the value of the last key: queries and keys are ignored": lambda at: _row(True, at),
+    "the mean of all values: queries and keys are ignored": _mean_of_all_values,
+    "the sum of all values: queries and keys are ignored": _sum_of_all_values,
+    "the value of the first key: queries and keys are ignored": lambda at: _repeat_one_value_row(
+        False, at
+    ),
+    "the value of the last key: queries and keys are ignored": lambda at: _repeat_one_value_row(
+        True, at
+    ),
     "the values as they are: queries and keys are ignored": _own_row,
 }

@@ -46,7 +46,7 @@ class MistakeFamily:
 
     def variant(self, x: float) -> Variant:
         """Return the variant with the number x."""
-        inputs = None if self.limit is None else partial(_limited, *self.limit, x)
+        inputs = None if self.limit is None else partial(_cut_off_input, *self.limit, x)
         steps = {name: change(name, partial(self.wrong, x)) for name in self.steps}
         return Variant(steps, self.rows, spec=self.spec, inputs=inputs)
 
@@ -55,13 +55,13 @@ class MistakeFamily:
         return Mistake(self.step, self.words.format(written), self.variant(x))
 
 
-def _logarithmic(low: float, high: float, count: int = 25) -> tuple[float, ...]:
+def _make_logarithmic_grid(low: float, high: float, count: int = 25) -> tuple[float, ...]:
     return tuple(float(x) for x in np.geomspace(low, high, count))
 
 
-def _signed(low: float, high: float, count: int = 16) -> tuple[float, ...]:
+def _make_signed_grid(low: float, high: float, count: int = 16) -> tuple[float, ...]:
     """Return points from −high to high, with 0 in the middle."""
-    above = _logarithmic(low, high, count)
+    above = _make_logarithmic_grid(low, high, count)
     return (*(-x for x in reversed(above)), 0.0, *above)
 
 
@@ -73,7 +73,7 @@ _OF_SCALINGS = {
 }  # fmt: skip
 _SHARES = (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1)
 _EACH = 8  # heads that are tried one by one
-_HUNDRED = _signed(1e-3, 100)
+_HUNDRED = _make_signed_grid(1e-3, 100)
 
 
 def families(spec: Attention) -> Iterator[MistakeFamily]:
@@ -100,7 +100,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             "the cap is {}",
             ("capped",),
             lambda x, at: softcap(at.first, x),
-            _logarithmic(1e-1, 1e3),
+            _make_logarithmic_grid(1e-1, 1e3),
         )
     else:
         words = "scores are capped at {}, which was not requested"
@@ -109,7 +109,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             words,
             ("scaled",),
             lambda x, at: softcap(at.right(), x),
-            _logarithmic(1, 1e3),
+            _make_logarithmic_grid(1, 1e3),
             spec=unit,
         )
     if spec.bias:
@@ -126,7 +126,9 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield MistakeFamily("bias", of, ("positioned",), times, _HUNDRED)
     if isinstance(position, Alibi):
         words = "linear biases do not grow beyond the distance {}"
-        yield MistakeFamily("bias", words, ("positioned",), scoring.up_to, _logarithmic(1, 512, 40))
+        yield MistakeFamily(
+            "bias", words, ("positioned",), scoring.up_to, _make_logarithmic_grid(1, 512, 40)
+        )
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
         yield MistakeFamily(
@@ -134,21 +136,23 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             "the base of the frequencies is {}",
             rotated,
             rotating.by_base,
-            _logarithmic(1.5, 1e8, 40),
+            _make_logarithmic_grid(1.5, 1e8, 40),
         )
         words = "the angles of the rotation are {} times what they should be"
         yield MistakeFamily(
-            "position", words, rotated, rotating.by_factor, _logarithmic(1e-3, 1e3, 40)
+            "position", words, rotated, rotating.by_factor, _make_logarithmic_grid(1e-3, 1e3, 40)
         )
         for name, words in _OF_SCALINGS.items():
             if finite(getattr(position.scaling, name, None)):
-                grid = _logarithmic(1e-1, 1e5, 40)
+                grid = _make_logarithmic_grid(1e-1, 1e5, 40)
                 yield MistakeFamily(
                     "position", words, rotated, partial(rotating.by_field, name), grid
                 )
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
-        yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
+        yield MistakeFamily(
+            "norm", "ε is {}", normed, norms.by_eps, _make_logarithmic_grid(1e-13, 10, 30)
+        )
     for name, (step, noun, _) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
             yield MistakeFamily(
@@ -161,27 +165,29 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield from _of_weights(spec)
 
 
-def _limited(name: str, of: Callable[..., Any], x: float, _: Attention, inputs: Inputs) -> Inputs:
+def _cut_off_input(
+    name: str, of: Callable[..., Any], x: float, _: Attention, inputs: Inputs
+) -> Inputs:
     """Return the inputs, one of them cut off at x."""
     return {**inputs, name: of(inputs[name], inputs[name].dtype.type(x))}
 
 
 def fills() -> tuple[MistakeFamily, MistakeFamily]:
     """Return the families of a number that replaces forbidden scores, and of one that is added to them."""
-    late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
+    late, grid = "which leaves them a weight", _make_signed_grid(1e-3, 3e4, 24)
     return (
         MistakeFamily(
             "mask",
             f"forbidden scores become {{}}, {late}",
             ("masked",),
-            partial(_filled, False),
+            partial(_fill_forbidden_with_fitted, False),
             grid,
         ),
         MistakeFamily(
             "mask",
             f"{{}} is added to forbidden scores, {late}",
             ("masked",),
-            partial(_filled, True),
+            partial(_fill_forbidden_with_fitted, True),
             grid,
         ),
     )
@@ -197,17 +203,17 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
     ) -> MistakeFamily:
         return MistakeFamily(step, words, ("weights",), wrong, grid, rows)
 
-    yield made("score", "scores are cut off at ±{}", _cut_off, _logarithmic(1e-1, 200))
+    yield made("score", "scores are cut off at ±{}", _cut_off, _make_logarithmic_grid(1e-1, 200))
     words = "exponents s − max s are cut off below −{}"  # forbidden keys stay forbidden
     below: Any = lambda x, at: at.weights(  # noqa: E731
         at.finite(lambda s: at.xp.maximum(s - at.top, at.number(-x)))
     )
-    yield made("exp", words, below, _logarithmic(1e-1, 200))
+    yield made("exp", words, below, _make_logarithmic_grid(1e-1, 200))
     yield made(
         "bias",
         "scores have {} times the distance added, which was not requested",
         _by_distance,
-        _signed(1e-3, 10),
+        _make_signed_grid(1e-3, 10),
     )
     if spec.sink is not None:
         words = "{} is added to the sink's logit"
@@ -215,11 +221,11 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
             "sink",
             words,
             lambda x, at: softmaxes.with_logit(at, at.z + at.number(x)),
-            _signed(1e-2, 100),
+            _make_signed_grid(1e-2, 100),
         )
     else:
         words = "{} is added to the sum that weights are divided by"
-        grid = _logarithmic(1e-12, 1e4, 33)
+        grid = _make_logarithmic_grid(1e-12, 1e4, 33)
         yield made("normalize", words, lambda x, at: at.e / (at.total + at.number(x)), grid, False)
     if spec.sink == "given":
         words = "the sink's logit is {} times what it should be"
@@ -227,7 +233,7 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
             "sink",
             words,
             lambda x, at: softmaxes.with_logit(at, at.z * at.number(x)),
-            _signed(1e-2, 100),
+            _make_signed_grid(1e-2, 100),
         )
     words = "weights are {} times what they should be, and do not sum to 1"
     yield made("normalize", words, lambda x, at: at.right() * at.number(x), _HUNDRED, False)
@@ -244,7 +250,7 @@ def _of_head(head: int, x: float, at: At) -> Any:
     return at.right() * at.xp.asarray(factors, dtype=at.first.dtype)
 
 
-def _filled(besides: bool, x: float, at: At) -> Any:
+def _fill_forbidden_with_fitted(besides: bool, x: float, at: At) -> Any:
     """Return the scores with a number instead of forbidden ones, or added to them."""
     s = forbidding.added(at)
     return at.xp.where(forbidding.allowed(at), s, s + at.number(x) if besides else at.number(x))

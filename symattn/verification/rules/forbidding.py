@@ -86,7 +86,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             lambda at, n=n: allowed(at) | (np.arange(at.shape[-1]) < n),  # type: ignore[misc]
         )
     for words, fill in _FILLED:
-        yield in_steps("mask", words, masked=partial(_filled, fill))
+        yield in_steps("mask", words, masked=partial(_fill_forbidden_scores, fill))
     yield in_steps(
         "mask",
         "a boolean mask is added as 0 and 1",
@@ -96,7 +96,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield in_steps(
         "mask", words, False, weights=lambda at: at.right(added(at)) * allowed(at).astype(float)
     )
-    yield from _joined(spec)
+    yield from _yield_mask_joining_mistakes(spec)
     for words, empty in _EMPTY.items():
         yield in_steps("mask", words, masked=partial(where_empty, empty))
     for words, tiles, taken in other_tiles():  # a kernel ignores the position of a tile
@@ -117,7 +117,7 @@ _FILLED: tuple[tuple[str, Fill], ...] = (
 )
 
 
-def _filled(fill: Fill, at: At) -> Any:
+def _fill_forbidden_scores(fill: Fill, at: At) -> Any:
     s = added(at)
     return at.xp.where(allowed(at), s, fill(at, s))
 
@@ -128,7 +128,7 @@ def _of_another_tile(axis: int, taken: Taken, at: At) -> Array:
     return np.take(there, taken(int(there.shape[axis])), axis=axis)
 
 
-def _joined(spec: Attention) -> Iterator[Mistake]:
+def _yield_mask_joining_mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes that leave out one of several masks, or join them wrongly."""
     there = (
         spec.causal,
@@ -191,23 +191,25 @@ def of_labels(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield in_inputs(
             "mask",
             "lengths are off by one: one key of the padding is seen",
-            keep=partial(_longer, 1),
+            keep=partial(_shift_end_of_padding, 1),
         )
         yield in_inputs(
             "mask",
             "lengths are off by one: the last valid key is not seen",
-            keep=partial(_longer, -1),
+            keep=partial(_shift_end_of_padding, -1),
         )
         if spec.heads > 1:
             words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
             yield _empty_filled(words, _of_other_items)
         for words, change in _OF_ITEMS.items():
-            yield _reading(words, partial(_by_items, change))
+            yield _make_mask_reading_mistake(words, partial(_by_items, change))
     if spec.documents:
-        yield from _documents(spec, names)
+        yield from _yield_document_mistakes(spec, names)
 
 
-def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> Mistake:
+def _make_mask_reading_mistake(
+    words: str, change: Callable[[Inputs], dict[str, np.ndarray]]
+) -> Mistake:
     """Return the mistake of changed inputs; rows that then have no key are undefined."""
     variant = Variant(inputs=lambda spec, given: {**given, **change(given)})
     return leaving_some_keys(Mistake("mask", words, variant))
@@ -263,7 +265,7 @@ def _of_other_items(at: At) -> Any:
     return allowed(at, padding=False) & rows
 
 
-def _longer(by: int, a: np.ndarray) -> np.ndarray:
+def _shift_end_of_padding(by: int, a: np.ndarray) -> np.ndarray:
     """Return the keys kept up to one position later, or one earlier."""
     n, j = a.shape[-1], np.arange(a.shape[-1])
     last = np.where(
@@ -273,10 +275,10 @@ def _longer(by: int, a: np.ndarray) -> np.ndarray:
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
-def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+def _yield_document_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_fields("mask", "the documents are ignored", documents=False)
     for words, relabel in _LABELS.items():
-        yield _reading(
+        yield _make_mask_reading_mistake(
             words,
             lambda given, relabel=relabel: {n: relabel(a) for n, a in given.items() if "doc" in n},  # type: ignore[misc]
         )
@@ -286,11 +288,11 @@ def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         if (
             differ is not np.equal or replace(spec, documents=False).masks_anything
         ):  # else the mask is inverted
-            yield opening(words, partial(_apart, differ))
+            yield opening(words, partial(_allow_by_compared_labels, differ))
     for one, other in (("q", "k"), ("k", "q")) if "doc_q" in names else ():
         noun, of = ("queries", "keys") if one == "q" else ("keys", "queries")
         words = f"{noun} are distinguished by the documents of the {of}: by bounds, or labels, that are not theirs"
-        yield _reading(words, partial(_of_others, f"doc_{one}", f"doc_{other}"))
+        yield _make_mask_reading_mistake(words, partial(_of_others, f"doc_{one}", f"doc_{other}"))
 
 
 #: Wrong conditions for labels a and b to count as different documents.
@@ -305,7 +307,7 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _apart(differ: Callable[[Any, Any], Any], at: At) -> Any:
+def _allow_by_compared_labels(differ: Callable[[Any, Any], Any], at: At) -> Any:
     """Return the other masks, for pairs whose labels do not ``differ``."""
     of_queries, of_keys = (
         np.asarray(at.values[f"doc_{r}" if f"doc_{r}" in at.values else "doc"]) for r in "qk"
@@ -320,7 +322,7 @@ def _by_places(labels: np.ndarray) -> np.ndarray:
     )
 
 
-def _next(by: int, labels: np.ndarray) -> np.ndarray:
+def _shift_document_labels(by: int, labels: np.ndarray) -> np.ndarray:
     """Return the labels of the tokens ``by`` positions later, within the sequence."""
     n = labels.shape[-1]
     return labels[..., np.clip(np.arange(n) + by, 0, n - 1)]
@@ -330,10 +332,10 @@ def _next(by: int, labels: np.ndarray) -> np.ndarray:
 _LABELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "documents are distinguished by their positions, not by their labels": _by_places,
     "bounds of documents are off by one: the first token of each belongs to the one before": partial(
-        _next, -1
+        _shift_document_labels, -1
     ),
     "bounds of documents are off by one: the last token of each belongs to the next one": partial(
-        _next, 1
+        _shift_document_labels, 1
     ),
 }
 

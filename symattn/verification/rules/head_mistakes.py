@@ -29,10 +29,10 @@ _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes from the projections to the output."""
     if "x" in names and not spec.packed and spec.latent is None:
-        yield from _projections("y" in names, spec.heads > 1)
+        yield from _yield_projection_mistakes("y" in names, spec.heads > 1)
     if "x" in names:
         yield in_steps(
-            "residual", "the tokens are added to the output", output=partial(_besides, "x")
+            "residual", "the tokens are added to the output", output=partial(_add_other_array, "x")
         )
     if "x" in names and not spec.packed and spec.latent is None:
         yield in_steps("values", "the tokens are used as values", True, "x")
@@ -52,10 +52,10 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
                 for r, noun in _ROLES.items()
             )
     if spec.packed:
-        yield from _packed(spec)
+        yield from _yield_packed_column_mistakes(spec)
     if 1 < spec.key_heads < spec.heads:
         yield from _shared(spec.heads, spec.key_heads)
-    yield from _met(spec, names)
+    yield from _yield_value_mistakes(spec, names)
     if merged:
         yield from (
             in_steps("merge", words, output=partial(_output_merged, way))
@@ -71,16 +71,18 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     for name, noun in _ROLES.items():
         if name in names:
             words = f"the {noun} are added to the output, where they have its shape"
-            yield in_steps("residual", words, output=partial(_besides, name))
+            yield in_steps("residual", words, output=partial(_add_other_array, name))
     if spec.latent is not None:
-        yield from _latents(spec)
+        yield from _yield_latent_mistakes(spec)
 
 
 # -- projections -------------------------------------------------------------------------------------------------------
-def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
+def _yield_projection_mistakes(streams: bool, heads: bool) -> Iterator[Mistake]:
     def of(words: str, **how: tuple[str, str, str | None]) -> Mistake:
         return in_steps(
-            "project", words, **{role: partial(_projected, *made) for role, made in how.items()}
+            "project",
+            words,
+            **{role: partial(_project_with_other_role, *made) for role, made in how.items()},
         )
 
     right = {"q": "x", "k": "y" if streams else "x", "v": "y" if streams else "x"}
@@ -100,17 +102,18 @@ def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
         words = (
             f"the bias of the {_ROLES[roles]} is"
             if roles in "qv"
-            else f"the biases of {_named(roles)} are"
+            else f"the biases of {_join_role_names(roles)} are"
         )
         yield of(f"{words} left out", **{r: (right[r], r, None) for r in roles})
     for roles in ("kv", "k", "v") if streams else ():
         yield of(
-            f"{_named(roles)} come from the queries' tokens", **{r: ("x", r, r) for r in roles}
+            f"{_join_role_names(roles)} come from the queries' tokens",
+            **{r: ("x", r, r) for r in roles},
         )
     if streams:
         yield of("queries come from the tokens attended to", q=("y", "q", "q"))
     for roles in ("qkv", *"qkv") if heads else ():
-        words = "every head has the first head's projection" + f" of {_named(roles)}" * (
+        words = "every head has the first head's projection" + f" of {_join_role_names(roles)}" * (
             roles != "qkv"
         )
         yield in_steps("project", words, **dict.fromkeys(roles, lambda at: one(-3, 0, at.right())))
@@ -118,19 +121,19 @@ def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
         if len(roles) == 1:
             words = f"the projection of {_ROLES[roles]} is transposed"
             yield in_inputs("project", words, **{f"w_{roles}": lambda w: w.mT})
-        words = f"projections of {_named(roles)} are transposed where they are square"
+        words = f"projections of {_join_role_names(roles)} are transposed where they are square"
         square: Callable[[np.ndarray], np.ndarray] = lambda w: (  # noqa: E731
             w.mT if w.shape[0] == w.shape[1] else w
         )
         yield in_inputs("project", words, **{f"w_{r}": square for r in roles})
 
 
-def _named(roles: str) -> str:
+def _join_role_names(roles: str) -> str:
     *most, last = (_ROLES[r] for r in roles)
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _projected(source: str, by: str, bias: str | None, at: At) -> Array:
+def _project_with_other_role(source: str, by: str, bias: str | None, at: At) -> Array:
     """Return queries, keys or values, from the tokens ``source``, by the matrix and the bias of other roles."""
     given = at.values
     if bias != by and f"b_{at.name}" not in given:
@@ -140,7 +143,7 @@ def _projected(source: str, by: str, bias: str | None, at: At) -> Array:
 
 
 # -- how columns are split into heads ----------------------------------------------------------------------------------
-def _split(in_turn: bool, at: At) -> Any:
+def _split_heads_wrongly(in_turn: bool, at: At) -> Any:
     """Return heads split as columns lie in memory; or, ``in_turn``, with column c in head c mod h."""
     y, heads = projections.merge_heads(at.right()), at.spec.heads_of[at.name]
     *batch, n, width = (int(k) for k in y.shape)
@@ -150,14 +153,14 @@ def _split(in_turn: bool, at: At) -> Any:
 
 
 _SPLIT: dict[str, Wrong] = {
-    f"heads{{}} are split {_BARE}": partial(_split, False),
+    f"heads{{}} are split {_BARE}": partial(_split_heads_wrongly, False),
     "columns{} are dealt to heads in turn, in place of a block for each head": partial(
-        _split, True
+        _split_heads_wrongly, True
     ),
 }
 
 
-def _packed(spec: Attention) -> Iterator[Mistake]:
+def _yield_packed_column_mistakes(spec: Attention) -> Iterator[Mistake]:
     for order in map("".join, permutations("qkv")):
         if order != "qkv":
             words = f"the columns of the packed projection are read in the order {', '.join(order)}"
@@ -220,19 +223,19 @@ def _shared(h: int, g: int) -> Iterator[Mistake]:
             step = "values" if roles == "v" else "score"
             yield in_steps(
                 step,
-                words.format(_named(roles)),
-                **{f"{r}_shared": partial(_read, heads) for r in roles},
+                words.format(_join_role_names(roles)),
+                **{f"{r}_shared": partial(_read_other_key_heads, heads) for r in roles},
             )
 
 
-def _read(heads: Callable[[int, int, int], int], at: At) -> Any:
+def _read_other_key_heads(heads: Callable[[int, int, int], int], at: At) -> Any:
     h, g = at.spec.heads, int(at.first.shape[-3])
     chosen = [heads(t, g, h // g) for t in range(h)]
     return at.xp.concat([at.first[..., c : c + 1, :, :] for c in chosen], axis=-3)
 
 
 # -- what weights are multiplied by, and how heads are merged ----------------------------------------------------------
-def _met(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+def _yield_value_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_steps("values", "keys are used as values", True, "k")
     yield in_steps("values", "queries are used as values", True, "q")
     if {"k", "v"} <= names:
@@ -252,13 +255,18 @@ def _met(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     )
     if spec.heads > 1:
         words = "heads and batch items are mixed: what lies head by head is read item by item"
-        weights: Wrong = lambda at: _across(at.right())  # noqa: E731
+        weights: Wrong = lambda at: _exchange_heads_and_batch(at.right())  # noqa: E731
         yield in_steps(
-            "merge", words, True, "changed", weights=weights, changed=lambda at: _across(at.met)
+            "merge",
+            words,
+            True,
+            "changed",
+            weights=weights,
+            changed=lambda at: _exchange_heads_and_batch(at.met),
         )
 
 
-def _across(x: Array) -> Any:
+def _exchange_heads_and_batch(x: Array) -> Any:
     """Return an array with heads and items read in the other order."""
     if len(x.shape) < 4:
         raise KeyError("there is no batch")
@@ -291,7 +299,7 @@ def _output_merged(way: _Laid, at: At) -> Array:
     )
 
 
-def _besides(name: str, at: At) -> Any:
+def _add_other_array(name: str, at: At) -> Any:
     result, more = at.right(), at.values[name]
     if tuple(result.shape) != tuple(more.shape):
         raise KeyError("the shapes differ")
@@ -314,7 +322,7 @@ _CLOSED: dict[str, Wrong] = {
 
 
 # -- keys and values from latents, with matrices that are not absorbed -------------------------------------------------
-def _latents(spec: Attention) -> Iterator[Mistake]:
+def _yield_latent_mistakes(spec: Attention) -> Iterator[Mistake]:
     if isinstance(spec.position, Rotary):
         for role, noun, other in (("k", "keys'", "queries"), ("q", "queries'", "keys")):
             words = f"the {noun} part with positions is not rotated, that of the {other} is"
@@ -336,18 +344,18 @@ def _latents(spec: Attention) -> Iterator[Mistake]:
     queries = "w_uq" if spec.latent is not None and spec.latent.queries else "w_q"
     for name in (queries, "w_uk", "w_uv") if spec.heads > 1 else ():
         words = f"columns of {name} are dealt to heads in turn, in place of a block for each head"
-        yield in_inputs("split", words, **{name: partial(_dealt, spec.heads)})
+        yield in_inputs("split", words, **{name: partial(_deal_columns_to_heads, spec.heads)})
 
 
-def _nothing(at: At) -> Any:
+def _zeros_like_right_array(at: At) -> Any:
     return at.right() * 0
 
 
-def _dealt(heads: int, w: np.ndarray) -> np.ndarray:
+def _deal_columns_to_heads(heads: int, w: np.ndarray) -> np.ndarray:
     return np.swapaxes(w.reshape(*w.shape[:-1], -1, heads), -1, -2).reshape(w.shape)
 
 
-def _columns(first: bool, at: At) -> Any:
+def _select_query_columns(first: bool, at: At) -> Any:
     """Return as many columns of the queries as the keys' shared part has, or the other columns."""
     width = at.size("k_r")
     return at.first[..., :width] if first else at.first[..., width:]
@@ -355,12 +363,22 @@ def _columns(first: bool, at: At) -> Any:
 
 #: Mistakes in the parts of queries and keys with and without positions.
 _PARTS: tuple[tuple[str, str, dict[str, Wrong]], ...] = (
-    ("score", "the part with positions is left out: scores are of the parts without alone", {"q_r": _nothing}),
-    ("score", "the part without positions is left out: scores are of the parts with positions alone",
-     {"q_n": _nothing}),
-    ("split", "the queries' first columns are used as those with positions, not the last",
-     {"q_r": partial(_columns, True), "q_n": partial(_columns, False)}),
-)  # fmt: skip
+    (
+        "score",
+        "the part with positions is left out: scores are of the parts without alone",
+        {"q_r": _zeros_like_right_array},
+    ),
+    (
+        "score",
+        "the part without positions is left out: scores are of the parts with positions alone",
+        {"q_n": _zeros_like_right_array},
+    ),
+    (
+        "split",
+        "the queries' first columns are used as those with positions, not the last",
+        {"q_r": partial(_select_query_columns, True), "q_n": partial(_select_query_columns, False)},
+    ),
+)
 #: Wrong matrices of keys and values for the latent.
 _MADE = {
     ("w_uv", "w_uk"): "the matrices that compute keys and values from the latent are exchanged",
@@ -379,7 +397,7 @@ NUMBERS = {
 
 def of_readings(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes in the inputs of a specification."""
-    for name, step, words, change in _changes(spec.heads):
+    for name, step, words, change in _yield_input_reading_changes(spec.heads):
         if name in names:
             mistake = in_inputs(step, words, **{name: change})
             yield leaving_some_keys(mistake) if name in ("keep", "mask") else mistake
@@ -394,10 +412,13 @@ def of_readings(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield in_inputs("mask", "the mask given is inverted", mask=np.invert)
 
 
-def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
+def _yield_input_reading_changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
     """Yield an input, the step to blame, the mistake in words, and the change of the input."""
     for name, (step, noun, axis) in NUMBERS.items() if heads > 1 else ():
-        yield from ((name, step, words, change) for words, change in _heads(noun, axis, heads))
+        yield from (
+            (name, step, words, change)
+            for words, change in _yield_wrong_head_reads(noun, axis, heads)
+        )
     for name, noun in (("mask", "the mask given"), ("bias", "the bias")):
         yield name, name, f"{noun} is transposed", lambda a: a.mT
         yield name, name, f"{noun} is read from the last key to the first", lambda a: a[..., ::-1]
@@ -408,12 +429,14 @@ def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
                 "mask",
                 "mask",
                 f"the mask given is {words.format(along)}",
-                partial(_along, change, axis),
+                partial(_change_along_axis, change, axis),
             )
     yield from _SINGLE
 
 
-def _along(change: Callable[[Any, np.ndarray, int], Any], axis: int, a: np.ndarray) -> Any:
+def _change_along_axis(
+    change: Callable[[Any, np.ndarray, int], Any], axis: int, a: np.ndarray
+) -> Any:
     xp = namespace_of(a)
     return xp.broadcast_to(change(xp, a, axis), a.shape)
 
@@ -448,7 +471,7 @@ _POOLS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
+def _yield_wrong_head_reads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
     """Yield changes by which heads read the number of another head, or one for all; none without an axis of heads."""
 
     def read(change: Callable[[np.ndarray], np.ndarray]) -> Change:

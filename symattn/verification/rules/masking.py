@@ -59,7 +59,7 @@ class VisiblePlaces:
                 if top_left != (name in self.corner)
                 else (n_k - n_q) // self.rounded * self.rounded
             )
-            return self._rows(n_q) + (-offset if self.opposite else offset)
+            return self._mask_rows_of_queries(n_q) + (-offset if self.opposite else offset)
 
         values, (first, last) = np.ones((n_q, n_k), dtype=bool), self.tiles
         if self.before is not None:
@@ -82,7 +82,7 @@ class VisiblePlaces:
             values &= (start <= j) & (j < start + self.block + self.beyond)
         return values
 
-    def _rows(self, n_q: int) -> np.ndarray:
+    def _mask_rows_of_queries(self, n_q: int) -> np.ndarray:
         """Return the row that each query has for the mask: its own, or one of its block's, (n_q, 1)."""
         rows, size = np.arange(n_q)[:, None], abs(self.queries)
         first = rows // size * size
@@ -96,7 +96,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         if spec.alignment == "bottom-right":
             yield in_fields("mask", _UNREQUESTED_CORNER, causal=True, alignment="top-left")
         return
-    right = _right(spec)
+    right = _make_right_visible_places(spec)
     for words, wrong in wrong_places(spec):
         yield leaving_some_keys(in_steps("mask", words, masked=partial(masked, right, wrong)))
 
@@ -104,8 +104,16 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
     """Yield wrong masks in words, and what is visible then; those in tiles last: with one tile of all keys, there is
     neither a mask nor an offset."""
-    right = _right(spec)
-    changes = [change for part in (_ahead, _window, _rest) for change in part(spec, right)]
+    right = _make_right_visible_places(spec)
+    changes = [
+        change
+        for part in (
+            _yield_later_edge_changes,
+            _yield_window_edge_changes,
+            _yield_other_mask_changes,
+        )
+        for change in part(spec, right)
+    ]
     for words, wrong in sorted(
         changes, key=lambda change: not {"tiles", "rounded", "queries"}.isdisjoint(change[1])
     ):
@@ -122,7 +130,7 @@ def masked(right: VisiblePlaces, wrong: VisiblePlaces, at: At) -> Any:
     return forbid(at, given & wrong.open(n_q, n_k, top_left))
 
 
-def _right(spec: Attention) -> VisiblePlaces:
+def _make_right_visible_places(spec: Attention) -> VisiblePlaces:
     before, after = spec.sides
     return VisiblePlaces(before, 0 if spec.causal else after, spec.prefix, spec.block)
 
@@ -151,15 +159,17 @@ def _other_alignment(spec: Attention) -> str:
     return "bottom-right" if spec.alignment == "top-left" else "top-left"
 
 
-def _aligned(spec: Attention, noun: str, *numbers: str) -> tuple[str, dict[str, Any]]:
+def _describe_wrong_alignment(
+    spec: Attention, noun: str, *numbers: str
+) -> tuple[str, dict[str, Any]]:
     return f"{noun} aligned {_other_alignment(spec)}", {"corner": frozenset(numbers)}
 
 
-def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
+def _yield_later_edge_changes(spec: Attention, right: VisiblePlaces) -> Changes:
     """Yield changes of the edge after which nothing is seen: that of a causal mask, or of a window."""
     if spec.causal:
         for by in (1, -1, 2, -2, 3, -3):
-            yield _shifted(by), {"after": by}
+            yield _describe_shifted_causal_mask(by), {"after": by}
         words = f"the causal mask is aligned {_other_alignment(spec)}; expected {spec.alignment}"
         yield words, {"corner": frozenset(["after"])}
         if spec.alignment == "bottom-right":
@@ -183,7 +193,7 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
     elif right.after is not None:
         yield from _window_off_by_one("ahead", "after the query", after=right.after)
         yield "the window is open after the query: no later key is hidden", {"after": None}
-        words, change = _aligned(spec, "the window's right edge is", "after")
+        words, change = _describe_wrong_alignment(spec, "the window's right edge is", "after")
         yield f"{words}, its left edge is not", change
         if right.after > 0:
             yield "the window is also causal: a query sees no later key", {"after": 0}
@@ -192,7 +202,7 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
         yield _UNREQUESTED_CORNER, {"after": 0, "corner": frozenset(["after"])}
 
 
-def _shifted(by: int) -> str:
+def _describe_shifted_causal_mask(by: int) -> str:
     if abs(by) > 1:
         keys = f"also sees the next {by} keys" if by > 0 else f"does not see its last {-by} keys"
         return f"the causal mask is off by {abs(by)}: a query {keys}"
@@ -200,7 +210,7 @@ def _shifted(by: int) -> str:
     return f"the causal mask is off by one: a query {seen}"
 
 
-def _window(spec: Attention, right: VisiblePlaces) -> Changes:
+def _yield_window_edge_changes(spec: Attention, right: VisiblePlaces) -> Changes:
     """Yield changes of the edge before which nothing is seen, and of both edges at once."""
     before, after = right.before, right.after
     if before is not None:
@@ -211,7 +221,7 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
             if n <= before + 1:  # else most queries see nothing
                 yield f"{words} no tile that begins before it", {"tiles": (n, 1), "skipped": True}
         if after is not None:
-            words, change = _aligned(spec, "the window's left edge is", "before")
+            words, change = _describe_wrong_alignment(spec, "the window's left edge is", "before")
             yield f"{words}, its right edge is not", change
             if not spec.causal:
                 yield (
@@ -226,7 +236,7 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
         yield words, {"before": None, "block": before + 1}
     if before is None or after is None:
         return
-    yield _aligned(spec, "the window is", "before", "after")
+    yield _describe_wrong_alignment(spec, "the window is", "before", "after")
     if after == 0:
         yield (
             "the window looks ahead as far as back: the causal mask is left out",
@@ -238,7 +248,7 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
             yield "the two sides of the window are exchanged", {"before": after, "after": before}
 
 
-def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
+def _yield_other_mask_changes(spec: Attention, right: VisiblePlaces) -> Changes:
     for n, (side, sign) in product(
         WIDTHS[1:], (("down", 1), ("up", -1)) if spec.alignment == "bottom-right" else ()
     ):
@@ -274,7 +284,7 @@ def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
             "blocks are one key too short: a query does not see the last key of its own block",
             {"beyond": -1},
         )
-        yield _aligned(spec, "blocks are", "block")
+        yield _describe_wrong_alignment(spec, "blocks are", "block")
         if n > 1:
             words = "positions are dealt to blocks in turn: a query sees equally spaced keys, not its own block"
             yield words, {"dealt": True}

@@ -66,7 +66,7 @@ class Norm:
         return self.affine((c if self.centred else x) / root, gain, bias)
 
 
-def _freed(mean: Any, y: Any, n: int) -> Any:
+def _mean_square_with_bessel(mean: Any, y: Any, n: int) -> Any:
     """Return the mean square with the divisor n − 1."""
     if n < 2:
         raise Undecided("the variance of one number, with the divisor n − 1, is 0/0")
@@ -118,31 +118,33 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
             xp.sqrt(v), xp.asarray(Fraction(1, 10**12), dtype=v.dtype)
         )
         yield by(words, length, measure=lambda mean, y, n: mean(y * y) * n)
-        yield f"{freed} the divisor d − 1", replace(good, measure=_freed)
+        yield f"{freed} the divisor d − 1", replace(good, measure=_mean_square_with_bessel)
         if eps:
             words = f"{freed} the divisor d − 1, and ε is added outside the root"
-            yield by(words, lambda xp, v, e: xp.sqrt(v) + e, measure=_freed)
+            yield by(words, lambda xp, v, e: xp.sqrt(v) + e, measure=_mean_square_with_bessel)
         for words, measure in _SPREADS.items():
             instead = (
                 f"uses {words.format('|x − mean(x)|' if layer else '|x|')} instead of the {what}"
             )
             yield by(instead, lambda xp, v, e: v + e, measure=measure)
-        yield from _affine(good)
+        yield from _yield_wrong_affine_norms(good)
     for along, words in axes.items():
         yield f"mean and variance are taken over {words}", replace(good, axes=along)
     for words, (centred, within) in _CENTRES[layer].items():
         yield words, replace(good, centred=centred, within=within)
 
 
-def _largest(y: Array) -> Any:
+def _row_maximum_for_norm(y: Array) -> Any:
     return namespace_of(y).max(y, axis=-1, keepdims=True)
 
 
 #: Other measures of the spread of numbers.
 _SPREADS: dict[str, Callable[[Any, Any, int], Any]] = {
     "the mean of {}": lambda mean, y, n: mean(namespace_of(y).abs(y)),
-    "the largest {}": lambda mean, y, n: _largest(namespace_of(y).abs(y)),
-    "the largest x less the smallest": lambda mean, y, n: _largest(y) + _largest(-y),
+    "the largest {}": lambda mean, y, n: _row_maximum_for_norm(namespace_of(y).abs(y)),
+    "the largest x less the smallest": lambda mean, y, n: (
+        _row_maximum_for_norm(y) + _row_maximum_for_norm(-y)
+    ),
 }
 
 #: Wrong numbers instead of ε, from ε and the width.
@@ -167,7 +169,7 @@ _CENTRES: dict[bool, dict[str, tuple[bool, bool]]] = {
 }
 
 
-def _affine(good: Norm) -> Iterator[tuple[str, Norm]]:
+def _yield_wrong_affine_norms(good: Norm) -> Iterator[tuple[str, Norm]]:
     ways: dict[str, Affine] = {
         "the gain is left out": lambda y, g, b: affine(y, None, b),
         "the bias is left out": lambda y, g, b: affine(y, g, None),
@@ -202,11 +204,11 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         steps: dict[str, Any] = {f"{r}_normed": lambda at: at.first * 1 for r in roles}
         yield in_steps("norm", f"{words} are not normalised", **steps)
     for words, how in norms(kind, spec.eps, axes):
-        yield _of("qk", words, how)
+        yield _make_role_norm_mistake("qk", words, how)
     good = right(kind)
     for role, noun in (("q", "queries"), ("k", "keys")) if spec.eps else ():
         without_eps = replace(good, divisor=lambda xp, v, e: xp.sqrt(v))
-        yield _of(role, f"ε is left out of the norm of the {noun}", without_eps)
+        yield _make_role_norm_mistake(role, f"ε is left out of the norm of the {noun}", without_eps)
     if kind == "l2":
         return
     for role, noun in (("q", "queries"), ("k", "keys")):
@@ -219,22 +221,26 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
                 "k",
                 "bias",
             ):
-                yield _of(role, f"the {part} of the {noun} is left out", replace(good, affine=way))
+                yield _make_role_norm_mistake(
+                    role, f"the {part} of the {noun} is left out", replace(good, affine=way)
+                )
     if "g_q" in names:
-        yield _of(
+        yield _make_role_norm_mistake(
             "qk",
             "1 is added to the gain",
             replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)),
         )
         words = "the gain, stored as an offset from one, is used without the 1"
-        yield _of("qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b)))
+        yield _make_role_norm_mistake(
+            "qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b))
+        )
         exchanged = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
         yield in_place_of("norm", "the gains of queries and keys are exchanged", **exchanged)
         words = "gains of the norm are read from the last column to the first"
         yield in_inputs("norm", words, g_q=np.flip, g_k=np.flip)
 
 
-def _of(roles: str, words: str, how: Norm) -> Mistake:
+def _make_role_norm_mistake(roles: str, words: str, how: Norm) -> Mistake:
     return in_steps("norm", words, **{f"{r}_normed": partial(_normed, how) for r in roles})
 
 

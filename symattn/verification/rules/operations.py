@@ -79,7 +79,9 @@ Other = tuple[
 ]  # another operation: its words, and the run
 
 
-def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterator[Other]:
+def _yield_other_operations(
+    recording: Recording, result: RecordedArray, alone: bool
+) -> Iterator[Other]:
     """Yield other operations in place of the one that gives a result; ``alone``: without further arrays."""
     operation, kind = operation_of(result), recording.kind
 
@@ -92,24 +94,27 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
     name, operands, options, _ = operation
     if name in _BINARY:
         yield from (of_other(name=other) for other in _BINARY if other != name)
-        yield from ((partial(recording.write, other, operands[::-1], {}), partial(_turn, other))
+        yield from ((partial(recording.write, other, operands[::-1], {}), partial(_run_with_reversed_operands, other))
                     for other in ("subtract", "divide"))  # fmt: skip
     for other in _REDUCTIONS if name in _REDUCTIONS else (name,):
         for axis in _AXES if name in (*_REDUCTIONS, "cumulative_sum") else ():
             if (other != name) != (axis != options.get("axis", -1)):
                 yield of_other(name=other, options={**options, "axis": axis})
-    places = list(_places(operands))
+    places = list(_yield_operand_places(operands))
     for place, a in [((), kind(result.value, recording.write(*operation[:3]))), *places]:
         for form, change in _CHANGED.items():
             if form in _REVERSED and (len(a.shape) < 2 or a.shape[_REVERSED[form]] == 1):
                 continue
             changed = kind(a.value, form.format(recording.word(a, "(" in form or form == "{}")))
             yield (
-                partial(_write, recording, operation, place, changed),
-                partial(_apply, change, place),
+                partial(_write_changed_operation, recording, operation, place, changed),
+                partial(_apply_change_to_operand, change, place),
             )
             if place and name != "matmul" and name not in _REDUCTIONS:
-                yield partial(recording.word, changed, True), partial(_instead, change, place)
+                yield (
+                    partial(recording.word, changed, True),
+                    partial(_replace_result_by_operand, change, place),
+                )
         before = (
             {}
             if alone
@@ -123,23 +128,25 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
             for other in _REDUCTIONS if x.named and _is_row(a.shape, x.shape) else ():
                 reduced = kind(a.value, recording.write(other, [x], {"axis": -1}), True)
                 yield (
-                    partial(_write, recording, operation, place, reduced),
-                    partial(_reduce, other, place, key),
+                    partial(_write_changed_operation, recording, operation, place, reduced),
+                    partial(_replace_by_reduced_latest, other, place, key),
                 )
             if place and x is not a and tuple(x.shape) == tuple(a.shape):
                 yield (
-                    partial(_write, recording, operation, place, x),
-                    partial(_exchange, place, key),
+                    partial(_write_changed_operation, recording, operation, place, x),
+                    partial(_exchange_operand_for_latest, place, key),
                 )
             for form, added in (
-                _ADDED.items() if x.dtype.kind == "f" and _broadcasts(x.shape, a.shape) else ()
+                _ADDED.items()
+                if x.dtype.kind == "f" and _is_broadcastable_onto(x.shape, a.shape)
+                else ()
             ):
                 with_x = partial(_write_joined, recording, operation, place, a, form, x)
-                yield with_x, partial(_combine, added, place, key)
+                yield with_x, partial(_combine_operand_with_latest, added, place, key)
         if place and a.round:
             stale = kind(a.value, f"{recording.word(a)} one step earlier", True)
             yield (
-                partial(_write, recording, operation, place, stale),
+                partial(_write_changed_operation, recording, operation, place, stale),
                 partial(_one_step_earlier, place),
             )
         yield from _in_other_orders(recording, result, place[0]) if len(place) == 1 else ()
@@ -148,79 +155,89 @@ def _others(recording: Recording, result: RecordedArray, alone: bool) -> Iterato
         yield partial(str, words), partial(_of_power, inner, outer)
 
 
-def _write(
+def _write_changed_operation(
     recording: Recording, operation: RecordedOperation, place: Place, x: RecordedArray
 ) -> str:
     """Write the operation with ``x`` as operand, or ``x`` in place of the result."""
     if not place:
         return recording.word(x, True)
-    return recording.write(operation.name, _with(operation.operands, place, x), operation.options)
+    return recording.write(
+        operation.name, _substitute_operand(operation.operands, place, x), operation.options
+    )
 
 
 def _write_joined(
     recording: Recording, operation: RecordedOperation, place: Place, a: Any, form: str, x: Any
 ) -> str:
     joined = recording.kind(a.value, form.format(recording.word(a), recording.word(x)))
-    return _write(recording, operation, place, joined)
+    return _write_changed_operation(recording, operation, place, joined)
 
 
-def _at(at: OperationCall, place: Place, change: Function) -> Any:
+def _run_with_changed_operand(at: OperationCall, place: Place, change: Function) -> Any:
     """Run the operation with an operand, or its result, changed."""
     if not place:
         return change(at.result())
-    return at.result(_with(at.operation.operands, place, change(at.value(_operand(at, place)))))
+    return at.result(
+        _substitute_operand(
+            at.operation.operands, place, change(at.value(_select_operand_at_place(at, place)))
+        )
+    )
 
 
-def _operand(at: OperationCall, place: Place) -> Any:
-    return dict(_places(at.operation.operands))[place]
+def _select_operand_at_place(at: OperationCall, place: Place) -> Any:
+    return dict(_yield_operand_places(at.operation.operands))[place]
 
 
-def _apply(change: Function, place: Place, at: OperationCall) -> Any:
-    return _at(at, place, partial(change, at.xp))
+def _apply_change_to_operand(change: Function, place: Place, at: OperationCall) -> Any:
+    return _run_with_changed_operand(at, place, partial(change, at.xp))
 
 
-def _combine(added: Function, place: Place, key: Any, at: OperationCall) -> Any:
-    return _at(at, place, lambda y: added(y, at.value(at.latest(key))))
+def _combine_operand_with_latest(added: Function, place: Place, key: Any, at: OperationCall) -> Any:
+    return _run_with_changed_operand(at, place, lambda y: added(y, at.value(at.latest(key))))
 
 
-def _exchange(place: Place, key: Any, at: OperationCall) -> Any:
-    return _at(at, place, lambda y: at.value(at.latest(key)))
+def _exchange_operand_for_latest(place: Place, key: Any, at: OperationCall) -> Any:
+    return _run_with_changed_operand(at, place, lambda y: at.value(at.latest(key)))
 
 
-def _reduce(name: str, place: Place, key: Any, at: OperationCall) -> Any:
+def _replace_by_reduced_latest(name: str, place: Place, key: Any, at: OperationCall) -> Any:
     row = getattr(at.xp, name)
-    return _at(at, place, lambda y: at.xp.reshape(row(at.value(at.latest(key)), axis=-1), y.shape))
+    return _run_with_changed_operand(
+        at, place, lambda y: at.xp.reshape(row(at.value(at.latest(key)), axis=-1), y.shape)
+    )
 
 
 def _one_step_earlier(place: Place, at: OperationCall) -> Any:
-    return _at(at, place, lambda y: at.stale(_operand(at, place)))
+    return _run_with_changed_operand(
+        at, place, lambda y: at.stale(_select_operand_at_place(at, place))
+    )
 
 
-def _instead(change: Function, place: Place, at: OperationCall) -> Any:
+def _replace_result_by_operand(change: Function, place: Place, at: OperationCall) -> Any:
     """Return an operand, changed, in the shape of all operands."""
-    others = [at.value(a) for p, a in _places(at.operation.operands) if p != place]
-    return change(at.xp, at.value(_operand(at, place))) + sum(0 * x for x in others)
+    others = [at.value(a) for p, a in _yield_operand_places(at.operation.operands) if p != place]
+    return change(at.xp, at.value(_select_operand_at_place(at, place))) + sum(0 * x for x in others)
 
 
-def _turn(name: str, at: OperationCall) -> Any:
+def _run_with_reversed_operands(name: str, at: OperationCall) -> Any:
     return at.result(at.operation.operands[::-1], at.operation._replace(name=name))
 
 
 def _of_power(inner: str, outer: str, at: OperationCall) -> Any:
-    return _CHANGED[outer](at.xp, _apply(_CHANGED[inner], (0,), at))
+    return _CHANGED[outer](at.xp, _apply_change_to_operand(_CHANGED[inner], (0,), at))
 
 
-def _with(operands: Sequence[Any], place: Place, x: Any) -> list[Any]:
+def _substitute_operand(operands: Sequence[Any], place: Place, x: Any) -> list[Any]:
     """Return the operands with ``x`` at a place, which may be within a list."""
     first, *rest = place
-    new = _with(operands[first], tuple(rest), x) if rest else x
+    new = _substitute_operand(operands[first], tuple(rest), x) if rest else x
     return [*operands[:first], new, *operands[first + 1 :]]
 
 
-def _places(operands: Sequence[Any]) -> Iterator[tuple[Place, RecordedArray]]:
+def _yield_operand_places(operands: Sequence[Any]) -> Iterator[tuple[Place, RecordedArray]]:
     for i, a in enumerate(operands):
         if isinstance(a, list | tuple):
-            yield from (((i, *place), x) for place, x in _places(a))
+            yield from (((i, *place), x) for place, x in _yield_operand_places(a))
         elif isinstance(a, RecordedArray):
             yield (i,), a
 
@@ -230,7 +247,7 @@ def _is_row(shape: Sequence[int], of: Sequence[int]) -> bool:
     return shape[-1:] != of[-1:] and tuple(shape) in ((*of[:-1], 1), tuple(of[:-1]))
 
 
-def _broadcasts(shape: Sequence[int], onto: Sequence[int]) -> bool:
+def _is_broadcastable_onto(shape: Sequence[int], onto: Sequence[int]) -> bool:
     return len(shape) <= len(onto) and all(
         a in (1, b) for a, b in zip(shape[::-1], onto[::-1], strict=False)
     )
@@ -238,13 +255,13 @@ def _broadcasts(shape: Sequence[int], onto: Sequence[int]) -> bool:
 
 def _in_other_orders(recording: Recording, result: RecordedArray, place: int) -> Iterator[Other]:
     """Yield the operation behind those whose result it takes, or with the first of these moved behind it."""
-    for path in _paths(operation_of(result), place, _DEEP):
+    for path in _yield_earlier_operand_paths(operation_of(result), place, _DEEP):
         for last in (True, False)[: len(path) - 1]:
             words = partial(_in_order_in_words, recording, result, path, last)
-            yield words, partial(_reorder, path, last)
+            yield words, partial(_run_reordered_operations, path, last)
 
 
-def _reorder(path: Sequence[int], last: bool, at: OperationCall) -> Any:
+def _run_reordered_operations(path: Sequence[int], last: bool, at: OperationCall) -> Any:
     return _in_order(path, last, at.operation, lambda of, operands: at.result(operands, of))
 
 
@@ -260,7 +277,9 @@ def _in_order_in_words(
     return str(_in_order(path, last, operation_of(result), run).words)
 
 
-def _paths(operation: RecordedOperation, place: int, deep: int) -> Iterator[tuple[int, ...]]:
+def _yield_earlier_operand_paths(
+    operation: RecordedOperation, place: int, deep: int
+) -> Iterator[tuple[int, ...]]:
     """Yield the places of operands by which one goes back from an operation to those before it."""
     a = operation.operands[place]
     if not deep or not is_result(a) or operation_of(a).name in MOVING:
@@ -268,7 +287,10 @@ def _paths(operation: RecordedOperation, place: int, deep: int) -> Iterator[tupl
     for inner, x in enumerate(operation_of(a).operands):
         if isinstance(x, RecordedArray):
             yield place, inner
-            yield from ((place, *path) for path in _paths(operation_of(a), inner, deep - 1))
+            yield from (
+                (place, *path)
+                for path in _yield_earlier_operand_paths(operation_of(a), inner, deep - 1)
+            )
 
 
 def _in_order(path: Sequence[int], last: bool, operation: RecordedOperation, run: Function) -> Any:
@@ -298,7 +320,11 @@ def replacements(
         replay = Replay(recording, outputs_of(way, recording))
         if len(recording.nodes) > _NODES:
             return []
-        likely = [new for nodes in _sites(recording) for new in _likely(replay, nodes, accepted)]
+        likely = [
+            new
+            for nodes in _yield_replacement_sites(recording)
+            for new in _yield_accepted_replacements(replay, nodes, accepted)
+        ]
         return sorted(((new.words(), new) for new in likely), key=_plainest_first)
     return []
 
@@ -306,10 +332,17 @@ def replacements(
 def _plainest_first(pair: tuple[str, OtherOperation]) -> tuple[bool, bool, int]:
     """Put what takes no further array first, then what is replaced everywhere alike, then what takes fewer words."""
     words, new = pair
-    return getattr(new.run, "func", None) in (_combine, _exchange), new.line, len(words)
+    return (
+        getattr(new.run, "func", None)
+        in (_combine_operand_with_latest, _exchange_operand_for_latest),
+        new.line,
+        len(words),
+    )
 
 
-def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str, Any]]]:
+def _yield_replacement_sites(
+    recording: Recording,
+) -> Iterator[tuple[list[RecordedArray], dict[str, Any]]]:
     """Yield the results of each site, of each round of a site that has few, and of each line with several sites."""
     numbers = [
         x for x in recording.nodes if x.dtype.kind != "b" and operation_of(x).name not in MOVING
@@ -324,7 +357,7 @@ def _sites(recording: Recording) -> Iterator[tuple[list[RecordedArray], dict[str
             yield nodes, {"line": True}
 
 
-def _likely(
+def _yield_accepted_replacements(
     replay: Replay,
     site: tuple[list[RecordedArray], dict[str, Any]],
     accepted: Callable[[Outputs], bool],
@@ -338,12 +371,12 @@ def _likely(
     right = partial(recording.write, *operation[:3])
     rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]
     known: dict[Any, bool] = {}
-    for words, run in _others(recording, shown, bool(where.get("line"))):
+    for words, run in _yield_other_operations(recording, shown, bool(where.get("line"))):
         new = OtherOperation(
             shown.site,
             operation.step,
             run,
-            partial(_describe, words, right, bool(where.get("line"))),
+            partial(_describe_replacement, words, right, bool(where.get("line"))),
             **where,
         )
         try:
@@ -357,7 +390,7 @@ def _likely(
             yield new
 
 
-def _describe(words: Callable[[], str], right: Callable[[], str], line: bool) -> str:
+def _describe_replacement(words: Callable[[], str], right: Callable[[], str], line: bool) -> str:
     return f"uses {words()} instead of {right()}{', and alike wherever this is computed' * line}"
 
 

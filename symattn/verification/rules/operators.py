@@ -43,10 +43,11 @@ class MistakePlace:
         if self.of == "v":
             return Variant({"changed": change("", lambda at: operation(at.met))}, values="changed")
         return Variant(
-            {self.of: change(self.of, partial(self._run, operation))}, rows=self.of != "weights"
+            {self.of: change(self.of, partial(self._apply_operation_at_place, operation))},
+            rows=self.of != "weights",
         )
 
-    def _run(self, operation: Operation, at: At) -> Any:
+    def _apply_operation_at_place(self, operation: Operation, at: At) -> Any:
         if self.argument is None:
             return operation(at.right())
         own = step(at.spec, at.values, self.of)
@@ -116,7 +117,7 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
     """Yield the operators for an array with the named axes, the last one first."""
     yield from ENTRIES
     for number, axis in enumerate(axes):
-        yield from _along(-1 - number, axis)
+        yield from _yield_operators_along_axis(-1 - number, axis)
     if axes:
         yield _moved(
             "{} are read as if they were transposed",
@@ -124,8 +125,15 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
         )
     if axes[2:3] == ("head",):
         words = f"{{}} are read with heads and {axes[1]} positions mixed: by a reshape alone, their axis not moved"
-        yield _moved(words, _over(-3, lambda xp, x: xp.reshape(xp.swapaxes(x, -3, -2), x.shape)))
-        unit = _over(-3, lambda xp, x: x / xp.sqrt(xp.sum(x * x, axis=(-3, -1), keepdims=True)))
+        yield _moved(
+            words,
+            _make_axis_checking_operation(
+                -3, lambda xp, x: xp.reshape(xp.swapaxes(x, -3, -2), x.shape)
+            ),
+        )
+        unit = _make_axis_checking_operation(
+            -3, lambda xp, x: x / xp.sqrt(xp.sum(x * x, axis=(-3, -1), keepdims=True))
+        )
         yield Operator(f"{{}} are divided by their length over the {axes[0]}s of all heads", unit)
 
 
@@ -145,9 +153,9 @@ _BY_SIZE: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
-def _along(axis: int, name: str) -> Iterator[Operator]:
+def _yield_operators_along_axis(axis: int, name: str) -> Iterator[Operator]:
     plural = "queries" if name == "query" else f"{name}s"
-    over = partial(_over, axis)
+    over = partial(_make_axis_checking_operation, axis)
     yield _moved(
         f"{{}} are taken from the last {name} to the first",
         over(lambda xp, x: xp.flip(x, axis=axis)),
@@ -166,12 +174,12 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield _moved(f"the two halves of the {plural} of {{}} are exchanged", halves)
     yield Operator(
         f"the {{}} of the first {name} are lost: 0 is used instead",
-        partial(_lost, axis, 0),
+        partial(_zero_slice_of_axis, axis, 0),
         exact=True,
     )
     yield Operator(
         f"the {{}} of the last {name} are lost: 0 is used instead",
-        partial(_lost, axis, -1),
+        partial(_zero_slice_of_axis, axis, -1),
         exact=True,
     )
     mean = over(lambda xp, x: xp.broadcast_to(xp.mean(x, axis=axis, keepdims=True), x.shape))
@@ -182,7 +190,9 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     unit = over(lambda xp, x: x / xp.sqrt(xp.sum(x * x, axis=axis, keepdims=True)))
     yield Operator(f"{{}} are divided by their length over the {plural}", unit)
     for words, divided in _BY_SIZE.items():
-        yield Operator(words.format(plural), over(partial(_sized, divided, axis)), scales=True)
+        yield Operator(
+            words.format(plural), over(partial(_change_by_axis_length, divided, axis)), scales=True
+        )
     shares = over(lambda xp, x: x / xp.sum(x, axis=axis, keepdims=True))
     yield Operator(f"{{}} are divided by their sum over the {plural}", shares)
     running = over(lambda xp, x: xp.cumulative_sum(x, axis=axis))
@@ -191,7 +201,7 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield Operator(f"{{}} go through a softmax over the {plural}", weights)
 
 
-def _finite(make: Callable[[Any, Any], Any]) -> Operation:
+def _make_finite_only_operation(make: Callable[[Any, Any], Any]) -> Operation:
     """Return an operation on finite numbers, given the namespace, that leaves −∞ unchanged."""
 
     def run(x: Array) -> Array:
@@ -204,30 +214,43 @@ def _finite(make: Callable[[Any, Any], Any]) -> Operation:
 
 #: Changes of each entry by itself.
 ENTRIES: tuple[Operator, ...] = (
-    Operator("{} are taken with the other sign", _finite(lambda xp, x: -x), exact=True),
-    Operator("absolute values of {} are taken", _finite(lambda xp, x: xp.abs(x))),
-    Operator("negative {} become 0", _finite(lambda xp, x: xp.maximum(x, 0))),
-    Operator("{} are squared", _finite(lambda xp, x: x * x)),
-    Operator("{} are multiplied by their absolute values", _finite(lambda xp, x: x * xp.abs(x))),
-    Operator("{} go through tanh", _finite(lambda xp, x: xp.tanh(x))),
-    Operator("{} go through a sigmoid", _finite(lambda xp, x: 1 / (1 + xp.exp(-x)))),
-    Operator("{} are taken to be 0", _finite(lambda xp, x: x * 0), exact=True),
-    Operator("{} are taken to be 1", _finite(lambda xp, x: x * 0 + 1), exact=True),
+    Operator(
+        "{} are taken with the other sign",
+        _make_finite_only_operation(lambda xp, x: -x),
+        exact=True,
+    ),
+    Operator(
+        "absolute values of {} are taken", _make_finite_only_operation(lambda xp, x: xp.abs(x))
+    ),
+    Operator("negative {} become 0", _make_finite_only_operation(lambda xp, x: xp.maximum(x, 0))),
+    Operator("{} are squared", _make_finite_only_operation(lambda xp, x: x * x)),
+    Operator(
+        "{} are multiplied by their absolute values",
+        _make_finite_only_operation(lambda xp, x: x * xp.abs(x)),
+    ),
+    Operator("{} go through tanh", _make_finite_only_operation(lambda xp, x: xp.tanh(x))),
+    Operator(
+        "{} go through a sigmoid", _make_finite_only_operation(lambda xp, x: 1 / (1 + xp.exp(-x)))
+    ),
+    Operator("{} are taken to be 0", _make_finite_only_operation(lambda xp, x: x * 0), exact=True),
+    Operator(
+        "{} are taken to be 1", _make_finite_only_operation(lambda xp, x: x * 0 + 1), exact=True
+    ),
 )
 
 
-def _needs(x: Array, axis: int) -> int:
+def _require_axis_length(x: Array, axis: int) -> int:
     """Return the length of an axis. Raises ``KeyError`` if there is none, so that the mistake cannot be made."""
     if len(x.shape) < -axis:
         raise KeyError("there is no such axis")
     return int(x.shape[axis])
 
 
-def _over(axis: int, operation: Callable[[Any, Any], Any]) -> Operation:
+def _make_axis_checking_operation(axis: int, operation: Callable[[Any, Any], Any]) -> Operation:
     """Return an operation that first checks that the array has the axis."""
 
     def run(x: Any) -> Any:
-        _needs(x, axis)
+        _require_axis_length(x, axis)
         return operation(namespace_of(x), x) if 0 not in x.shape else x
 
     return run
@@ -235,12 +258,14 @@ def _over(axis: int, operation: Callable[[Any, Any], Any]) -> Operation:
 
 def one(axis: int, place: int, x: Any) -> Any:
     """Return one entry of an axis in place of all."""
-    n = _needs(x, axis)
+    n = _require_axis_length(x, axis)
     at = (..., slice(place % n, place % n + 1), *(slice(None),) * (-axis - 1))
     return namespace_of(x).broadcast_to(x[at], x.shape)
 
 
-def _sized(change: Callable[[Any, Any, Any], Any], axis: int, xp: Any, x: Any) -> Any:
+def _change_by_axis_length(
+    change: Callable[[Any, Any, Any], Any], axis: int, xp: Any, x: Any
+) -> Any:
     return change(x, xp, xp.asarray(int(x.shape[axis]), dtype=x.dtype))
 
 
@@ -248,7 +273,7 @@ def _in_order(axis: int, order: Callable[[int], Any], xp: Any, x: Any) -> Any:
     return xp.moveaxis(xp.moveaxis(x, axis, -1)[..., order(int(x.shape[axis]))], -1, axis)
 
 
-def _lost(axis: int, place: int, x: Any) -> Any:
-    n = _needs(x, axis)
+def _zero_slice_of_axis(axis: int, place: int, x: Any) -> Any:
+    n = _require_axis_length(x, axis)
     left = (np.arange(n) != place % n).astype(float).reshape(-1, *(1,) * (-axis - 1))
-    return _finite(lambda xp, y: y * left)(x)
+    return _make_finite_only_operation(lambda xp, y: y * left)(x)

@@ -35,19 +35,21 @@ _POWERS = {"{}": 1.0, "the square of {}": 2.0, "the inverse of {}": -1.0, "1 ove
 def near(spec: Any, x: float) -> list[tuple[float, str]]:
     """Return the specification's number near x with its name; none if two fields have such a number."""
     for words, power in _POWERS.items():
-        found = [(value**power, words.format(noun)) for noun, value in _numbers(spec)]
+        found = [
+            (value**power, words.format(noun)) for noun, value in _yield_named_spec_numbers(spec)
+        ]
         close = [(number, name) for number, name in found if x > 0 and abs(number / x - 1) < _NEAR]
         if close:
             return close if len(close) == 1 else []
     return []
 
 
-def _numbers(spec: Any) -> Iterator[tuple[str, float]]:
+def _yield_named_spec_numbers(spec: Any) -> Iterator[tuple[str, float]]:
     """Yield the positive numbers of a specification, other than 1, with their names."""
     for field in fields(spec) if is_dataclass(spec) else ():
         value = getattr(spec, field.name)
         if field.name in _PARTS:
-            yield from _numbers(value)
+            yield from _yield_named_spec_numbers(value)
         elif (
             field.name not in _COUNTS
             and finite(value)

@@ -122,14 +122,16 @@ class Range:
     def words(self) -> str:
         """The range as a formula."""
         if self.low == self.high:
-            return f"{self.of.words} = {_written(self.low)}"
+            return f"{self.of.words} = {_format_range_end(self.low)}"
         if self.low is not None and self.high is not None:
-            return f"{_written(self.low)} ≤ {self.of.words} ≤ {_written(self.high)}"
+            return (
+                f"{_format_range_end(self.low)} ≤ {self.of.words} ≤ {_format_range_end(self.high)}"
+            )
         sign, end = ("≤", self.high) if self.low is None else ("≥", self.low)
-        return f"{self.of.words} {sign} {_written(end)}"
+        return f"{self.of.words} {sign} {_format_range_end(end)}"
 
 
-def _written(n: int | None) -> str:
+def _format_range_end(n: int | None) -> str:
     return str(n).replace("-", "−")
 
 
@@ -178,12 +180,12 @@ def plainest(calls: Sequence[tuple[Pairs, np.ndarray, np.ndarray]]) -> Condition
     results = [
         Condition(ranges, negated)
         for of, negated in ((meant, False), (~meant, True))
-        if (ranges := _conjunction(known, columns, of)) is not None
+        if (ranges := _find_fewest_ranges(known, columns, of)) is not None
     ]
     return min(results, key=lambda c: c.size, default=None)
 
 
-def _conjunction(
+def _find_fewest_ranges(
     known: Sequence[Quantity], columns: Sequence[np.ndarray], meant: np.ndarray
 ) -> tuple[Range, ...] | None:
     """Return the fewest ranges that hold for all ``meant`` pairs, and together for no others."""
@@ -208,29 +210,38 @@ def _conjunction(
         return None
     others = np.stack(kept)
     for count in (1, 2, 3):
-        found = min(_together(others, count), key=lambda at: _plainness(ranges, at), default=None)
+        found = min(
+            _yield_excluding_range_sets(others, count),
+            key=lambda at: _rank_range_plainness(ranges, at),
+            default=None,
+        )
         if found is not None:
             return tuple(ranges[n] for n in sorted(found))
     return None
 
 
-def _plainness(ranges: Sequence[Range], at: tuple[int, ...]) -> tuple[int, int]:
+def _rank_range_plainness(ranges: Sequence[Range], at: tuple[int, ...]) -> tuple[int, int]:
     return Condition(tuple(ranges[n] for n in at)).size, sum(at)
 
 
-def _together(others: np.ndarray, count: int) -> Iterator[tuple[int, ...]]:
+def _yield_excluding_range_sets(others: np.ndarray, count: int) -> Iterator[tuple[int, ...]]:
     """Yield the indices of ``count`` ranges that together exclude all other pairs."""
     if count == 1:
         yield from ((int(n),) for n in np.flatnonzero(~others.any(axis=1)))
         return
     if count == 2:
         for first in range(len(others)):
-            yield from ((first, *rest) for rest in _together(_left_by(others, first), 1))
+            yield from (
+                (first, *rest) for rest in _yield_excluding_range_sets(_left_by(others, first), 1)
+            )
         return
     for first in _by_what_is_left(others)[:_LIKELY]:
         left = _left_by(others, first)
         for second in _by_what_is_left(left)[:_LIKELY]:
-            yield from ((first, second, *rest) for rest in _together(_left_by(left, second), 1))
+            yield from (
+                (first, second, *rest)
+                for rest in _yield_excluding_range_sets(_left_by(left, second), 1)
+            )
 
 
 def _by_what_is_left(others: np.ndarray) -> list[int]:

@@ -86,7 +86,7 @@ class OperationCall(NamedTuple):
     ) -> Any:
         """Return what an operation gives, by default this one, by default for its own operands."""
         name, own, options, _ = of or self.operation
-        return _function(self.xp, name)(
+        return _look_up_array_function(self.xp, name)(
             *map(self.value, own if operands is None else operands), **options
         )
 
@@ -128,28 +128,34 @@ class Recording:
         ] = {}  # by id: names of other arrays, and the arrays
 
     def __getattr__(self, name: str) -> Any:
-        function = _function(self.under, name)
+        function = _look_up_array_function(self.under, name)
         return (
-            partial(self._run, name)
+            partial(self._record_or_replace_operation, name)
             if callable(function) and not isinstance(function, type)
             else function
         )
 
-    def _run(self, name: str, *operands: Any, **options: Any) -> Any:
+    def _record_or_replace_operation(self, name: str, *operands: Any, **options: Any) -> Any:
         frame, new = sys._getframe(1), self.replacement
-        site, step = _site(name, operands, frame, self.top)
+        site, step = _locate_operation_site(name, operands, frame, self.top)
         operation = RecordedOperation(name, operands, options, step)
         if new is None:
-            self._name(operands, frame)
+            self._name_operands_by_variables(operands, frame)
         before = self.arrays.setdefault(site.calls, [])
         if new is not None and new.hits(site, len(before)):
             result = new.run(
                 OperationCall(
-                    self.under, _value, operation, lambda key: self.arrays[key][-1], self._stale
+                    self.under,
+                    _unwrap_recorded_value,
+                    operation,
+                    lambda key: self.arrays[key][-1],
+                    self._value_of_previous_round,
                 )
             )
         else:
-            result = _function(self.under, name)(*map(_value, operands), **options)
+            result = _look_up_array_function(self.under, name)(
+                *map(_unwrap_recorded_value, operands), **options
+            )
         if not hasattr(result, "shape") or getattr(result.dtype, "kind", "f") in (
             "iu" if new is None else "biu"
         ):
@@ -161,13 +167,13 @@ class Recording:
         self.nodes.append(recorded)
         return recorded
 
-    def _stale(self, a: RecordedArray) -> Any:
+    def _value_of_previous_round(self, a: RecordedArray) -> Any:
         return self.arrays[a.site.calls][a.round - 1].value if a.round else 0 * a.value
 
     # -- words ---------------------------------------------------------------------------------------------------------
-    def _name(self, operands: Iterable[Any], frame: FrameType | None) -> None:
+    def _name_operands_by_variables(self, operands: Iterable[Any], frame: FrameType | None) -> None:
         """Name operands after the variables that hold them, if documents have such arrays and no other is called so."""
-        unnamed = [a for a in _arrays(operands) if not getattr(a, "named", False)]
+        unnamed = [a for a in _yield_operand_arrays(operands) if not getattr(a, "named", False)]
         while unnamed and frame is not None and frame is not self.top:
             local, steps = frame.f_locals, frame.f_locals.get("values")
             named = (
@@ -177,10 +183,10 @@ class Recording:
                 if title and any(x is a for a in unnamed):
                     key = x.site.calls if isinstance(x, RecordedArray) else id(x)
                     if title == "state" or self.names.setdefault(title, key) == key:
-                        self._call(x, title)
+                        self._set_recorded_name(x, title)
             frame = frame.f_back
 
-    def _call(self, x: Any, title: str) -> None:
+    def _set_recorded_name(self, x: Any, title: str) -> None:
         if isinstance(x, RecordedArray) and not x.named:
             x.words, x.named = title, True
         elif not isinstance(x, RecordedArray):
@@ -218,7 +224,7 @@ class Recording:
         if name == "multiply" and any(type(a) is int and a == 1 for a in operands):
             return self.word(arrays[0])
         alone = [
-            name == "add" or (name == "subtract" and (not i or _binds(a)))
+            name == "add" or (name == "subtract" and (not i or _is_written_without_brackets(a)))
             for i, a in enumerate(operands)
         ]
         axis = f"; axis {options['axis']}" if options.get("axis", -1) != -1 else ""
@@ -266,11 +272,11 @@ def step_title(name: str) -> str:
     )
 
 
-def _function(xp: Any, name: str) -> Any:
+def _look_up_array_function(xp: Any, name: str) -> Any:
     return operator.getitem if name == "getitem" else getattr(xp, name)
 
 
-def _site(
+def _locate_operation_site(
     name: str, operands: Sequence[Any], frame: FrameType | None, top: FrameType
 ) -> tuple[Site, str]:
     """Return the site of an operation, and the step of the specification that it is in.
@@ -290,14 +296,18 @@ def _site(
     return Site(hash((name, of, step, *places)), hash((name, *places[:1]))), step
 
 
-def _arrays(operands: Iterable[Any]) -> Iterator[Any]:
+def _yield_operand_arrays(operands: Iterable[Any]) -> Iterator[Any]:
     for a in operands:
         yield from (
-            _arrays(a) if isinstance(a, list | tuple) else (a,) if hasattr(a, "shape") else ()
+            _yield_operand_arrays(a)
+            if isinstance(a, list | tuple)
+            else (a,)
+            if hasattr(a, "shape")
+            else ()
         )
 
 
-def _binds(a: Any) -> bool:
+def _is_written_without_brackets(a: Any) -> bool:
     """Return whether an operand of a difference is written without brackets."""
     return (
         is_result(a)
@@ -306,9 +316,9 @@ def _binds(a: Any) -> bool:
     )
 
 
-def _value(a: Any) -> Any:
+def _unwrap_recorded_value(a: Any) -> Any:
     if type(a) in (list, tuple):
-        return type(a)(map(_value, a))
+        return type(a)(map(_unwrap_recorded_value, a))
     return a.value if isinstance(a, RecordedArray) else a
 
 
@@ -322,7 +332,7 @@ class Replay:
             outputs if isinstance(outputs, tuple) else (outputs,),
         )
         self.reads = [
-            [a.number for a in _arrays(operation_of(x).operands) if is_result(a)]
+            [a.number for a in _yield_operand_arrays(operation_of(x).operands) if is_result(a)]
             for x in recording.nodes
         ]
 
@@ -354,7 +364,7 @@ class Replay:
             elif any(n in values for n in reads):
                 values[node.number] = self.at(node, values).result()
         return [
-            np.asarray(values.get(y.number, y.value) if is_result(y) else _value(y))
+            np.asarray(values.get(y.number, y.value) if is_result(y) else _unwrap_recorded_value(y))
             for y in self.outputs
         ]
 
@@ -381,4 +391,4 @@ def outputs_of(way: Function, recording: Recording) -> Any:
 
 def run_replaced(way: Function, replacement: OtherOperation, /, **inputs: Any) -> Any:
     """Compute the outputs of a definition with one operation replaced."""
-    return _value(outputs_of(way, Recording(inputs, replacement)))
+    return _unwrap_recorded_value(outputs_of(way, Recording(inputs, replacement)))

@@ -84,13 +84,15 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
     yield OTHER_PAIRS[other], lambda x, c, s, layout: rotate(x, c, s, other)
     yield from _TURNS.items()
     if spec.width is not None:
-        yield "the last columns are rotated, not the first", _last
+        yield "the last columns are rotated, not the first", _rotate_last_columns
 
 
-def _mixed(x: Array, cos: Array, sin: Array, laid: str, exchanged: str, sign: int = -1) -> Array:
+def _rotate_with_mixed_layouts(
+    x: Array, cos: Array, sin: Array, laid: str, exchanged: str, sign: int = -1
+) -> Array:
     """Return x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
     xp, f = namespace_of(x), int(cos.shape[-1])
-    c, s = (_laid(t, laid) for t in (cos, sin))
+    c, s = (_lay_out_rotary_table(t, laid) for t in (cos, sin))
     y, rest = x[..., : 2 * f], x[..., 2 * f :]
     if exchanged == "half":
         turned = xp.concat([sign * y[..., f:], y[..., :f]], axis=-1)
@@ -101,7 +103,7 @@ def _mixed(x: Array, cos: Array, sin: Array, laid: str, exchanged: str, sign: in
     return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
 
 
-def _laid(table: Any, layout: str) -> Array:
+def _lay_out_rotary_table(table: Any, layout: str) -> Array:
     xp = namespace_of(table)
     if layout == "half":
         return xp.concat([table, table], axis=-1)
@@ -110,7 +112,7 @@ def _laid(table: Any, layout: str) -> Array:
     )
 
 
-def _last(x: Any, cos: Any, sin: Any, layout: str) -> Any:
+def _rotate_last_columns(x: Any, cos: Any, sin: Any, layout: str) -> Any:
     rest = int(x.shape[-1]) - 2 * int(cos.shape[-1])
     rotated = rotate(x[..., rest:], cos, sin, layout)
     return namespace_of(x).concat([x[..., :rest], rotated], axis=-1) if rest else rotated
@@ -120,18 +122,26 @@ _BACKWARDS: Turn = lambda x, c, s, layout: rotate(x, c, -s, layout)  # noqa: E73
 _TURNS: dict[str, Turn] = {
     "the rotation is the other way round: angles have the other sign": _BACKWARDS,
     "cosines and sines are exchanged": lambda x, c, s, layout: rotate(x, s, c, layout),
-    "the angles are doubled: it is rotated twice":
-        lambda x, c, s, layout: rotate(rotate(x, c, s, layout), c, s, layout),
+    "the angles are doubled: it is rotated twice": lambda x, c, s, layout: rotate(
+        rotate(x, c, s, layout), c, s, layout
+    ),
     "the vectors are not rotated": lambda x, c, s, layout: x + 0 * rotate(x, c, s, layout),
-    "the columns are exchanged without a change of sign": lambda x, c, s, layout: _mixed(x, c, s, layout, layout, 1),
-    "both terms with the sine are subtracted: x₂ cos − x₁ sin stands for x₂ cos + x₁ sin":
-        lambda x, c, s, layout: _mixed(x, c, -s, layout, layout, 1),
-    "the terms with the sine are left out": lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout),
-    "halves are rotated with angles in the interleaved layout":
-        lambda x, c, s, layout: _mixed(x, c, s, "interleaved", "half"),
-    "adjacent pairs are rotated with angles in the half-split layout":
-        lambda x, c, s, layout: _mixed(x, c, s, "half", "interleaved"),
-}  # fmt: skip
+    "the columns are exchanged without a change of sign": lambda x, c, s, layout: (
+        _rotate_with_mixed_layouts(x, c, s, layout, layout, 1)
+    ),
+    "both terms with the sine are subtracted: x₂ cos − x₁ sin stands for x₂ cos + x₁ sin": lambda x, c, s, layout: (
+        _rotate_with_mixed_layouts(x, c, -s, layout, layout, 1)
+    ),
+    "the terms with the sine are left out": lambda x, c, s, layout: _rotate_with_mixed_layouts(
+        x, c, 0 * s, layout, layout
+    ),
+    "halves are rotated with angles in the interleaved layout": lambda x, c, s, layout: (
+        _rotate_with_mixed_layouts(x, c, s, "interleaved", "half")
+    ),
+    "adjacent pairs are rotated with angles in the half-split layout": lambda x, c, s, layout: (
+        _rotate_with_mixed_layouts(x, c, s, "half", "interleaved")
+    ),
+}
 
 
 # -- the angles --------------------------------------------------------------------------------------------------------
@@ -139,7 +149,7 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
     """Yield wrong angles: functions of the specification, positions, x, and the function for the right angles."""
     for words, exponent in _EXPONENTS.items():
         if spec.width is not None or "all columns" not in words:
-            yield words, partial(_powers, exponent)
+            yield words, partial(_make_tables_of_exponents, exponent)
     for base in (100, 1000, 10000, 100000, 500000, 1000000):
         if float(spec.base) not in (
             base,
@@ -161,10 +171,10 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
         yield words, partial(_of_length, round(spec.scaling.length * Fraction(spec.scaling.factor)))
     if isinstance(spec.scaling, NTKScaling):
         for words, power in _POWERS_OF_FACTOR.items():
-            yield words, partial(_regrown, power, None)
+            yield words, partial(_make_regrown_tables, power, None)
         for words, growth in _GROWTHS.items() if spec.scaling.length else ():
-            yield words, partial(_regrown, lambda r: Fraction(r, r - 2), growth)
-    for words, places in _places().items():
+            yield words, partial(_make_regrown_tables, lambda r: Fraction(r, r - 2), growth)
+    for words, places in _make_wrong_positions().items():
         yield words, lambda a, p, x, right, places=places: right(a, places(p), x)  # type: ignore[misc]
 
 
@@ -225,7 +235,7 @@ _GROWTHS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 }
 
 
-def _regrown(
+def _make_regrown_tables(
     power: Callable[[int], Fraction], growth: Any, spec: Rotary, p: Any, x: Array, right: Right
 ) -> Tables:
     """Return tables by a base that is multiplied by another power, or by that of another growth of the factor."""
@@ -244,7 +254,7 @@ def _regrown(
     )
 
 
-def _powers(
+def _make_tables_of_exponents(
     exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Array, x: Array, right: Right
 ) -> Tables:
     d = int(x.shape[-1])
@@ -254,7 +264,7 @@ def _powers(
     )
 
 
-def _places() -> dict[str, Callable[[Any], Any]]:
+def _make_wrong_positions() -> dict[str, Callable[[Any], Any]]:
     """Return wrong positions, from the right ones."""
     result: dict[str, Callable[[Any], Any]] = {
         "positions are one too large": lambda p: p + 1,
@@ -264,7 +274,9 @@ def _places() -> dict[str, Callable[[Any], Any]]:
         "positions are counted from the first one given": lambda p: p - p[..., :1],
     }
     for name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
-        result[f"positions are rounded to {name}"] = partial(_rounded, Format(name))
+        result[f"positions are rounded to {name}"] = partial(
+            _round_positions_to_format, Format(name)
+        )
     result["positions are counted from the last token to the first"] = lambda p: p[..., ::-1]
     for n in (2, 4, 8, 16, 32, 64, 128):
         result[f"positions are counted modulo {n}"] = lambda p, n=n: p % n  # type: ignore[misc]
@@ -276,7 +288,7 @@ def _places() -> dict[str, Callable[[Any], Any]]:
     return result
 
 
-def _rounded(f: Format, p: Any) -> Any:
+def _round_positions_to_format(f: Format, p: Any) -> Any:
     rounded = f.rounded(np.asarray(p, dtype=np.float64))
     return np.where(np.isfinite(rounded), rounded, p).astype(np.int64)
 
@@ -299,10 +311,11 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         return
     for words, turn in of_pairs(position):
         if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
-            yield _turning(words, "qk", turn=turn)
+            yield _make_rotation_mistake(words, "qk", turn=turn)
             if turn is not _BACKWARDS:  # which has its own words below
                 yield from (
-                    _turning(f"{noun} only: {words}", role, turn=turn) for role, noun, _ in _ROLES
+                    _make_rotation_mistake(f"{noun} only: {words}", role, turn=turn)
+                    for role, noun, _ in _ROLES
                 )
     if position.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
@@ -313,15 +326,15 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             if position.scaling is not None and position.scaling.multiplier
             else ()
         ):
-            yield _turning(
+            yield _make_rotation_mistake(
                 words, roles, change=lambda a, p, x, right: tables_of(a, p, x, magnified=False)
             )
         for words, change in of_tables(position):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
-                yield _turning(words, "qk", change=change)
+                yield _make_rotation_mistake(words, "qk", change=change)
             if not words.startswith(_ALIKE):
                 yield from (
-                    _turning(f"{noun} only: {words}", role, change=change)
+                    _make_rotation_mistake(f"{noun} only: {words}", role, change=change)
                     for role, noun, _ in _ROLES
                 )
         for words, where, taken in other_tiles():
@@ -329,25 +342,35 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
                 a, p[..., taken(p.shape[-1])], x
             )
             yield from (
-                _turning(f"positions of {noun} are {words} ({where})", role, change=read)
+                _make_rotation_mistake(
+                    f"positions of {noun} are {words} ({where})", role, change=read
+                )
                 for role, noun, _ in _ROLES
             )
     for role, noun, other in _ROLES:
-        yield _turning(f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS)
+        yield _make_rotation_mistake(
+            f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS
+        )
         words = f"{noun} are not rotated, {other} alone are"
         yield in_steps("position", words, **{f"{role}_rotated": lambda at: at.first * 1})
-    rotated = in_steps("position", "values are rotated too", True, "changed", changed=_values)
+    rotated = in_steps(
+        "position", "values are rotated too", True, "changed", changed=_rotate_values_like_keys
+    )
     yield replace(rotated, in_floats=True)  # the bound covers no rotation of values
     if spec.alignment == "bottom-right":
-        yield _turning(_LATE, "q", first=True)
+        yield _make_rotation_mistake(_LATE, "q", first=True)
         for by, words in (
             ((1, "too far from"), (-1, "too near to")) if position.given is None else ()
         ):
             moved: Change = lambda a, p, x, right, by=by: right(a, p + by, x)  # type: ignore[misc] # noqa: E731
-            yield _turning(f"queries are one position {words} the keys", "q", change=moved)
+            yield _make_rotation_mistake(
+                f"queries are one position {words} the keys", "q", change=moved
+            )
     if position.given != "tables" and position.width is not None:
         whole: Change = lambda a, p, x, right: right(replace(a, width=None), p, x)  # noqa: E731
-        yield _turning("all columns are rotated, not the first ones alone", "qk", change=whole)
+        yield _make_rotation_mistake(
+            "all columns are rotated, not the first ones alone", "qk", change=whole
+        )
 
 
 #: Whose factor of cosines and sines is left out.
@@ -358,12 +381,16 @@ _MAGNITUDES = {
 _ROLES = (("q", "queries", "keys"), ("k", "keys", "queries"))
 
 
-def _same(spec: Rotary, p: np.ndarray, x: np.ndarray, right: Right) -> Tables:
+def _make_right_tables(spec: Rotary, p: np.ndarray, x: np.ndarray, right: Right) -> Tables:
     return right(spec, p, x)
 
 
-def _turning(
-    words: str, roles: str, turn: Turn = rotate, change: Change = _same, first: bool = False
+def _make_rotation_mistake(
+    words: str,
+    roles: str,
+    turn: Turn = rotate,
+    change: Change = _make_right_tables,
+    first: bool = False,
 ) -> Mistake:
     result: dict[str, Wrong] = {
         f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles
@@ -416,7 +443,7 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
     return turn(x, cos, sin, position.layout)
 
 
-def _values(at: At) -> Any:
+def _rotate_values_like_keys(at: At) -> Any:
     """Return values rotated like keys, by tables of their own width unless tables are given.
 
     Raises ``KeyError`` if another mistake leaves the rotation out, and for values with too few columns.
@@ -428,4 +455,6 @@ def _values(at: At) -> Any:
     if int(v.shape[-1]) < max(given, position.width or 0):
         raise KeyError("there are too few columns")
     odd = position.given != "tables" and position.width is None and int(v.shape[-1]) % 2
-    return v if odd else _rotated(rotate, _same, False, replace(at, name="k_rotated"), v)
+    return (
+        v if odd else _rotated(rotate, _make_right_tables, False, replace(at, name="k_rotated"), v)
+    )

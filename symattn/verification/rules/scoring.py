@@ -42,47 +42,49 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if spec.score == "dot":
         for n in (8, 16, 32, 64, 128):
             words = f"only the first {n} columns of queries and keys are multiplied"
-            yield in_steps("score", words, scores=partial(_columns, lambda d, n=n: n))  # type: ignore[misc]
+            first = lambda d, n=n: n  # noqa: E731
+            yield in_steps("score", words, scores=partial(_scores_of_first_columns, first))
         for n in (2, 4, 8, 16, 32, 64):
             words = f"columns after the last full block of {n} are left out (for 2: the last one of an odd number)"
-            yield in_steps("score", words, scores=partial(_columns, lambda d, n=n: d // n * n))  # type: ignore[misc]
+            whole_blocks = lambda d, n=n: d // n * n  # noqa: E731
+            yield in_steps("score", words, scores=partial(_scores_of_first_columns, whole_blocks))
 
 
-def _both(at: At) -> tuple[Any, Any]:
+def _scored_queries_and_keys(at: At) -> tuple[Any, Any]:
     """Return the queries and keys that the scores are computed from."""
     q, k = step(at.spec, at.values, "scores").of[:2]
     return at.values[q], at.values[k]
 
 
-def _product(left: str, right: str) -> Wrong:
+def _make_other_score_product(left: str, right: str) -> Wrong:
     """Return left rightᵀ instead of Q Kᵀ."""
 
     def wrong(at: At) -> Any:
-        of = dict(zip("qk", _both(at), strict=True)) | {"v": at.met}
+        of = dict(zip("qk", _scored_queries_and_keys(at), strict=True)) | {"v": at.met}
         return scores.dot_scores(of[left], of[right])
 
     return wrong
 
 
-def _columns(width: Callable[[int], int], at: At) -> Array:
+def _scores_of_first_columns(width: Callable[[int], int], at: At) -> Array:
     """Return the scores of the first columns alone; 0 if none are left."""
-    q, k = _both(at)
+    q, k = _scored_queries_and_keys(at)
     n = width(int(q.shape[-1]))
     return scores.dot_scores(q[..., :n], k[..., :n]) if n else (q @ k.mT) * 0
 
 
 _PRODUCTS: dict[str, Wrong] = {
-    "queries are used as keys: the scores are Q Qᵀ": _product("q", "q"),
-    "keys are used as queries: the scores are K Kᵀ": _product("k", "k"),
-    "queries and keys are exchanged: the scores are K Qᵀ": _product("k", "q"),
-    "values are used as keys: the scores are Q Vᵀ": _product("q", "v"),
-    "values are used as queries: the scores are V Kᵀ": _product("v", "k"),
+    "queries are used as keys: the scores are Q Qᵀ": _make_other_score_product("q", "q"),
+    "keys are used as queries: the scores are K Kᵀ": _make_other_score_product("k", "k"),
+    "queries and keys are exchanged: the scores are K Qᵀ": _make_other_score_product("k", "q"),
+    "values are used as keys: the scores are Q Vᵀ": _make_other_score_product("q", "v"),
+    "values are used as queries: the scores are V Kᵀ": _make_other_score_product("v", "k"),
 }
 _COSINES: dict[str, Wrong] = {
     "queries alone are normalised, keys are not: no cosine":
-        lambda at: scores.dot_scores(norms.unit(_both(at)[0]), _both(at)[1]),
+        lambda at: scores.dot_scores(norms.unit(_scored_queries_and_keys(at)[0]), _scored_queries_and_keys(at)[1]),
     "keys alone are normalised, queries are not: no cosine":
-        lambda at: scores.dot_scores(_both(at)[0], norms.unit(_both(at)[1])),
+        lambda at: scores.dot_scores(_scored_queries_and_keys(at)[0], norms.unit(_scored_queries_and_keys(at)[1])),
 }  # fmt: skip
 _DISTANCES: dict[str, Wrong] = {
     "distances are not squared": lambda at: -at.xp.sqrt(-2 * at.right()) / 2,
@@ -106,7 +108,7 @@ _MEANT = {
 
 def of_scales(spec: Attention) -> Iterator[Mistake]:
     """Yield wrong scales: first by sizes, the simplest ones first; then by lengths of vectors."""
-    for symbol, meant, number in (size for size, there in _sizes(spec) if there):
+    for symbol, meant, number in (size for size, there in _yield_scaling_sizes(spec) if there):
         for quarters, written in _POWERS.items():
             # the configured scale, and the default instead of it, have words of their own
             if (
@@ -135,7 +137,7 @@ def of_scales(spec: Attention) -> Iterator[Mistake]:
             )  # a vector of zeros leaves its scores undefined
 
 
-def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
+def _yield_scaling_sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
     """Yield sizes as written, words for their meaning if needed, how to get them, and whether they exist."""
     heads, shared = spec.heads > 1, 1 < spec.key_heads < spec.heads
     yield ("d_k", "", lambda at: at.size("q")), True
@@ -196,7 +198,7 @@ def of_distances(spec: Attention) -> Iterator[Mistake]:
         for words, exponents in (
             _other_slopes(spec.heads) if spec.position.slopes == "computed" else ()
         ):
-            yield in_steps("bias", words, slopes=partial(_slopes, exponents))
+            yield in_steps("bias", words, slopes=partial(_compute_alibi_slopes, exponents))
         for words, wrong in _LINEAR.items():
             if spec.position.two_sided or "absolute" not in words:
                 yield in_steps("bias", words, positioned=wrong)
@@ -207,10 +209,14 @@ def of_distances(spec: Attention) -> Iterator[Mistake]:
             positioned=partial(_read_elsewhere, taken),
         )
     if isinstance(spec.position, Buckets):
-        for words, index in _indices(spec.position):
-            yield in_steps("bias", words, positioned=partial(_bucketed, index, False))
+        for words, index in _yield_wrong_bucket_indices(spec.position):
+            yield in_steps(
+                "bias", words, positioned=partial(_scores_with_other_buckets, index, False)
+            )
         words = "distances of buckets take the other alignment of queries and keys"
-        yield in_steps("bias", words, positioned=partial(_bucketed, _t5, True))
+        yield in_steps(
+            "bias", words, positioned=partial(_scores_with_other_buckets, _compute_t5_bucket, True)
+        )
 
 
 def _read_elsewhere(taken: Taken, at: At) -> Any:
@@ -218,7 +224,7 @@ def _read_elsewhere(taken: Taken, at: At) -> Any:
     return at.first + (at.right() - at.first)[..., taken(int(at.first.shape[-1]))]
 
 
-def _ahead(at: At, other: bool = False) -> Any:
+def _relative_positions_of_keys(at: At, other: bool = False) -> Any:
     """Return j − i for every query and key, counted from the right corner, or from the ``other`` one."""
     return relative.ahead(at.first, _other_corner(at) if other else at.spec.alignment)
 
@@ -264,51 +270,66 @@ def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:
     yield "slopes are powers of e, not of 2", [*map(float, right)]
 
 
-def _slopes(exponents: Exponents, at: At) -> Any:
+def _compute_alibi_slopes(exponents: Exponents, at: At) -> Any:
     if isinstance(exponents[0], float):
         return at.xp.exp(at.xp.stack([at.number(-e) for e in exponents]))
     return made_wide(lambda wide: rotary.powers_of(2, [-e for e in exponents], wide), at.first)
 
 
-def _by(distance: Callable[[Any, Any], Any]) -> Wrong:
+def _add_other_distance_bias(distance: Callable[[Any, Any], Any]) -> Wrong:
     """Return scores with m f(j − i) added instead of −m |j − i|."""
 
     def wrong(at: At) -> Any:
         m = at.values["slopes"]
         m = m[:, None, None] if at.spec.heads > 1 else m[:, None]
-        return at.first + m * distance(at.xp, at.xp.astype(_ahead(at), at.first.dtype))
+        return at.first + m * distance(
+            at.xp, at.xp.astype(_relative_positions_of_keys(at), at.first.dtype)
+        )
 
     return wrong
 
 
 def up_to(x: float, at: At) -> Any:
     """Return scores with linear biases that do not grow beyond the distance x."""
-    return _by(lambda xp, far: -xp.minimum(xp.abs(far), at.number(x)))(at)
+    return _add_other_distance_bias(lambda xp, far: -xp.minimum(xp.abs(far), at.number(x)))(at)
 
 
 _LINEAR: dict[str, Wrong] = {
-    "distances take the other alignment of queries and keys":
-        lambda at: relative.biased(at.first, at.values["slopes"], True, _other_corner(at)),
-    "linear biases use the square of the distance": _by(lambda xp, far: -far * far),
-    "linear biases use the root of the distance": _by(lambda xp, far: -xp.sqrt(xp.abs(far))),
-    "linear biases use the logarithm of 1 + the distance": _by(lambda xp, far: -xp.log(1 + xp.abs(far))),
-    "linear biases use the distance without its absolute value: keys ahead are favoured": _by(lambda xp, far: far),
-    "linear biases use the distance without its absolute value: keys behind are favoured": _by(lambda xp, far: -far),
-}  # fmt: skip
+    "distances take the other alignment of queries and keys": lambda at: relative.biased(
+        at.first, at.values["slopes"], True, _other_corner(at)
+    ),
+    "linear biases use the square of the distance": _add_other_distance_bias(
+        lambda xp, far: -far * far
+    ),
+    "linear biases use the root of the distance": _add_other_distance_bias(
+        lambda xp, far: -xp.sqrt(xp.abs(far))
+    ),
+    "linear biases use the logarithm of 1 + the distance": _add_other_distance_bias(
+        lambda xp, far: -xp.log(1 + xp.abs(far))
+    ),
+    "linear biases use the distance without its absolute value: keys ahead are favoured": _add_other_distance_bias(
+        lambda xp, far: far
+    ),
+    "linear biases use the distance without its absolute value: keys behind are favoured": _add_other_distance_bias(
+        lambda xp, far: -far
+    ),
+}
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
 Index = Callable[[Any, Buckets], Any]  # bucket numbers from j − i
 
 
-def _bucketed(index: Index, other: bool, at: At) -> Array:
+def _scores_with_other_buckets(index: Index, other: bool, at: At) -> Array:
     """Return the scores with the biases of other buckets."""
     position: Any = at.spec.position
-    result = np.clip(np.asarray(index(_ahead(at, other), position)), 0, position.number - 1)
+    result = np.clip(
+        np.asarray(index(_relative_positions_of_keys(at, other), position)), 0, position.number - 1
+    )
     return relative.bucket_bias(at.first, at.values["b_rel"], result)
 
 
-def _t5(far: Any, position: Buckets, **other: Any) -> Any:
+def _compute_t5_bucket(far: Any, position: Buckets, **other: Any) -> Any:
     usual = {
         "buckets": position.number,
         "max_distance": position.max_distance,
@@ -317,31 +338,42 @@ def _t5(far: Any, position: Buckets, **other: Any) -> Any:
     return relative.t5_bucket(far, **(usual | other))
 
 
-def _indices(buckets: Buckets) -> Iterator[tuple[str, Index]]:
+def _yield_wrong_bucket_indices(buckets: Buckets) -> Iterator[tuple[str, Index]]:
     yield from _OF_DISTANCES.items()
-    yield from ((words, partial(_sized, size)) for words, size in _OF_SIZES.items())
+    yield from (
+        (words, partial(_bucket_by_distance_size, size)) for words, size in _OF_SIZES.items()
+    )
     if buckets.bidirectional:
-        both: Index = lambda far, a: _t5(  # noqa: E731
+        both: Index = lambda far, a: _compute_t5_bucket(  # noqa: E731
             -np.abs(far), a, buckets=a.number // 2, bidirectional=False
         )
         yield "keys ahead and keys behind share their buckets", both
         words = "a query's own key is in the bucket of keys ahead"
-        yield words, lambda far, a: _t5(far, a) + a.number // 2 * (far == 0)
+        yield words, lambda far, a: _compute_t5_bucket(far, a) + a.number // 2 * (far == 0)
     for n in (32, 64, 128, 256):
         if buckets.max_distance != n:
-            yield f"the buckets end at the distance {n}", partial(_t5, max_distance=n)
+            yield (
+                f"the buckets end at the distance {n}",
+                partial(_compute_t5_bucket, max_distance=n),
+            )
 
 
 _OFF = "buckets are off by one: distances are one too"
 _OF_DISTANCES: dict[str, Index] = {
-    "the sign of the distance is flipped: i − j in place of j − i": lambda far, a: _t5(-far, a),
-    f"{_OFF} large": lambda far, a: _t5(far + 1, a),
-    f"{_OFF} small": lambda far, a: _t5(far - 1, a),
-    f"{_OFF} long on both sides": lambda far, a: _t5(far + np.sign(far) + (far == 0), a),
+    "the sign of the distance is flipped: i − j in place of j − i": lambda far, a: (
+        _compute_t5_bucket(-far, a)
+    ),
+    f"{_OFF} large": lambda far, a: _compute_t5_bucket(far + 1, a),
+    f"{_OFF} small": lambda far, a: _compute_t5_bucket(far - 1, a),
+    f"{_OFF} long on both sides": lambda far, a: _compute_t5_bucket(
+        far + np.sign(far) + (far == 0), a
+    ),
 }
 
 
-def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, buckets: Buckets) -> Any:
+def _bucket_by_distance_size(
+    size: Callable[[Any, int, Buckets], Any], far: Any, buckets: Buckets
+) -> Any:
     """Return buckets by the size of the distance, those of keys ahead after the others."""
     if not buckets.bidirectional:
         return size(np.maximum(-far, 0), buckets.number, buckets)
@@ -351,7 +383,7 @@ def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, buckets: Buckets)
 
 def _one_on(n: Any, half: int, buckets: Buckets) -> Any:
     """Return buckets with the wide ones moved on by one."""
-    size = _t5(-n, buckets, buckets=half, bidirectional=False)
+    size = _compute_t5_bucket(-n, buckets, buckets=half, bidirectional=False)
     return np.where(n < half // 2, size, np.minimum(size + 1, half - 1))
 
 

@@ -19,20 +19,23 @@ Table = tuple[tuple[str, str, Wrong], ...]
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in the weights of a specification."""
-    for table, rows in ((_closed(spec), True), (_open(spec), False)):
+    for table, rows in (
+        (_list_normalised_mistakes(spec), True),
+        (_yield_unnormalised_mistakes(spec), False),
+    ):
         for blamed, words, wrong in table:
             yield in_steps(blamed, words, rows, weights=wrong)
     if not spec.is_softmax:
         return
-    for axis, over in _axes(spec).items() if spec.masks_anything else ():
+    for axis, over in _name_wrong_softmax_axes(spec).items() if spec.masks_anything else ():
         # if no key is forbidden to all of them, the words without NaN below are preferred
         words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
         wrong = partial(along, axis, fully_masked="nan")
         yield replace(in_steps("normalize", words, False, weights=wrong), general=True)
-    yield from _keys(spec)
+    yield from _yield_dropped_key_mistakes(spec)
 
 
-def _axes(spec: Attention) -> dict[int, str]:
+def _name_wrong_softmax_axes(spec: Attention) -> dict[int, str]:
     """Return the wrong axes that a softmax may run over."""
     return (
         {-2: "queries", -3: "heads", -4: "batch"}
@@ -43,17 +46,19 @@ def _axes(spec: Attention) -> dict[int, str]:
 
 def _sets_of_axes(spec: Attention) -> Iterator[tuple[tuple[int, ...], str]]:
     """Yield the wrong sets of axes that a sum may run over, with their names."""
-    wrong = _axes(spec)
+    wrong = _name_wrong_softmax_axes(spec)
     yield from (((axis,), over) for axis, over in wrong.items())
     yield from (((-1, axis), f"{over} and keys") for axis, over in wrong.items())
     if -3 in wrong:
         yield (-1, -2, -3), "heads, queries and keys"
 
 
-def _closed(spec: Attention) -> Table:
+def _list_normalised_mistakes(spec: Attention) -> Table:
     """Return mistakes whose weights still sum to 1."""
     if not spec.is_softmax:
-        return tuple(_others(softmax.NORMALISERS[spec.normaliser].at_bias(spec.bias)))
+        return tuple(
+            _yield_key_count_mistakes(softmax.NORMALISERS[spec.normaliser].at_bias(spec.bias))
+        )
     powers = ("2", "e") if spec.base is None else ("e", "2")
     results: Table = (
         ("exp", "uses {}ˣ instead of {}ˣ".format(*powers), _other_base),
@@ -70,7 +75,7 @@ def _closed(spec: Attention) -> Table:
         (
             "max",
             "each key's largest score over the queries is subtracted, not each query's over the keys",
-            _columns,
+            _subtract_column_maxima,
         ),
     )
     if spec.masks_anything:
@@ -79,11 +84,15 @@ def _closed(spec: Attention) -> Table:
     if spec.sink is None:
         return (
             *results,
-            ("normalize", "only the key with the highest score is taken", partial(_highest, False)),
+            (
+                "normalize",
+                "only the key with the highest score is taken",
+                partial(_weights_of_highest_scores, False),
+            ),
             (
                 "normalize",
                 "only the first key with the highest score is taken",
-                partial(_highest, True),
+                partial(_weights_of_highest_scores, True),
             ),
         )
     results += (
@@ -107,24 +116,24 @@ def with_logit(at: At, z: Any) -> Any:
     return e / (at.sum(e) + at.power(z - m))
 
 
-def _base(at: At) -> Any:
+def _factor_to_other_base(at: At) -> Any:
     """Return ln 2, or its reciprocal if powers are of 2: the factor that turns one base into the other."""
     two = at.xp.log(at.number(2))
     return two if at.spec.base is None else 1 / two
 
 
 def _other_base(at: At) -> Any:
-    sink = 0 if at.spec.sink is None else at.power((at.z - at.m) * _base(at))
-    e = at.power((at.first - at.m) * _base(at))
+    sink = 0 if at.spec.sink is None else at.power((at.z - at.m) * _factor_to_other_base(at))
+    e = at.power((at.first - at.m) * _factor_to_other_base(at))
     return e / (at.sum(e) + sink)
 
 
-def _columns(at: At) -> Any:
+def _subtract_column_maxima(at: At) -> Any:
     m = at.xp.max(at.first, axis=-2, keepdims=True)
     return at.weights(at.first - at.xp.where(at.xp.isfinite(m), m, 0))
 
 
-def _highest(first: bool, at: At) -> Any:
+def _weights_of_highest_scores(first: bool, at: At) -> Any:
     """Return weights of which the keys with the highest score, or the ``first`` of these, take all."""
     e = at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
     return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0) if first else e / at.sum(e)
@@ -136,11 +145,11 @@ _LOGITS: Table = (
     ("sink", "the sink's logit is divided by the scale",
      _with_logit(lambda at: at.z / at.of("scaled", at.z * 0 + 1))),
     ("sink", "the sink's logit is taken in the other base: 2^z for e^z, or e^z for 2^z",
-     lambda at: at.e / (at.sum(at.e) + at.power(at.z * _base(at) - at.m))),
+     lambda at: at.e / (at.sum(at.e) + at.power(at.z * _factor_to_other_base(at) - at.m))),
 )  # fmt: skip
 
 
-def _others(normaliser: softmax.Normaliser) -> Iterator[tuple[str, str, Wrong]]:
+def _yield_key_count_mistakes(normaliser: softmax.Normaliser) -> Iterator[tuple[str, str, Wrong]]:
     """Yield the mistakes in the number of keys, as the formula has it."""
     if "− log(n_k)" in normaliser.formula:
         yield "normalize", "log n is not subtracted from the scores", partial(_with_log, 1)
@@ -188,13 +197,13 @@ _OF_THRESHOLDS: Table = tuple(
 )
 
 
-def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
+def _yield_unnormalised_mistakes(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     """Yield mistakes whose weights need not sum to 1."""
     if spec.normaliser == "sparsemax":
         yield from _OF_THRESHOLDS
     if not spec.is_softmax:
         return
-    for axis, over in _axes(spec).items():
+    for axis, over in _name_wrong_softmax_axes(spec).items():
         yield "normalize", f"the softmax runs over the {over}", partial(along, axis)
     for axes, over in _sets_of_axes(spec):
         words = f"exponentials of s − max s, each row's maximum, are divided by their sum over the {over}"
@@ -214,7 +223,11 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     yield from _PLAIN
     for exponent in _GUARDS:
         words = "the largest score so far starts at 0, not at −∞, and the sum is kept from 0"
-        yield "max", f"{words} (by 1e−{exponent})", partial(_guarded, Fraction(1, 10**exponent))
+        yield (
+            "max",
+            f"{words} (by 1e−{exponent})",
+            partial(_softmax_with_guarded_sum, Fraction(1, 10**exponent)),
+        )
     if spec.masks_anything:
         yield (
             "normalize",
@@ -247,15 +260,17 @@ def along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
 
 
 def _summed_along(axes: tuple[int, ...], at: At) -> Any:
-    return at.e / (_over(axes, at.e, at.sum) + at.sink)
+    return at.e / (_reduce_over_softmax_axes(axes, at.e, at.sum) + at.sink)
 
 
 def _summed_together(axes: tuple[int, ...], at: At) -> Any:
-    e = at.power(at.first - _over(axes, at.first, partial(at.xp.max, keepdims=True)))
-    return e / _over(axes, e, at.sum)
+    e = at.power(
+        at.first - _reduce_over_softmax_axes(axes, at.first, partial(at.xp.max, keepdims=True))
+    )
+    return e / _reduce_over_softmax_axes(axes, e, at.sum)
 
 
-def _over(axes: tuple[int, ...], x: Any, reduce: Callable[..., Any]) -> Any:
+def _reduce_over_softmax_axes(axes: tuple[int, ...], x: Any, reduce: Callable[..., Any]) -> Any:
     """Return a sum or maximum over several axes, which are kept."""
     if len(x.shape) < -min(axes):
         raise ValueError("there is no such axis")
@@ -264,7 +279,7 @@ def _over(axes: tuple[int, ...], x: Any, reduce: Callable[..., Any]) -> Any:
     return x
 
 
-def _of(make: Callable[[At, Any], Any]) -> Wrong:
+def _normalise_other_exponentials(make: Callable[[At, Any], Any]) -> Wrong:
     """Return a change to weights by something else instead of e^s, over its sum."""
 
     def wrong(at: At) -> Any:
@@ -293,11 +308,11 @@ _OVER: Table = (
     ("normalize", "divided by the running sum up to their own key",
      lambda at: at.e / at.xp.cumulative_sum(at.e, axis=-1)),
     ("max", "of s − max s, and their sum of s alone", lambda at: at.e / at.sum(at.power(at.first))),
-    ("exp", "e^s − 1", _of(lambda at, s: at.power(s) - 1)),
+    ("exp", "e^s − 1", _normalise_other_exponentials(lambda at, s: at.power(s) - 1)),
 )  # fmt: skip
 _PLAIN: Table = (
-    ("exp", "uses 1 + s instead of e^s", _of(lambda at, s: 1 + s)),
-    ("exp", "uses 1 + s + s²/2 instead of e^s", _of(lambda at, s: 1 + s + s * s / 2)),
+    ("exp", "uses 1 + s instead of e^s", _normalise_other_exponentials(lambda at, s: 1 + s)),
+    ("exp", "uses 1 + s + s²/2 instead of e^s", _normalise_other_exponentials(lambda at, s: 1 + s + s * s / 2)),
     ("normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
      lambda at: at.e / (at.total + 1)),
     ("normalize", "the sum is divided by twice", lambda at: at.e / at.total / at.total),
@@ -309,13 +324,13 @@ _PLAIN: Table = (
 _GUARDS = (6, 8, 9, 10, 12, 16, 20, 30)
 
 
-def _guarded(least: Fraction, at: At) -> Any:
+def _softmax_with_guarded_sum(least: Fraction, at: At) -> Any:
     """Return e^{s − m}, m at least 0, over their sum, or a tiny number if that is larger."""
     e = at.power(at.first - at.xp.maximum(at.top, 0))
     return e / at.xp.maximum(at.sum(e), at.number(least))
 
 
-def _unshifted(make: Callable[[At], Any]) -> Wrong:
+def _make_unshifted_sink_softmax(make: Callable[[At], Any]) -> Wrong:
     """Return a change to weights with a wrong sink beside exponentials of s − max s."""
 
     def wrong(at: At) -> Any:
@@ -327,26 +342,41 @@ def _unshifted(make: Callable[[At], Any]) -> Wrong:
 
 _OF_SINKS: Table = (
     ("sink", "the sink is left out of the sum, not of the maximum", lambda at: at.e / at.sum(at.e)),
-    ("sink", "the maximum is not subtracted from the sink's logit", _unshifted(lambda at: at.power(at.z))),
-    ("sink", "the maximum of scores and sink is not subtracted from the sink's logit",
-     lambda at: at.e / (at.sum(at.e) + at.power(at.z))),
-    ("sink", "the sink gives the value of the first key", lambda at: at.xp.concat(
-        [at.right()[..., :1] + 1 - at.sum(at.right()), at.right()[..., 1:]], axis=-1)),
-    ("sink", "the sink's weight goes to the last value, and each key's weight to the value of the key before",
-     lambda at: at.xp.concat([at.right()[..., 1:], 1 - at.sum(at.right())], axis=-1)),
-)  # fmt: skip
+    (
+        "sink",
+        "the maximum is not subtracted from the sink's logit",
+        _make_unshifted_sink_softmax(lambda at: at.power(at.z)),
+    ),
+    (
+        "sink",
+        "the maximum of scores and sink is not subtracted from the sink's logit",
+        lambda at: at.e / (at.sum(at.e) + at.power(at.z)),
+    ),
+    (
+        "sink",
+        "the sink gives the value of the first key",
+        lambda at: at.xp.concat(
+            [at.right()[..., :1] + 1 - at.sum(at.right()), at.right()[..., 1:]], axis=-1
+        ),
+    ),
+    (
+        "sink",
+        "the sink's weight goes to the last value, and each key's weight to the value of the key before",
+        lambda at: at.xp.concat([at.right()[..., 1:], 1 - at.sum(at.right())], axis=-1),
+    ),
+)
 _OF_LOGITS: Table = (
     ("sink", "the sink's logit is added to the sum without its exponential",
      lambda at: at.e / (at.sum(at.e) + at.z)),
     ("sink", "the sink's logit itself is added to the sum of e^s, not its exponential",
-     _unshifted(lambda at: at.z * at.power(-at.top))),
+     _make_unshifted_sink_softmax(lambda at: at.z * at.power(-at.top))),
     ("sink", "the sink's logit is added to every score",
      lambda at: softmax.softmax(at.first + at.z, fully_masked="zeros", base=at.spec.base)),
 )  # fmt: skip
 
 
 # -- keys that are lost, repeated or added -----------------------------------------------------------------------------
-def _twice(once: Callable[[int, Any], Any], at: At) -> Any:
+def _count_some_keys_twice(once: Callable[[int, Any], Any], at: At) -> Any:
     more = ~once(at.n, np.arange(at.n))
     if at.n == 1 or not more.any():
         raise KeyError("no key counts twice")
@@ -354,7 +384,7 @@ def _twice(once: Callable[[int, Any], Any], at: At) -> Any:
     return (at.e + e) / (at.total + at.sum(e))
 
 
-def _dropped(test: Callable[[int, Any], Any], at: At) -> Any:
+def _drop_keys_failing_test(test: Callable[[int, Any], Any], at: At) -> Any:
     return at.weights(masks.forbid(at.first, test(at.n, np.arange(at.n))))
 
 
@@ -362,13 +392,17 @@ TILES = (2, 4, 8, 16, 32, 64, 128)
 _BUFFERS = (8, 16, 32, 64, 128, 256, 512, 1024)  # keys of buffers that are too short
 
 
-def _keys(spec: Attention) -> Iterator[Mistake]:
+def _yield_dropped_key_mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes that drop or repeat keys, or add keys of zeros."""
     for number, place in ((-1, "last"), (0, "first")):
         others: Any = lambda n, j, number=number: j != number % n  # noqa: E731
-        yield in_steps("mask", f"the {place} key is dropped", weights=partial(_dropped, others))
         yield in_steps(
-            "normalize", f"the {place} key counts twice", weights=partial(_twice, others)
+            "mask", f"the {place} key is dropped", weights=partial(_drop_keys_failing_test, others)
+        )
+        yield in_steps(
+            "normalize",
+            f"the {place} key counts twice",
+            weights=partial(_count_some_keys_twice, others),
         )
     for kind in BY_WIDTH:
         yield from map(kind.of, kind.usual)
@@ -378,8 +412,10 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
         words = "keys beyond the ends of the sequence take part in windows: the first and the last one are repeated"
         yield in_steps("mask", words, weights=partial(_beyond_ends, False))
     if spec.sink is None:
-        for words, extra in _extra(spec.masks_anything):
-            yield in_steps("mask", words, False, weights=partial(_unfilled, extra))
+        for words, extra in _yield_extra_zero_keys(spec.masks_anything):
+            yield in_steps(
+                "mask", words, False, weights=partial(_softmax_with_unfilled_slots, extra)
+            )
 
 
 @dataclass(frozen=True)
@@ -425,13 +461,38 @@ _MOVED_BACK = "the last tile is moved back to be full, so that keys of the tile 
 _FIRST_TWICE = "the first key of each later tile counts twice (tiles of {})"
 _AFTER_FULL = "keys after the last full tile of {} are dropped"
 BY_WIDTH = (
-    KeysByWidth("mask", _AFTER_FULL, _dropped, lambda t, n, j: j < n // t * t, TILES),
-    KeysByWidth("mask", "only the first {} keys take part", _dropped, lambda t, n, j: j < t, _BUFFERS),
-    KeysByWidth("mask", "only the last {} keys take part", _dropped, lambda t, n, j: j >= n - t, _BUFFERS),
-    KeysByWidth("normalize", _FIRST_TWICE, _twice, lambda t, n, j: (j % t > 0) | (j == 0), TILES[1:]),
-    KeysByWidth("normalize", _MOVED_BACK, _twice,
-                lambda t, n, j: (n % t == 0) | (j < n - t) | (j >= n // t * t), TILES[1:]),
-)  # fmt: skip
+    KeysByWidth(
+        "mask", _AFTER_FULL, _drop_keys_failing_test, lambda t, n, j: j < n // t * t, TILES
+    ),
+    KeysByWidth(
+        "mask",
+        "only the first {} keys take part",
+        _drop_keys_failing_test,
+        lambda t, n, j: j < t,
+        _BUFFERS,
+    ),
+    KeysByWidth(
+        "mask",
+        "only the last {} keys take part",
+        _drop_keys_failing_test,
+        lambda t, n, j: j >= n - t,
+        _BUFFERS,
+    ),
+    KeysByWidth(
+        "normalize",
+        _FIRST_TWICE,
+        _count_some_keys_twice,
+        lambda t, n, j: (j % t > 0) | (j == 0),
+        TILES[1:],
+    ),
+    KeysByWidth(
+        "normalize",
+        _MOVED_BACK,
+        _count_some_keys_twice,
+        lambda t, n, j: (n % t == 0) | (j < n - t) | (j >= n // t * t),
+        TILES[1:],
+    ),
+)
 
 
 def _beyond_ends(zeros: bool, at: At) -> Any:
@@ -444,7 +505,7 @@ def _beyond_ends(zeros: bool, at: At) -> Any:
         right = np.maximum(i // at.spec.block * at.spec.block + at.spec.block - n_k, 0)
     left = np.maximum((before or 0) - i, 0)
     if zeros:
-        return _unfilled(lambda n, seen: left + right, at)
+        return _softmax_with_unfilled_slots(lambda n, seen: left + right, at)
     j = np.arange(n_k)
     s = at.before("masked")
     count = at.open * 1.0 + left * (j == 0) + right * (j == n_k - 1)
@@ -455,7 +516,7 @@ def _beyond_ends(zeros: bool, at: At) -> Any:
 Extra = Callable[[int, Any], Any]  # from the number of keys, and from how many each query sees
 
 
-def _extra(masked: bool) -> Iterator[tuple[str, Extra]]:
+def _yield_extra_zero_keys(masked: bool) -> Iterator[tuple[str, Extra]]:
     for t in TILES:
         yield f"zero keys that fill the last tile of {t} take part", lambda n, seen, t=t: -n % t  # type: ignore[misc]
     for more in (1, 2, 3, 4):
@@ -474,7 +535,7 @@ def _extra(masked: bool) -> Iterator[tuple[str, Extra]]:
         )
 
 
-def _unfilled(extra: Extra, at: At) -> Any:
+def _softmax_with_unfilled_slots(extra: Extra, at: At) -> Any:
     """Return weights with empty slots of a cache, all zeros, in the sum."""
     m = at.xp.maximum(at.top, 0)
     e = at.power(at.first - m)

@@ -27,14 +27,15 @@ Row = tuple[str, Wrong]
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in the steps of a specification."""
     steps = {
-        "scaled": ("scale", _scale(spec)), "capped": ("softcap", _CAP if spec.softcap is not None else ()),
+        "scaled": ("scale", _yield_scale_step_mistakes(spec)),
+        "capped": ("softcap", _CAP if spec.softcap is not None else ()),
         "dropped": ("dropout", _DROPOUT if spec.dropout else ()),
-    }  # fmt: skip
+    }
     for name, (blamed, rows) in steps.items():
         yield from (in_steps(blamed, words, **{name: wrong}) for words, wrong in rows)
     if spec.softcap is not None:
         yield from _moved_cap(spec)
-    yield from _added(spec)
+    yield from _yield_score_term_mistakes(spec)
     if spec.dropout:
         of_scores: Wrong = lambda at: at.weights(at.finite(lambda s: at.of("dropped", s)))  # noqa: E731
         yield in_steps(
@@ -57,18 +58,18 @@ def left_out(at: At) -> Any:
     return at.first * 1
 
 
-def _twice(at: At) -> Any:
+def _apply_step_twice(at: At) -> Any:
     return at.right(at.right())
 
 
 # -- the scale ---------------------------------------------------------------------------------------------------------
-def _scale(spec: Attention) -> Iterator[Row]:
+def _yield_scale_step_mistakes(spec: Attention) -> Iterator[Row]:
     if spec.scale != 1 and not not_scaled(spec):
         yield "scores are not scaled", left_out
     yield "scores are also scaled by log n_k", lambda at: at.right() * at.xp.log(at.number(at.n))
     if spec.scale is not None:
         if spec.scale != 1:
-            yield "the scale is applied twice", _twice
+            yield "the scale is applied twice", _apply_step_twice
         yield "the configured scale is ignored, and 1/√d_k used", partial(_by_root, inf)
         if spec.scale != 1:
             yield (
@@ -89,38 +90,51 @@ def _by_root(most: float, at: At, s: Any = None) -> Any:
 
 
 # -- the cap -----------------------------------------------------------------------------------------------------------
-def _cap(s: Any, at: At) -> Any:
+def _softcap_scores(s: Any, at: At) -> Any:
     return softcap(s, at.spec.softcap)
 
 
-def _clipped(at: At) -> Any:
+def _clip_scores_at_softcap(at: At) -> Any:
     c = at.number(at.spec.softcap)
     return at.xp.maximum(at.xp.minimum(at.first, c), -c)
 
 
-def _soft(at: At, divisor: Callable[[Any, Any], Any]) -> Any:
+def _cap_with_other_function(at: At, divisor: Callable[[Any, Any], Any]) -> Any:
     return at.first / divisor(at.xp, at.first / at.number(at.spec.softcap))
 
 
 _CAP: tuple[Row, ...] = (
     ("the cap is left out", left_out),
-    ("the cap is tanh(s/c), not multiplied by c again", lambda at: at.right() / at.number(at.spec.softcap)),
-    ("the cap is c tanh(s): scores are not divided by c",
-     lambda at: at.xp.tanh(at.first) * at.number(at.spec.softcap)),
-    ("the cap is applied twice", _twice),
-    ("the cap is applied to scores in base 2, which are log₂ e times as large",
-     lambda at: at.right(at.first / at.xp.log(at.number(2))) * at.xp.log(at.number(2))),
-    ("scores are cut off at the cap ±c, in place of c tanh(s/c)", _clipped),
-    ("uses s/(1 + |s|/c) instead of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: 1 + xp.abs(x))),
-    ("uses s/√(1 + s²/c²) instead of c tanh(s/c)", lambda at: _soft(at, lambda xp, x: xp.sqrt(1 + x * x))),
-)  # fmt: skip
+    (
+        "the cap is tanh(s/c), not multiplied by c again",
+        lambda at: at.right() / at.number(at.spec.softcap),
+    ),
+    (
+        "the cap is c tanh(s): scores are not divided by c",
+        lambda at: at.xp.tanh(at.first) * at.number(at.spec.softcap),
+    ),
+    ("the cap is applied twice", _apply_step_twice),
+    (
+        "the cap is applied to scores in base 2, which are log₂ e times as large",
+        lambda at: at.right(at.first / at.xp.log(at.number(2))) * at.xp.log(at.number(2)),
+    ),
+    ("scores are cut off at the cap ±c, in place of c tanh(s/c)", _clip_scores_at_softcap),
+    (
+        "uses s/(1 + |s|/c) instead of c tanh(s/c)",
+        lambda at: _cap_with_other_function(at, lambda xp, x: 1 + xp.abs(x)),
+    ),
+    (
+        "uses s/√(1 + s²/c²) instead of c tanh(s/c)",
+        lambda at: _cap_with_other_function(at, lambda xp, x: xp.sqrt(1 + x * x)),
+    ),
+)
 
 
 def _moved_cap(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes with the cap before an earlier step, or after a later one."""
-    late: Wrong = lambda at: at.finite(partial(_cap, at=at), at.right())  # noqa: E731
+    late: Wrong = lambda at: at.finite(partial(_softcap_scores, at=at), at.right())  # noqa: E731
     places: tuple[tuple[Any, str, str, Wrong], ...] = (
-        (spec.scale != 1, "scaled", "before the scale", lambda at: at.right(_cap(at.first, at))),
+        (spec.scale != 1, "scaled", "before the scale", lambda at: at.right(_softcap_scores(at.first, at))),
         (spec.bias, "biased", "after the bias", late),
         (isinstance(spec.position, Alibi | Buckets), "positioned", "after the positions' biases", late),
         (spec.mask == "additive", "masked", "after the mask that is added", late),
@@ -134,7 +148,7 @@ def _moved_cap(spec: Attention) -> Iterator[Mistake]:
 
 def _all_capped(at: At) -> Any:
     """Return capped scores, also of forbidden keys: c tanh(−∞/c) = −c."""
-    s = at.finite(partial(_cap, at=at), at.right())
+    s = at.finite(partial(_softcap_scores, at=at), at.right())
     return at.xp.where(at.xp.isfinite(s), s, -at.number(at.spec.softcap))
 
 
@@ -153,7 +167,7 @@ _TERMS: dict[str, tuple[str, str, dict[int, str]]] = {
 }  # fmt: skip
 
 
-def _added(spec: Attention) -> Iterator[Mistake]:
+def _yield_score_term_mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in a step that adds D to scores: it adds n D, D is scaled, or is added to the weights."""
     linear = isinstance(spec.position, Alibi)
     there = {"biased": spec.bias, "linear": linear, "buckets": isinstance(spec.position, Buckets),
@@ -174,7 +188,11 @@ def _added(spec: Attention) -> Iterator[Mistake]:
             yield in_steps(
                 blamed,
                 f"{noun} {words}",
-                **{name: lambda at: _with(at, at.of("scaled", _term(at)))},
+                **{
+                    name: lambda at: _add_term_under_masks(
+                        at, at.of("scaled", _extract_added_term(at))
+                    )
+                },
             )
             if spec.scale is not None:
                 root: Wrong = lambda at: at.finite(partial(_by_root, inf, at), at.right())  # noqa: E731
@@ -194,18 +212,18 @@ def _added(spec: Attention) -> Iterator[Mistake]:
         yield in_steps("scale", words, False, scaled=left_out, weights=scale)
 
 
-def _with(at: At, d: Array) -> Array:
+def _add_term_under_masks(at: At, d: Array) -> Array:
     """Return the scores with another term added, under the masks if the term is part of one."""
     return masks.forbid(at.first + d, allowed(at)) if at.name == "masked" else at.first + d
 
 
-def _term(at: At) -> Any:
+def _extract_added_term(at: At) -> Any:
     return (added(at) if at.name == "masked" else at.right()) - at.first
 
 
 def times(factor: Any, at: At) -> Array:
     """Return the added term, times a number."""
-    return _with(at, _term(at) * at.number(factor))
+    return _add_term_under_masks(at, _extract_added_term(at) * at.number(factor))
 
 
 def _masked_late(at: At) -> Any:
@@ -224,20 +242,23 @@ _LATE: dict[str, tuple[Wrong, Wrong]] = {
 
 
 # -- dropout -----------------------------------------------------------------------------------------------------------
-def _rate(at: At) -> Fraction:
+def _read_dropout_rate(at: At) -> Fraction:
     return Fraction(str(at.spec.dropout))
 
 
-def _kept(power: int, at: At) -> Any:
+def _rescale_dropout_weights(power: int, at: At) -> Any:
     """Return the weights that dropout keeps, times (1 − r)^p."""
-    return at.right() * at.number((1 - _rate(at)) ** power)
+    return at.right() * at.number((1 - _read_dropout_rate(at)) ** power)
 
 
 _DROPOUT: tuple[Row, ...] = (
-    ("a kept weight is not scaled by 1/(1 − r)", partial(_kept, 1)),
-    ("a kept weight is multiplied by 1 − r, not divided", partial(_kept, 2)),
-    ("a kept weight is divided by 1 − r twice", partial(_kept, -1)),
-    ("a kept weight is divided by the rate r", lambda at: _kept(1, at) / at.number(_rate(at))),
+    ("a kept weight is not scaled by 1/(1 − r)", partial(_rescale_dropout_weights, 1)),
+    ("a kept weight is multiplied by 1 − r, not divided", partial(_rescale_dropout_weights, 2)),
+    ("a kept weight is divided by 1 − r twice", partial(_rescale_dropout_weights, -1)),
+    (
+        "a kept weight is divided by the rate r",
+        lambda at: _rescale_dropout_weights(1, at) / at.number(_read_dropout_rate(at)),
+    ),
     ("a kept weight is normalised again", lambda at: softmax.normalise(at.right())),
     ("dropout is left out", left_out),
 )
@@ -249,18 +270,18 @@ def _output_dropped(at: At) -> Any:
     keep = np.asarray(at.values["drop"])[..., : int(o.shape[-1])]
     if keep.shape[-1] < int(o.shape[-1]) or int(at.first.shape[-2]) != int(o.shape[-2]):
         raise KeyError("there are too few numbers to drop by")
-    return at.xp.where(keep, o, 0) / at.number(1 - _rate(at))
+    return at.xp.where(keep, o, 0) / at.number(1 - _read_dropout_rate(at))
 
 
 # -- a field of the specification with another value: left out, turned on, or another choice --------------------------
 def in_other_fields(spec: Attention) -> Iterator[Mistake]:
     """Yield the mistakes that are another specification."""
-    for there, step, words, fields in _fields(spec):
+    for there, step, words, fields in _yield_wrong_field_mistakes(spec):
         if there:
             yield in_fields(step, words, **fields)
 
 
-def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
+def _yield_wrong_field_mistakes(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     """Yield a condition on the specification, the step to blame, the words, and the fields that differ."""
     position, scale = spec.position, 1 if spec.scale is None else spec.scale
     plain = spec.plain_softmax

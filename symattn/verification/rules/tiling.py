@@ -120,7 +120,7 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                 wrong = partial(_not_rescaled, edges, above, below)
                 yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
         for result, masses in _MASSES.items() if not (single or sink) else ():
-            merged = partial(_merged, edges, masses, result)
+            merged = partial(_merge_part_weights, edges, masses, result)
             yield in_steps(
                 "merge", f"{result} ({words})", result not in _NOT_SHARED, weights=merged
             )
@@ -132,7 +132,7 @@ def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         for words, where, taken in (
             other_tiles() if place.words in ("keys", "values", "biases") else ()
         ):
-            change = partial(_loaded, taken, -1 if place.words == "biases" else -2)
+            change = partial(_load_from_other_places, taken, -1 if place.words == "biases" else -2)
             yield Mistake(place.step, f"{place.words} are {words} ({where})", place.variant(change))
 
 
@@ -150,10 +150,10 @@ def other_tiles() -> Iterator[tuple[str, str, Taken]]:
     """Yield wrong tiles in words, how it is cut, and the places that are then read."""
     for (words, other), (where, edges) in product(_OTHER_TILES, cuts()):
         if where != "tiles of one key":
-            yield words, where, partial(_taken, other, edges)
+            yield words, where, partial(_places_in_other_tiles, other, edges)
 
 
-def _taken(other: Callable[[int, int], int], edges: Edges, n: int) -> np.ndarray:
+def _places_in_other_tiles(other: Callable[[int, int], int], edges: Edges, n: int) -> np.ndarray:
     """Return the places in the other tiles. Raises ``KeyError`` for a single tile."""
     ends = edges(n)
     if len(ends) < 3:
@@ -164,7 +164,7 @@ def _taken(other: Callable[[int, int], int], edges: Edges, n: int) -> np.ndarray
     return result
 
 
-def _loaded(taken: Taken, axis: int, x: Array) -> Any:
+def _load_from_other_places(taken: Taken, axis: int, x: Array) -> Any:
     """Return an array with the entries along an axis read from other places."""
     return namespace_of(x).take(x, taken(int(x.shape[axis])), axis=axis)
 
@@ -236,7 +236,10 @@ def _not_rescaled(edges: Edges, above: str, below: str, at: At) -> Any:
     tiles = Tiles.of(edges, at, 1 if "late" in (above, below) else 2)
 
     def made() -> Any:
-        e, total = (tiles.once(m, partial(_from, tiles.at, tiles, m)) for m in (above, below))
+        e, total = (
+            tiles.once(m, partial(_exponentials_by_tile_maximum, tiles.at, tiles, m))
+            for m in (above, below)
+        )
         return e / tiles.at.sum(total)
 
     return tiles.once(f"{above}/{below}", made)
@@ -264,7 +267,7 @@ def _each_sink(edges: Edges, at: At) -> Any:
     return e / (at.sum(e) + at.number(len(tiles.cut) - 1) * at.power(at.z - at.m))
 
 
-def _from(at: At, tiles: Tiles, maximum: str) -> Any:
+def _exponentials_by_tile_maximum(at: At, tiles: Tiles, maximum: str) -> Any:
     """Return e^{s − m}, with m the maximum of all keys, of those so far, of the tile, …, as ``maximum`` says."""
     own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
     tops: dict[str, Callable[[], list[Any]]] = {
@@ -273,9 +276,11 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
         "so far": lambda: _so_far(at, tiles),
         "last": lambda: [*_so_far(at, tiles)[-2:][:1] * (len(own) - 1), at.top],
         "before": lambda: _of_the_tile_before(at, own),
-        "tile": lambda: _rescaled(own, _grown(at, tiles, own)),
+        "tile": lambda: _accumulate_tile_rescaling(own, _growth_of_tile_maxima(at, tiles, own)),
         "apart": lambda: [r - m + at.top for r, m in zip(own, _so_far(at, tiles), strict=True)],
-        "stale": lambda: _rescaled(_so_far(at, tiles), _grown(at, tiles, own)),
+        "stale": lambda: _accumulate_tile_rescaling(
+            _so_far(at, tiles), _growth_of_tile_maxima(at, tiles, own)
+        ),
         "final": lambda: [*[at.top - _LOWEST for _ in own[1:]], at.top],
         "first": lambda: [at.top, *[at.top - _LOWEST for _ in own[1:]]],
         "but final": lambda: [*[at.top for _ in own[1:]], at.top - _LOWEST],
@@ -295,15 +300,15 @@ def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
     Earlier parts are rescaled by e^{m − r}.
     """
     r = [own[0], *(at.xp.maximum(a, b) for a, b in pairwise(own))]
-    return _rescaled(r, [b - a for a, b in zip(own, r[1:], strict=False)])
+    return _accumulate_tile_rescaling(r, [b - a for a, b in zip(own, r[1:], strict=False)])
 
 
-def _grown(at: At, tiles: Tiles, own: list[Any]) -> list[Any]:
+def _growth_of_tile_maxima(at: At, tiles: Tiles, own: list[Any]) -> list[Any]:
     """Return by how much the maximum of each tile but the first exceeds the largest score before it."""
     return [m - r for m, r in zip(own[1:], _so_far(at, tiles), strict=False)]
 
 
-def _rescaled(r: list[Any], later: list[Any]) -> list[Any]:
+def _accumulate_tile_rescaling(r: list[Any], later: list[Any]) -> list[Any]:
     """Return the totals subtracted if tile t subtracts r_t, and each later tile t' a further ``later[t' − 1]``."""
     after = list(accumulate(reversed(later)))[::-1]  # the sum of ``later`` from each tile on
     return [x + more for x, more in zip(r, after, strict=False)] + r[len(after) :]
@@ -322,7 +327,7 @@ def _so_far(at: At, tiles: Tiles) -> list[Any]:
     return result
 
 
-def _merged(edges: Edges, masses: Masses, words: str, at: At) -> Any:
+def _merge_part_weights(edges: Edges, masses: Masses, words: str, at: At) -> Any:
     """Return the weights of parts, each normalised by itself, times masses over their sum."""
     tiles = Tiles.of(edges, at)
 
@@ -347,7 +352,9 @@ Turn = Callable[..., tuple[Any, Any, Any]]
 
 def _in_turn(turn: Turn, at: At, tiles: Tiles) -> list[Any]:
     """Return the shares of parts that are merged one after the other."""
-    first, *others = (at.xp.where(at.xp.isfinite(x), x, _LOWEST) for x in _logarithms(at, tiles))
+    first, *others = (
+        at.xp.where(at.xp.isfinite(x), x, _LOWEST) for x in _log_sums_of_tiles(at, tiles)
+    )
     shares = [at.number(1)]
     for new in others:
         both = softmax.log_sum_exp(at.xp.concat([first, new], axis=-1), base=at.spec.base)
@@ -356,56 +363,90 @@ def _in_turn(turn: Turn, at: At, tiles: Tiles) -> list[Any]:
     return shares
 
 
-def _larger(a: Any, b: Any) -> Any:
+def _elementwise_larger(a: Any, b: Any) -> Any:
     return namespace_of(a).maximum(a, b)
 
 
-def _logarithms(at: At, tiles: Tiles) -> list[Any]:
+def _log_sums_of_tiles(at: At, tiles: Tiles) -> list[Any]:
     result: list[Any] = tiles.once(
         "sums", lambda: [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles]
     )
     return result
 
 
-def _powers(of: Masses, factor: Callable[[At], Any], at: At, tiles: Tiles) -> list[Any]:
+def _powers_of_tile_masses(
+    of: Masses, factor: Callable[[At], Any], at: At, tiles: Tiles
+) -> list[Any]:
     """Return e^{c (x − max x)}."""
     result = of(at, tiles)
     m = softmax.row_max(at.xp.concat(result, axis=-1))
     return [at.power((x - m) * factor(at)) for x in result]
 
 
-def _two(at: At) -> Any:
+def _tile_logarithm_of_two(at: At) -> Any:
     return at.xp.log(at.number(2))
 
 
 _CARRIED = "merged one after the other, parts are weighted by a log-sum that is"
 _TURNS: dict[str, Turn] = {
     "the last part overwrites the others": lambda a, b, c, x, y: (c, 0 * x, 0 * y + 1),
-    "the last part overwrites the output of the others, not their sum": lambda a, b, c, x, y: (c, 0 * x, y),
+    "the last part overwrites the output of the others, not their sum": lambda a, b, c, x, y: (
+        c,
+        0 * x,
+        y,
+    ),
     "normalised parts are added up": lambda a, b, c, x, y: (c, 0 * x + 1, 0 * y + 1),
     f"{_CARRIED} the last part's alone, not that of all so far": lambda a, b, c, x, y: (b, x, y),
     f"{_CARRIED} not updated: it stays the first part's": lambda a, b, c, x, y: (a, x, y),
-    f"{_CARRIED} the larger one of both, not that of their sum": lambda a, b, c, x, y: (_larger(a, b), x, y),
+    f"{_CARRIED} the larger one of both, not that of their sum": lambda a, b, c, x, y: (
+        _elementwise_larger(a, b),
+        x,
+        y,
+    ),
     f"{_CARRIED} the sum of both log-sums": lambda a, b, c, x, y: (a + b, x, y),
-    "merged one after the other, each part counts as much as all before it":
-        lambda a, b, c, x, y: (c, (0 * x + 1) / 2, (0 * y + 1) / 2),
-    "a part that is merged and what is so far have each other's weights": lambda a, b, c, x, y: (c, y, x),
-    "the output so far keeps its weight where a part is merged: it is not rescaled":
-        lambda a, b, c, x, y: (c, 0 * x + 1, y),
-    "a part that is merged is added in full: it is not weighted": lambda a, b, c, x, y: (c, x, 0 * y + 1),
-    "factors of parts that are merged are divided by the larger one of both, not by their sum":
-        lambda a, b, c, x, y: (c, x / _larger(x, y), y / _larger(x, y)),
-}  # fmt: skip
+    "merged one after the other, each part counts as much as all before it": lambda a, b, c, x, y: (
+        c,
+        (0 * x + 1) / 2,
+        (0 * y + 1) / 2,
+    ),
+    "a part that is merged and what is so far have each other's weights": lambda a, b, c, x, y: (
+        c,
+        y,
+        x,
+    ),
+    "the output so far keeps its weight where a part is merged: it is not rescaled": lambda a, b, c, x, y: (
+        c,
+        0 * x + 1,
+        y,
+    ),
+    "a part that is merged is added in full: it is not weighted": lambda a, b, c, x, y: (
+        c,
+        x,
+        0 * y + 1,
+    ),
+    "factors of parts that are merged are divided by the larger one of both, not by their sum": lambda a, b, c, x, y: (
+        c,
+        x / _elementwise_larger(x, y),
+        y / _elementwise_larger(x, y),
+    ),
+}
 _UNDIVIDED = "factors of parts are e^(L − max L), which are not divided by their sum"
 _MASSES: dict[str, Masses] = {words: partial(_in_turn, turn) for words, turn in _TURNS.items()} | {
-    "parts are merged by their mean, whatever their sums are": lambda at, tiles: [at.number(1) for _ in tiles],
-    "parts are merged by their maxima, without their sums":
-        partial(_powers, lambda at, tiles: [softmax.row_max(t) for t in tiles], lambda at: 1),
-    "logarithms of sums in base 2 are merged as natural ones": partial(_powers, _logarithms, lambda at: 1 / _two(at)),
-    "natural logarithms of sums are merged as if in base 2": partial(_powers, _logarithms, _two),
-    "parts are merged by the logarithms of their sums, not by the sums": _logarithms,
-    _UNDIVIDED: partial(_powers, _logarithms, lambda at: 1),
-}  # fmt: skip
+    "parts are merged by their mean, whatever their sums are": lambda at, tiles: [
+        at.number(1) for _ in tiles
+    ],
+    "parts are merged by their maxima, without their sums": partial(
+        _powers_of_tile_masses, lambda at, tiles: [softmax.row_max(t) for t in tiles], lambda at: 1
+    ),
+    "logarithms of sums in base 2 are merged as natural ones": partial(
+        _powers_of_tile_masses, _log_sums_of_tiles, lambda at: 1 / _tile_logarithm_of_two(at)
+    ),
+    "natural logarithms of sums are merged as if in base 2": partial(
+        _powers_of_tile_masses, _log_sums_of_tiles, _tile_logarithm_of_two
+    ),
+    "parts are merged by the logarithms of their sums, not by the sums": _log_sums_of_tiles,
+    _UNDIVIDED: partial(_powers_of_tile_masses, _log_sums_of_tiles, lambda at: 1),
+}
 _NOT_SHARED = (
     *_TURNS,
     _UNDIVIDED,

@@ -25,11 +25,16 @@ def picture(order: Order, command: str = "") -> Picture:
 def scene(order: Order, tree: Tree) -> Scene:
     """Draw the leaves in a row, and a node over s of n leaves at log(s)/log(n) of the height, amid its children."""
     drawn = Scene(f"The order in which {tree.n} {order.terms} are added", " ".join(order.words))
-    for part in _parts(order)[::2]:  # every second tile is shaded
-        start, end = _across(part[0], order.n) - 1, _across(part[-1], order.n) + 1
+    for part in _list_drawn_tiles(order)[::2]:  # every second tile is shaded
+        start, end = (
+            _horizontal_place_of_leaf(part[0], order.n) - 1,
+            _horizontal_place_of_leaf(part[-1], order.n) + 1,
+        )
         note = f"{order.terms} {part[0]} to {part[-1]}"
         drawn.add(Box(start, _TOP, end - start, _FOOT - _TOP + 6, fill="tint", note=note))
-    places: list[Point] = [(_across(leaf, tree.n), _FOOT) for leaf in range(tree.n)]
+    places: list[Point] = [
+        (_horizontal_place_of_leaf(leaf, tree.n), _FOOT) for leaf in range(tree.n)
+    ]
     for children, leaves in zip(tree.nodes, tree.subtrees, strict=True):
         x = sum(places[child][0] for child in children) / len(children)
         y = _FOOT - (_FOOT - _TOP) * log2(len(leaves)) / log2(tree.n)
@@ -38,26 +43,37 @@ def scene(order: Order, tree: Tree) -> Scene:
             drawn.add(Line((at, (at[0], y), (x, y)), "v" if child < tree.n else "output", 0.8))
         places.append((x, y))
     drawn.add(Mark(*places[-1], "output", note=f"the sum of {tree.n} {order.terms}"))
-    y = _numbers(drawn, order, tree) + 22
+    y = _draw_term_numbers(drawn, order, tree) + 22
     for words in order.words:
         y = wrapped(drawn, y, words)
     drawn.height = y - 6
     return drawn
 
 
-def _across(leaf: int, n: int) -> float:
+def _horizontal_place_of_leaf(leaf: int, n: int) -> float:
     return _LEFT + (_RIGHT - _LEFT) * leaf / max(n - 1, 1)
 
 
-def _parts(order: Order) -> list[list[int]]:
+def _list_drawn_tiles(order: Order) -> list[list[int]]:
     """Return the tiles, if there are any."""
     return parts_of(order.reading) if order.reading and order.reading.way == "tiles" else []
 
 
-def _numbers(drawn: Scene, order: Order, tree: Tree) -> float:
+def _draw_term_numbers(drawn: Scene, order: Order, tree: Tree) -> float:
     """Number the first term of each tile, or some of the terms; return the y of the numbers."""
-    starts = [part[0] for part in _parts(order)] or list(range(0, tree.n, max(1, tree.n // 4)))
+    starts = [part[0] for part in _list_drawn_tiles(order)] or list(
+        range(0, tree.n, max(1, tree.n // 4))
+    )
     shown = starts[:: -(-len(starts) // _NUMBERED)]
     for leaf in shown:
-        drawn.add(Label(_across(leaf, tree.n), _FOOT + 18, str(leaf), SMALL, "mute", "middle"))
+        drawn.add(
+            Label(
+                _horizontal_place_of_leaf(leaf, tree.n),
+                _FOOT + 18,
+                str(leaf),
+                SMALL,
+                "mute",
+                "middle",
+            )
+        )
     return _FOOT + 18

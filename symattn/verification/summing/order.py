@@ -58,9 +58,9 @@ class Order:
     @property
     def words(self) -> tuple[str, ...]:
         """The order, what is the same at another length, and the accumulators, each in a sentence."""
-        return tuple(self._sentences())
+        return tuple(self._yield_order_sentences())
 
-    def _sentences(self) -> Iterator[str]:
+    def _yield_order_sentences(self) -> Iterator[str]:
         if self.reading is None:
             yield f"The order in which {self.terms} are added cannot be determined: {self.why}."
             return
@@ -71,9 +71,9 @@ class Order:
         if self.widths is None:
             yield f"The digits of the accumulators cannot be determined: {self.why_width}."
         else:
-            yield self._digits(*self.widths)
+            yield self._describe_accumulator_digits(*self.widths)
 
-    def _digits(self, inner: Width, outer: Width) -> str:
+    def _describe_accumulator_digits(self, inner: Width, outer: Width) -> str:
         same = f"accumulators have {inner.words}"
         two = f"terms are first added with {inner.words}; on the way to the whole sum only {outer.words}"
         result = same if inner == outer else two
@@ -127,12 +127,14 @@ def ordered(terms: str, n: int, sum_of: Callable[[int], TermSum], most: int) -> 
         result["why_width"] = str(error)
     calls = term_sum.calls
     if 2 * n <= most and tiles_of(tree) and read(tree).way == "tiles":
-        more, outcome = _longer(tree, sum_of)
+        more, outcome = _compare_with_longer_sum(tree, sum_of)
         result, calls = result | outcome, calls + more
     return Order(terms, n, calls, tree, first=term_sum.first, **result)
 
 
-def _longer(tree: Tree, sum_of: Callable[[int], TermSum]) -> tuple[int, dict[str, Any]]:
+def _compare_with_longer_sum(
+    tree: Tree, sum_of: Callable[[int], TermSum]
+) -> tuple[int, dict[str, Any]]:
     """Return the calls for twice as many terms, and what stays the same with them; empty if that is undecided."""
     other: TermSum | None = None
     try:
@@ -153,49 +155,52 @@ _NAMED = {"pairs": "pairs", "halves": "halves", "once": "at once"}
 
 def written(tree: Tree) -> list[str]:
     """Return the sum as lines, one for each part of its outermost loop; of many parts the first ones and the last."""
-    parts = _parts(tree, tree.n + len(tree.nodes) - 1)
+    parts = _write_parts_of_sum(tree, tree.n + len(tree.nodes) - 1)
     if len(parts) == 1:
         return parts
     lines = [f"  {parts[0]}", *(f"+ {part}" for part in parts[1:])]
     return lines if len(lines) <= _LINES else [*lines[: _LINES - 2], "+ …", lines[-1]]
 
 
-def _parts(tree: Tree, node: int) -> list[str]:
+def _write_parts_of_sum(tree: Tree, node: int) -> list[str]:
     """Return in writing the terms that are added one after the other to get a node."""
     leaves = sorted(tree.subtrees[node - tree.n])
     reading = read(tree.within(leaves))
     if reading.way in _NAMED and len(leaves) > 2:
-        return [f"{_NAMED[reading.way]}({', '.join(_shortened([*map(str, leaves)]))})"]
+        return [f"{_NAMED[reading.way]}({', '.join(_abbreviate_items([*map(str, leaves)]))})"]
     if reading.merge:
         nodes = [tree.node(frozenset(leaves[k] for k in part)) for part in parts_of(reading)]
         sums = [
-            f"({'+'.join(_parts(tree, part))})" if part >= tree.n else str(part) for part in nodes
+            f"({'+'.join(_write_parts_of_sum(tree, part))})" if part >= tree.n else str(part)
+            for part in nodes
         ]
         if reading.merge.way in _NAMED:
-            return [f"{_NAMED[reading.merge.way]}({', '.join(_shortened(sums))})"]
+            return [f"{_NAMED[reading.merge.way]}({', '.join(_abbreviate_items(sums))})"]
         return sums[:: 1 if reading.merge.way == "order" else -1]
     result: list[str] = []
     run: list[int] = []
-    for added in _spine(tree, node):
+    for added in _trace_spine_of_sum(tree, node):
         if len(added) == 1 and added[0] < tree.n:
             run.append(added[0])
         else:
-            result, run = [*result, *_joined(run), _inner(tree, added)], []
-    return result + _joined(run)
+            result, run = [*result, *_write_term_runs(run), _write_bracketed_step(tree, added)], []
+    return result + _write_term_runs(run)
 
 
-def _inner(tree: Tree, added: tuple[int, ...]) -> str:
+def _write_bracketed_step(tree: Tree, added: tuple[int, ...]) -> str:
     """Write the terms added in one step in brackets, or in square brackets if they are added at once."""
     if len(added) > 1:
         return (
             "["
-            + ", ".join(str(a) if a < tree.n else "+".join(_parts(tree, a)) for a in added)
+            + ", ".join(
+                str(a) if a < tree.n else "+".join(_write_parts_of_sum(tree, a)) for a in added
+            )
             + "]"
         )
-    return "(" + "+".join(_parts(tree, added[0])) + ")"
+    return "(" + "+".join(_write_parts_of_sum(tree, added[0])) + ")"
 
 
-def _spine(tree: Tree, node: int) -> list[tuple[int, ...]]:
+def _trace_spine_of_sum(tree: Tree, node: int) -> list[tuple[int, ...]]:
     """Return the steps by which the largest part grows to a node: its start, then the nodes added in each step."""
     steps: list[tuple[int, ...]] = []
     while node >= tree.n:
@@ -213,12 +218,12 @@ def _spine(tree: Tree, node: int) -> list[tuple[int, ...]]:
     return steps[::-1]
 
 
-def _shortened(items: list[str]) -> list[str]:
+def _abbreviate_items(items: list[str]) -> list[str]:
     """Shorten many items to the first two and the last."""
     return [*items[:2], "…", items[-1]] if len(items) > _RUN else items
 
 
-def _joined(terms: list[int]) -> list[str]:
+def _write_term_runs(terms: list[int]) -> list[str]:
     """Return the sum of terms, with long runs of equal steps shortened; empty if there are none."""
     result: list[str] = []
     start = 0
@@ -229,7 +234,7 @@ def _joined(terms: list[int]) -> list[str]:
         ):
             end += 1
         run = terms[start : end + 1]
-        result += _shortened([*map(str, run)])
+        result += _abbreviate_items([*map(str, run)])
         start += len(run)
     return ["+".join(result)] if result else []
 
@@ -283,14 +288,14 @@ def widths(term_sum: TermSum, tree: Tree) -> tuple[Width, Width]:
         raise NoTree(
             f"each term is rounded by its weight, 1/{1 / term_sum.numbers.weight:g}; hint: as many as a power of two"
         )
-    around = _path(tree, deepest(tree)[0])
-    first, last = _triples(around, deepest(tree))
-    inner = _width(term_sum, first)
-    if inner.nearest is not None and _compensated(term_sum, around, last, inner.digits):
+    around = _list_subtrees_of_leaf(tree, deepest(tree)[0])
+    first, last = _choose_width_triples(around, deepest(tree))
+    inner = _measure_accumulator_width(term_sum, first)
+    if inner.nearest is not None and _is_compensated_sum(term_sum, around, last, inner.digits):
         raise NoTree(
             "small terms that are lost one by one survive together, as in a compensated sum"
         )
-    return inner, inner if first == last else _width(term_sum, last)
+    return inner, inner if first == last else _measure_accumulator_width(term_sum, last)
 
 
 def deepest(tree: Tree) -> Pair:
@@ -299,7 +304,7 @@ def deepest(tree: Tree) -> Pair:
     i = int(np.argmax(depth))
     if max(depth) < 2:
         raise NoTree("all of its terms are added at once")
-    return i, min(_path(tree, i)[0] - {i})
+    return i, min(_list_subtrees_of_leaf(tree, i)[0] - {i})
 
 
 def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | None:
@@ -315,8 +320,12 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
     ]
     chosen = np.unique(np.linspace(0, len(pairs) - 1, max(2, term_sum.columns // 4)).astype(int))
     at = [deepest(tree), *((pairs[k][0], pairs[k][1]) for k in chosen)]
-    paths = [_path(tree, i) for i, _ in at]
-    triples = [_triples(path, pair) for path, pair in zip(paths, at, strict=True) if len(path) > 1]
+    paths = [_list_subtrees_of_leaf(tree, i) for i, _ in at]
+    triples = [
+        _choose_width_triples(path, pair)
+        for path, pair in zip(paths, at, strict=True)
+        if len(path) > 1
+    ]
     sizes = [[len(result) for result in path[:2]] for path in paths if len(path) > 1]
     near = [first for (first, _), size in zip(triples, sizes, strict=True) if size == sizes[0]]
     t, least = known[0].digits, known[1].digits
@@ -328,15 +337,17 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
             b - a for a, b in pairwise(paths[0][:-1]) if len(b - a) > 1 and b - a in tree.known
         ]
         near += [(i, min(terms), j) for terms in dict.fromkeys((*added[:1], *added[-1:]))]
-    inner = _differing(term_sum, near, probes)
-    return inner or _differing(
+    inner = _find_differing_width_pair(term_sum, near, probes)
+    return inner or _find_differing_width_pair(
         term_sum, [last for _, last in triples], [] if known[1].more else [2.0 ** (1 - least)]
     )
 
 
-def _differing(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair | None:
+def _find_differing_width_pair(
+    term_sum: TermSum, at: list[Triple], probes: list[float]
+) -> Pair | None:
     """Return the first pair with other results than the first place, or None."""
-    left = _left(term_sum, [(place, x) for place in at for x in probes]).reshape(
+    left = _measure_surviving_terms(term_sum, [(place, x) for place in at for x in probes]).reshape(
         len(at), len(probes)
     )
     for (i, m, _), here in zip(at, left, strict=True):
@@ -345,30 +356,32 @@ def _differing(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair
     return None
 
 
-def _path(tree: Tree, i: int) -> list[frozenset[int]]:
+def _list_subtrees_of_leaf(tree: Tree, i: int) -> list[frozenset[int]]:
     """Return the subtrees that contain i, from the smallest."""
     return [result for result in tree.subtrees if i in result]
 
 
-def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
+def _choose_width_triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
     """Return a pair that meets first on a path with the j that is added next, and with one that is added last."""
     return (*pair, min(path[1] - path[0])), (*pair, min(path[-1] - path[-2]))
 
 
-def _width(term_sum: TermSum, at: Triple) -> Width:
+def _measure_accumulator_width(term_sum: TermSum, at: Triple) -> Width:
     """Return the width of the accumulator at a place. Raises ``NoTree``."""
     most = (
-        min(_MOST, 39 + int(np.log2(term_sum.numbers.weight))) if _large(term_sum) != 1 else _MOST
+        min(_MOST, 39 + int(np.log2(term_sum.numbers.weight)))
+        if _choose_large_term(term_sum) != 1
+        else _MOST
     )
     small = 2.0 ** -np.arange(1.0, most + 1)
-    values = _left(term_sum, [(at, x) for x in small])
+    values = _measure_surviving_terms(term_sum, [(at, x) for x in small])
     if not np.isfinite(values).all():
         raise NoTree("small terms next to a large one give NaN or infinity")
     lost = np.flatnonzero(np.abs(values - small) > _NEAR * small)
     if not lost.size:
         return Width(most + 1, more=True)
     t = int(lost[0]) + 1
-    below, above = _left(term_sum, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
+    below, above = _measure_surviving_terms(term_sum, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
     left = np.array([below, values[t - 1], above]) * 2.0 ** (
         t - 1
     )  # of less than half the last digit, half, and more
@@ -378,7 +391,9 @@ def _width(term_sum: TermSum, at: Triple) -> Width:
     raise NoTree("the small terms that survive fit no number of digits")
 
 
-def _compensated(term_sum: TermSum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
+def _is_compensated_sum(
+    term_sum: TermSum, path: list[frozenset[int]], at: Triple, digits: int
+) -> bool:
     """Return whether the sum compensates for lost terms, as W. Kahan's does."""
     single = [min(b - a) for a, b in pairwise(path[:-1]) if len(b - a) == 1][:_KEPT]
     if len(single) < _KEPT // 2:
@@ -386,18 +401,19 @@ def _compensated(term_sum: TermSum, path: list[frozenset[int]], at: Triple, digi
     terms = np.zeros((term_sum.n, 1))
     terms[single], terms[at[0]], terms[at[2]] = 2.0 ** -(digits + 2), 1.0, -1.0
     return bool(
-        abs(term_sum.sums(terms * _large(term_sum))[0]) > terms[single[0], 0] * _large(term_sum)
+        abs(term_sum.sums(terms * _choose_large_term(term_sum))[0])
+        > terms[single[0], 0] * _choose_large_term(term_sum)
     )
 
 
-def _large(term_sum: TermSum) -> float:
+def _choose_large_term(term_sum: TermSum) -> float:
     """Return the large term; in float16 the largest possible, so that small ones are within its range."""
     return term_sum.numbers.large if term_sum.numbers.large < 2.0**16 else 1.0
 
 
-def _left(term_sum: TermSum, asks: list[tuple[Triple, float]]) -> np.ndarray:
+def _measure_surviving_terms(term_sum: TermSum, asks: list[tuple[Triple, float]]) -> np.ndarray:
     """Return what is left of small terms, in units of the large one."""
     terms = np.zeros((term_sum.n, len(asks)))
     for column, ((i, m, j), small) in enumerate(asks):
         terms[[i, m, j], column] = 1.0, small, -1.0
-    return term_sum.sums(terms * _large(term_sum)) / _large(term_sum)
+    return term_sum.sums(terms * _choose_large_term(term_sum)) / _choose_large_term(term_sum)

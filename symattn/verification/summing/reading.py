@@ -78,27 +78,32 @@ class TreeReading:
 def read(tree: Tree) -> TreeReading:
     """Return the simplest reading: a loop, pairs, tiles or lanes, in this order, or else ``other``."""
     tiles = (
-        r for size in range(2, tree.n) for r in _as_parts(tree, "tiles", size, _runs(tree.n, size))
+        r
+        for size in range(2, tree.n)
+        for r in _as_parts(tree, "tiles", size, _split_into_term_runs(tree.n, size))
     )
     lanes = (
         r
         for size in range(tree.n // 2, 1, -1)
-        for r in _as_parts(tree, "lanes", size, _strides(tree.n, size))
+        for r in _as_parts(tree, "lanes", size, _split_into_strided_lanes(tree.n, size))
     )
-    return _plain(tree) or next(chain(tiles, lanes), TreeReading("other", tree.n))
+    return _read_sum_without_parts(tree) or next(chain(tiles, lanes), TreeReading("other", tree.n))
 
 
-def _plain(tree: Tree) -> TreeReading | None:
+def _read_sum_without_parts(tree: Tree) -> TreeReading | None:
     """Return the reading of a sum without parts, or None."""
     if tree.n == 1 or len(tree.nodes) == 1:
         way: Way = "one" if tree.n == 1 else "once" if tree.n > 2 else "order"
         return TreeReading(way, tree.n)
     if tree.n & (tree.n - 1) == 0:
         sizes = [2**k for k in range(1, tree.n.bit_length())]
-        if tree == Tree.of(tree.n, (part for size in sizes for part in _runs(tree.n, size))):
+        if tree == Tree.of(
+            tree.n, (part for size in sizes for part in _split_into_term_runs(tree.n, size))
+        ):
             return TreeReading("pairs", tree.n)
         if tree == Tree.of(
-            tree.n, (part for size in sizes for part in _strides(tree.n, tree.n // size))
+            tree.n,
+            (part for size in sizes for part in _split_into_strided_lanes(tree.n, tree.n // size)),
         ):
             return TreeReading("halves", tree.n)
     # one sum that grows by a number of terms at a time, perhaps fewer at the end
@@ -126,7 +131,7 @@ def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeRea
         return
     if way == "tiles" and len(parts) == 2 and len(parts[1]) == 1:  # a single last term is no tile
         return
-    merge = _plain(tree.over(parts))
+    merge = _read_sum_without_parts(tree.over(parts))
     inner = {tree.within(part) for part in parts if len(part) == len(parts[0])}
     if merge is not None and merge.way in _MERGED and len(inner) == 1:
         tail = len(parts[-1]) % len(parts[0]) if way == "tiles" else 0
@@ -137,15 +142,17 @@ def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeRea
 
 def parts_of(reading: TreeReading) -> Parts:
     """Return the terms of each tile or lane."""
-    return (_runs if reading.way == "tiles" else _strides)(reading.n, reading.size)
+    return (_split_into_term_runs if reading.way == "tiles" else _split_into_strided_lanes)(
+        reading.n, reading.size
+    )
 
 
-def _runs(n: int, size: int) -> Parts:
+def _split_into_term_runs(n: int, size: int) -> Parts:
     """Return runs of ``size`` neighbours; the last run may be shorter."""
     return [list(range(start, min(start + size, n))) for start in range(0, n, size)]
 
 
-def _strides(n: int, count: int) -> Parts:
+def _split_into_strided_lanes(n: int, count: int) -> Parts:
     """Return ``count`` lanes, each of every ``count``-th term."""
     return [list(range(start, n, count)) for start in range(count)]
 
@@ -154,7 +161,9 @@ def tiles_of(tree: Tree) -> set[int]:
     """Return the sizes, from 2 to half of the terms, for which all runs of neighbours are subtrees."""
     sizes = range(2, (tree.n + 1) // 2 + 1)
     return {
-        size for size in sizes if all(frozenset(part) in tree.known for part in _runs(tree.n, size))
+        size
+        for size in sizes
+        if all(frozenset(part) in tree.known for part in _split_into_term_runs(tree.n, size))
     }
 
 
@@ -165,33 +174,37 @@ def common_parts(one: Tree, other: Tree) -> tuple[int, int]:
     none, the number of parts is the same at both lengths, which it divides; they are merged alike, and may have tiles
     within.
     """
-    tile = _tile(one, other)
+    tile = _find_common_tile_size(one, other)
     if tile:
         return tile, 0
     for count in range(one.n // 2, 1, -1):
         if one.n % count or other.n % count:
             continue
         sizes = (one.n // count, other.n // count)
-        readings = [_tiled(tree, size) for tree, size in zip((one, other), sizes, strict=True)]
+        readings = [
+            _read_sum_by_tiles(tree, size) for tree, size in zip((one, other), sizes, strict=True)
+        ]
         if readings[0] and readings[1] and readings[0].merge == readings[1].merge:
-            return _tile(one.within(range(sizes[0])), other.within(range(sizes[1]))), count
+            return _find_common_tile_size(
+                one.within(range(sizes[0])), other.within(range(sizes[1]))
+            ), count
     return 0, 0
 
 
-def _tile(one: Tree, other: Tree) -> int:
+def _find_common_tile_size(one: Tree, other: Tree) -> int:
     """Return the size of the tiles whose results both sums add last, if it and the order within are the same, or 0."""
-    if _plain(one) or _plain(other):
+    if _read_sum_without_parts(one) or _read_sum_without_parts(other):
         return 0
     for size in range(2, (one.n + 1) // 2 + 1):
         if (
-            _tiled(one, size)
-            and _tiled(other, size)
+            _read_sum_by_tiles(one, size)
+            and _read_sum_by_tiles(other, size)
             and one.within(range(size)) == other.within(range(size))
         ):
             return size
     return 0
 
 
-def _tiled(tree: Tree, size: int) -> TreeReading | None:
+def _read_sum_by_tiles(tree: Tree, size: int) -> TreeReading | None:
     """Return the reading by tiles of this size, or None."""
-    return next(_as_parts(tree, "tiles", size, _runs(tree.n, size)), None)
+    return next(_as_parts(tree, "tiles", size, _split_into_term_runs(tree.n, size)), None)

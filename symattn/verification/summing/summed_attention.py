@@ -81,7 +81,7 @@ class Attending:
 
     def sum_over(self, n: int) -> TermSum:
         """Return the sum over those of n keys that the last query sees. Raises ``NoTree``."""
-        first = self._inputs(np.zeros((n, self.width)))
+        first = self._make_equal_key_inputs(np.zeros((n, self.width)))
         weights = self.weights(first)
         seen = np.flatnonzero(weights)
         if len(seen) < 3 or np.ptp(weights[seen]) > _ALIKE * weights[seen].max():
@@ -95,19 +95,19 @@ class Attending:
             len(seen),
             self.width,
             numbers,
-            self._sums(seen, first["k"].shape[-2]),
+            self._make_key_sum(seen, first["k"].shape[-2]),
             first=int(seen[0]),
         )
 
-    def _sums(self, seen: Array, keys: int) -> Callable[[Array], Array]:
+    def _make_key_sum(self, seen: Array, keys: int) -> Callable[[Array], Array]:
         def call(terms: Array) -> Array:
             values = np.zeros((keys, self.width))
             values[seen] = terms
-            return self.row(self._inputs(values))
+            return self.row(self._make_equal_key_inputs(values))
 
         return call
 
-    def _inputs(self, values: Array) -> dict[str, Array]:
+    def _make_equal_key_inputs(self, values: Array) -> dict[str, Array]:
         """Return queries of zeros, keys that are all equal, and these values."""
         n = len(values)
         return self.inputs(np.zeros((n, self.width)), np.ones((n, self.width)), values)
@@ -166,12 +166,12 @@ class StoredScores:
 def scores(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> StoredScores:
     """Determine from the weights of the last two keys in one call whether scores are stored."""
     try:
-        return _scores(Attending(runner, maker), keys)
+        return _find_score_storage(Attending(runner, maker), keys)
     except NoTree as error:
         return StoredScores(why=str(error))
 
 
-def _scores(attending: Attending, n: int) -> StoredScores:
+def _find_score_storage(attending: Attending, n: int) -> StoredScores:
     name, width = attending.maker.precision.input.name, attending.width
     scale = attending.maker.spec.scale
     scale = width**-0.5 if scale is None else float(scale)
@@ -182,9 +182,10 @@ def _scores(attending: Attending, n: int) -> StoredScores:
     if float(np.frexp(scale)[0]) != 0.5 or _SCALED[name] / scale > 2.0**15:
         raise NoTree("the scale is not a power of two, or scores leave the range of the format")
     first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
-    given = _keys(attending, n, first, second)
+    given = _make_two_score_inputs(attending, n, first, second)
     apart, alike = (
-        attending.weights(result)[-2:] for result in (given, _keys(attending, n, first, first))
+        attending.weights(result)[-2:]
+        for result in (given, _make_two_score_inputs(attending, n, first, first))
     )
     if not np.abs(apart - alike).max() > _TELLING:
         raise NoTree("by the definition the weights hardly differ")
@@ -197,7 +198,9 @@ def _scores(attending: Attending, n: int) -> StoredScores:
     raise NoTree("their weights are neither those of scores that differ nor of equal scores")
 
 
-def _keys(attending: Attending, n: int, first: float, second: float) -> dict[str, Array]:
+def _make_two_score_inputs(
+    attending: Attending, n: int, first: float, second: float
+) -> dict[str, Array]:
     """Return inputs whose last two keys have these scores, and a column of the values each."""
     q, k, v = (np.zeros((n, attending.width)) for _ in "qkv")
     q[:, 0], q[:, 1] = _FIRST, 1.0

@@ -74,10 +74,10 @@ class Tree:
 
     def common(self, i: int, j: int) -> frozenset[int]:
         """Return the leaves of the smallest subtree that contains both."""
-        return self.subtrees[int(self._meeting[i, j])]
+        return self.subtrees[int(self._index_common_subtrees[i, j])]
 
     @cached_property
-    def _meeting(self) -> np.ndarray:
+    def _index_common_subtrees(self) -> np.ndarray:
         """For each pair the index of the smallest subtree that contains both."""
         values = np.zeros((self.n, self.n), dtype=int)
         for k in range(len(self.nodes) - 1, -1, -1):  # parents first
@@ -125,7 +125,9 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
             not last,
         )  # the first and the last leaf in turn: loops run either way
         for p, (leaves, outer) in zip(pivots, current, strict=True):
-            subtrees, siblings = _around(p, {j: size[p, j] for j in leaves if j != p}, outer)
+            subtrees, siblings = _find_subtrees_around_leaf(
+                p, {j: size[p, j] for j in leaves if j != p}, outer
+            )
             result += subtrees
             open_ += [(rest, of) for rest, of in siblings if len(rest) > 1]
             lone = [(rest, of) for rest, of in siblings if not subtrees and len(rest) > _MANY]
@@ -149,7 +151,7 @@ def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[lis
     return [entry for entry, got in zip(maybe, met, strict=True) if set(got) == {entry[1]}]
 
 
-def _around(
+def _find_subtrees_around_leaf(
     p: int, sizes: dict[int, int], outer: int
 ) -> tuple[list[frozenset[int]], list[tuple[list[int], int]]]:
     """Return the subtrees that contain p below one of size ``outer``, and the sibling leaves added to get each size."""
@@ -278,11 +280,11 @@ class TermSum:
     def explains(self, tree: Tree) -> bool:
         """Return whether a tree predicts the counts for random pairs, with other terms alive. Raises ``NoTree``."""
         rng = np.random.default_rng(_SEED)
-        drawn = [self._drawn(rng) for _ in range(_CHECKED)]
+        drawn = [self._draw_term_pair(rng) for _ in range(_CHECKED)]
         left = [int(alive.sum() - alive[list(tree.common(i, j))].sum()) for i, j, alive in drawn]
         return self.counts([self.terms(*d) for d in drawn]) == left
 
-    def _drawn(self, rng: np.random.Generator) -> tuple[int, int, Array]:
+    def _draw_term_pair(self, rng: np.random.Generator) -> tuple[int, int, Array]:
         """Draw a pair, and some of the others, no more than may be alive."""
         i, j = rng.choice(self.n, 2, replace=False)
         alive = np.zeros(self.n, dtype=bool)

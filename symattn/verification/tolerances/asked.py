@@ -206,7 +206,9 @@ def sharp(bound: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     if how is None:
         return None
     inputs, words = (
-        (bound.inputs, "for these inputs") if isinstance(bound, ForInputs) else _drawn(bound, seed)
+        (bound.inputs, "for these inputs")
+        if isinstance(bound, ForInputs)
+        else _draw_inputs_for_bound(bound, seed)
     )
     if not rows_in_float64.applies(bound.spec, inputs):
         return None
@@ -221,7 +223,7 @@ def sharp(bound: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     return Sharp(np.minimum(result, worst), alpha, words, bound.spec, inputs, how, worst, worse)
 
 
-def _drawn(beforehand: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
+def _draw_inputs_for_bound(beforehand: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
     most = beforehand.reach.v
 
     def changed(name: str, a: Floats) -> Floats:
@@ -243,7 +245,7 @@ def read_inputs(path: str, spec: Attention, precision: Precision) -> dict[str, n
     Raises ``InputError``, in one line, if the file cannot be read, lacks an input of the specification, or has other
     numbers. Nothing is unpickled, and no more is read than the header declares.
     """
-    return _checked(
+    return _check_bound_arrays(
         called(plain(path, content(path, MOST_BYTES, "; hint: fewer rows"), MOST_BYTES), path),
         path,
         spec,
@@ -259,14 +261,14 @@ def checked(
         result = {
             name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()
         }
-        return _checked(result, "inputs", spec, precision)
+        return _check_bound_arrays(result, "inputs", spec, precision)
     except InputError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"inputs: no array can be made: {error}") from None
 
 
-def _checked(
+def _check_bound_arrays(
     results: Mapping[str, np.ndarray], where: str, spec: Attention, precision: Precision
 ) -> dict[str, np.ndarray]:
     wanted = ("q", "k", "v", *required(spec))

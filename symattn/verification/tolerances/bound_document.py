@@ -43,21 +43,24 @@ def beforehand(
          "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed}
         for w in weighed
     ]  # fmt: skip
-    short = (*_before(asked, sharp), *_others(weighed, asked))
+    short = (
+        *_describe_bound_beforehand(asked, sharp),
+        *_tabulate_common_tolerances(weighed, asked),
+    )
     return md.Document(
-        "bound", "bound", ("Tolerance: ", md.Code(_atol(value))),
-        (*short, *_why(asked)), brief=short, option="-v",
+        "bound", "bound", ("Tolerance: ", md.Code(_format_assertion_tolerance(value))),
+        (*short, *_explain_bound_formula(asked)), brief=short, option="-v",
         subtitle=(sizes,),
         command=command,
         parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
-                "parts": _parts(asked.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
-        hints=_hints(value, bool(weighed)),
+                "parts": _list_bound_part_records(asked.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
+        hints=_suggest_commands_after_bound(value, bool(weighed)),
     )  # fmt: skip
 
 
-def _hints(value: float, is_compared: bool) -> tuple[str, ...]:
+def _suggest_commands_after_bound(value: float, is_compared: bool) -> tuple[str, ...]:
     """Return what to try next: another contract if there is no bound, else why the bound holds."""
     if not isfinite(value):
         return ("symattn bound --contract fused   scores and sums are kept in float32",)
@@ -65,20 +68,22 @@ def _hints(value: float, is_compared: bool) -> tuple[str, ...]:
     return ("-v prints the formula and why it holds", *compare)
 
 
-def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
-    assumed = _assumptions(asked)
+def _describe_bound_beforehand(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
+    assumed = _list_bound_assumptions(asked)
     yield assumed
-    yield _steps(asked.bound.parts, asked.bound.value)
-    yield _result(asked.value, (), _argued("by the rule that -v prints", assumed))
-    yield from _sharply(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
+    yield _tabulate_bound_steps(asked.bound.parts, asked.bound.value)
+    yield _make_tolerance_result(
+        asked.value, (), _make_argued_evidence("by the rule that -v prints", assumed)
+    )
+    yield from _describe_sharp_tolerance(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
 
 
-def _why(asked: Beforehand) -> Iterator[md.Block]:
+def _explain_bound_formula(asked: Beforehand) -> Iterator[md.Block]:
     """Yield the formula of the bound, its derivation and its letters."""
     yield md.Heading(("Why it holds",))
     evidence = Evidence(Grade.UNDECIDED, "in this arithmetic")
     if isfinite(asked.value):
-        evidence = _argued("by the printed rule", _assumptions(asked))
+        evidence = _make_argued_evidence("by the printed rule", _list_bound_assumptions(asked))
     yield md.Result("Formula of the bound", asked.bound.formula, (evidence,))
     yield md.Items(tuple((line,) for line in asked.bound.derivation))
     columns = md.headers("letter", "what it is", ">value")
@@ -93,20 +98,23 @@ def _why(asked: Beforehand) -> Iterator[md.Block]:
     )  # fmt: skip
 
 
-def _assumptions(asked: Beforehand) -> md.Assumptions:
+def _list_bound_assumptions(asked: Beforehand) -> md.Assumptions:
     reach, q, k, v = asked.reach, name("q", "i"), name("k", "j"), name("v", "jc")
     limits: md.Text = (
-        relation(Fence("norm", q), "≤", _number(reach.q)), ", ",
-        relation(Fence("norm", k), "≤", _number(reach.k)), ", ",
-        relation(Fence("abs", v), "≤", _number(reach.v)), f": {reach.words}; so scores are at most ",
-        _number(asked.largest_score),
+        relation(Fence("norm", q), "≤", _format_bound_number(reach.q)), ", ",
+        relation(Fence("norm", k), "≤", _format_bound_number(reach.k)), ", ",
+        relation(Fence("abs", v), "≤", _format_bound_number(reach.v)), f": {reach.words}; so scores are at most ",
+        _format_bound_number(asked.largest_score),
     )  # fmt: skip
     return md.Assumptions(
-        (md.Assumption("A1", limits), _arithmetic(asked.spec, asked.precision, "A2"))
+        (
+            md.Assumption("A1", limits),
+            _make_arithmetic_assumption(asked.spec, asked.precision, "A2"),
+        )
     )
 
 
-def _arithmetic(spec: Attention, precision: Any, label: str) -> md.Assumption:
+def _make_arithmetic_assumption(spec: Attention, precision: Any, label: str) -> md.Assumption:
     what = f"{called(spec)}; " if changed_fields(spec) else ""
     order = (
         "in any order"
@@ -120,16 +128,16 @@ def _arithmetic(spec: Attention, precision: Any, label: str) -> md.Assumption:
     )  # fmt: skip
 
 
-def _argued(how: str, assumed: md.Assumptions) -> Evidence:
+def _make_argued_evidence(how: str, assumed: md.Assumptions) -> Evidence:
     """Return the grade of a bound, under the document's assumptions."""
     return Evidence(Grade.ARGUED, f"{how}, under {both([a.label for a in assumed.items])}")
 
 
-def _number(x: float) -> Node:
+def _format_bound_number(x: float) -> Node:
     return Decimal(digits(x))
 
 
-def _steps(results: Mapping[str, float], value: float) -> md.Table:
+def _tabulate_bound_steps(results: Mapping[str, float], value: float) -> md.Table:
     columns = md.headers("step", ">bound", ">share")
     ordered = sorted(results.items(), key=lambda item: -item[1])
     rows = tuple(
@@ -139,20 +147,24 @@ def _steps(results: Mapping[str, float], value: float) -> md.Table:
     return md.Table(columns, rows, shaded=(0,) if rows else ())
 
 
-def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> md.Result:
+def _make_tolerance_result(
+    value: float, formulas: tuple[Node, ...], evidence: Evidence
+) -> md.Result:
     if not isfinite(value):
         return md.Result(
             "Tolerance", formulas, (Evidence(Grade.UNDECIDED, "in this arithmetic"),), (_NOTHING,)
         )
-    return md.Result("Tolerance", formulas, (evidence,), (md.Code(_atol(value)),))
+    return md.Result(
+        "Tolerance", formulas, (evidence,), (md.Code(_format_assertion_tolerance(value)),)
+    )
 
 
-def _atol(value: float) -> str:
+def _format_assertion_tolerance(value: float) -> str:
     """Return the tolerance as arguments of an assertion."""
     return f"atol={digits(value)}, rtol=0" if isfinite(value) else "none"
 
 
-def _parts(results: Mapping[str, float]) -> list[Record]:
+def _list_bound_part_records(results: Mapping[str, float]) -> list[Record]:
     return [
         {"step": step, "value": x} for step, x in sorted(results.items(), key=lambda item: -item[1])
     ]
@@ -165,23 +177,23 @@ def for_inputs(
     atol, rtol = asked.needed
     shape = " × ".join(map(str, asked.bound.allowed.shape))
     return md.Document(
-        "bound", "bound", ("Tolerance for these inputs: ", md.Code(_atol(atol))),
+        "bound", "bound", ("Tolerance for these inputs: ", md.Code(_format_assertion_tolerance(atol))),
         tuple(_for_inputs(asked, sharp)),
         subtitle=(f"{asked.precision.name} · output {shape}",),
         command=command,
         parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": atol if isfinite(atol) else None,
-                "parts": _parts(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
-                "allowed": _nested(asked.bound.allowed), **_of_sharp(sharp)},
+                "parts": _list_bound_part_records(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
+                "allowed": _convert_bound_to_lists(asked.bound.allowed), **_of_sharp(sharp)},
     )  # fmt: skip
 
 
-def _nested(a: Any) -> Any:
-    return [_nested(x) for x in a] if a.ndim else float(a) if isfinite(a) else None
+def _convert_bound_to_lists(a: Any) -> Any:
+    return [_convert_bound_to_lists(x) for x in a] if a.ndim else float(a) if isfinite(a) else None
 
 
-def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
+def _describe_sharp_tolerance(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
     """Yield the sharp tolerance, its probability and its hypothesis."""
     if sharp is None:
         return
@@ -213,17 +225,19 @@ def _of_sharp(sharp: Sharp | None) -> Record:
 
 def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
     atol, rtol = inputs.needed
-    assumed = md.Assumptions((_arithmetic(inputs.spec, inputs.precision, "A1"),))
+    assumed = md.Assumptions((_make_arithmetic_assumption(inputs.spec, inputs.precision, "A1"),))
     yield assumed
     if inputs.bound.parts:
-        yield _steps(inputs.bound.steps(), atol)
+        yield _tabulate_bound_steps(inputs.bound.steps(), atol)
         yield md.Paragraph(
             (
                 f"The shares are those of the element with the largest bound, {list(inputs.bound.where)}.",
             )
         )
-    yield _result(atol, (), _argued("by the printed rule, for these inputs", assumed))
-    yield from _sharply(
+    yield _make_tolerance_result(
+        atol, (), _make_argued_evidence("by the printed rule, for these inputs", assumed)
+    )
+    yield from _describe_sharp_tolerance(
         sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below")
     )
     columns = md.headers(">row", *(f">{c}" for c in range(min(inputs.bound.allowed.shape[-1], 8))))
@@ -240,7 +254,9 @@ def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
         yield md.Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
 
 
-def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]:
+def _tabulate_common_tolerances(
+    weighed: Sequence[Weighed], asked: Beforehand
+) -> Iterator[md.Block]:
     """Yield what common tolerances accept and reject."""
     if not weighed:
         return
@@ -248,7 +264,7 @@ def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]
     columns = md.headers(
         "tolerance", ">rtol", ">atol", "inputs", ">accepted mistakes", ">correct code needs"
     )
-    yield md.Table(columns, tuple(_weighed(w) for w in weighed))
+    yield md.Table(columns, tuple(_format_weighed_tolerance(w) for w in weighed))
     refused = [w for w in weighed if w.refuses]
     accepting = max(weighed, key=lambda w: len(w.accepted))
     if accepting.accepted:
@@ -271,7 +287,7 @@ def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]
     )  # fmt: skip
 
 
-def _weighed(w: Weighed) -> tuple[md.Text, ...]:
+def _format_weighed_tolerance(w: Weighed) -> tuple[md.Text, ...]:
     return (
         (w.tolerance.name,), (f"{w.tolerance.rtol:g}",), (f"{w.tolerance.atol:g}",), (w.family,),
         (f"{len(w.accepted)} of {w.tried}",), (f"{w.needed:.2g}" if w.needed < inf else "NaN",),
@@ -281,13 +297,13 @@ def _weighed(w: Weighed) -> tuple[md.Text, ...]:
 def table(asked: Sequence[Beforehand], command: str) -> md.Document:
     """Return a document with one line for each combination of sizes and arithmetic."""
     columns = md.headers(">n", ">d_k", "dtype", "contract", ">atol", "most of it from")
-    rows = tuple(_line(a) for a in asked)
+    rows = tuple(_format_bound_comparison_row(a) for a in asked)
     reach = md.Assumption("A1", (f"{asked[0].reach.words}",))
     assumed = md.Assumptions(
         (reach, md.Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",)))
     )
     unbounded = Evidence(Grade.UNDECIDED, "where there is none")
-    argued = _argued("by the printed rule", assumed)
+    argued = _make_argued_evidence("by the printed rule", assumed)
     grades = {argued if isfinite(a.value) else unbounded for a in asked}
     blocks: tuple[md.Block, ...] = (
         assumed,
@@ -295,7 +311,7 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
         md.Result("Tolerances", formula(), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
     )
     entries = [{"n": a.sizes.n_k, "dk": a.sizes.d_k, "dtype": a.precision.name, "contract": a.precision.contract,
-                "value": a.value if isfinite(a.value) else None, "parts": _parts(a.bound.parts)}
+                "value": a.value if isfinite(a.value) else None, "parts": _list_bound_part_records(a.bound.parts)}
                for a in asked]  # fmt: skip
     return md.Document(
         "bound", "bound", ("Largest rounding error of correct attention",), blocks, command=command,
@@ -303,7 +319,7 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
     )  # fmt: skip
 
 
-def _line(a: Beforehand) -> tuple[md.Text, ...]:
+def _format_bound_comparison_row(a: Beforehand) -> tuple[md.Text, ...]:
     result = a.bound.parts
     most = (
         max(result, key=lambda step: result[step])

@@ -22,8 +22,12 @@ _KEYS, _WIDTHS, _N, _D_K = (16, 64, 256, 1024), (4, 16, 64, 256), 256, 64
 def scene(seed: int = SEED) -> Scene:
     """Draw the bound of ``symattn bound`` for entries from N(0, 1), and the error on random entries."""
     drawn = Scene("Error of attention against its bound, over n, d_k and dtype")
-    over_n = _panel(drawn, [(n, _D_K) for n in _KEYS], f"n keys, {{d_k}} = {_D_K}", 0.0, seed)
-    over_d = _panel(drawn, [(_N, d) for d in _WIDTHS], f"{{d_k}}, for n = {_N} keys", 330.0, seed)
+    over_n = _draw_error_panel(
+        drawn, [(n, _D_K) for n in _KEYS], f"n keys, {{d_k}} = {_D_K}", 0.0, seed
+    )
+    over_d = _draw_error_panel(
+        drawn, [(_N, d) for d in _WIDTHS], f"{{d_k}}, for n = {_N} keys", 330.0, seed
+    )
     drawn.description = plain(
         f"Over n at d_k = {_D_K}, the last of each line: {over_n}. Over d_k at n = {_N}: {over_d}."
     )
@@ -46,7 +50,9 @@ def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
     return float(np.abs(legal(spec, inputs, precision) - spec(**inputs)).max())
 
 
-def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, seed: int) -> str:
+def _draw_error_panel(
+    drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, seed: int
+) -> str:
     """Draw errors and bounds over the size that varies; return a description of the last points."""
     varied = [n if len({n for n, _ in sizes}) > 1 else d for n, d in sizes]
     drawn.label(10, y + 22, "largest error, and its bound")
@@ -54,8 +60,13 @@ def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, 
     for dtype in FORMATS:
         bounds = [bound(n=n, d_k=d, dtype=dtype).value for n, d in sizes]
         errors = [largest_error(n, d, dtype, seed) for n, d in sizes]
-        notes = [[f"{dtype}, n = {n}, d_k = {d}: {plain(_digits(x))}" for (n, d), x in zip(sizes, of, strict=True)]
-                 for of in (bounds, errors)]  # fmt: skip
+        notes = [
+            [
+                f"{dtype}, n = {n}, d_k = {d}: {plain(_format_error_digits(x))}"
+                for (n, d), x in zip(sizes, of, strict=True)
+            ]
+            for of in (bounds, errors)
+        ]
         points = [
             [(float(s), x) for s, x in zip(varied, of, strict=True)] for of in (bounds, errors)
         ]
@@ -63,7 +74,9 @@ def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, 
         result.append(
             Series(points[1], (f"{dtype} error",), "score", "disc", dash="5 4", notes=notes[1])
         )
-        outcome.append(f"{dtype} {_digits(errors[-1])} of at most {_digits(bounds[-1])}")
+        outcome.append(
+            f"{dtype} {_format_error_digits(errors[-1])} of at most {_format_error_digits(bounds[-1])}"
+        )
     every = [value for one in result for _, value in one.points]
     low, high = min(every) / 2, max(every) * 2
     plot = Plot(
@@ -74,5 +87,5 @@ def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, 
     return "; ".join(outcome)
 
 
-def _digits(x: float) -> str:
+def _format_error_digits(x: float) -> str:
     return powered(f"{x:.2g}")

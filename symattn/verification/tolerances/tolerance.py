@@ -73,12 +73,12 @@ class Tolerance(Printable):
         """Return the tolerance with its reasons; ``compare`` adds common tolerances, which takes seconds."""
         if isinstance(self.asked, ForInputs):
             return bound_document.for_inputs(self.asked, self.source, self.command, self.sharp)
-        weighed = self._compared(seed) if compare else ()
+        weighed = self._weigh_common_tolerances(seed) if compare else ()
         return bound_document.beforehand(
             self.asked, weighed, self.command, sharp(self.asked, self.alpha, seed)
         )
 
-    def _compared(self, seed: int) -> tuple[Weighed, ...]:
+    def _weigh_common_tolerances(self, seed: int) -> tuple[Weighed, ...]:
         asked = self.asked
         assert isinstance(asked, Beforehand)
         name = asked.precision.input.name
@@ -88,7 +88,7 @@ class Tolerance(Printable):
 
     def __repr__(self) -> str:
         value = bound_document.digits(self.value) if isfinite(self.value) else "inf"
-        return self._brief(f"bound: atol={value}, rtol=0")
+        return self._make_brief_repr(f"bound: atol={value}, rtol=0")
 
 
 def _check_kinds(spec: object, inputs: object) -> None:
@@ -142,12 +142,15 @@ def bound(
         raise InputError(f"largest must be a finite number of at least 0, got {largest!r}")
     if not finite(alpha) or not 0 < alpha < 1:
         raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
-    tile = None if tile is None else _size("tile", tile)
+    tile = None if tile is None else _check_bound_size("tile", tile)
     spec = Attention() if spec is None else spec
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
     precision = Precision.of(dtype, usual, accumulate)
     if inputs is None:
-        n, d_k = _size("n", 1024 if n is None else n), _size("d_k", 64 if d_k is None else d_k)
+        n, d_k = (
+            _check_bound_size("n", 1024 if n is None else n),
+            _check_bound_size("d_k", 64 if d_k is None else d_k),
+        )
         sizes = Sizes(n, n, d_k, d_k)
         precision = precision if tile is None else precision.in_tiles(n, tile)
         reach = asked.normal(sizes) if largest is None else asked.bounded(sizes, largest)
@@ -176,7 +179,7 @@ def _refuse_besides_inputs(**others: object) -> None:
         )
 
 
-def _size(name: str, value: object) -> int:
+def _check_bound_size(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**24:
         raise InputError(f"{name} must be an integer from 1 to 2^24, got {value!r}")
     return value

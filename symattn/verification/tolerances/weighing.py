@@ -116,7 +116,11 @@ def weigh(
     for family, entries in FAMILIES.items():
         inputs = drawn(spec, precision, entries, sizes, seed)
         right = judge.expected(spec, inputs, precision, lenient=True)
-        wrong = [(m, y) for m, y in _wrong(spec, inputs, right.near) if (right.ratios(y) > 1).any()]
+        wrong = [
+            (m, y)
+            for m, y in _yield_mistaken_outputs(spec, inputs, right.near)
+            if (right.ratios(y) > 1).any()
+        ]
         got = legal(spec, inputs, precision)
         for tolerance in tolerances:
             accepted = tuple(m for m, y in wrong if tolerance.accepts(y, right.near))
@@ -149,7 +153,9 @@ def drawn(
     )
 
 
-def _wrong(spec: Attention, inputs: Inputs, exact: Array) -> Iterator[tuple[Mistake, Array]]:
+def _yield_mistaken_outputs(
+    spec: Attention, inputs: Inputs, exact: Array
+) -> Iterator[tuple[Mistake, Array]]:
     """Yield the known mistakes whose outputs have the right shape, with these outputs."""
     kinds: dict[
         str, Mistake

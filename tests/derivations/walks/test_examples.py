@@ -303,7 +303,7 @@ def test_an_example_is_what_loops_say(name: str, latent: str | None) -> None:
     spec, found = examples.load(name).attention, steps(name, latent)
     scores = [step for step in found.values() if step["name"] in SCORES][-1]
     with mpmath.workdps(40):
-        given = {n: numbers(x, n == "doc") for n, x in examples._data(name)["inputs"].items()}
+        given = {n: numbers(x, n == "doc") for n, x in examples._load_example_sheet(name)["inputs"].items()}
         tokens = given.get("x") or (given["q"] if spec.heads == 1 else given["q"][0])
         wanted = attention(spec, {**given, "n_q": len(tokens)})
         assert near(found["output"], wanted["output"])

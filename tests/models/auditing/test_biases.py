@@ -68,7 +68,7 @@ def test_right_biases_pass(name: str, padding: str, heads: int, dtype: Any) -> N
 
 
 def test_a_bias_that_cannot_be_computed_is_not_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promises, "_table", lambda *_: None)
+    monkeypatch.setattr(promises, "_find_bias_bucket_table", lambda *_: None)
     for name in ("t5", "deberta-v2"):
         model = made(name, torch.float32)
         with torch.no_grad(), audit(model) as report:
@@ -82,7 +82,7 @@ def test_buckets_enclose_those_of_the_definition() -> None:
     ahead = np.arange(-3000, 3000)[None]
     for place in (Buckets(), Buckets(bidirectional=False), Buckets(number=10, max_distance=2000)):
         right = t5_bucket(ahead, place.number, place.max_distance, place.bidirectional)
-        large, small = (promises._buckets(place, ahead, way) for way in (1, -1))
+        large, small = (promises._bucket_rounded_distances(place, ahead, way) for way in (1, -1))
         assert ((right == large) | (right == small)).all()
         assert (large != small).sum() < 20
 

@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention, audit
 from symattn.models.auditing.audit_report import AuditReport
-from symattn.models.auditing.received import _places
+from symattn.models.auditing.received import _infer_mask_of_function
 from symattn.models.auditing.setting import Masking
 
 torch = pytest.importorskip("torch")
@@ -69,7 +69,7 @@ def test_padding_that_is_ignored_is_found() -> None:
 @pytest.mark.parametrize(("causal", "window"), [(True, 4), (False, (3, 3))])
 def test_a_window_of_a_flash_function_lies_on_both_sides_unless_it_is_causal(causal: bool, window: Any) -> None:
     given = {"sliding_window": 4, "is_causal": causal}
-    assert _places("flash", given, None, False, 6) == Attention(causal=causal, window=window)
+    assert _infer_mask_of_function("flash", given, None, False, 6) == Attention(causal=causal, window=window)
 
 
 @pytest.mark.transformers

@@ -71,8 +71,10 @@ def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) ->
     """The mask that the operator is called with is kept from it."""
     from symattn.models.auditing import received
 
-    again = received._again
-    monkeypatch.setattr(received, "_again", lambda x, given, h: again(x, given | {"mask": None, "mask_type": None}, h))
+    again = received._rerun_fused_attention
+    monkeypatch.setattr(
+        received, "_rerun_fused_attention", lambda x, given, h: again(x, given | {"mask": None, "mask_type": None}, h)
+    )
     hidden = torch.arange(9) >= torch.tensor([9, 6])[:, None]
     with torch.no_grad(), audit(layer := _layer()) as report:
         layer(torch.randn(2, 9, 16), src_key_padding_mask=hidden)
@@ -85,11 +87,11 @@ def test_a_fused_kernel_scales_scores_and_no_queries(scale: float | None, monkey
     from symattn.models.auditing import received
 
     def fused(x: Any, given: dict[str, Any], h: int) -> Any:
-        parts = received._unscaled(x, given["qkv_weight"], given["qkv_bias"], h)
+        parts = received._project_packed_qkv(x, given["qkv_weight"], given["qkv_bias"], h)
         return torch.nn.functional.scaled_dot_product_attention(*parts, scale=scale).transpose(1, 2).reshape(x.shape)
 
-    monkeypatch.setattr(received, "_again", fused)
-    monkeypatch.setattr(received, "_scaled", lambda x, mask: False)
+    monkeypatch.setattr(received, "_rerun_fused_attention", fused)
+    monkeypatch.setattr(received, "_are_queries_scaled_first", lambda x, mask: False)
     torch.manual_seed(0)
     attention = torch.nn.MultiheadAttention(128, 4, batch_first=True, dtype=torch.float16).eval()
     torch.nn.init.normal_(attention.in_proj_bias, std=0.1)
@@ -98,7 +100,7 @@ def test_a_fused_kernel_scales_scores_and_no_queries(scale: float | None, monkey
         attention(x, x, x, need_weights=False)
     assert [f.state for f in report.findings] == ["pass as given" if scale is None else "wrong"]
     if scale is None:
-        monkeypatch.setattr(received, "_scaled", lambda x, mask: True)
+        monkeypatch.setattr(received, "_are_queries_scaled_first", lambda x, mask: True)
         with torch.no_grad(), audit(attention) as report:
             attention(x, x, x, need_weights=False)
         assert [f.state for f in report.findings] == ["wrong"]

@@ -11,7 +11,7 @@ from symattn.document.codec import record
 from symattn.models.auditing.promises import cache_in
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateErrors, WayResult
-from symattn.models.comparing.generation import _chosen, _first
+from symattn.models.comparing.generation import _choose_longer_sequence, _select_generation_ways
 from symattn.models.comparing.generation_ways import States, generates
 from tests.models.comparing import families, quantised
 from tests.models.comparing.families import generation
@@ -126,7 +126,7 @@ def test_the_model_is_not_changed() -> None:
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
 def drawn(tokens: Any) -> Any:
-    return _first(tokens, 64, 32, np.random.default_rng(0))
+    return _choose_longer_sequence(tokens, 64, 32, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,10 @@ def test_tokens_are_whole_numbers_of_any_kind() -> None:
 def test_a_cache_that_is_called_as_a_way_is_refused() -> None:
     for name in ("batch", "static cache"):
         with pytest.raises(InputError, match=f"'{name}, decoding' is a way that there is"):
-            _chosen(None, {name: losing}, encodes=False)
-    assert "batched, decoding" in {way.name for way in _chosen(None, {"batched": losing}, encodes=False)}
+            _select_generation_ways(None, {name: losing}, encodes=False, has_window=True)
+    assert "batched, decoding" in {
+        way.name for way in _select_generation_ways(None, {"batched": losing}, encodes=False, has_window=False)
+    }
 
 
 def _without_layers(config: Any) -> Any:

@@ -21,7 +21,7 @@ from symattn.proof.expectation import law_with
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, judged
-from symattn.proof.relations.printed_roundings import _near, fl
+from symattn.proof.relations.printed_roundings import _numbers_near_format_ends, fl
 from symattn.proof.relations.section import Section
 from symattn.proof.relations.sentences import claims, defined
 from symattn.theorems.reading import Statement
@@ -445,7 +445,7 @@ def test_nearest_is_what_the_formats_do(format_name: str) -> None:
 def test_numbers_next_to_logarithms_do_not_depend_on_who_asked_first() -> None:
     found = []
     for bits in (53, 200):
-        _near.cache_clear()
+        _numbers_near_format_ends.cache_clear()
         with precision(bits):
-            found.append([_near(Format(name)) for name in ("float32", "float16", "bfloat16")])
+            found.append([_numbers_near_format_ends(Format(name)) for name in ("float32", "float16", "bfloat16")])
     assert found[0] == found[1]

@@ -97,7 +97,9 @@ class Dependence:
         words = f"{judged} of {len(self.parts)} token-mixing parts judged"
         if not self.unjudged:
             return words
-        return f"{words}; {len(self.unjudged)} not: {'; '.join(_alike(self.unjudged))}"
+        return (
+            f"{words}; {len(self.unjudged)} not: {'; '.join(_yield_words_of_parts(self.unjudged))}"
+        )
 
     def judging(self, calls: set[str]) -> Dependence:
         """Return this finding with the parts marked in which one of these calls was judged.
@@ -114,7 +116,7 @@ def within(name: str, part: str) -> bool:
     return name == part or name.startswith(part + ".")
 
 
-def _alike(parts: list[MixingPart]) -> Iterator[str]:
+def _yield_words_of_parts(parts: list[MixingPart]) -> Iterator[str]:
     """Yield a text for all parts of one class of which the same is said, with the name of the first."""
     groups: dict[tuple[str, str, str], list[MixingPart]] = {}
     for part in parts:

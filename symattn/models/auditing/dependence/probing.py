@@ -79,11 +79,11 @@ class HeldOutputs:
         """Begin another run; ``copies`` are modules in float64 that run in place of others."""
         self._left = {}
         for module, out in self.returned:
-            given = self._changed(out, changed)
+            given = self._change_output_tokens(out, changed)
             own, value = (module, given) if copies is None else (copies[module], doubled(given))
             self._left.setdefault(own, []).append(value)
 
-    def _changed(self, out: Any, changed: tuple[int, ...]) -> Any:
+    def _change_output_tokens(self, out: Any, changed: tuple[int, ...]) -> Any:
         array = first(out)
         if not changed or self.tokens.placed(array) is None:
             return out
@@ -172,7 +172,7 @@ class Probe:
             return
         self.held = HeldOutputs(self.tokens, running.mixing if around else [])
         try:
-            finding = self._mixes(running, args, kwargs, out)
+            finding = self._find_mixing_part(running, args, kwargs, out)
         finally:
             self.held = None
         if finding is not None:
@@ -182,13 +182,15 @@ class Probe:
                 each.mixing = [entry for entry in each.mixing if entry not in running.mixing]
                 each.mixing.append((module, out))
 
-    def _mixes(self, running: Running, args: Args, kwargs: Kwargs, out: Any) -> MixingPart | None:
+    def _find_mixing_part(
+        self, running: Running, args: Args, kwargs: Kwargs, out: Any
+    ) -> MixingPart | None:
         base = self.tokens.flat(first(out))
         if base is None:
             return None
         name, kind = running.name, type(running.module).__name__
         run = _Repeated(self, running, args, kwargs, base)
-        middle = self._middle()
+        middle = self._choose_middle_tokens()
         ends = self.places[0], self.places[-1]
         if not run.others((ends[0], middle[1], ends[1])).any():  # the first token ends no block
             return None
@@ -201,21 +203,23 @@ class Probe:
                 if run.undecided
                 else None
             )
-        leak = next(filter(None, (self._leak(name, t, rows) for t, rows in probed.items())), None)
+        leak = next(
+            filter(None, (self._find_first_leak(name, t, rows) for t, rows in probed.items())), None
+        )
         later = leak is not None and not leak.item
         allowed = later and self.causal is not True
-        sees = LATER_TOO if later else self._reach(probed)
+        sees = LATER_TOO if later else self._describe_reach_of_tokens(probed)
         reason = _ROUNDING_UNKNOWN if run.undecided and leak is None else ""
         if allowed:
             reason = NO_PROMISE if self.causal is None else AS_PROMISED
         return MixingPart(name, kind, sees, None if allowed else leak, reason=reason)
 
-    def _middle(self) -> tuple[int, int]:
+    def _choose_middle_tokens(self) -> tuple[int, int]:
         """Return two neighbouring tokens in the middle: one of them may be the last of a block."""
         half = len(self.places) // 2
         return self.places[half - 1], self.places[half]
 
-    def _reach(self, changed: Mapping[int, Tensor]) -> str:
+    def _describe_reach_of_tokens(self, changed: Mapping[int, Tensor]) -> str:
         """Return in words which earlier tokens an output depends on, by the outputs (b, n) that each token changes."""
         widths: set[int | None] = set()
         for token, rows in changed.items():
@@ -235,7 +239,7 @@ class Probe:
             else f"up to {max(known)} tokens"
         )
 
-    def _leak(self, name: str, token: int, rows: Tensor) -> Leak | None:
+    def _find_first_leak(self, name: str, token: int, rows: Tensor) -> Leak | None:
         """Return the first output (b, n) that should not have changed with a token of the first item."""
         if rows[1:].any():
             return Leak(name, int(rows[1:].nonzero()[0][1]), token, item=True)
@@ -250,20 +254,25 @@ class Probe:
 
         ``run`` runs the model with some tokens changed, and calls its second argument for each module that has run.
         """
-        base = self._outputs(run, ())
-        for token in self._middle():
-            place = self._first_place(base, self._outputs(run, (token,)), token)
+        base = self._collect_module_outputs(run, ())
+        for token in self._choose_middle_tokens():
+            place = self._first_place(base, self._collect_module_outputs(run, (token,)), token)
             if place is None:
                 continue
-            if self._first_place(base, self._outputs(run, ()), self.tokens.n) is not None:
+            if (
+                self._first_place(base, self._collect_module_outputs(run, ()), self.tokens.n)
+                is not None
+            ):
                 raise Unsteady
-            rows = self._confirmed(run, place, token)
+            rows = self._confirm_changed_outputs(run, place, token)
             if rows is not None:
-                leak = self._leak(base[place].name, token, rows)
+                leak = self._find_first_leak(base[place].name, token, rows)
                 assert leak is not None
                 yield leak
 
-    def _outputs(self, run: Callable[..., None], changed: tuple[int, ...]) -> list[ModuleOutput]:
+    def _collect_module_outputs(
+        self, run: Callable[..., None], changed: tuple[int, ...]
+    ) -> list[ModuleOutput]:
         result: list[ModuleOutput] = []
 
         def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
@@ -276,7 +285,7 @@ class Probe:
         run(changed, see)
         return result
 
-    def _forbidden(self, token: int) -> Tensor:
+    def _mask_forbidden_outputs(self, token: int) -> Tensor:
         """Return which outputs (b, n) must not change with a token of the first item."""
         import torch
 
@@ -288,13 +297,15 @@ class Probe:
         self, base: list[ModuleOutput], other: list[ModuleOutput], token: int
     ) -> int | None:
         """Return the place of the first module in which an output changed that must not; None without one."""
-        rows = self._forbidden(token)
+        rows = self._mask_forbidden_outputs(token)
         for place, (a, b) in enumerate(zip(base, other, strict=False)):
             if a.name != b.name or bool(((a.digest != b.digest).cpu() & rows).any()):
                 return place
         return None
 
-    def _confirmed(self, run: Callable[..., None], place: int, token: int) -> Tensor | None:
+    def _confirm_changed_outputs(
+        self, run: Callable[..., None], place: int, token: int
+    ) -> Tensor | None:
         """Return in which outputs (b, n) of the module at a place a change is none of rounding; None if it may be one.
 
         That is decided for the innermost module around it whose inputs did not change in these tokens.
@@ -302,7 +313,7 @@ class Probe:
         base, other = (_Around(self, place) for _ in range(2))
         run((), base.see)
         run((token,), other.see)
-        forbidden = self._forbidden(token)
+        forbidden = self._mask_forbidden_outputs(token)
         rows = differing(other.passes[0].flat, base.passes[0].flat).cpu() & forbidden
         for a, b in zip(base.passes, other.passes, strict=False):
             differs = differing(b.flat, a.flat).cpu() & forbidden
@@ -377,7 +388,7 @@ class _Repeated:
         )
         self.undecided = False
 
-    def _run(self, changed: tuple[int, ...]) -> Tensor | None:
+    def _run_part_with_change(self, changed: tuple[int, ...]) -> Tensor | None:
         import torch
 
         given = self.tokens.arguments(self.args, self.kwargs, changed)
@@ -394,7 +405,7 @@ class _Repeated:
         """Return which outputs (b, n) of tokens other than the changed ones differ."""
         import torch
 
-        out = self._run(changed) if out is None else out
+        out = self._run_part_with_change(changed) if out is None else out
         if out is None or out.shape != self.base.shape:
             return torch.zeros(self.tokens.b, self.tokens.n, dtype=torch.bool)
         rows = differing(out, self.base).cpu()
@@ -403,7 +414,7 @@ class _Repeated:
 
     def really(self, token: int) -> Tensor:
         """Return which outputs of other tokens differ beyond rounding: all or none of the earlier, and of the later."""
-        out = self._run((token,))
+        out = self._run_part_with_change((token,))
         rows = self.others((token,), out)
         if not rows.any() or out is None:
             return rows
@@ -494,7 +505,7 @@ def probed(
         changed: tuple[int, ...], see: Callable[..., Any], repeating: Probe | None = None
     ) -> None:
         given = _with_token(tokens, key, args, kwargs, changed[0]) if changed else (args, kwargs)
-        with torch.no_grad(), torch.random.fork_rng(), _hooked(repeating, see):
+        with torch.no_grad(), torch.random.fork_rng(), _hook_every_module(repeating, see):
             root(*given[0], **given[1])
 
     try:
@@ -504,7 +515,7 @@ def probed(
         return Dependence(causal, reason=_UNSTEADY)
     except Exception as error:
         return Dependence(causal, reason=f"a repeated pass raised {one_line(error)[:200]}")
-    return _joined(causal, list(probe.found.values()), leaks)
+    return _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
 
 
 def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> str:
@@ -522,7 +533,9 @@ def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> s
     return "a norm over the batch is in training; hint: model.eval()" if batch_norms else ""
 
 
-def _joined(causal: bool | None, parts: list[MixingPart], leaks: list[Leak]) -> Dependence:
+def _assign_leaks_to_parts(
+    causal: bool | None, parts: list[MixingPart], leaks: list[Leak]
+) -> Dependence:
     """Give each part the leak that was first seen in a module of it; keep leaks outside of all parts."""
     outside = []
     for leak in leaks:
@@ -562,7 +575,7 @@ def _with_token(
 
 
 @contextmanager
-def _hooked(probe: Probe | None, see: Callable[..., Any]) -> Iterator[None]:
+def _hook_every_module(probe: Probe | None, see: Callable[..., Any]) -> Iterator[None]:
     """Have every module that runs seen, and what it returns replaced where parts are held fixed.
 
     These hooks serve all modules of the process: passes of other threads are left alone.

@@ -78,11 +78,11 @@ class Tokens:
         if not chosen:
             return None
         new = {key: self.changed(x, tokens) if tokens else x for key, x in chosen.items()}
-        every = tuple(new.get(i, _own(x)) for i, x in enumerate(args))
-        return every, {k: new.get(k, _own(x)) for k, x in kwargs.items()}
+        every = tuple(new.get(i, _copy_argument_container(x)) for i, x in enumerate(args))
+        return every, {k: new.get(k, _copy_argument_container(x)) for k, x in kwargs.items()}
 
 
-def _own(x: Any) -> Any:
+def _copy_argument_container(x: Any) -> Any:
     return type(x)(x) if type(x) in _HELD else x
 
 

@@ -42,7 +42,7 @@ class Layers:
 
     def know(self, root: Module) -> None:
         """Hook the layers within a module."""
-        for name, layer, config in _layers(root):
+        for name, layer, config in _yield_decoder_layers(root):
             if layer in self._known:
                 continue
             self._known.add(layer)
@@ -58,14 +58,18 @@ class Layers:
                     else f"it has other modules: {error}"
                 )
                 unknown = LayerFinding(name, reason=reason)
-                self._hook(layer, None, lambda *_, unknown=unknown: self._report(unknown))
+                self._hook_layer_module(
+                    layer, None, lambda *_, unknown=unknown: self._report(unknown)
+                )
                 continue
-            self._see(name, layer, result, modules)
+            self._hook_layer_and_parts(name, layer, result, modules)
             path = name.rpartition(".")[0]
             owner = root.get_submodule(path.rpartition(".")[0])
             if owner not in self._known:
                 self._known.add(owner)
-                self._hook(owner, self._begin_list, partial(self._end_list, path, config))
+                self._hook_layer_module(
+                    owner, self._begin_list, partial(self._end_list, path, config)
+                )
 
     def close(self) -> None:
         """Remove all hooks."""
@@ -75,35 +79,47 @@ class Layers:
 
     def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
         """Record a call of attention for the layer that is running."""
-        seen = self._now()
+        seen = self._find_current_layer_pass()
         if seen is None:
             return
         if seen.called:
             seen.reason = "attention is called more than once in it"
         else:
-            self._quietly(seen.compare, received)
-        self._quietly(seen.attended, received, out, heads_last)
+            self._run_layer_hook_safely(seen.compare, received)
+        self._run_layer_hook_safely(seen.attended, received, out, heads_last)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
-    def _see(self, name: str, layer: Module, promise: Promised, modules: dict[str, Module]) -> None:
-        self._hook(layer, partial(self._begin, name), partial(self._end, name, promise, modules))
+    def _hook_layer_and_parts(
+        self, name: str, layer: Module, promise: Promised, modules: dict[str, Module]
+    ) -> None:
+        self._hook_layer_module(
+            layer,
+            partial(self._begin_layer_pass, name),
+            partial(self._end_layer_pass, name, promise, modules),
+        )
         for part, module in modules.items():
             if part == "attention":
-                self._hook(module, self._tables, None)
+                self._hook_layer_module(module, self._record_rotary_tables, None)
             else:
-                self._hook(module, partial(self._took, part), partial(self._gave, part))
+                self._hook_layer_module(
+                    module,
+                    partial(self._record_part_input, part),
+                    partial(self._record_part_output, part),
+                )
 
-    def _hook(self, module: Module, before: Function | None, after: Function | None) -> None:
+    def _hook_layer_module(
+        self, module: Module, before: Function | None, after: Function | None
+    ) -> None:
         if before is not None:
-            run = partial(self._quietly, before)
+            run = partial(self._run_layer_hook_safely, before)
             self._handles.append(module.register_forward_pre_hook(run, with_kwargs=True))
         if after is not None:
-            run = partial(self._quietly, after)
+            run = partial(self._run_layer_hook_safely, after)
             self._handles.append(
                 module.register_forward_hook(run, with_kwargs=True, always_call=True)
             )
 
-    def _quietly(self, act: Callable[..., None], *arguments: object) -> None:
+    def _run_layer_hook_safely(self, act: Callable[..., None], *arguments: object) -> None:
         """Run a hook such that the model runs as usual even if symattn fails."""
         import torch
 
@@ -113,27 +129,27 @@ class Layers:
             with reading(), torch.no_grad():
                 act(*arguments)
         except Exception as error:
-            seen = self._now()
+            seen = self._find_current_layer_pass()
             if seen is not None:
                 seen.reason = defect(error)
 
-    def _stack(self) -> list[tuple[Module, Pass | None]]:
+    def _list_running_layers(self) -> list[tuple[Module, Pass | None]]:
         """The running layers of this thread."""
         if not hasattr(self._running, "passes"):
             self._running.passes = []
         result: list[tuple[Module, Pass | None]] = self._running.passes
         return result
 
-    def _now(self) -> Pass | None:
-        stack = self._stack()
+    def _find_current_layer_pass(self) -> Pass | None:
+        stack = self._list_running_layers()
         return stack[-1][1] if stack else None
 
-    def _begin(self, name: str, layer: Module, args: Args, kwargs: Kwargs) -> None:
+    def _begin_layer_pass(self, name: str, layer: Module, args: Args, kwargs: Kwargs) -> None:
         import torch
 
-        tokens = _first(args, kwargs)
+        tokens = _find_first_tensor(args, kwargs)
         seen = begun(doing.models[-1] if doing.models else None, tokens)
-        self._stack().append((layer, seen))
+        self._list_running_layers().append((layer, seen))
         if seen is None:
             return
         cache = next((a for a in (*args, *kwargs.values()) if hasattr(a, "get_seq_length")), None)
@@ -150,8 +166,8 @@ class Layers:
         elif layer.training:
             seen.reason = "the model is in training, where dropout may be on; hint: model.eval()"
 
-    def _took(self, part: str, module: Module, args: Args, kwargs: Kwargs) -> None:
-        seen, tensor = self._now(), _first(args, kwargs)
+    def _record_part_input(self, part: str, module: Module, args: Args, kwargs: Kwargs) -> None:
+        seen, tensor = self._find_current_layer_pass(), _find_first_tensor(args, kwargs)
         if seen is None or tensor is None:
             return
         if part in seen.given or part in seen.heads:
@@ -162,8 +178,10 @@ class Layers:
         elif rows is not None:
             seen.given[part] = rows
 
-    def _gave(self, part: str, module: Module, args: Args, kwargs: Kwargs, out: Tensor) -> None:
-        seen = self._now()
+    def _record_part_output(
+        self, part: str, module: Module, args: Args, kwargs: Kwargs, out: Tensor
+    ) -> None:
+        seen = self._find_current_layer_pass()
         out = out[0] if isinstance(out, tuple) else out
         if seen is None or out is None:
             return
@@ -174,9 +192,9 @@ class Layers:
         elif rows is not None:
             seen.gave[part] = rows
 
-    def _tables(self, module: Module, args: Args, kwargs: Kwargs) -> None:
+    def _record_rotary_tables(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         """Record the cosines and sines that attention is given, or that GPT-J looks up."""
-        seen = self._now()
+        seen = self._find_current_layer_pass()
         if seen is None:
             return
         given = kwargs.get("position_embeddings")
@@ -184,11 +202,11 @@ class Layers:
             given = next((a for a in args if isinstance(a, tuple) and len(a) == 2), None)
         stored, places = getattr(module, "embed_positions", None), kwargs.get("position_ids")
         if given is None and stored is not None and hasattr(stored, "ndim") and places is not None:
-            sin, cos = stored[places].to(_first(args, kwargs).dtype).chunk(2, dim=-1)
+            sin, cos = stored[places].to(_find_first_tensor(args, kwargs).dtype).chunk(2, dim=-1)
             given = cos, sin
         seen.tables = None if given is None else seen.of_tables(given)
 
-    def _end(
+    def _end_layer_pass(
         self,
         name: str,
         promise: Promised,
@@ -198,7 +216,7 @@ class Layers:
         kwargs: Kwargs,
         out: Tensor,
     ) -> None:
-        seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
+        seen, out = self._pop_ended_layer(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
             return
         ran = getattr(self._running, "ran", None)
@@ -218,7 +236,9 @@ class Layers:
             return
         try:
             judging = Judge(seen, promise, modules, self._searched < _SEARCHED)
-            finding = LayerFinding(name, (*_follows(name, seen, before), *judging.findings()))
+            finding = LayerFinding(
+                name, (*_yield_fault_of_order(name, seen, before), *judging.findings())
+            )
         except Exception as error:
             finding = LayerFinding(name, reason=defect(error, "judge it"))
         self._searched += finding.state == "wrong"
@@ -249,8 +269,8 @@ class Layers:
                     )
                 )
 
-    def _left(self, layer: Module) -> Pass | None:
-        stack = self._stack()
+    def _pop_ended_layer(self, layer: Module) -> Pass | None:
+        stack = self._list_running_layers()
         while stack:
             module, seen = stack.pop()
             if module is layer:
@@ -258,7 +278,7 @@ class Layers:
         return None
 
 
-def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
+def _yield_decoder_layers(root: Module) -> Iterator[tuple[str, Module, object]]:
     """Yield modules of lists that contain an attention: the name, the module, and the nearest configuration."""
     names: list[str] = []
     configs = {
@@ -290,7 +310,7 @@ def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
             yield name, module, own
 
 
-def _follows(
+def _yield_fault_of_order(
     name: str, seen: Pass, before: tuple[str, Pass | None] | None
 ) -> Iterator[PartFinding]:
     """Yield a fault if the layer that ran before is not the one before in the list, or gave other tokens."""
@@ -307,6 +327,6 @@ def _follows(
         yield PartFinding("input", np.inf, True, cause)
 
 
-def _first(args: Args, kwargs: Kwargs) -> Tensor:
+def _find_first_tensor(args: Args, kwargs: Kwargs) -> Tensor:
     """The first tensor among the arguments of a call."""
     return next((t for t in (*args, *kwargs.values()) if hasattr(t, "ndim")), None)

@@ -70,26 +70,30 @@ class Judge:
         self.spec, self.layout = promised.block.attention, promised.layout
 
     # -- what was seen -------------------------------------------------------------------------------------------------
-    def _gave(self, name: str, arrays: Mapping[str, TokenRows] | None = None) -> TokenRows:
+    def _require_part_output(
+        self, name: str, arrays: Mapping[str, TokenRows] | None = None
+    ) -> TokenRows:
         """Return the output of a part by its name; ``x`` are the tokens. Raises ``Open`` if it was not seen."""
         array = (self.seen.gave if arrays is None else arrays).get(name)
         if array is None:
             raise Open(f"{name}: {NOT_RUN}")
         return array
 
-    def _took(self, name: str) -> TokenRows:
+    def _require_part_input(self, name: str) -> TokenRows:
         """Return the input of a part. Raises ``Open`` if it was not seen."""
-        return self._gave(name, self.seen.given)
+        return self._require_part_output(name, self.seen.given)
 
     @known_or_open
     def _norm(self, name: str, source: str | None) -> Iterator[PartFinding]:
         """Judge a norm by its input, which should be the output of ``source``, if that is named."""
-        x, y = self._took(name), self._gave(name)
+        x, y = self._require_part_input(name), self._require_part_output(name)
         if source is not None:
-            yield from self._wire(name, x, source)
-        yield self._normed(name, self.promised.block.eps, x, y)
+            yield from self._yield_fault_of_wiring(name, x, source)
+        yield self._judge_normed_rows(name, self.promised.block.eps, x, y)
 
-    def _normed(self, name: str, eps: float | Fraction, x: TokenRows, y: TokenRows) -> PartFinding:
+    def _judge_normed_rows(
+        self, name: str, eps: float | Fraction, x: TokenRows, y: TokenRows
+    ) -> PartFinding:
         results = self.layout.norm, eps, self.layout.one_plus
         module = self.modules[name]
         inputs = {"x": x.values}
@@ -102,18 +106,20 @@ class Judge:
         )
 
     @known_or_open
-    def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
+    def _judge_linear_layer(self, name: str, source: str) -> Iterator[PartFinding]:
         """Judge a linear layer by its input and its own matrix."""
-        x, y = self._took(name), self._gave(name)
-        yield from self._wire(name, x, source)
+        x, y = self._require_part_input(name), self._require_part_output(name)
+        yield from self._yield_fault_of_wiring(name, x, source)
         w, b = matrix(self.modules[name])
         yield judged_linear(name, y.values, x.values, w, b, format_of(x, y))
 
-    def _wire(self, name: str, got: TokenRows, source: str) -> Iterator[PartFinding]:
+    def _yield_fault_of_wiring(
+        self, name: str, got: TokenRows, source: str
+    ) -> Iterator[PartFinding]:
         """Yield a fault if a part's input is not the output of ``source``, bit for bit, and name the array it is."""
         if source == ANSWER and self.seen.answered is None:
             return
-        wanted = self.seen.answered if source == ANSWER else self._gave(source)
+        wanted = self.seen.answered if source == ANSWER else self._require_part_output(source)
         assert wanted is not None
         if same(wanted, got):
             return
@@ -122,16 +128,16 @@ class Judge:
         yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
 
     # -- queries, keys and values: from the norm before attention to its call ------------------------------------------
-    def _projections(self, source: str) -> Iterator[PartFinding]:
+    def _judge_qkv_projections(self, source: str) -> Iterator[PartFinding]:
         """Judge the projections to q, k and v, by one matrix or three."""
         for role in ("in",) if "attention.in" in self.layout.paths else ("q", "k", "v"):
-            yield from self._linear(f"attention.{role}", source)
+            yield from self._judge_linear_layer(f"attention.{role}", source)
 
-    def _heads(self) -> dict[str, TokenRows]:
+    def _split_heads_of_projections(self) -> dict[str, TokenRows]:
         """Return q, k and v from the projections, (r, h, d). Raises ``Open``."""
         spec = self.spec
         if "attention.in" in self.layout.paths:
-            whole = self._gave("attention.in")
+            whole = self._require_part_output("attention.in")
             try:
                 parts = dict(
                     zip("qkv", split(whole.values, spec, self.promised.family.packing), strict=True)
@@ -140,20 +146,20 @@ class Judge:
                 raise Open(str(reason)) from None
             result = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
         else:
-            result = {n: self._gave(f"attention.{n}") for n in "qkv"}
+            result = {n: self._require_part_output(f"attention.{n}") for n in "qkv"}
         return {
             n: TokenRows(a.values.reshape(len(a.values), spec.heads_of[n], -1), a.dtype)
             for n, a in result.items()
         }
 
     @known_or_open
-    def _positions(self, name: str) -> Iterator[PartFinding]:
+    def _judge_steps_to_attention(self, name: str) -> Iterator[PartFinding]:
         """Judge all steps from the projections to the call of attention; ``name`` is the first part."""
-        heads = self._heads()
+        heads = self._split_heads_of_projections()
         rotated = isinstance(self.spec.position, Rotary)
         unknown = "attention.position" in self.promised.open
         if rotated:
-            yield from self._angles(heads["q"].values.shape[-1])
+            yield from self._judge_rotary_tables(heads["q"].values.shape[-1])
         elif unknown:
             yield PartFinding("attention.position", reason=self.promised.open["attention.position"])
         for role in "" if unknown else "qk":
@@ -161,27 +167,39 @@ class Judge:
             if norm in self.seen.heads:
                 yield from self._head_norm(norm, role, token_rows)
                 token_rows = self.seen.gave.get(f"{norm}.heads", token_rows)
-            elif self._across(norm):
+            elif self._is_norm_across_heads(norm):
                 yield from self._norm(norm, name)
                 after = self.seen.gave[norm]
                 token_rows = TokenRows(after.values.reshape(token_rows.values.shape), after.dtype)
-            judge, part = (self._rotated, f"{name}_rotated") if rotated else (self._handed, name)
+            judge, part = (
+                (self._rotated, f"{name}_rotated")
+                if rotated
+                else (self._judge_unrotated_heads, name)
+            )
             result = list(judge(part, role, token_rows))
-            if norm in self.layout.paths and norm not in self.seen.heads and not self._across(norm):
+            if (
+                norm in self.layout.paths
+                and norm not in self.seen.heads
+                and not self._is_norm_across_heads(norm)
+            ):
                 bare = all(part.state == "pass" for part in result)
                 yield (
                     PartFinding(norm, np.inf, True, _BARE)
                     if bare
                     else PartFinding(norm, reason=NOT_RUN)
                 )
-            yield from self._cached(role, result)
-        yield from self._cached("v", self._handed("attention.v", "v", heads["v"]))
+            yield from self._leave_lossy_cache_open(role, result)
+        yield from self._leave_lossy_cache_open(
+            "v", self._judge_unrotated_heads("attention.v", "v", heads["v"])
+        )
 
-    def _across(self, norm: str) -> bool:
+    def _is_norm_across_heads(self, norm: str) -> bool:
         """Return whether a norm over all heads together ran, for which the specification has no field."""
         return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
 
-    def _cached(self, role: str, results: Iterable[PartFinding]) -> Iterator[PartFinding]:
+    def _leave_lossy_cache_open(
+        self, role: str, results: Iterable[PartFinding]
+    ) -> Iterator[PartFinding]:
         """Leave wrong keys or values open if a lossy cache may have changed them."""
         lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
         for part in results:
@@ -195,12 +213,12 @@ class Judge:
         """Judge the norm of queries or keys, whose arrays have heads before or after the tokens."""
         for before, after in self.seen.heads[name]:
             if before is not None and after is not None and same(token_rows, before):
-                yield self._normed(name, self.spec.eps, token_rows, after)
+                yield self._judge_normed_rows(name, self.spec.eps, token_rows, after)
                 self.seen.gave[f"{name}.heads"] = after
                 return
         yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
 
-    def _angles(self, columns: int) -> Iterator[PartFinding]:
+    def _judge_rotary_tables(self, columns: int) -> Iterator[PartFinding]:
         """Judge the cosines and sines given to attention by the positions of the tokens."""
         name, spec = "attention.position", self.spec.position
         assert isinstance(spec, Rotary)
@@ -235,7 +253,7 @@ class Judge:
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
             raise Open("attention was given no cosines and sines in a known form")
-        got = self._called(role, token_rows)
+        got = self._require_call_array(role, token_rows)
         cos, sin = (
             narrow(t.values, spec.width or token_rows.values.shape[-1]) for t in self.seen.tables
         )
@@ -245,9 +263,11 @@ class Judge:
         yield judged(name, subject, inputs, [got], dtype, ["eager", "fused"], self.search)
 
     @known_or_open
-    def _handed(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
+    def _judge_unrotated_heads(
+        self, name: str, role: str, token_rows: TokenRows
+    ) -> Iterator[PartFinding]:
         """Judge queries, keys or values that attention is called with as they were projected, up to a scale."""
-        got = self._called(role, token_rows)
+        got = self._require_call_array(role, token_rows)
         if role == "q" and self.promised.family.scaled_before:
             subject, x = (
                 part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1])),
@@ -270,7 +290,7 @@ class Judge:
                 f"attention is called with other {_ROLES[role]} than were projected",
             )
 
-    def _called(self, role: str, token_rows: TokenRows) -> Floats:
+    def _require_call_array(self, role: str, token_rows: TokenRows) -> Floats:
         """Return an array (r, h, d) of the call, keys and values without repeated heads. Raises ``Open``."""
         array = self.seen.called.get(role)
         if array is None or isinstance(array, str):
@@ -290,11 +310,11 @@ class Judge:
     # -- the whole pass: attention and the feed-forward layer with their norms, around the residual stream -------------
     def findings(self) -> Iterator[PartFinding]:
         """Judge every part of the layer, in the order of computation."""
-        for part in self._every():
+        for part in self._judge_every_part():
             reason = self.promised.open.get(part.part)
             yield PartFinding(part.part, reason=reason) if reason else part
 
-    def _every(self) -> Iterator[PartFinding]:
+    def _judge_every_part(self) -> Iterator[PartFinding]:
         """Judge attention and the feed-forward layer as ``Block`` computes them, each with its norms and residual."""
         block, stream, results = self.promised.block, "x", []
         where = ORDERS[block.order]
@@ -307,12 +327,12 @@ class Judge:
                     norm if norm in self.layout.paths else "attention_norm"
                 )  # one norm may serve both parts
             if part == "attention":
-                yield from self._projections(source)
-                yield from self._positions("attention.q")
+                yield from self._judge_qkv_projections(source)
+                yield from self._judge_steps_to_attention("attention.q")
                 yield from self.seen.cached
-                yield from self._linear("attention.o", ANSWER)
+                yield from self._judge_linear_layer("attention.o", ANSWER)
             else:
-                yield from self._mlp(source)
+                yield from self._judge_feed_forward(source)
             if "after" in where:
                 norm = f"{norm}_after" if "before" in where else norm
                 yield from self._norm(norm, result)
@@ -334,7 +354,7 @@ class Judge:
                 yield from self._norm(norm, None)
                 stream = norm
         if "outside" in where:
-            yield from self._end("output", stream)
+            yield from self._judge_layer_output("output", stream)
 
     def _read_by(self, where: tuple[str, ...], part: str, total: str) -> None:
         """Take the input of the next module as the output of the sum ``total``, which has no module of its own."""
@@ -344,18 +364,18 @@ class Judge:
                 self.seen.gave[total] = self.seen.given[reader]
 
     @known_or_open
-    def _end(self, name: str, source: str) -> Iterator[PartFinding]:
+    def _judge_layer_output(self, name: str, source: str) -> Iterator[PartFinding]:
         """Check that the output of the layer is that of its last norm."""
-        yield from self._wire(name, self._gave(name), source)
+        yield from self._yield_fault_of_wiring(name, self._require_part_output(name), source)
 
     @known_or_open
     def _stream(
         self, name: str, first: str, parts: tuple[str, ...], norm: str | None
     ) -> Iterator[PartFinding]:
         """Judge the sum of the tokens before and the outputs of parts."""
-        x, got = self._gave(first), self._gave(name)
+        x, got = self._require_part_output(first), self._require_part_output(name)
         inputs = {"x": x.values} | {
-            n: self._gave(p).values for n, p in zip("yz", parts, strict=False)
+            n: self._require_part_output(p).values for n, p in zip("yz", parts, strict=False)
         }
         if norm is not None and norm in self.seen.gave:
             inputs["normed"] = self.seen.gave[norm].values
@@ -365,30 +385,33 @@ class Judge:
             name, subject, chosen, [spaced(got.values)], format_of(x, got), ["eager"], self.search
         )
 
-    def _mlp(self, source: str) -> Iterator[PartFinding]:
+    def _judge_feed_forward(self, source: str) -> Iterator[PartFinding]:
         """Judge the feed-forward layer."""
         block = self.promised.block
         packed = "mlp.in" in self.layout.paths
         for name in (
             ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",)
         ):
-            yield from self._linear(name, source)
-        yield from self._hidden("mlp.hidden", packed)
-        yield from self._linear("mlp.down", "mlp.hidden")
+            yield from self._judge_linear_layer(name, source)
+        yield from self._judge_hidden_activation("mlp.hidden", packed)
+        yield from self._judge_linear_layer("mlp.down", "mlp.hidden")
 
     @known_or_open
-    def _hidden(self, name: str, packed: bool) -> Iterator[PartFinding]:
+    def _judge_hidden_activation(self, name: str, packed: bool) -> Iterator[PartFinding]:
         """Judge the step between the matrices of the feed-forward layer, by the input of the last one."""
         block = self.promised.block
         assert block.activation
-        self.seen.gave[name] = got = self._took("mlp.down")
+        self.seen.gave[name] = got = self._require_part_input("mlp.down")
         if packed:
-            both = self._gave("mlp.in")
+            both = self._require_part_output("mlp.in")
             gate, up = np.split(both.values, 2, axis=-1)
             inputs, dtype = {"up": up, "gate": gate}, format_of(both, got)
         else:
-            inputs = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
-            dtype = format_of(self._gave("mlp.up"), got)
+            inputs = {
+                n: self._require_part_output(f"mlp.{n}").values
+                for n in ("up", "gate")[: 1 + block.gated]
+            }
+            dtype = format_of(self._require_part_output("mlp.up"), got)
         chosen = {n: spaced(a) for n, a in inputs.items()}
         kinds: list[Contract] = ["fused", "eager"] if self.promised.spelled else ["fused"]
         subject = part_definitions.hidden(block.activation, block.gated)

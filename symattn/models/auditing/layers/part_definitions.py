@@ -31,7 +31,7 @@ from symattn.verification.rules.norms import right
 from symattn.verification.rules.rotating import of_tables, tables_of
 
 
-def _definition(
+def _make_part_definition(
     title: str,
     step: str,
     names: tuple[str, ...],
@@ -84,16 +84,20 @@ def angles(spec: Rotary, dtype: str) -> Definition:
     }
     for name in (dtype,) if dtype in HALF else HALF:
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
-        mistakes[cause] = partial(_roughly, spec, name)
+        mistakes[cause] = partial(_make_rough_rotary_tables, spec, name)
     mistakes["cosines and sines are exchanged"] = lambda positions, x: tables_of(
         spec, positions, x
     )[::-1]
     every = (DefinitionMistake("position", *mistake) for mistake in mistakes.items())
     ways = [partial(way, spec) for way in WAYS]
-    return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, every)
+    return _make_part_definition(
+        "Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, every
+    )
 
 
-def _roughly(spec: Rotary, name: str, positions: np.ndarray, x: Array) -> tuple[Array, Array]:
+def _make_rough_rotary_tables(
+    spec: Rotary, name: str, positions: np.ndarray, x: Array
+) -> tuple[Array, Array]:
     """Return tables by frequencies that were rounded to a narrow format."""
     plain = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, np.zeros(1))
     if spec.scaling is not None:
@@ -110,17 +114,21 @@ def hidden(activation: str, gate: bool) -> Definition:
     """Return the definition of f(gate) ⊙ up, or f(up), in which f(…) is stored before the product."""
     run = ACTIVATIONS[activation].run
     mistakes: dict[str, Function] = {
-        f"the activation is {other}, not {activation}": partial(_hidden, ACTIVATIONS[other].run)
+        f"the activation is {other}, not {activation}": partial(
+            _activate_hidden_rows, ACTIVATIONS[other].run
+        )
         for other in ACTIVATIONS
         if other not in (activation, "identity")
     }
     for words, change in HIDDEN[gate].items():
-        mistakes[words] = partial(change, _stored(run) if gate else run)
+        mistakes[words] = partial(change, _store_activation_as_input(run) if gate else run)
     if gate:
         mistakes["the up projection is left out"] = lambda up, gate: run(gate)
     every = (DefinitionMistake("project", *mistake) for mistake in mistakes.items())
     names = ("up", "gate") if gate else ("up",)
-    return _definition("hidden", "project", names, ("hidden",), [partial(_hidden, run)], every)
+    return _make_part_definition(
+        "hidden", "project", names, ("hidden",), [partial(_activate_hidden_rows, run)], every
+    )
 
 
 def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
@@ -129,15 +137,21 @@ def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
     if other is None:
         return ()
     words = f"the activation is {other}, not {activation}"
-    return (DefinitionMistake("project", words, partial(_hidden, ACTIVATIONS[other].run)),)
+    return (
+        DefinitionMistake("project", words, partial(_activate_hidden_rows, ACTIVATIONS[other].run)),
+    )
 
 
-def _hidden(activation: Callable[[Array], Array], up: Array, gate: Array | None = None) -> Array:
-    result: Array = activation(up) if gate is None else gated(_stored(activation), gate, up)
+def _activate_hidden_rows(
+    activation: Callable[[Array], Array], up: Array, gate: Array | None = None
+) -> Array:
+    result: Array = (
+        activation(up) if gate is None else gated(_store_activation_as_input(activation), gate, up)
+    )
     return result
 
 
-def _stored(activation: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def _store_activation_as_input(activation: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Return an activation whose result is stored in the format of the inputs."""
 
     def run(x: Array) -> Array:
@@ -163,7 +177,7 @@ def stream(parts: int) -> Definition:
     """Return the definition of x + y, or of x + y + z in any order; ``normed`` are the tokens after the norm."""
     names = ("x", "y", "z")[: parts + 1]
     orders = [names] if parts == 1 else [names, ("x", "z", "y"), ("y", "z", "x")]
-    ways = [partial(_added, order) for order in orders]
+    ways = [partial(_add_residuals_in_order, order) for order in orders]
     words = {"x": "the residual is left out", "y": "the output of the part is left out"}
     if parts > 1:
         words |= {
@@ -174,13 +188,15 @@ def stream(parts: int) -> Definition:
     summed["the residual starts from the tokens after the norm"] = ("normed", *names[1:])
     summed["the residual is added twice"] = (*names, "x")
     mistakes = (
-        DefinitionMistake("residual", cause, partial(_added, order))
+        DefinitionMistake("residual", cause, partial(_add_residuals_in_order, order))
         for cause, order in summed.items()
     )
-    return _definition("residual", "residual", (*names, "normed"), ("output",), ways, mistakes)
+    return _make_part_definition(
+        "residual", "residual", (*names, "normed"), ("output",), ways, mistakes
+    )
 
 
-def _added(order: tuple[str, ...], **keywords: Array) -> Array:
+def _add_residuals_in_order(order: tuple[str, ...], **keywords: Array) -> Array:
     total = keywords[order[0]]
     for name in order[1:]:
         total = residual(total, keywords[name])
@@ -190,4 +206,6 @@ def _added(order: tuple[str, ...], **keywords: Array) -> Array:
 def scaled(factor: float) -> Definition:
     """Return the definition of x times a number, for families that scale queries before the call."""
     wrong = [DefinitionMistake("scale", "it is not scaled before the call", lambda x: x)]
-    return _definition("scale", "scale", ("x",), ("y",), [lambda x: x * factor], iter(wrong))
+    return _make_part_definition(
+        "scale", "scale", ("x",), ("y",), [lambda x: x * factor], iter(wrong)
+    )

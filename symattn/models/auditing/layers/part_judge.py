@@ -150,41 +150,44 @@ def judged(
     right = [
         r
         for r in result
-        if r.finding not in OF_VALUES or (promised is not None and _within(r, promised))
+        if r.finding not in OF_VALUES
+        or (promised is not None and _is_legal_when_widened(r, promised))
     ]
     if not right:
-        first = result[0] if extra is None else _widened(result[0], extra)
+        first = result[0] if extra is None else _widen_first_output(result[0], extra)
         words = "its cause was not searched for"
         if search:
             words = (
-                _cause(subject, arithmetics[0], first)
-                or _narrower(subject, dtype, contracts, case, outcome)
+                _find_cause_of_part(subject, arithmetics[0], first)
+                or _describe_narrower_format(subject, dtype, contracts, case, outcome)
                 or NONE
             )
         return PartFinding(part, min(r.worst for r in result), True, words)
     if any(r.undecided or not r.decisive for r in right):
         return PartFinding(part, reason="the bound says nothing about these numbers")
     loosest = max(right, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))
-    fits = tuple(m.cause for m in near if _fits(subject, arithmetics[-1], loosest, m))
+    fits = tuple(
+        m.cause for m in near if _is_explained_by_mistake(subject, arithmetics[-1], loosest, m)
+    )
     return PartFinding(part, min(1.0, *(r.worst for r in right)), open=fits)
 
 
-def _widened(case_result: CaseResult, extra: Floats) -> CaseResult:
+def _widen_first_output(case_result: CaseResult, extra: Floats) -> CaseResult:
     """Return the result with so much further error allowed for the first output."""
     first, *others = case_result.parts
     expected = first.expected.widened(first.expected.allowed + extra)
     return replace(case_result, parts=(replace(first, expected=expected), *others))
 
 
-def _within(case_result: CaseResult, extra: Floats) -> bool:
+def _is_legal_when_widened(case_result: CaseResult, extra: Floats) -> bool:
     """Return whether a wrong result becomes legal with so much further error."""
     if case_result.finding != "values":
         return False
-    wide = _widened(case_result, extra)
+    wide = _widen_first_output(case_result, extra)
     return holds([part.expected for part in wide.parts], wide)
 
 
-def _fits(
+def _is_explained_by_mistake(
     subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake
 ) -> bool:
     """Return whether a mistake may give the result, with errors like those of any way of the definition."""
@@ -192,7 +195,7 @@ def _fits(
     return holds(union([allowed, [part.expected for part in right.parts]]), right)
 
 
-def _cause(subject: Definition, precision: Precision, case_result: CaseResult) -> str:
+def _find_cause_of_part(subject: Definition, precision: Precision, case_result: CaseResult) -> str:
     """The one known mistake that gives the result, in words; if several fit, those; "" if none does."""
     if case_result.finding == "shape":
         return "it has another shape"
@@ -203,7 +206,7 @@ def _cause(subject: Definition, precision: Precision, case_result: CaseResult) -
     return one_of(fitting)
 
 
-def _narrower(
+def _describe_narrower_format(
     subject: Definition, dtype: str, contracts: Sequence[Contract], case: Case, outcome: Outcome
 ) -> str:
     """Say that the result is one of arithmetic in a narrower format, with its widest contract, or ""."""
@@ -244,38 +247,40 @@ def judged_linear(
             True,
             f"it gives {got.shape[-1]} columns, and its matrix has {w.shape[-1]}",
         )
-    vague = ~np.isfinite(got) & (size_of(x, w, b) >= _beyond(_wide(Format(dtype))))
-    ratio = _ratio(got, x, w, b, dtype, vague)
+    vague = ~np.isfinite(got) & (
+        size_of(x, w, b) >= _least_overflowing_number(_choose_sum_format(Format(dtype)))
+    )
+    ratio = _measure_linear_error_ratio(got, x, w, b, dtype, vague)
     if ratio <= 1:
         return PartFinding(part, ratio, reason=_OVERFLOW if vague.any() else "")
     others: dict[str, tuple[Floats, Floats | None]] = {"the matrix is transposed": (w.T, b)}
     if b is not None:
         others |= {"the bias is left out": (w, None), "the bias is added twice": (w, 2 * b)}
     near = {
-        words: v.shape == w.shape and _ratio(got, x, v, c, dtype) <= 1
+        words: v.shape == w.shape and _measure_linear_error_ratio(got, x, v, c, dtype) <= 1
         for words, (v, c) in others.items()
     }
     fitting = [words for words, fits in near.items() if fits]
     if not fitting:
         for name in NARROWER.get(dtype, ()):
             tokens, matrix, bias = (
-                _cast(x, name),
-                _cast(w, name),
-                None if b is None else _cast(b, name),
+                _cast_floats_to_format(x, name),
+                _cast_floats_to_format(w, name),
+                None if b is None else _cast_floats_to_format(b, name),
             )
             finite = all(
                 np.isfinite(a).all() for a in (tokens, matrix, *([] if bias is None else [bias]))
             )
-            if finite and _ratio(got, tokens, matrix, bias, name) <= 1:
+            if finite and _measure_linear_error_ratio(got, tokens, matrix, bias, name) <= 1:
                 fitting.append(f"it is computed in {name}")
     return PartFinding(part, ratio, True, one_of(fitting) or NONE)
 
 
-def _cast(a: Floats, name: str) -> Floats:
+def _cast_floats_to_format(a: Floats, name: str) -> Floats:
     return np.asarray(Format(name).cast(a), dtype=np.float64)
 
 
-def _ratio(
+def _measure_linear_error_ratio(
     got: Floats,
     x: Floats,
     w: Floats,
@@ -287,28 +292,30 @@ def _ratio(
 
     Numbers that are ``vague`` are skipped.
     """
-    exact = _enclosed(x, w, b)
+    exact = _enclose_linear_output(x, w, b)
     ratios = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
     for bias in (
         b,
         None,
     ):  # infinity is legal where the result, or the product before the bias, may overflow so
-        exact = _enclosed(x, w, bias)
+        exact = _enclose_linear_output(x, w, bias)
         furthest = np.sign(got) * exact.mid + exact.rad + allowed_of(x, w, bias, dtype)
-        ratios = np.where(np.isinf(got) & (up(furthest) >= _beyond(Format(dtype))), 0.0, ratios)
+        ratios = np.where(
+            np.isinf(got) & (up(furthest) >= _least_overflowing_number(Format(dtype))), 0.0, ratios
+        )
     return float(ratios[~vague].max(initial=0.0) if vague is not None else ratios.max(initial=0.0))
 
 
-def _enclosed(x: Floats, w: Floats, b: Floats | None) -> Any:
+def _enclose_linear_output(x: Floats, w: Floats, b: Floats | None) -> Any:
     return project(Enclosure.lift(x), Enclosure.lift(w), None if b is None else Enclosure.lift(b))
 
 
-def _beyond(f: Format) -> float:
+def _least_overflowing_number(f: Format) -> float:
     """Return the least number that is rounded to infinity: half a step above the largest; ∞ for float64."""
     return np.inf if f.largest > 2**1023 else float((f.largest + f.power_beyond) / 2)
 
 
-def _wide(f: Format) -> Format:
+def _choose_sum_format(f: Format) -> Format:
     """Return the format of the sums."""
     return f if f.u < Format("float32").u else Format("float32")
 
@@ -323,7 +330,7 @@ def size_of(x: Floats, w: Floats, b: Floats | None) -> Floats:
 def allowed_of(x: Floats, w: Floats, b: Floats | None, dtype: str) -> Floats:
     """Return how far any legal implementation may be from x W + b, rounded up."""
     f = Format(dtype)
-    wide, n = _wide(f), x.shape[-1] + 1
+    wide, n = _choose_sum_format(f), x.shape[-1] + 1
     size = size_of(x, w, b)
     grown = growth(wide, n)
     summed = grown * size + 2 * n * float(wide.eta) * (1 + grown)

@@ -159,7 +159,9 @@ class Pass:
             or any(t.ndim != 4 or t.shape[0] != self.batch for t in (k, v))
         ):
             return
-        digests = np.stack([_digest(k), _digest(v)], axis=-1)[:, : older + self.n]
+        digests = np.stack([_digest_token_bits(k), _digest_token_bits(v)], axis=-1)[
+            :, : older + self.n
+        ]
         form = received.via, *(t for a in (k, v) for t in (a.dtype, a.shape[1], a.shape[3]))
         self.noted[self.name] = TokenDigests(form, past - older, past, digests)
         if not older or last is None or last.form != form:
@@ -167,14 +169,16 @@ class Pass:
         start, stop = past - older - last.start, past - last.start
         if start < 0 or stop > last.digests.shape[1]:
             return
-        items, finding = _matched(digests[:, :older], last.digests[:, start:stop], past - older)
+        items, finding = _match_cached_items(
+            digests[:, :older], last.digests[:, start:stop], past - older
+        )
         whole = np.concatenate([last.digests[items, :stop], digests[:, older:]], axis=1)
         self.noted[self.name] = last._replace(digests=whole)
         if past - older >= last.known or finding.wrong:
             self.cached = (finding,)
 
 
-def _digest(tensor: Tensor) -> NDArray[np.int64]:
+def _digest_token_bits(tensor: Tensor) -> NDArray[np.int64]:
     """Return a number of 64 bits for each token of (b, h, n, d); if two numbers differ, so do the tokens' bits."""
     import torch
 
@@ -189,7 +193,7 @@ def _digest(tensor: Tensor) -> NDArray[np.int64]:
     return np.asarray(product.sum(dim=(1, 3)).cpu().numpy())
 
 
-def _matched(
+def _match_cached_items(
     got: NDArray[np.int64], wanted: NDArray[np.int64], start: int
 ) -> tuple[NDArray[np.intp], PartFinding]:
     """Return the earlier item that each item of the batch agrees with most, and what differs; places from ``start``."""
