@@ -50,7 +50,7 @@ def change_pointer(p: Place) -> Changes:
 
 
 def fill_with_infinity(p: Place) -> Changes:
-    """What a call fills in, such as the other values of a load: infinity for zero, and the other way."""
+    """Change the number that a call fills in, such as the other values of a load: 0 to infinity, and back."""
     node = p.node
     is_argument = isinstance(p.parent, ast.Call | ast.keyword) and p.field != "func"
     if isinstance(node, ast.Constant):

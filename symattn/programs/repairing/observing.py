@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from symattn.programs.names import Function
-from symattn.programs.repairing.kernels import LANGUAGE
+from symattn.programs.repairing.edited_kernels import LANGUAGE
 from symattn.programs.repairing.source import SourceFunction, Sources
 
 KindName = Literal[

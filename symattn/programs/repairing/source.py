@@ -23,7 +23,7 @@ from typing import Any
 
 from symattn.programs.names import Function
 from symattn.programs.refusing import installed
-from symattn.programs.repairing import kernels
+from symattn.programs.repairing import edited_kernels
 from symattn.verification.repair import Replacement, replaced
 
 #: Code that reaches beyond numbers is never edited: a changed argument could delete a file.
@@ -111,7 +111,7 @@ class SourceFunction:
     def _compile_source_function(self, source: Any) -> types.CodeType:
         flags = self.function.__code__.co_flags & _FUTURE_FLAGS
         if self.is_kernel:
-            source = kernels.interpreted(source)
+            source = edited_kernels.interpreted(source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an edit such as ``1 is 2``
             code = compile(
@@ -371,9 +371,9 @@ class Sources:
                 self.functions[id(x)] = found
             for part in _values_used(x):
                 self._collect_reachable_objects(part)
-        elif kernels.is_kernel(x):
+        elif edited_kernels.is_kernel(x):
             self._reach_kernel(x)
-        elif kernels.is_tuned(x):
+        elif edited_kernels.is_tuned(x):
             self._objects[id(x)] = x
             self._collect_reachable_objects(x.fn)
         elif (methods := self._methods_defined_in_file(x)) or modules_within(x):
@@ -488,11 +488,11 @@ class _Rebuilt:
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
         elif isinstance(x, types.FunctionType):
             return self._rebuild_function(x)
-        elif kernels.is_kernel(x):
-            self._made[id(x)] = kernels.with_function(x, self.value(x.fn))
-        elif kernels.is_tuned(x):
+        elif edited_kernels.is_kernel(x):
+            self._made[id(x)] = edited_kernels.with_function(x, self.value(x.fn))
+        elif edited_kernels.is_tuned(x):
             base = self.value(getattr(x, "base_fn", None))
-            self._made[id(x)] = kernels.with_kernel(x, self.value(x.fn), base)
+            self._made[id(x)] = edited_kernels.with_kernel(x, self.value(x.fn), base)
         else:
             self._made[id(x)] = self._rebuild_instance(x)
         return self._made[id(x)]
@@ -564,7 +564,7 @@ class _Rebuilt:
                 new[name] = self.value(x)
         new.update(self._names)
         if self._sources.has_kernels:
-            for name, x in kernels.names_of_interpreter().items():
+            for name, x in edited_kernels.names_of_interpreter().items():
                 new.setdefault(name, x)
         return new
 

@@ -21,8 +21,8 @@ from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
 from symattn.programs.calls import captured
+from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
-from symattn.programs.repairing.kernels import within_memory
 from symattn.programs.repairing.observing import Observed, observe
 from symattn.programs.repairing.source import Sources
 from symattn.programs.triton_host import without_checks_of_overflow

@@ -91,7 +91,7 @@ class RecurrentLaw:
 
     @property
     def words(self) -> str:
-        """What the law is about, for a report."""
+        """The scope of the law, for a report."""
         sizes = ", ".join(map(str, sorted(SIZES)))
         programs = (
             "Outputs are compared with the law of rounding of recurrences, for programs that go token by token, by"

@@ -11,8 +11,8 @@ import pytest
 
 from symattn import Attention, verify
 from symattn.programs import triton_host
+from symattn.programs.repairing.edited_kernels import OutOfBounds, within_memory
 from symattn.programs.repairing.edits import Edit, enumerate_edits
-from symattn.programs.repairing.kernels import OutOfBounds, within_memory
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
 from symattn.verification.repair import Replacement, replaced

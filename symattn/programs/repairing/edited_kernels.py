@@ -71,7 +71,7 @@ class OutOfBounds(Exception):
     """Raised where an edited kernel reads or writes beyond the tensors that its launch was given."""
 
 
-class _Memory:
+class _GuardedMemory:
     """The memory of the tensors of a launch; accesses of the interpreter go through it, beyond it none does."""
 
     def __init__(self, interpreter: Any) -> None:
@@ -133,7 +133,7 @@ class _Memory:
 def within_memory() -> Iterator[None]:
     """Let interpreted kernels reach the tensors of their launch alone: others raise, so that no edit spoils memory."""
     module: Any = sys.modules[INTERPRETER]
-    memory = _Memory(module._interpreter)
+    memory = _GuardedMemory(module._interpreter)
     launch, convert = module.GridExecutor.__call__, module._implicit_cvt
 
     def launched(executor: Any, *places: Any, **keywords: Any) -> Any:
