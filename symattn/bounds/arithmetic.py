@@ -23,6 +23,7 @@ def g(n: Any, f: Format, kind: type[Any] = Ball) -> Any:
     if kind is Ball:
         return xp.exp(Ball.lift(n) * rate(f)) - 1
     if not np.ndim(n):
+        # Counts repeat over the elements, so each different g is computed once.
         return growth.g(int(n), f)
     lengths, places = np.unique(n, return_inverse=True)
     return np.array([growth.g(int(length), f) for length in lengths])[places.reshape(np.shape(n))]
@@ -41,12 +42,14 @@ def upper(balls: Balls) -> np.ndarray:
         return balls
     if isinstance(balls, Enclosure):
         return np.asarray(np.where(np.isfinite(balls.mid), balls.high, np.inf))
+    # float() rounds to nearest, so one step up is needed for an upper end.
     end = np.frompyfunc(lambda x: np.inf if isinstance(x, Undefined) else float(x.upper()), 1, 1)
     return np.asarray(np.nextafter(np.asarray(end(balls.entries), dtype=np.float64), np.inf))
 
 
 def number(balls: Balls) -> Balls:
     """Replace −∞ and undefined numbers by zero."""
+    # Finite enclosures have nothing to replace.
     if isinstance(balls, Enclosure) and np.isfinite(balls.mid).all():
         return Enclosure.like(balls)
     xp = namespace_of(balls)
@@ -60,6 +63,7 @@ def size(balls: Balls) -> Balls:
     if not isinstance(balls, Enclosure):
         return abs(balls)
     mid, rad = balls.mid, balls.rad
+    # An exact entry is its own end; the sum of others is rounded up.
     ends = np.where(rad == 0, np.abs(mid), np.nextafter(np.abs(mid) + rad, np.inf))
     return np.where(np.isfinite(mid), ends, np.inf)
 

@@ -65,13 +65,16 @@ class _Bound:
         self.uneven = (
             bool(run.spec.dropout) or len(run.value_step.of) > 2
         )  # each query may have values of its own
+        # In base 2 scores are multiplied by ln 2, so that every exponent below is one of e.
         self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
         self.keys = run.allowed
         scores = xp.where(self.keys, number(run.final_scores), 0) * self.unit
         length = size(scores) + self.errors.shift * self.unit
         tau = stored(self.errors.tau * self.unit, length, precision, g)  # step 1: τ'_j of the keys
+        # Step 7: keys far below count as forbidden in all steps, and add one term at the end.
         self.far = self._keys_far_below_maximum(scores, tau)
         self.keys = self.keys & ~self.far
+        # A sink is a last column that every row may attend to.
         self.open = self._with_sink(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
         self.n = self.open.shape[-1]
         key_count = self.open.sum(axis=-1, keepdims=True)
@@ -86,13 +89,16 @@ class _Bound:
             self.open, self._with_sink(scores, self._sink_logits_as_balls() * self.unit), 0
         )
         weights = number(run.values["weights"])
+        # What the weights of the keys leave of 1 is the weight of the sink.
         rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
         self.p = xp.where(self.open, self._with_sink(weights, rest), 0)
+        # ε' of step 2, from ε = 2 · exp_ulps · u of H1.
         self.eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = self.eps / (1 - self.eps)
         self.m = largest(self.t, self.open)
         self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with the shifts of rows
         sink = size(self._sink_logits_as_balls()) * self.unit + self.errors.shift * self.unit
+        # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
         self.tau = self._with_sink(
             xp.where(self.keys, tau, 0), g(6, precision.between) * sink
         )  # of a sink too
@@ -109,6 +115,7 @@ class _Bound:
         self.log_n = flint.arb(self.n).log()
         # The errors of values, in exponents.
         p = self.precision
+        # Values of each row's own pass three roundings more (variants).
         values = rate(p.roughest) * (self.counts.values + 3 * self.uneven)
         values = values + (rate(p.factors) if p.factors is not None else 0)
         length = size(self.t) + self.errors.shift * self.unit
@@ -158,6 +165,7 @@ class _Bound:
         spec, midpoints = self.run.spec, scores.midpoints()
         apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
         if (
+            # Step 7 is for rows of a softmax under an additive mask with distant scores.
             spec.mask != "additive"
             or not spec.is_softmax
             or self.uneven
@@ -166,6 +174,7 @@ class _Bound:
         ):
             return np.zeros_like(self.keys)
         off = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])(scores.entries)
+        # A score may be off by the radius of its ball, the row maximum by the largest radius.
         reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
         return far_below(midpoints, upper(tau), self.keys, reach, self.precision)
 
@@ -176,8 +185,10 @@ class _Bound:
         tau[tau <= np.nextafter(0, 1)] = 0  # upper() moved an exact zero
         with np.errstate(over="ignore"):  # a fill of −1.8·10³⁰⁸ becomes −∞, and is counted
             largest, smallest = t + tau, t - tau
+        # Key i counts for key j if its upper end exceeds the lower end of j.
         above = largest[..., None, :] > smallest[..., :, None]
         above &= self.open[..., None, :]
+        # A key whose τ' is not 0 exceeds its own lower end, and must not count for itself.
         values: np.ndarray = above.sum(axis=-1) - (tau > 0)
         return np.where(self.open, np.maximum(values, 0), 0)
 
@@ -187,6 +198,7 @@ class _Bound:
         if self.run.spec.sink is None:
             return fall
         last = largest(self.t[..., :-1], self.keys)
+        # A row that sees nothing but the sink has no other score.
         above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
         return self._with_sink(fall[..., :-1], xp.maximum(fall[..., -1:], above))
 
@@ -200,10 +212,13 @@ class _Bound:
             return self._without_softmax()
         if not self.run.variant.rows:
             return self._without_rows(self._value_sizes())
+        # A of step 5, a lower bound of the moved weights' sum.
         low = xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True)
         low = xp.where(low == 0, 1, low)  # a row without any weight
+        # w_j of step 5; a weight is at most 1.
         w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
         sizes = self._value_sizes()
+        # G − 1 of step 5.
         lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True)
         apart, whole = (
             self._weigh_value_sizes(w * (xp.exp(self.alone) - 1), sizes),
@@ -215,6 +230,7 @@ class _Bound:
             (whole, apart, output), moved, away, lost, self.precision, self.counts, _NUMBERS
         )
         sums = apart + sums
+        # Values from a latent are off by e_j before they are weighed (variants).
         if self.latents is not None:
             sums = sums + self._weigh_value_sizes(
                 w * xp.exp(self.alone + self._exponent_of_summation_path()), self.latents[1]
@@ -222,6 +238,7 @@ class _Bound:
         total = moved + kept + middle + factor * sums
         if self.far.any():
             total = total + self._left_out()
+        # Step 6: weights that are not normalised before they are stored lose η_P max w.
         most = xp.max(w, axis=-1, keepdims=True) if not self.precision.normalised else Ball.lift(1)
         scaled = lost * _NUMBERS.up(rate(self.precision.stored) * 2)
         # By what a term of the numerator may have grown.
@@ -243,8 +260,10 @@ class _Bound:
     def _weigh_value_sizes(self, w: Balls, sizes: Balls) -> Balls:
         """Return Σ w_j |v|_j. A sink's values are 0; those of a row may be dropped, or have terms of their own."""
         w, values = w[..., : self.keys.shape[-1]], dict(self.run.values)
+        # All rows have the same values: one product with the weights.
         if not self.uneven:
             return w @ sizes
+        # Dropout and terms by distance change values row by row, as the definition does.
         for step in self.run.steps:
             if step.name == "dropped":
                 w = step.run(w, *(values[n] for n in step.of[1:]))
@@ -253,6 +272,7 @@ class _Bound:
 
     def _exact_output_of_heads(self) -> Balls:
         """Return o for each head; o' if some keys count as forbidden."""
+        # The run's output has the keys that step 7 forbids, so the output is computed without them.
         if self.far.any():
             p = self.p[..., : self.keys.shape[-1]]
             total = xp.sum(self.p, axis=-1, keepdims=True)
@@ -262,6 +282,7 @@ class _Bound:
     def _mean_moved(self, low: Ball, w: Balls) -> tuple[Balls, Balls]:
         """Return W of step 5, and Y, at least Σ p̃_j |v_j − õ| − W."""
         o, share = self._exact_output_of_heads(), self.p * (xp.exp(self.a) - 1) / low
+        # Each row has values of its own, so |v| + |o| replaces |v − o| (variants).
         if self.uneven:
             sizes = size(self._value_balls())
             moved = self._weigh_value_sizes(share, sizes) + xp.sum(
@@ -272,6 +293,7 @@ class _Bound:
             )
         v = self._values_with_sink(self._value_balls())
         away = size(v[..., None, :, :] - o[..., :, None, :])
+        # W of step 5 is the smaller of two forms; the second holds as õ is a mean of the values.
         moved = xp.minimum(
             xp.sum(share[..., None] * away, axis=-2), self._distance_to_farthest_value(v, o)
         )
@@ -288,6 +310,7 @@ class _Bound:
             np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2)
             for x in (v, -v)
         ]
+        # A row without any key has no ends.
         high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
         return xp.maximum(high - o, low + o)
 
@@ -321,10 +344,12 @@ class _Bound:
             losses(self.precision, self.counts, self._without_subtraction()),
         )
         weight = weight * most
+        # D of step 6; in rows where D may be 0 there is no bound.
         divisor = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
         self.vanishes = np.asarray([x.lower() <= 0 for x in divisor.entries.flat]).reshape(
             divisor.plain_shape
         )[..., 0]
+        # Any divisor does for rows that vanish: ``may_overflow`` turns their bound into +∞.
         divisor = xp.where(self.vanishes[..., None], 1, divisor)
         sizes = self._value_sizes()
         if self.uneven:
@@ -339,6 +364,7 @@ class _Bound:
 
     def _without_subtraction(self) -> Balls:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
+        # Below this logarithm e^m would be subnormal, which step 6 excludes.
         lowest = np.log(
             float(
                 min(self.precision.score.smallest_normal, self.precision.accumulate.smallest_normal)
@@ -350,7 +376,9 @@ class _Bound:
     def may_overflow(self) -> np.ndarray:
         """Return the rows (…, n_q) of the output in which an intermediate result could leave the range (H7)."""
         most = limit(self.precision)
+        # H7 lets the scores of keys far below overflow, so only their products count.
         sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
+        # The factor log₂ e is for exponentials as powers of 2; 1.01 covers float64's roundings.
         scores = sizes.max(axis=-1) * LOG2_E * 1.01
         values = upper(
             self._weigh_value_sizes(
@@ -363,8 +391,10 @@ class _Bound:
             | self.vanishes
             | leaves_range(self.run, self.precision)
         )
+        # Step 7 says nothing if β* > 1.
         if self.far.any():
             over |= self.far.any(axis=-1) & (self.grown > 1)
+        # An output projection sums over heads: a row without a bound spoils that row of all heads.
         mixed = self.run.output_step is not None and self.run.spec.heads > 1
         return np.asarray(over.any(axis=-2) if mixed else over)
 
@@ -403,6 +433,7 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
     small = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
     match run.spec.normaliser:
         case "sigmoid":
+            # Without a bias log n may be subtracted from each score, with roundings of its own.
             moved = tau + (0 if run.spec.bias else g(6, f) * (log(n) + 1))
             result = w * (xp.exp(moved) - 1) + small
         case "relu":
@@ -421,6 +452,7 @@ def _bound_sparse_weight_errors(
 ) -> Balls:
     f, open_ = precision.roughest, run.allowed
     scores = number(run.final_scores)
+    # The threshold moves by at most τ*, for the reasons in ``weight_errors``.
     star, most = largest(tau, open_), largest(size(scores), open_)
     rounded = g(n + 8, f) * (2 * most + 2)
     if run.spec.normaliser == "sparsemax":
@@ -433,6 +465,7 @@ def _bound_sparse_weight_errors(
 # What errors of the heads' outputs become in the last projection (step 8), in balls or in floats, and where projections
 # may leave the range (H7). In floats everything is nonnegative and as large as in balls, but for the roundings of at
 # most 2²⁰ terms.
+# Arrays that every row may use: an overflow there spoils all rows.
 _MADE = ("k", "c_q", "c_kv", "k_r", "q_n", "q_r", "k_n", "r_k", "p_k", "p_q")
 
 
@@ -467,6 +500,7 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
         return passed, False
     rounded = _output_from_other_arrays(run, {**sizes, "attended": sizes["attended"] + moved})
     f, terms = precision.roughest, extents(sizes["w_o"])[-2] + 2
+    # Outside balls the product is rounded up here.
     lost = f.eta * terms if run.kind is Ball else np.nextafter(float(f.eta * terms), np.inf)
     return passed + rounded * g(terms, f, run.kind) + lost, upper(rounded) * 1.01 > limit(precision)
 

@@ -101,6 +101,7 @@ class Convention:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The specification's inputs that the function can take, in the order of its arguments."""
+        # Arrays that follow from sizes are no inputs of the specification.
         given = (a.input for a in self.arguments if a.input is not None and a.input not in MADE)
         return tuple(dict.fromkeys(given))
 
@@ -111,6 +112,7 @@ class Convention:
         """
         if self.layout == "nd":
             return 0
+        # Axes besides n and d: the batch, and heads where the specification has an axis for them.
         return 1 if "x" in self.inputs else AXES[self.layout] - 2 - (heads > 1)
 
     @property
@@ -216,6 +218,7 @@ def same_bits(first: Outcome, second: Outcome) -> bool:
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         return False
     a, b = first.output, second.output
+    # Zeros of different sign are equal numbers with different bits.
     return bool(
         np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
     )

@@ -88,6 +88,7 @@ class Expected(ABC):
 
         It is +∞ for NaN or infinity in place of a number, and 0 where the allowed error is infinite.
         """
+        # Enclosures first: the exact entries cost much more.
         for middle, radius in self.enclosures():
             result, sure = shares(got, middle, radius, self.allowed)
             if self.lenient or sure.all():
@@ -98,6 +99,7 @@ class Expected(ABC):
 
     def decisive(self) -> np.ndarray:
         """Return where an entry could show a fault: the allowed error is below the largest entry."""
+        # 1e-300 avoids that an output of zeros has no decisive entry at all.
         return np.asarray(self.allowed < max(largest(self.near), 1e-300))
 
     def widened(self, allowed: np.ndarray) -> Self:
@@ -129,6 +131,7 @@ class EnclosedInFloats(Expected):
 
     def enclosures(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """See ``Expected.enclosures``; a comparison with −∞ is left to the exact entries."""
+        # An entry of −∞ has no enclosure to compare with.
         if not np.isneginf(self.middle).any():
             yield self.middle, self.radius
 
@@ -180,9 +183,11 @@ def screening_error(near: np.ndarray, precision: Precision) -> np.ndarray:
     means over many keys, so small that a few roundings of the first row would hide them.
     """
     unit = float(precision.input.u)
+    # A scalar has no rows.
     if precision.input.name not in HALF or near.ndim == 0:
         return np.full(near.shape, _UNITS * unit * largest(near))
     sizes = np.abs(np.where(np.isfinite(near), near, 0.0)).max(axis=-1, keepdims=True, initial=0.0)
+    # A copy, as a broadcast array cannot be written to.
     return np.broadcast_to(_UNITS_OF_HALF * unit * sizes, near.shape).copy()
 
 
@@ -247,6 +252,7 @@ class CaseResult:
     @cached_property
     def decisive(self) -> bool:
         """Return whether some entry could have shown a fault."""
+        # A call that did not return shows nothing.
         return not self.outcome.late and any(
             bool(part.expected.decisive().any()) for part in self.parts
         )
@@ -264,15 +270,18 @@ def compared(
 
     Axes of length 1 may differ in the outputs ``loose``; a call may change the inputs ``changes``.
     """
+    # A call that exceeds the limits may be slow for reasons of the machine: no verdict.
     if outcome.late:
         return CaseResult(case, outcome, tuple(map(Part, right)), None, undecided=True)
     if outcome.error is not None or outcome.output is None:
         return CaseResult(case, outcome, tuple(map(Part, right)), "raises")
+    # Missing outputs are None, surplus ones are ignored.
     got = [*(outcome.output, *outcome.others), *[None] * len(right)][: len(right)]
     got = [
         _restore_expected_axes(a, e) if k in loose else a
         for k, (a, e) in enumerate(zip(got, right, strict=True))
     ]
+    # Ratios need equal shapes, so a wrong shape comes first.
     if any(a is None or a.shape != e.allowed.shape for a, e in zip(got, right, strict=True)):
         return CaseResult(case, outcome, tuple(map(Part, right, got)), "shape")
     stored = [_stored_as(e, outcome.dtype, precision) for e in right]
@@ -286,6 +295,7 @@ def compared(
 
 def _restore_expected_axes(got: np.ndarray | None, right: Expected) -> np.ndarray | None:
     """Return the array with the expected axes of length 1."""
+    # Only axes of length 1 may differ; any other shape is an error.
     if got is None or [n for n in got.shape if n != 1] != [
         n for n in right.allowed.shape if n != 1
     ]:
@@ -298,9 +308,11 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
 
     A narrower dtype is a fault of its own, not one of values; a wider one has been rounded to float64.
     """
+    # A narrower dtype is another finding, so its rounding is allowed here.
     if dtype in FORMATS and not holds(dtype, precision.returned):
         f = Format(dtype)
         more = 2 * float(f.u) * (np.abs(np.nan_to_num(right.near)) + right.allowed) + float(f.eta)
+    # Types wider than float64 are rounded to float64 before they are compared.
     elif dtype in WIDER:
         more = 2.0**-52 * (np.abs(np.nan_to_num(right.near)) + right.allowed)
     else:
@@ -311,8 +323,10 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
 def _classify_wrong_outcome(
     parts: Sequence[Part], outcome: Outcome, precision: Precision, changes: Collection[str]
 ) -> Finding | None:
+    # Wrong values come first: other findings matter less beside them.
     beyond = [(part, part.ratios > 1) for part in parts if part.ratios is not None and part.wrong]
     if beyond:
+        # NaN or infinity in every wrong entry is a finding of its own.
         lost = all(
             np.isinf(p.ratios[b]).all() and not np.isfinite(p.got[b]).any()  # type: ignore[index]
             for p, b in beyond
@@ -341,6 +355,7 @@ def matches(part: Part, wrong: Expected, judged: np.ndarray, exact: bool = True)
     if not exact:
         return True if off.any() else None
     apart = np.abs(part.expected.near - wrong.near)
+    # A number apart from NaN is as far as can be.
     apart = np.where(np.isnan(apart), np.inf, apart)  # one of them is no number
     return True if (off & (apart > wrong.allowed)).any() else None
 
@@ -382,22 +397,28 @@ def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any
             xp.maximum(off - radius, 0.0) * (1 - 2.0**-40),
         )
         below, beyond = most <= limits, least > limits
+        # With an exact 0 in both, the ratio is 0 whatever the limit.
         inside = xp.where(most == 0, 0.0, xp.minimum(most / limits, 1.0))
+        # Above 1 even if the quotient rounds down to it.
         outside = xp.maximum(least / limits, 1 + 2.0**-40)
         result = xp.where(beyond, outside, inside)
+        # NaN agrees with an undefined entry, and with nothing else.
         strange = xp.where(undefined & xp.isnan(got), 0.0, xp.inf)
         result = xp.where(undefined | ~xp.isfinite(got), strange, result)
         result = xp.where(xp.isinf(limits) & ~undefined, 0.0, result)
+    # An undefined middle of positive radius is an unknown entry, which only balls decide.
     sure = below | beyond | undefined | ~xp.isfinite(got) | xp.isinf(limits)
     return result, sure & ~(undefined & (radius > 0))
 
 
 def ratio(got: float, exact: object, limit: float) -> float:
     """|got − exact| / limit of one entry, see ``Expected.ratios``."""
+    # A forbidden entry wants −∞, an undefined one NaN.
     if isinstance(exact, Undefined | Forbidden):
         return (
             0.0 if (np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)) else np.inf
         )
+    # An infinite bound says nothing, whatever the output is.
     if np.isinf(limit):
         return 0.0
     if not np.isfinite(got):

@@ -46,7 +46,9 @@ _SCORES = {
 }
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
 _AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
+# Tile sizes of common kernels.
 _TILES = (16, 32, 64, 128)
+# FlashAttention-4 rescales at a factor of 2⁸.
 _STALE = 8  # by how much, in base 2, a score must exceed a stale reference to replace it
 _ONE = 1e-6  # relative tolerance for scores that are scaled by one number
 
@@ -115,12 +117,14 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
     chain = [name for name in _SCORES if name in steps]
     stored = dict.fromkeys(((), *((name,) for name in chain), tuple(chain[:2]), tuple(chain)))
     plain = spec.is_softmax
+    # A tile as long as the row is the same as none.
     tiles = (None, *(t for t in _TILES if t < keys))
     powers: list[tuple[Powers, int | None]] = [("", None), ("normalised", None)]
     powers += [(p, t) for p in ("alone", "summed") for t in tiles] if plain else []
     for scores in stored:
         for kept, tile in powers:
             yield Contract(f, scores, kept, tile)
+    # Queries can be scaled in place of scores only where scores are products.
     if spec.score == "dot" and "scaled" in steps:
         for kept, tile in powers:
             yield Contract(f, (), kept, tile, queries=True)
@@ -154,12 +158,15 @@ def replay(
     ``KeyError`` if the contract or the variant does not fit the specification.
     """
     made = {} if made is None else made
+    # The variant's inputs and fields are applied once, here.
     spec, inputs = changed(canonical(spec), inputs, variant)
     arrays = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
     names = [s.name for s in spec.pipeline(frozenset(arrays))]
+    # Everything before the weights depends on scores alone, and is shared by contracts.
     shared = names[: names.index("weights")]
     steps = {n: _make_storing_step(contract, n, variant, inside, made, n in shared) for n in names}
     with np.errstate(all="ignore"):
+        # The variant's fields and inputs are applied already.
         values = trace(
             spec, arrays, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None)
         )
@@ -179,6 +186,7 @@ def _make_storing_step(
 ) -> Change:
     """Return the step of a variant with its result stored; ``shared``: it depends on scores alone, so is cached."""
     wrong = variant.steps.get(name)
+    # The fields of a contract that decide its scores.
     key = contract.format, contract.scores, contract.queries, contract.scale
 
     def right(spec: Attention, values: dict[str, Any]) -> Any:
@@ -196,6 +204,7 @@ def _make_storing_step(
             e = _store_on_first_use(
                 made, (*key, *kind), lambda: _replay_stored_exponentials(contract, at, x * at.total)
             )
+            # The sum of what is stored, or of what is not; a row without any key divides by 1.
             below = at.total if contract.powers == "alone" else at.sum(e) + at.sink
             return _of_type(inside, e / at.xp.where(below == 0, 1.0, below))
         x = right(spec, values)
@@ -225,7 +234,9 @@ def _replay_stored_scaling(
     scaled by one number."""
     at = At(spec, values, "scaled")
     s = np.asarray(at.first)
+    # The largest score has the smallest relative rounding, so its ratio is the scale.
     place = np.unravel_index(int(np.abs(s).argmax()), s.shape)
+    # All scores 0: the definition's own scale.
     c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
     if not np.allclose(x, s * c, rtol=_ONE, atol=_ONE * float(np.abs(x).max())):
         raise ValueError("these scores are not scaled by one number")
@@ -262,11 +273,14 @@ def _replay_stored_exponentials(contract: Contract, at: At, e: object) -> Any:
     """Return the exponentials as stored, rescaled to the largest score of the row."""
     xp = at.xp
     two = 1 / log2(at.spec.base or exp(1))
+    # Exponentials relative to another reference are scaled, stored and scaled back.
     m = _running_maximum_by_tiles(
         at, contract.tiles, _STALE * two if contract.reference == "stale" else 0.0
     )
+    # A fixed reference is rounded to a power of 2, which costs no rounding of its own.
     if contract.reference == "fixed":
         m = two * xp.round(m / two)
+    # A row without any key has no maximum to subtract.
     more = at.power(xp.where(xp.isfinite(at.first), at.m - m, 0.0)) * contract.times
     return rounded(contract.format, xp.where(e == 0, 0.0, e * more)) / more
 
@@ -275,15 +289,18 @@ def _running_maximum_by_tiles(at: At, tile: int | None, more: float) -> Any:
     """Return for every key the largest score of its row up to the end of the key's tile, or an earlier one that no
     score exceeds by ``more``; with a sink, its logit if larger."""
     xp, s, n = at.xp, at.first, at.n
+    # One tile holds the row: its maximum is that of the row.
     if tile is None or tile >= n:
         return xp.broadcast_to(at.m, s.shape)
     tops: list[Any] = []
     for start in range(0, n, tile):
         part = s[..., start : start + tile]
         top = xp.max(part, axis=-1, keepdims=True)
+        # Before the first tile nothing is subtracted, so every score exceeds −∞.
         last = tops[-1][..., :1] if tops else -xp.inf
         tops.append(xp.broadcast_to(xp.where(top > last + more, top, last), part.shape))
     running = xp.concat(tops, axis=-1)
     if at.spec.sink is not None:
         running = xp.maximum(running, at.z)
+    # Before the first visible key the running maximum is −∞.
     return xp.where(xp.isfinite(running), running, at.m)

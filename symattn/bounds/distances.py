@@ -44,6 +44,7 @@ class ValueColumns:
     @cached_property
     def sizes(self) -> np.ndarray:
         """|v|."""
+        # A projected value may be larger by its radius; the factor covers the sum's rounding.
         return (np.abs(self.v) + (0 if self.radii is None else self.radii * (1 + 4 * U))).astype(
             self.kind
         )
@@ -108,6 +109,7 @@ class ValueColumns:
     @cached_property
     def _underflow_of_value_sums(self) -> np.ndarray:
         """The part of sums of products that may underflow, (…, 1, 1)."""
+        # The least normal number times 2²⁶ for each term (see above).
         least = 2.0**26 * float(np.finfo(self.kind).tiny) * self.n
         return np.asarray(least * self.largest.max(axis=-1, keepdims=True)).astype(self.kind)
 
@@ -144,6 +146,7 @@ class ValueColumns:
         ``at_zero``: Σ s|v| as computed, if known."""
         (o, off), total = places, self.sums(s, up)
         low, high = o.min(axis=-2, keepdims=True), o.max(axis=-2, keepdims=True)
+        # Outputs near each other: chords between the ends are sharp.
         close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.typical
         result = (
             self.enlarged(self._chords_of_distance_sums(s, o, at_zero, low, high), up, scale)
@@ -152,6 +155,7 @@ class ValueColumns:
         )
         if not close.all():
             result = np.where(close, result, self._bound_by_mean_squares(s, o, total, up) * scale)
+        # f changes at most Σ s times as much as o.
         result += off * (total * scale)
         return np.asarray(result + self.unknown(s, up, scale))
 
@@ -159,7 +163,9 @@ class ValueColumns:
         self, s: np.ndarray, o: Floats, at_zero: np.ndarray | None, *ends: Floats
     ) -> np.ndarray:
         """Return the chords of f as computed in ``kind``, between its values at three places of each column."""
+        # c of the docstring: the number between the ends that is next to 0.
         middle, d = np.minimum(np.maximum(ends[0], 0.0), ends[1]), o.shape[-1]
+        # At 0 the sum Σ s|v| may be known already, which saves a third of the product.
         places = ends if at_zero is not None and not middle.any() else (*ends, middle)
         sides = np.concatenate(
             [self.v - place for place in places], axis=-1, dtype=self.kind, casting="same_kind"
@@ -168,14 +174,17 @@ class ValueColumns:
         first = values[..., 2 * d :] if len(places) > 2 else at_zero
         result, off = np.array(first), o - middle
         for k, width in enumerate(end - middle for end in ends):
+            # An end that coincides with c: a nonzero width of the right sign avoids 0/0.
             width[width == 0] = 2 * k - 1.0  # then no o lies on this side
             slope = values[..., k * d : k * d + d] - first
+            # On the other side of c the chord of this side has no part.
             slope *= np.maximum((off / width).astype(self.kind), 0)
             result += slope
         return result
 
     def _bound_by_mean_squares(self, s: np.ndarray, o: Floats, total: Floats, up: Floats) -> Floats:
         centred, near = self.v - self.centre, o - self.centre
+        # Squares in units of the largest distance, so that none leaves the range of ``kind``.
         unit = np.abs(centred).max(axis=-2, keepdims=True)
         unit[unit == 0] = 1.0
         share = centred / unit
@@ -184,6 +193,7 @@ class ValueColumns:
             + near * near * total
         )
         near *= s @ centred.astype(self.kind)
+        # Q, with the room for roundings of the docstring; Q may come out negative.
         q = (
             np.maximum(positive - 2 * near, 0)
             + (8 * (self.n + 20) * self.roundoff + 2 * up) * positive

@@ -22,6 +22,7 @@ class Lengths:
 
     def __contains__(self, n: int) -> bool:
         return (
+            # n & (n − 1) is 0 for powers of 2 alone.
             self.least <= n <= self.most and n % self.step == 0 and not (self.power and n & (n - 1))
         )
 
@@ -40,6 +41,7 @@ class Lengths:
     def both(self, a: int, b: int) -> tuple[int, int]:
         """Return lengths near two numbers, different ones for different numbers if there is room."""
         x, y = self.near(a), self.near(b)
+        # Different numbers show exchanged axes, so they stay different.
         if x == y and a != b:
             x, y = (self.near(x + 1), y) if a > b else (x, self.near(y + 1))
         return x, y
@@ -110,6 +112,7 @@ class Domain(Answering):
                     f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}"
                 )
         for axis, lengths in (("tokens", self.tokens), ("width", self.widths)):
+            # A domain without any length would make every test vacuous.
             if lengths.down(lengths.most) is None:
                 raise InputError(f"Domain: {_explain_impossible_length(lengths, axis)}")
         if self.max_abs_score is not None and not (
@@ -139,6 +142,7 @@ class Domain(Answering):
         """Return whether inputs of these sizes (n_q, n_k, d_k, d_v, d_model, h) are promised."""
         n_q, n_k = sizes.get("n_q"), sizes.get("n_k")
         d_k, d_v = sizes.get("d_k"), sizes.get("d_v")
+        # When decoding, promises of lengths hold for keys.
         queries = n_q is None or (n_q == 1 if self.decoding else n_q in self.tokens)
         if not queries or (n_k is not None and n_k not in self.tokens):
             return False
@@ -151,6 +155,7 @@ class Domain(Answering):
         d_model = sizes.get("d_model")
         return (
             not self.square_weights
+            # An unknown size contradicts nothing.
             or None in (d_model, d_k)
             or d_model == sizes.get("h", 1) * (d_k or 1)
         )

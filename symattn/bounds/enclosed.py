@@ -31,9 +31,12 @@ from symattn.bounds.reference import Run, run
 from symattn.bounds.scores import score_errors
 from symattn.document.errors import Refused, Undecided
 
+# ln 2 with a radius that covers its rounding.
 _LN2 = Enclosure(np.asarray(log(2)), np.asarray(2.0**-52))
 _OF_TOKENS = 1e60  # beyond, and below its inverse, products of four inputs leave the range
+# Inputs that make values or outputs projections.
 _PROJECTED = {"x", "w_o"}
+# Radii of values up to this part of a projection's roundings count as negligible.
 _NEGLIGIBLE = 2.0**-20
 _UP = 1 + 2.0**-30  # as in ``scores``, for sums of at most 2²⁰ nonnegative terms
 
@@ -44,10 +47,12 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
         return False
     steps = spec.pipeline(frozenset(inputs))
     weighed = next(s for s in steps if s.name in ("attended", "output"))
+    # Values that differ by query, or dropped weights, are left to balls.
     if steps[-1].name != "output" or len(weighed.of) > 2 or weighed.of[0] != "weights":
         return False
     most = _OF_TOKENS if _PROJECTED & set(inputs) else plain_bound.LARGEST
     floats = [a for a in map(np.asarray, inputs.values()) if a.dtype.kind == "f"]
+    # A forbidden score (−∞ of a mask) is no size; every other entry must be moderate.
     return all(
         a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most) for a in floats
     )
@@ -60,6 +65,7 @@ class EnclosureBound(plain_bound.ByHead):
         self.spec, final, step = run.spec, run.final_scores, run.output_step
         shape = (run.output if step is None else run.values["attended"]).plain_shape
         super().__init__(precision, shape, shares, last=step is None)
+        # NaN where a mask or a comparison is undecided: no bound then.
         if np.isnan(final.mid).any():
             raise Refused("the enclosures do not say which scores there are")
         self._set_enclosed_score_errors(run, (*shape[:-2], *final.plain_shape[-2:]))
@@ -68,6 +74,7 @@ class EnclosureBound(plain_bound.ByHead):
             self._compute_enclosed_bound([_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
             self.allowed = self.allowed.reshape(shape)
             self.shares = {n: a.reshape(shape) for n, a in self.shares.items()}
+            # H7 for sums of queries, keys and latents.
             self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
             if (
                 step is not None
@@ -76,8 +83,10 @@ class EnclosureBound(plain_bound.ByHead):
                     precision.returned,
                     np.asarray(~np.isfinite(self.allowed).all(axis=-1, keepdims=True)),
                 )
+                # Infinite rows are projected as 0, and set to +∞ at the end.
                 out, over = projected(run, precision, np.where(silent, 0.0, self.allowed))
                 result = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
+                # With several heads one silent row makes the whole row silent.
                 rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
                 self.allowed = np.where(rows | over, np.inf, result * _UP)
 
@@ -98,6 +107,7 @@ class EnclosureBound(plain_bound.ByHead):
             given: Any = run.values.get("sink")
             given = given.mid if isinstance(given, Enclosure) else given
             z = np.zeros(1) if self.spec.sink == "zero" else np.atleast_1d(given)
+            # A sink for each head, repeated over the batch.
             own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
             self.logits = own * (log(2) if self.spec.base == 2 else 1.0)
 
@@ -116,6 +126,7 @@ class EnclosureBound(plain_bound.ByHead):
         logit = None if self.logits is None else self.logits[at[0]]
         open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
         far = self._far_keys_of_block(at)
+        # Keys far below have no part in the errors of a row (step 7).
         off = plain_bound.row_maxima(np.where(open_ & ~far, self.off[at], 0.0))
         largest = plain_bound.row_maxima(np.where(far, self.products[at], self.sizes[at]))
         open_, lost = open_ & ~far, far.any(axis=-1, keepdims=True)
@@ -123,6 +134,7 @@ class EnclosureBound(plain_bound.ByHead):
             t, tau, open_ = (
                 plain_bound.with_column(a, x) for a, x in ((t, logit), (tau, 0), (open_, True))
             )
+            # A logit is exact but for float64's change of base.
             off, largest = (
                 np.maximum(off, 4 * U * np.abs(logit)),
                 np.maximum(largest, np.abs(logit)),
@@ -134,6 +146,7 @@ class EnclosureBound(plain_bound.ByHead):
 
     def _far_keys_of_block(self, at: Any) -> NDArray[np.bool_]:
         t, off, shift = self.t[at], self.off[at], self.shift[at]
+        # Step 7 is for additive masks alone.
         if self.spec.mask != "additive":
             return np.zeros_like(self.open[at])
         tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
@@ -150,9 +163,11 @@ def _by_head(a: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 def _enclosed_value_parts(run: Run, precision: Precision) -> list[Floats]:
     """Return v̂_j, and ρ_j and |v|_j if values are not inputs. Raises ``Refused`` if a radius is not negligible."""
     v = run.values[run.values_name]
+    # Values that are inputs are exact.
     if not v.rad.any() and not run.value_terms:
         return [v.mid]
     sizes = size(number(run.absolute[run.values_name]))
+    # Wider radii would make the bound depend on the enclosure.
     if not (v.rad <= _NEGLIGIBLE * run.value_terms * rate(precision.roughest) * sizes).all():
         raise Refused("the enclosures do not say what the values are")
     return [v.mid, v.rad, sizes]
@@ -176,6 +191,7 @@ def with_shares(
     spec: Attention, inputs: Inputs, precision: Precision
 ) -> tuple[Floats, dict[str, Floats]]:
     """Return the bound and its shares by step; no shares if it is unbounded. Raises ``Refused`` if balls are needed."""
+    # Plain attention needs no run on enclosures.
     if plain_bound.applies(spec, inputs):
         return plain_bound.evaluate(spec, inputs, precision, shares=True)
     if not encloses(spec, inputs) or _PROJECTED & set(inputs):

@@ -33,6 +33,7 @@ from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 Floats = NDArray[Any]
 
 _KNOWN = 2.0**-19  # weights with a larger relative error count as unknown
+# Arguments below are raised to it: e^−708 is the least normal number of float64.
 _DEEP = 700.0
 _FEW = 64  # limits on rescalings up to this are taken without counting
 _NUMBERS = NumberKind(g, rate, np.maximum, lambda x: x.max(axis=-1, keepdims=True))
@@ -64,6 +65,7 @@ def far_below(
     L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement, which covers the roundings here.
     """
     p = precision
+    # L + 1 of step 7: the 1 covers the roundings here.
     least = 4 - log(float(min(p.score.eta, p.accumulate.eta)))
     with np.errstate(all="ignore"):
         t = np.where(open_, t, -np.inf)
@@ -100,6 +102,7 @@ class Exponents:
         self.all = scores.every or bool((seen == self.n).all())
         self.counts = Counts(precision, self.n, seen, values)
         eps = 2 * precision.exp_ulps * float(precision.score.u)
+        # ε' of step 2, enlarged for the roundings of this line.
         self.eps = eps / (1 - eps) * (1 + 4 * U)
         self.lam = rate(precision.accumulate)
         self._set_weights_and_falls()
@@ -110,6 +113,7 @@ class Exponents:
             for x in (self.a, self.alone, self.below)
         ]
         self.farthest, self.most_alone, self.most_below = largest
+        # Rows without a usable weight, which get no bound.
         self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
 
     def _broadcast_number_per_row(self, x: object) -> Floats:
@@ -120,8 +124,10 @@ class Exponents:
         s = self.scores
         t = s.t if self.all else np.where(s.open_, s.t, -np.inf)
         self.m = t.max(axis=-1, keepdims=True)
+        # A row without any key gets the maximum 0, so that differences stay finite.
         self.m[np.isneginf(self.m)] = 0.0
         p = s.t - self.m
+        # The exponential cannot take forbidden scores; their weights are set to 0 below.
         if not self.all:
             np.copyto(p, 0.0, where=~s.open_)
         self.fall = p.astype(self.kind)
@@ -132,12 +138,15 @@ class Exponents:
             (exp_moderate, EPSILON, _DEEP) if self.kind == p.dtype else (single, SINGLE, DEEPEST)
         )
         self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 3 * error
+        # Weights at the end of the range become too large, never too small: see ``raised``.
         if deepest.max(initial=0.0) > deep:
             np.maximum(p, -deep, out=p)
         self.p = exp(p)
         if not self.all:
             np.copyto(self.p, 0.0, where=~s.open_)
+        # A product with ones sums in float64 at the speed of BLAS.
         total = self.p.astype(np.float64, copy=False) @ np.ones((self.n, 1))
+        # A row without any key.
         total[total == 0] = 1.0
         self.p *= self._broadcast_number_per_row(1 / total)
         tiny = float(np.finfo(self.kind).tiny)
@@ -152,6 +161,7 @@ class Exponents:
         np.abs(t, out=t)
         t += self._broadcast_number_per_row(self.r + s.shift)
         tau = stored(s.tau, t, p)
+        # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
         if s.sink:
             tau[..., -1:] = g(6, p.between) * t[..., -1:]
         if not self.all:
@@ -168,6 +178,7 @@ class Exponents:
             self._broadcast_number_per_row(self.star),
         )
         values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
+        # Enlarged, as log() may round down.
         log_n = log(self.n) * (1 + 4 * U)
         rule_givens = RuleGivens(
             self.tau,
@@ -208,10 +219,13 @@ class Exponents:
 
     def _count_rescalings_in_floats(self) -> Any:
         """Return B_j, or one number for all keys."""
+        # A small limit holds for every key: counting would cost more than it gains.
         most = self.precision.rescalings
         if most is not None and most <= _FEW < self.n:
             return float(min(most, self.n - 1))
+        # Float scores are off by r and by roundings, which widen each key's interval.
         s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
+        # Few pairs are compared exactly; buckets are linear in n and count a little more.
         if prod(self.t.shape[-2:]) * self.n <= PAIRWISE:
             values = compared(
                 self.fall,
@@ -227,13 +241,16 @@ class Exponents:
 
 # -- how many keys have larger scores ----------------------------------------------------------------------------------
 PAIRWISE = 1 << 20  # pairs of keys of a head that are compared one by one, at most
+# Buckets of a row, and the fall beyond which every other key counts (e^−40 < 10⁻¹⁷).
 _BUCKETS, _DEEPEST = 256, 40.0
 
 
 def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
     """Return #{i ≠ j: off_i − fall_i > −off_j − fall_j} for keys in ``open_``, else 0. All shapes (…, rows, n)."""
     high, low = np.where(open_, off - fall, -np.inf), -off - fall
+    # Key i is above key j if its upper end exceeds the lower end of j.
     above = high[..., None, :] > low[..., :, None]
+    # The diagonal, a key against itself, does not count.
     result = above.sum(axis=-1) - np.einsum("...jj->...j", above)
     return np.where(open_, result, 0).astype(fall.dtype)
 
@@ -251,23 +268,28 @@ def in_buckets(
     rows, kind = prod(fall.shape[:-1]), fall.dtype
     if not np.isfinite(deepest + reach).all():  # nothing is known of the scores
         return np.full(fall.shape, fall.shape[-1] - 1, kind)
+    # 1e-30 avoids a quotient beyond the range for scores that nearly coincide.
     factor = np.where(deepest > 0, _BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30), 0).astype(
         kind
     )
     place = fall * factor
     if deepest.max(initial=0) > _DEEPEST:
         np.minimum(place, kind.type(_BUCKETS), out=place)
+    # Rounded up by a whole bucket, for the rounding of ``place`` and of this product.
     further = np.minimum(np.ceil(reach * factor) + 1, _BUCKETS).astype(np.int64)
     most = int(further.max(initial=0))
     width = _BUCKETS + 1 + most
     small = place.astype(np.int32)
+    # Each row has a range of buckets, so that one bincount serves all rows.
     small += (np.arange(rows, dtype=np.int32) * width).reshape(deepest.shape)
     index = small.astype(np.int64)
     counts = np.bincount(
         index.ravel() if open_ is None else index[open_], minlength=rows * width
     ).reshape(-1, width)
+    # One less in every cumulated count, since each key would count itself.
     counts[:, 0] = np.maximum(counts[:, 0] - 1, 0)  # a row without any key has none to leave out
     above = np.cumsum(counts, axis=-1).astype(kind).ravel()
+    # One offset for all rows needs no second array of indices.
     return np.asarray(
         above[most:].take(index) if (further == most).all() else above.take(index + further)
     )

@@ -20,6 +20,7 @@ def _make_drawer_of_halves(low: int, high: int) -> Callable[[tuple[int, ...], Ra
 
 def _powers_of_two(shape: tuple[int, ...], rng: Random) -> Array:
     """Draw powers of two, one for each head, in random order."""
+    # Powers of 2 are exact in every format; up to 6 different ones.
     return 2.0 ** -(1.0 + rng.permutation(shape[0]) % 6)
 
 
@@ -41,6 +42,7 @@ ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
     "beta_q": _make_drawer_of_halves(-2, 2),
     "beta_k": _make_drawer_of_halves(-2, 2),
 }
+# Inputs that depend on positions: drawn from one sequence for queries and keys.
 _AT = ("cos", "sin", "cos_q", "sin_q", "positions", "positions_q", "doc", "doc_q", "doc_k")
 NAMES = (*ENTRIES, *_AT)
 
@@ -48,14 +50,18 @@ NAMES = (*ENTRIES, *_AT)
 def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> dict[str, Array]:
     """Draw the inputs of ``shapes`` that this module knows; queries align with the last keys, unless top-left."""
     result = {n: ENTRIES[n](shapes[n], rng) for n in ENTRIES if n in shapes}
+    # The longest of these inputs covers all keys.
     n_k = max((shapes[n][0] for n in _AT if n in shapes), default=0)
     top_left = spec.alignment == "top-left"
+    # Positions rise by 1 or 2, so that places and positions differ.
     starts = rng.integers(0, 3) + np.cumsum(rng.integers(1, 3, n_k))
+    # Labels rise, so that documents lie next to each other.
     labels = np.cumsum(rng.random(n_k) < 0.4)
     for name in _AT:
         if name not in shapes:
             continue
         n = shapes[name][0]
+        # Queries stand at the last places of the keys, unless alignment is top-left.
         rows = slice(0, n) if top_left or not name.endswith("_q") else slice(n_k - n, n_k)
         if name.startswith("doc"):
             result[name] = labels[rows]
@@ -75,6 +81,7 @@ def open_rows(spec: Attention, n_q: int, n_k: int, inputs: Mapping[str, Array]) 
         mask = np.asarray(inputs["mask"])
         open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
     if "keep" in inputs:
+        # Padding hides keys from all queries: an axis for queries is added.
         keep = np.asarray(inputs["keep"])[..., None, :]
         open_ = open_ & (keep[:, None] if open_.ndim > keep.ndim else keep)
     return bool(open_.any(axis=-1).all())
@@ -82,6 +89,7 @@ def open_rows(spec: Attention, n_q: int, n_k: int, inputs: Mapping[str, Array]) 
 
 def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Array:
     """Return booleans (n_q, n_k): what the specification's own masks and the given document labels allow."""
+    # Masks that are inputs are applied by the caller, so they are left out here.
     own = spec.mask is None and not spec.padding and spec.documents == bool(labels)
     bare = spec if own else replace(spec, mask=None, padding=False, documents=bool(labels))
     if not bare.masks_anything:

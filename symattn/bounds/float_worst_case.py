@@ -65,12 +65,14 @@ class Rows:
         self.precision, self.scores, self.values = precision, scores, values
         self.exponents = Exponents(precision, scores, values.terms)
         e = self.exponents
+        # One number for each head, by which its sums are enlarged.
         highest = [
             x.max(axis=-2, keepdims=True, initial=0.0)
             for x in (e.farthest, e.most_alone, e.most_below)
         ]
         self.highest = [float(x.max()) for x in highest]
         self.up = (
+            # ``up`` of the docstring, 1: 100 w (1 + x) for the largest exponent x of a head.
             100
             * e.roundoff
             * (1 + np.minimum(FARTHEST, np.maximum(highest[0], np.maximum(*highest[1:]))))
@@ -83,20 +85,26 @@ class Rows:
         e, v = self.exponents, self.values
         s = growth(e.a, self.highest[0])
         s *= e.p
+        # e^{−max a}, rounded down: a lower bound of A in any row.
         least = (1 - 2.0**-20) / (1 + growth(e.farthest))
         low = np.maximum(1 - v.sums(s, self.up), least)
+        # Beyond 0.25 the weights are unknown anyway, and the factor below must stay positive.
         known = np.minimum(e.weight_error, 0.25)
         self.rough = (low.min(axis=-2, keepdims=True, initial=1.0) < _ROUGH) | e.unknown.any(
             axis=-2, keepdims=True
         )
+        # 1 − Σ p (e^a − 1) is too rough for large errors: A is summed there.
         if self.rough.any():
             summed = (e.p / (1 + growth(e.a))).sum(axis=-1, keepdims=True).astype(np.float64)
+            # Reduced by what the sum may be too large.
             summed *= 1 - 2 * (v.n + 50) * e.roundoff - self.up
             summed -= v.n * e.raised  # by which weights may be too large
             low = np.where(self.rough, np.maximum(summed, least), low)
+        # The factor of step 3, for weights that are known up to ϖ.
         scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
         self.outputs = np.asarray(e.p @ v.exact, dtype=np.float64)
         self.scale, self.moving, self.w = scale, s, e.p
+        # In place, as blocks are large: w = p e^a is p + p (e^a − 1).
         self.w += s
         if self.rough.any():
             self._cap_unknown_weights()
@@ -104,6 +112,7 @@ class Rows:
     def _cap_unknown_weights(self) -> None:
         """Limit w to 1, and set it to 1 for unknown weights, in the heads where A is summed."""
         rows, tiny = self.exponents.unknown[..., 0], float(np.finfo(self.w.dtype).tiny)
+        # Other heads stay as they are: their factor is applied later.
         scale = np.where(self.rough, self.scale, 1.0)
         # beyond, what is added for |o - o^| makes W the distance to the farthest value
         self.moving = np.minimum(self.moving * scale, 4 / (2.0**26 * tiny))
@@ -112,6 +121,7 @@ class Rows:
             np.minimum(self.w * np.minimum(scale, 2 / tiny).astype(self.w.dtype), 1),
             self.w,
         )
+        # Nothing is known of these rows: w = 1 for each visible key.
         self.w[rows] = self.scores.open_[rows]
         self.moving[rows] = self.w[rows]
         self.scale = np.where(self.rough, 1.0, self.scale)
@@ -121,6 +131,7 @@ class Rows:
         v, p, scaled = self.values, self.precision, power_up(2 * rate(self.precision.stored))
         product = self.w @ v.sizes
         whole = own = v.enlarged(product, self.up, self.scale)
+        # Monomials of projected values sum to more than the values themselves.
         if v.summed is not v.sizes:
             whole = v.weighed(self.w, v.summed, self.up, self.scale)
         apart, lost = self._single_roundings(whole), self._denominator_roundings()
@@ -134,6 +145,7 @@ class Rows:
         below, vanishes = self._bound_row_underflow(lost * scaled)
         below = below if self.scores.far is False else below + self._bound_far_key_loss()
         total = (apart + sums) * factor + moved + kept + middle + below
+        # Step 7 says nothing where β* > 1, and exponents beyond the limit give no bound.
         silent = self.beyond | (self.scores.far & (self.exponents.grown * (1 + self.up) > 1))
         if silent.any() or not total.max() < np.inf:
             total = np.where(silent | np.isnan(total), np.inf, total)
@@ -147,6 +159,7 @@ class Rows:
     def _single_roundings(self, whole: Floats) -> Floats:
         """Return S."""
         grown = growth(self.exponents.alone, self.highest[1])
+        # One exponent for all keys: no product with the values is needed.
         if grown.shape[-1] == 1:
             return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
         grown *= self.w
@@ -155,6 +168,7 @@ class Rows:
     def _denominator_roundings(self) -> Floats:
         """Return G − 1."""
         grown = growth(self.exponents.below, self.highest[2])
+        # One exponent for all keys of a row: a sum of weights will do.
         if grown.shape[-1] == 1:
             return np.asarray(
                 self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale
@@ -166,11 +180,13 @@ class Rows:
     def _estimate_float_outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """Return ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, self.values.n
+        # Sums lose at most 2²⁶ least normal numbers per term to underflow (``distances``).
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
         off = (
             1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff
         ) * whole + n * least_number * v.largest
         off += v.unknown(self.w, self.up, self.scale)
+        # Unknown weights: o is anywhere between the least and the largest value.
         if e.unknown.any():
             least, most = v.ends
             middle, half = (most + least) / 2, (most - least) / 2 * (1 + 4 * U) + 4 * U * v.largest
@@ -183,6 +199,7 @@ class Rows:
         """Return W and Y, from Σ w|v| as computed and as a bound."""
         v, s, spread = self.values, self.moving, whole[1] + size
         least, most = v.ends
+        # Few products: every |v_j − o| is computed; else chords or squares bound their sums.
         if prod(s.shape[-2:]) * v.v.shape[-1] <= _EACH:
             away = np.abs(v.v[..., None, :, :] - o[..., None, :]) + off[..., None, :]
             away = away if v.radii is None else away + v.radii[..., None, :, :]
@@ -190,6 +207,7 @@ class Rows:
             moved, away_from_all = (
                 np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w)
             )
+            # W is at most the distance to the farthest visible value.
             far = np.where(self.scores.open_[..., None], away, 0).max(axis=-2)
             return np.minimum(moved, far), np.minimum(away_from_all, spread)
         coarse = float(self.precision.stored.u) > float(
@@ -201,9 +219,11 @@ class Rows:
             moved = (
                 growth(self.exponents.farthest) * (1 + self.up) * direct
             )  # p_j/A ≤ w_j where A is not summed
+        # Where A is summed, w is limited to 1 and may be below p_j/A.
         if not coarse or self.rough.any():
             summed = v.distances(s, (o, off), None, self.up, self.scale)
             moved = np.where(self.rough, summed, moved) if coarse else summed
+        # Computed only where the distance to the farthest value can be smaller.
         if not (moved <= (most - least) / 2).all():
             moved = np.minimum(moved, np.maximum(most - o, o - least) + off)
         return moved, spread
@@ -213,6 +233,7 @@ class Rows:
         alone, below = e.most_alone * (1 + self.up), e.most_below * (1 + self.up)
         factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
         every, weight = losses(p, e.counts, self._without_subtraction())
+        # Step 6: weights that are not normalised before they are stored lose η_P max w.
         if not p.normalised:
             weight = (
                 weight
@@ -220,6 +241,7 @@ class Rows:
                 * self.scale
                 * (1 + self.up)
             )
+        # D of step 6; rows where it may be 0 have no bound, and any divisor will do.
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
@@ -239,6 +261,7 @@ class Rows:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
         p, e = self.precision, self.exponents
         lowest = log(min(float(p.score.smallest_normal), float(p.accumulate.smallest_normal)))
+        # Scores are known up to r: rounded toward a larger result.
         least = np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)
         return (exp(least) if least.any() else np.ones_like(least)) * (1 + 4 * EPSILON)
 
@@ -248,6 +271,7 @@ _NUMBERS = NumberKind(
     rate,
     np.maximum,
     np.max,
+    # The number kind serves scalars as well as arrays.
     lambda x: growth(x) if np.ndim(x) else growth_of(x),
     power_up,
     np.minimum,
@@ -267,8 +291,10 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     """
     e = rows.exponents
     every, scores, times = (_weighted_sum_over_keys(rows, x) for x in (e.a, e.tau, e.times))
+    # 1e-300 avoids 0/0 for rows without any error.
     alone, below = (_weighted_sum_over_keys(rows, x) + 1e-300 for x in (e.alone, e.below))
     every = every + 1e-300
+    # The share of rescaling cannot exceed what the scores leave.
     rescaling = np.minimum(times * e.eps, every - scores)
     exponent_parts = (
         scores,

@@ -21,6 +21,7 @@ from symattn.document.text import text
 if TYPE_CHECKING:
     from symattn.bounds.priori import InputLimits
 
+# The bound as a whole, from the letters below.
 _BOUND = "|y − o| ≤ (1 + ρ) (M + g_O (V + M) + η_O)"
 #: The definition of each letter of the bound, in terms of earlier ones; those printed in one line share one here.
 _MADE_OF = {
@@ -34,6 +35,7 @@ _MADE_OF = {
     "U": "((η_e + η_P) n V (1 + F) + η_e n)/D",
     "M": "W + P + G (V + W + P) + (1 + G) e^{2 λ_P} (S + E) + U",
 }  # fmt: skip
+# The second form of E of step 4, where few sums are rounded.
 _FEW_EVENTS = "min((e^{λ_+} − 1) (X + S), {h/(1 − h)} {(X + 2 S + V + W + P)/2})"
 
 
@@ -85,6 +87,7 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
 
     t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
     factors = 0 if precision.factors is None else name("λ", "F")
+    # One τ stands for τ'_j and τ*: the largest of all keys.
     rule_givens = RuleGivens(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
     larger: Any = lambda x, y: call("max", x, y)  # noqa: E731
     numbers = NumberKind(grown, lambda _: name("λ", "a"), larger, named=named)
@@ -94,10 +97,12 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
     )
     result = exponents(rule_givens, precision, counted, numbers)
     read = {"b": result.below, "s": result.alone, "a": result.a}
+    # Backward, so that a letter appears only if a later definition uses it.
     for letter, x in reversed(outcome.items()):
         if any(nt.replaced(y, {Name(letter): Name("")}) != y for y in read.values()):
             read[letter] = x
     for letter, x in read.items():
+        # Terms of 0 come from counts that are 0, and would clutter the formula.
         read[letter] = (
             nt.Sum(tuple(term for term in x.terms if term != nt.node(0)))
             if isinstance(x, nt.Sum)
@@ -128,6 +133,7 @@ def value(x: Node, letters: Mapping[str, float]) -> float:
             return float(x.value)
         case Name() | nt.Call() if text(x) in letters:
             return letters[text(x)]
+        # e^x − 1 as one function: the difference would cancel for small x.
         case nt.Sum((Power(Name("e"), exponent), nt.Neg(nt.Number(one)))) if one == 1:
             return growth_of(value(exponent, letters))
         case nt.Sum():

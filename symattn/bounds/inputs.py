@@ -67,12 +67,15 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
     result = {"h": counts["h"]}
     for name in (n for n in inputs if n in _SIZED):
         axes = shape(name, spec, inputs).replace("…", "").split()
+        # Axes are matched from the right, as batch axes come first.
         for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):
             letters = [f for f in axis.split("*") if f not in counts]
+            # An axis may be a product of one unknown length and counts of heads.
             if len(letters) == 1:
                 result.setdefault(
                     letters[0], length // prod(counts[f] for f in axis.split("*") if f in counts)
                 )
+    # What the shapes leave open is what the definition assumes.
     result.setdefault("n_k", result["n_q"])
     result.setdefault("d_k", result.get("d_model", 0))
     result.setdefault("d_v", result["d_k"])
@@ -106,6 +109,7 @@ def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
         "n_d": 1,
         "n_b": 1,
     }
+    # Relative positions reach back n_k − 1, and forward too unless later keys are masked.
     return letters | {"n_r": s.n_k if spec.causal else s.n_q + s.n_k - 1} | known_sizes(spec)
 
 
@@ -131,6 +135,7 @@ class Maker:
     def names(self) -> tuple[str, ...]:
         """The names of the arrays that a call receives."""
         results = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
+        # Labels ``doc`` serve queries and keys alike.
         if "doc" in results:  # the labels of queries and keys at once
             results = tuple(n for n in results if n not in ("doc_q", "doc_k"))
         return results or ("q", "k", "v")
@@ -153,12 +158,14 @@ class Maker:
     @property
     def fronts(self) -> tuple[int, ...]:
         """Batch axes for the layout ``nd``, which has none of its own."""
+        # Two sizes that differ, so that exchanged axes show.
         return (2, 3) if self.spec.heads == 1 and not self.tokens else (2,)
 
     def mask_front(self, batch: tuple[int, ...]) -> tuple[int, ...]:
         """Return the leading axes of masks, before those of tokens: b and 1 for heads, if the function takes them."""
         forms = [a.form for a in self.convention.arguments if a.input in ("mask", "keep")]
         counts = ("lengths", "length")
+        # A mask with a batch axis needs arguments that all have one.
         if len(batch) != self.batches or any("b" not in f and f not in counts for f in forms):
             return ()
         return (*batch[:1], *(1 for _ in batch[1:]))
@@ -176,12 +183,14 @@ class Maker:
     def batch_axes(self, number: int) -> tuple[int, ...]:
         """Return as many sizes of batch axes, which differ from the numbers of heads."""
         heads = (self.spec.heads, self.spec.key_heads) if self.spec.heads > 1 else ()
+        # Sizes that differ from numbers of heads, so that exchanged axes show.
         return tuple(n for n in (2, 3, 5, 7) if n not in heads)[:number]
 
     @property
     def largest_score(self) -> float:
         """The largest |s| that may occur; with masks, small enough for a finite number that stands for −∞."""
         if self.domain.max_abs_score is not None:
+            # A quarter of the range leaves room for sums; masks need it for numbers in place of −∞.
             room = float(self.precision.input.largest) / 4 if self.spec.masks_anything else np.inf
             return min(self.domain.max_abs_score, room)
         usual = min(_MASKED_SCORES, float(self.precision.input.largest) / 64)
@@ -194,6 +203,7 @@ class Maker:
         """
         n_q, n_k = self._choose_token_counts(sizes.n_q, sizes.n_k)
         items = prod(sizes.batch) * self.spec.heads
+        # More scores than a case should have: fewer tokens, of queries and keys alike.
         if items * n_q * n_k > self.cells:
             most = (
                 self.cells // items
@@ -203,6 +213,7 @@ class Maker:
             few = self.domain.tokens.down(most) or self.domain.tokens.near(1)
             n_q, n_k = self._choose_token_counts(few, few)
         d_k, d_v = self._choose_nearest_width(sizes.d_k), self.domain.widths.near(sizes.d_v)
+        # Sizes that coincide though different ones are wanted hide exchanged widths.
         if self._same_width:
             d_v = d_k
         elif d_k == d_v and sizes.d_v > sizes.d_k:
@@ -214,6 +225,7 @@ class Maker:
 
     def _choose_token_counts(self, n_q: int, n_k: int) -> tuple[int, int]:
         """Return numbers of queries and keys near these, with a key for each query if the domain promises that."""
+        # A square domain, and decoding, have as many queries as keys, or one.
         n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
         causal = (
@@ -222,10 +234,12 @@ class Maker:
             and not self.domain.fully_masked_rows
         )
         rotated = isinstance(self.spec.position, Rotary)  # queries stand at places of keys
+        # Each query needs a key at its place or before.
         if causal or rotated or self.spec.documents:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
         if self.domain.decoding or self.domain.fully_masked_rows:
             return n_q, n_k
+        # Masks of places may leave a query without keys when the numbers differ.
         if not places(self.spec, n_q, n_k, {}).any(axis=1).all():
             n_q = n_k = max(n_q, n_k)
         return n_q, n_k
@@ -242,6 +256,7 @@ class Maker:
             (np.diff(inputs[n]) >= 0).all() for n in bounds if n is not None and n in inputs
         ):
             return False
+        # The cheap check of masks comes before the scores.
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything
         rows = rows or open_rows(self.spec, sizes["n_q"], sizes["n_k"], inputs)
         return rows and self._largest_score_to_tame(inputs) <= self.largest_score
@@ -256,6 +271,7 @@ class Maker:
     def _choose_nearest_width(self, d_k: int) -> int:
         """Return the nearest d_k that positions, latents, truncated scores and the domain allow."""
         result = self._smallest_valid_width(d_k)
+        # Widths of domain and specification alternate upward until both agree.
         while (near := self.domain.widths.up(result)) is not None:
             if near == (result := self._smallest_valid_width(near)):
                 return near
@@ -284,6 +300,7 @@ class Maker:
         )
         result = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
         for name in ("bias", "drop"):
+            # A bias or dropout mask with an axis of heads gets one, unless the function takes none.
             form = next((a.form for a in self.convention.arguments if a.input == name), "")
             if name in result and self.spec.heads > 1 and form != "qk":
                 result[name] = (*(1,) * len(s.batch), self.spec.heads, *result[name])
@@ -347,10 +364,12 @@ class Maker:
         self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None
     ) -> dict[str, Array] | None:
         """Return inputs that give each head these q, k, v; None if there are none. Masks are random, or open."""
+        # Unprojected tokens and latents tie q, k and v together.
         if self.tokens and (
             self._are_tokens_unprojected or self.spec.latent is not None or self.spec.packed
         ):
             return None
+        # Square weights cannot select three parts of a token.
         if self.tokens and self.domain.square_weights:
             return None
         heads = self._as_promised(q, k, v)
@@ -378,18 +397,22 @@ class Maker:
         Columns of zeros are added, and rows are repeated; an identity matrix grows, as wide as allowed. If one query
         is promised, the last one is taken.
         """
+        # A decoding call has one query: the last one.
         if self.domain.decoding:
             q = q[-1:]
         if self.square and len(q) != len(k):
             return None
         n_q, n_k = self._choose_token_counts(len(q), len(k))
+        # Rows cannot be dropped without changing what the probe asks.
         if n_q < len(q) or n_k < len(k):
             return None
+        # Without promised lengths a probe is used as it is or not at all.
         if self.domain.tokens == Lengths(1, self.domain.max_tokens) and (n_q, n_k) != (
             len(q),
             len(k),
         ):
             return None
+        # An identity shows the weights themselves, and must stay one.
         if np.array_equal(v, np.eye(len(v))):
             v = np.eye(min(n_k, self.domain.widths.near(n_k)))
         q, k, v = (
@@ -398,6 +421,7 @@ class Maker:
         d_k, d_v = self._choose_nearest_width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
         if self._same_width:
             d_k = d_v = self._choose_nearest_width(max(d_k, d_v))
+        # Columns cannot be dropped without changing scores or values.
         if d_k < q.shape[-1] or d_v < v.shape[-1]:
             return None
         zeros = (d_k - q.shape[-1], d_k - k.shape[-1], d_v - v.shape[-1])
@@ -424,6 +448,7 @@ class Maker:
         n_q, n_k = q.shape[-2], k.shape[-2]
         y = np.concatenate([np.zeros((n_k, d_k)), k, v], axis=1)
         x = np.concatenate([q, np.zeros((n_q, d_k + d_v))], axis=1)
+        # Without separate y, each token has its query beside its key and value.
         result = {"x": x, "y": y} if "y" in self.names else {"x": x + y}
         picks = {
             "w_q": columns[:, :d_k],
@@ -436,6 +461,7 @@ class Maker:
         result |= {name: np.zeros(n) for name, n in widths.items() if name in self.names}
         if "w_o" in self.names:
             result["w_o"] = (
+                # Powers of 2 tell the heads apart in the sum over heads.
                 np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
             )
         return {name: result[name] for name in self.names if name in result}
@@ -455,6 +481,7 @@ class Maker:
         items = [self._draw_key_masks(may, rng) for _ in range(prod(front))]
         result = {name: np.stack([item[name] for item in items]) for name in items[0]}
         of_heads = front
+        # An axis of heads that is 1 is needed to broadcast over heads.
         if self.mask_heads > 1:
             of_heads = (*(front or (1,) * len(batch)), self.mask_heads)
         elif front and self.spec.heads > 1:
@@ -473,6 +500,7 @@ class Maker:
         keep = np.ones(n_k, dtype=bool)
         if self.spec.padding:
             keep = keep if rng is None else self._draw_valid_keys(n_k, rng)
+            # A padding that would leave a query without keys is dropped.
             if not self.domain.fully_masked_rows and not (may & keep).any(axis=1).all():
                 keep = np.ones(n_k, dtype=bool)
             result["keep"] = keep
@@ -498,14 +526,17 @@ class Maker:
         if self.domain.fully_masked_rows and rng.random() < 0.15:
             return np.zeros(n_k, dtype=bool)
         keep = rng.random(n_k) < 0.7
+        # One end stays valid, so that padding is not always on both sides.
         keep[rng.choice((0, n_k - 1))] = True
         return keep
 
     def _with_keys(self, open_: Array, may: Array, rng: np.random.Generator | None) -> Array:
         """Return the mask opened so that each query keeps a key that the other masks allow as well."""
+        # Now and then a row without any key, where the domain has these.
         if self.domain.fully_masked_rows and rng is not None and rng.random() < 0.5:
             open_[rng.integers(len(open_))] = False
             return open_
+        # Rows that other masks leave no key cannot be opened.
         for i in np.flatnonzero(~(open_ & may).any(axis=1) & may.any(axis=1)):
             if not self.domain.fully_masked_rows or rng is None or rng.random() < 0.5:
                 choice = np.flatnonzero(may[i])
@@ -515,6 +546,7 @@ class Maker:
     def tame(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the inputs with scores within the domain: halve queries until they are, then terms added to scores."""
         first = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
+        # Queries first; added terms only if halved queries are not enough.
         for names in ((first, *(("b_q",) if first == "w_q" else ())), ADDED):
             for _ in range(_HALVINGS):
                 if self._largest_score_to_tame(inputs) <= self.largest_score:
@@ -525,6 +557,7 @@ class Maker:
 
     def _largest_score_to_tame(self, inputs: Mapping[str, Array]) -> float:
         """Return the largest |s|, in float64; 0 where none is too large."""
+        # Without a limit the scores need not be computed.
         return 0.0 if self.largest_score == np.inf else measure_largest_score(self.spec, inputs)
 
 

@@ -36,6 +36,7 @@ from symattn.bounds.case_result import (
 from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run
 from symattn.document.errors import InputError, Refused, Undecided
 
+# Bits of balls: where a run starts, and where it gives up.
 _START, _LIMIT = 128, 4096
 _NEARBY, _MOVED = (
     2.0**-20,
@@ -77,6 +78,7 @@ class Traced(Expected):
     def in_balls(self) -> Run:
         """The run on balls whose radius is negligible against what is allowed."""
         run = self.run
+        # A run on enclosures is repeated in balls, narrow against the allowed error.
         return (
             run
             if run.kind is Ball
@@ -116,6 +118,7 @@ class Traced(Expected):
     def unsaid(self) -> np.ndarray:
         """The rows in which a score is 0/0 although the inputs are numbers, with an axis of columns."""
         run = self.run
+        # NaN in the inputs makes scores undefined by right, and is judged as such.
         if any(a.dtype.kind == "f" and np.isnan(a).any() for a in run.inputs.values()):
             return np.zeros(1, dtype=bool)
         rows: np.ndarray = np.any(run.kind.xp.isnan(run.final_scores), axis=-1, keepdims=True)
@@ -129,6 +132,7 @@ class Traced(Expected):
 
     def decisive(self) -> np.ndarray:
         """Return where less is allowed than other weights could change the output: |y − o| for y one of the values."""
+        # Other weights give a mean of the values, so y is among their extremes.
         values = centres(self.run.values["v"]) if self.values is None else self.values
         return np.asarray(self.allowed < largest(values))
 
@@ -138,6 +142,7 @@ class Traced(Expected):
         mid, rad = next(self.enclosures())
         return bool(
             (
+                # An undefined entry, or one without any allowed error, has no radius to compare.
                 (rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)
             ).all()
         )
@@ -156,10 +161,12 @@ def expected(
     If ``lenient``, enclosures are used however wide they are. Raises ``Refused`` if balls would be needed for more than
     ``most`` products of weights and values.
     """
+    # Changed steps may have no enclosure, so balls decide.
     if variant.steps or variant.values != RIGHT.values or not variant.rows:
         return _by_run(spec, inputs, precision, None, variant=variant)
     spec, inputs = changed(canonical(spec), inputs, variant)
     quick = in_float64(spec, inputs, precision)
+    # The fast path, for nearly every call.
     if quick is not None and (lenient or quick.narrow):
         return replace(quick, lenient=lenient)
     return _by_run(spec, inputs, precision, None if quick is None else quick.allowed, most, lenient)
@@ -200,11 +207,13 @@ def _by_run(
 ) -> Traced:
     """Run on enclosures if their radius is negligible, else in balls; variants run in balls."""
     count = products(spec, inputs) if most is not None else 0
+    # Enclosures of more scores would take too much memory at once.
     if variant is RIGHT and (not count or count <= _SCORES * inputs["v"].shape[-1]):
         result = _run_on_enclosures(spec, inputs, precision, fast)
         if result is not None and (lenient or result.narrow):
             return replace(result, lenient=lenient)
         fast = fast if result is None else result.allowed
+    # Balls are slow: too many would take minutes.
     if most is not None and count > most:
         raise Refused(f"{count} products of weights and values are too many for balls")
     return Traced.of(
@@ -218,6 +227,7 @@ def _run_on_sharp_balls(
     spec: Attention, inputs: Inputs, variant: Variant, bound: Callable[[Run], np.ndarray]
 ) -> tuple[Run, np.ndarray]:
     """Return a run on balls whose radius is negligible against the allowed error, and that error."""
+    # The precision doubles until radii are negligible or a comparison is decided.
     at = _START
     while True:
         try:
@@ -230,6 +240,7 @@ def _run_on_sharp_balls(
             ):
                 return result, limits
         except Undecided:
+            # The highest precision decides nothing either: the caller must know.
             if at >= _LIMIT:
                 raise
         at *= 2
@@ -308,6 +319,7 @@ def judge(
 
     every = [_outputs_unless_undecided(legal.ways[0])]
     if every[0] is not None:
+        # The first way covers most calls; others only where it finds numbers beyond.
         case_result = compare(every[0])
         if len(legal.ways) == 1 or (
             not whole and case_result.finding not in ("values", "not finite")
@@ -315,12 +327,14 @@ def judge(
             return replace(case_result, whole=len(legal.ways) == 1)
     every += map(_outputs_unless_undecided, legal.ways[1:])
     known = [outputs for outputs in every if outputs is not None]
+    # No way is decided, so the shapes alone are judged.
     if not known:
         return replace(compare(legal.unsaid()), undecided=True)
     right = union(known)
     case_result = compare(right)
     if len(known) == len(every) or case_result.finding not in ("values", "not finite"):
         return replace(case_result, whole=len(known) == len(every))
+    # An undecided way might give these numbers, so any number is legal.
     unbounded = [output.widened(np.full_like(output.allowed, np.inf)) for output in right]
     return replace(compare(unbounded), undecided=True, whole=False)
 
@@ -386,6 +400,7 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
         near = (
             "q" in inputs and _largest_row_norm(inputs["q"]) * _largest_row_norm(inputs["k"]) < _FAR
         )
+        # Leaving out far keys matters for long rows of large scores, and not where all is decisive.
         if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
             return [right]
         open_ = inputs.get("mask", np.ones(right.run.final_scores.plain_shape[-2:], dtype=bool))
@@ -393,6 +408,7 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
         result = _run_on_enclosures(
             replace(canonical(spec), mask="additive"), zeros, precision, None
         )
+        # fmin ignores a NaN bound, which says nothing.
         return [right if result is None else right.widened(np.fmin(right.allowed, result.allowed))]
 
     return Legal([way], lambda: [_expect_any_numbers(spec, inputs)])
@@ -425,6 +441,7 @@ def explains(
     """
 
     def match(part: Part, wrong: Expected) -> bool | None:
+        # Only entries where the mistake has a number and a bound can confirm it.
         return matches(part, wrong, np.isfinite(wrong.near) & np.isfinite(wrong.allowed))
 
     return explained(

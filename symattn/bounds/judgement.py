@@ -148,17 +148,21 @@ def judge_output(
         return _judge_measured(Measured.of(dropped(spec, inputs, how, factors), got), rows)
     if how is None or not applies(spec, inputs):
         return _judge_by_worst_case(spec, inputs, got, precision)
+    # Few elements: the worst case is fast, and certain.
     if prod(got.shape) * inputs["k"].shape[-2] <= _FEW:
         first = _judge_by_worst_case(spec, inputs, got, precision)
         if first.beyond:
             return first
     try:
         judgement = judge_by_filter(spec, inputs, got, how, alpha, rows, most)
+    # The filter does not apply after all.
     except Refused:
         return _judge_by_worst_case(spec, inputs, got, precision)
     accused = judgement.accused
+    # Nothing is accused, or means alone are.
     if accused is None or not accused.count:
         return judgement
+    # Without the law of rounding every accused row is checked, since only the worst case counts.
     checked = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
     certified = _judge_by_worst_case(
         *only(spec, inputs, checked), got[..., checked, :], precision, checked
@@ -183,14 +187,17 @@ def judge_by_filter(
     not apply.
     """
     result: Made = {}
+    # Both tests share alpha, and the elements' last blocks are used again by the means.
     accused = elements.judged(spec, inputs, how, got, alpha / 2, result)
     if accused.count:
         return Judgement(
             "elements" if accused.counts else "", accused.share, accused.worst, accused=accused
         )
     most, n = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2]), got.shape[-2]
+    # Means need rows from all over the output, whether or not they have errors.
     sample = chosen(spec, inputs, most) if n > most else list(range(n))
     called = sample if rows is None else [rows[i] for i in sample]
+    # Blocks of other rows are of no use.
     reusable = result if len(sample) == n else None
     mean = means.judged(
         *only(spec, inputs, sample), how, got[..., sample, :], alpha / 2, called, reusable
@@ -230,6 +237,7 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
     n = products(spec, inputs)
     lenient = precision.input.name != "float64" and n > _FEW
     quick = in_float64(spec, inputs, precision)
+    # An output within the enclosures needs no balls.
     if quick is not None and (lenient or quick.decides(got)):
         return Measured.of(replace(quick, lenient=lenient), got)
 
@@ -238,9 +246,11 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
         return Measured.of(expected(spec, own, precision, most=_MOST, lenient=lenient), got[index])
 
     try:
+        # Axes of the batch: all but heads, rows and columns.
         batch = np.ndindex(got.shape[: got.ndim - 2 - len(spec.head_axis)])
         return Measured.whole(got.shape, ((index, part(index)) for index in batch))
     except Refused as error:
+        # Few products and still refused: another reason, so the error stands.
         if n <= _MOST:
             raise
         raise InputError(
@@ -258,6 +268,7 @@ def measure_logarithms(
     def part(index: tuple[int, ...]) -> Measured:
         right = log_sums(spec, element(spec, inputs, index), precision)
         result = Measured.of(right, got[index])
+        # A row without any key has the logarithm −∞, which is no number to compare.
         forbidden = np.frompyfunc(lambda x: isinstance(x, Forbidden), 1, 1)(right.exact)
         return replace(result, near=np.where(forbidden.astype(bool), -np.inf, result.near))
 
@@ -279,12 +290,14 @@ def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> dict[str
         own = len(shape(name, spec, inputs).replace("…", "").split())
         front = a.shape[: max(0, a.ndim - own)]
         # axes of length 1 are broadcast
+        # Axes are matched from the right; broadcast ones are read at 0.
         result[name] = np.asarray(
             a[tuple(min(i, n - 1) for i, n in zip(index[-len(front) :], front, strict=False))]
         )
     return result
 
 
+# Bits of balls for log-sum-exps, far more than float64's 53.
 _BITS = 192
 
 
@@ -309,11 +322,14 @@ def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> ExactOutp
 def _bound_logsumexp_error(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:
     bound = _Bound(reference, precision)
     four, six = g(4, precision.score), g(6, precision.score)
+    # b⁰_j of step 4, as an exponent.
     sums = Ball.lift(bound.counts.below + bound.rescalings) * rate(precision.accumulate)
     moved = xp.max(xp.where(bound.open, bound.tau + bound.rule.first + sums, 0), axis=-1)
     grown, m, star = bound.rule.grown[..., 0], size(bound.m)[..., 0], bound.star[..., 0]
     spread = bound.log_n + 2 * star + grown
+    # The third term of B: (g(4) + 2ε')(|m| + Λ).
     taken = (four + 2 * bound.eps) * (m + spread)
+    # e_j of step 3b, at its largest.
     merging = six * (xp.max(bound._length(), axis=-1) + spread)
     merging = merging + 2 * bound.eps * (bound.log_n + grown) + bound.eps
     if bound.counts.merges:
@@ -325,5 +341,6 @@ def _bound_logsumexp_error(reference: Run, exact: Ball, precision: Precision) ->
     )  # B, before rounding
     f, over = precision.returned, bound.may_overflow()
     result = upper(total + (size(number(exact)) + total) * g(1, f) + f.eta)
+    # Underflow of more than half the sum is outside the proof.
     result[(upper(lost) > 1) | (over.any(axis=-1) if over.ndim > result.ndim else over)] = np.inf
     return result

@@ -66,11 +66,13 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
     rate, gates = float(precision.roughest.u), 0.0
     if terms.sums is not None:
         spread = float(np.abs(terms.sums).max(initial=0.0))
+        # e^{−G} on keys overflows here, where forms of differences alone are legal.
         if spread > _HALF_RANGE * np.log(float(precision.score.largest)):
             return None
         # e^{G + δ} with |δ| ≤ n u |G|, once for the later and once for the earlier token
         gates = 2 * float(np.expm1((n + 2) * rate * spread)) + 8 * precision.exp_ulps * rate
     steps = n + width + _PRODUCTS
+    # r of B1: sums over tokens and features, products, and gates on both ends.
     r = float(growth(precision.roughest, steps)) + gates
 
     q, k = np.abs(terms.q) + terms.more, np.abs(terms.k) + terms.more
@@ -79,15 +81,18 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
     if terms.beta is not None:
         edges = np.abs(terms.beta) * _gated_scores_of_pairs(k, k, terms.sums, -1)
     largest = [1 + float(a.max(initial=0.0)) for a in (q, k, right, edges)]
+    # Every operation may lose η, times the largest factors.
     lost = float(precision.score.eta) * steps * float(np.prod(largest))
 
     with np.errstate(over="ignore", invalid="ignore"):
         values = _solve_unit_triangular(edges, right)
+        # X of B1: the difference of both solutions, without cancellation.
         moved = _solve_unit_triangular(edges * (1 + r), r * (right + edges @ values) + lost)
         if terms.beta is not None:
             below = terms.beta * _gated_scores_of_pairs(terms.k, terms.k, terms.sums, -1)
             moved = moved + _by_factors(below, edges, values, precision)
         error = (1 + r) * (ends @ moved) + r * (ends @ values) + lost
+    # ∞ − ∞ and 0 · ∞ are no bound.
     return np.where(np.isnan(error), np.inf, error * UP)
 
 
@@ -97,6 +102,7 @@ def _gated_scores_of_pairs(q: Array, k: Array, sums: Array | None, diagonal: int
         return np.tril(q @ k.swapaxes(-1, -2), diagonal)
     if sums.shape[-1] == 1:
         seen = np.tri(q.shape[-2], dtype=bool)
+        # −∞ above the diagonal, where the difference of gates could overflow.
         decays = np.exp(np.where(seen, sums - sums.swapaxes(-1, -2), -np.inf))
         return np.tril(q @ k.swapaxes(-1, -2) * decays, diagonal)
     seen = np.tri(q.shape[-2], dtype=bool)[:, :, None]
@@ -117,6 +123,7 @@ def _by_factors(below: Array, edges: Array, values: Array, precision: Precision)
     """(I − A)⁻¹ E Y, |E| ≤ g(3n) w: how far LU factors with partial pivoting may move the corrections of all tokens."""
     n = edges.shape[-1]
     reach = _solve_unit_triangular(edges, np.ones((*edges.shape[:-1], 1)))
+    # Every correction may move by the same bound: the sum over all tokens.
     every = values.sum(axis=-2, keepdims=True)
     size = _TIES * _largest_product(below)[..., None, None]
     relative = growth(precision.roughest, _LU_ROUNDINGS * n)
@@ -130,6 +137,7 @@ def _largest_product(below: Array) -> Array:
     for at in np.ndindex(*below.shape[:-2]):
         upper, lower = np.eye(n) + below[at], np.eye(n)
         for i in range(n - 1):
+            # Partial pivoting, as LAPACK has it.
             pivot = i + int(np.abs(upper[i:, i]).argmax())
             upper[[i, pivot]] = upper[[pivot, i]]
             lower[[i, pivot], :i] = lower[[pivot, i], :i]

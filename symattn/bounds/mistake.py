@@ -58,13 +58,16 @@ class Mistake:
 
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------
+# The names of a run are few combinations, and a pipeline is slow to build.
 @lru_cache(maxsize=512)
 def _steps_of_traced_definition(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
     """Return the steps of a definition whose run contains arrays of these names."""
+    # Names of arrays that the run computed must not count as inputs.
     foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
     names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(
         spec
     ) & values
+    # Queries, keys and values of tokens are computed, and packed projections have one matrix.
     names -= {"q", "k", "v"} if "x" in values else set()
     names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
     return {step.name: step for step in spec.pipeline(frozenset(names))}
@@ -93,6 +96,7 @@ def size(values: Values, name: str, axis: int = -1) -> int:
 
 def number(like: Any, x: Any) -> Any:
     """Return a number as an element of an array's kind."""
+    # Numbers have to be of the array's kind, since kinds do not mix with Python's floats.
     return namespace_of(like).asarray(x, dtype=like.dtype)
 
 
@@ -153,6 +157,7 @@ class At:
         """Apply an operation to scores, leaving −∞ as it is."""
         x = self.first if x is None else x
         is_finite = self.xp.isfinite(x)
+        # −∞ is replaced first, as an operation on it may be undefined.
         return self.xp.where(is_finite, make(self.xp.where(is_finite, x, 0)), x)
 
     # -- at the step ``weights``: the softmax in parts --
@@ -268,6 +273,7 @@ def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
 
     def changed(spec: Attention) -> Attention:
         attention = replace(spec, **fields)
+        # Left undefined where no key is visible: code differs there, and the mistake says nothing.
         empty = attention.plain_softmax and attention.masks_anything
         return replace(attention, fully_masked="nan") if empty else attention
 

@@ -35,8 +35,10 @@ from symattn.document.errors import Undecided
 _SHARP = 2.0**-40  # errors of scores up to this are taken to be as large as those of forbidden ones
 _BLOCK = 1 << 18  # scores of a head at a time
 _TOGETHER = 1 << 16  # scores of several heads at a time
+# Heads with fewer scores are computed in float64, whose cost is then small.
 _MANY = 1 << 14
 LARGEST = 1e140  # beyond, and below its inverse, squares of inputs leave the range
+# Steps that this module covers; ``enclosed`` is for others.
 _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
 
 
@@ -51,6 +53,7 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
         return False
     if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
         return False
+    # Empty arrays have no extremes, and squares of extreme inputs leave the range.
     given = [inputs[n] for n in ("q", "k", "v", "scale", "sink") if n in inputs]
     return all(prod(a.shape) > 0 and moderate(a) for a in given)
 
@@ -73,6 +76,7 @@ def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[
     """Return a specification and inputs whose masks are computed tile by tile; document masks become one array."""
     if not spec.documents:
         return spec, inputs
+    # The definition itself says which keys documents hide: their scores become −∞.
     mask = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "masked")
     xp = namespace_of(inputs["q"])
     scores = xp.zeros(
@@ -118,11 +122,13 @@ class ByHead:
             if self.last
             else np.zeros_like(result.moved)
         )
+        # H7; 2 % covers the roundings of float64.
         most = limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
         over |= values.total.max(axis=-1) * 1.02 > most
         self.allowed[at] = enlarged(result.moved + last)
         self.allowed[at][over] = np.inf
+        # ∞ − ∞ and 0 · ∞ are no bound either.
         self.allowed[at][np.isnan(self.allowed[at])] = np.inf
         for name, part in (
             {**shares(rows, result.parts), "output": last} if self.wanted else {}
@@ -142,6 +148,7 @@ class PlainBound(ByHead):
         self.scaled = steps.get("scaled")
         # float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings
         many = arrays["q"].shape[-2] * arrays["k"].shape[-2] > _MANY
+        # Squares and products of such inputs stay in the range of float32.
         middling = all(
             2.0**-20 <= max(a.max(), -a.min()) <= 2.0**40
             for a in arrays.values()
@@ -168,6 +175,7 @@ class PlainBound(ByHead):
         """Return the scores of some heads, scaled."""
         if self.scaled is None:
             return scores
+        # A scale of each head is an array, and is matched to heads here.
         name = self.scaled.of[1] if len(self.scaled.of) > 1 else ""
         if name != "scale":
             return np.asarray(self.scaled.run(scores, *([q] if name else [])))
@@ -183,6 +191,7 @@ class _Tile:
         self.plain, self.heads, self.kind = plain, some, plain.kind
         arrays = ([getattr(head, name) for head in some] for name in "qkv")
         self.q, self.k, v = (np.stack(a) if len(a) > 1 else a[0][None] for a in arrays)
+        # The scale multiplies the queries once, in place of all scores.
         self.factored, sizes = (
             plain.factor(self.q, self.q, some),
             [np.abs(a) for a in (self.q, self.k)],
@@ -192,6 +201,7 @@ class _Tile:
         )
         self.values = ValueColumns(v if self.sink is None else with_zeros(v), self.kind)
         self.sizes = sizes[1].astype(self.kind)
+        # A product with a zero is exact, so that sums with zeros pass fewer roundings.
         whole = all(a.min() > 0 for a in sizes)
         self.marks = None if whole else (self.k != 0).astype(np.float32)
         p, f = plain.precision, plain.precision.between
@@ -200,10 +210,12 @@ class _Tile:
         more = (
             1 + 2 * max(d - 64, 0) * self.values.roundoff
         )  # for sums of products that pass more than 100 roundings
+        # The table holds g for each number of nonzero products.
         self.table = np.array(
             [g(length + constant, f) * more for length in lengths], dtype=self.kind
         )
         longest = sum((a @ np.ones((d, 1))).max(axis=-2, keepdims=True) for a in sizes)
+        # A scale above 1 enlarges what underflows before it.
         largest = np.maximum(
             1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some))
         )
@@ -219,8 +231,10 @@ class _Tile:
         open_, reach = np.broadcast_to(True if open_ is None else open_, t.shape), largest
         if not every:
             np.copyto(t, 0, where=~open_)
+            # Forbidden keys may be huge: where that would matter, only visible keys count.
             if largest.max() * (plain.d + 8) * U > _SHARP:
                 reach = row_maxima(raw * open_)
+        # A sink is one more visible key with an exact score.
         if self.sink is not None:
             t, tau, open_ = with_column(t, self.sink), with_column(tau, 0), with_column(open_, True)
             reach = np.maximum(reach, np.abs(self.sink))
@@ -231,14 +245,17 @@ class _Tile:
 
     def _keys_visible_to_rows(self, rows: slice) -> NDArray[np.bool_] | None:
         """Return which keys the queries may see, (heads or 1, rows, n_k); None for all keys."""
+        # Without a mask array all heads see the same keys.
         keys, shared = slice(0, self.k.shape[-2]), self.heads[0].seen.given is None
         tiles = [head.seen.tile(rows, keys) for head in (self.heads[:1] if shared else self.heads)]
         if all(tile is None for tile in tiles):
             return None
+        # Beside tiles with a mask, one without is written out, so that all can be stacked.
         every = np.ones((self.q[0, rows].shape[0], keys.stop), dtype=bool)
         return np.stack([every if tile is None else tile for tile in tiles])
 
     def _bound_raw_score_errors(self, q: Floats, raw: Floats) -> Floats:
+        # Without zeros in the inputs all sums have equally many products.
         if self.marks is None:
             return np.asarray(raw * self.table[0] + self.lost)
         terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)

@@ -53,6 +53,7 @@ class InputLimits:
     lowest_max: float = 0.0
 
     def __post_init__(self) -> None:
+        # No key or no width is no attention, and a logarithm of 0 would follow.
         if self.n < 1 or self.d_k < 1:
             raise InputError(f"n and d_k must be at least 1, got n = {self.n}, d_k = {self.d_k}")
         for field_ in ("score_max", "v_max", "entry_max"):
@@ -101,6 +102,7 @@ class _Formula:
         self.sizes, self.precision, self.counts = sizes, precision, counts
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps, self.lam = eps / (1 - eps), rate(precision.accumulate)
+        # T is enlarged for the roundings of scores that a caller measures in float64.
         self.t, self.log_n = sizes.score_max * (1 + 2.0**-20), log(sizes.n)
         self.times = float(counts.rescalings(sizes.n - 1))
         self.below_count = float(counts.below[0, 0])
@@ -111,13 +113,16 @@ class _Formula:
         """τ'."""
         s, p, f = self.sizes, self.precision, self.precision.between
         terms = s.d_k + SCALE_ROUNDINGS + factor_roundings(p, f)
+        # What underflows in a product of entries, as in ``scores``.
         each = 2 * s.d_k * (s.entry_max + 1) + 1
         tau = g(terms, f) * self.t + each * (s.d_k + SCALE_ROUNDINGS + 2) * LOG2_E * float(f.eta)
+        # A sink's logit has τ' = g(6)|z|, |z| ≤ T.
         self.tau = max(stored(tau, self.t, p), g(6, f) * self.t)
 
     def _solve_exponent_equations(self) -> None:
         """a, s and b, by the equations as they are printed."""
         p, t = self.precision, self.t
+        # Raises ``Undecided`` before the equations divide by what is left.
         self.counts.room(g(6, p.score) + 2 * self.eps)
         letters = {
             "τ": self.tau, "T": t, "m": t, "Δ": 2 * t, "B": self.times, "ln(n)": self.log_n, "ε": self.eps,
@@ -127,6 +132,7 @@ class _Formula:
         self.definitions = formula_of.exponent_equations(p, self.counts)
         self.known = formula_of.defined(self.definitions, letters)
         self.a, self.alone, self.below = (self.known[letter] for letter in "asb")
+        # M has exponentials of up to four such exponents.
         if max(self.a, self.alone, self.below) > FARTHEST / 4:
             raise Undecided("exponents of errors beyond all range")
 
@@ -140,6 +146,7 @@ class _Formula:
         result = every.values(
             {**self._numbers_for_formula_letters(), **({"h": share} if share < 0.5 else {})}
         )
+        # Rows whose sum may vanish have no bound.
         if result["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
         up, factor = 1 + result["ρ"], (1 + result["G"]) * power_up(2 * result[letter("λ_P")])
@@ -149,9 +156,11 @@ class _Formula:
             result["G"] * (result["V"] + result["W"] + result["P"]),
         )
         parts["sums"] += factor * result["E"]
+        # The last rounding is what the bound has beyond M.
         last = result["bound"] / up - result["M"]
         parts |= {"stored weights": result["P"], "underflow": result["U"], "output": last}
         most = limit(self.precision)
+        # H7, with 3 % for roundings of T and of the sum.
         in_range = self.t * LOG2_E * 1.03 <= most and self.sizes.n * self.sizes.v_max * 1.03 <= most
         return APriori(
             result["bound"] if in_range else inf,
@@ -165,6 +174,7 @@ class _Formula:
         """Return the letters that the equations start from."""
         p, c = self.precision, self.counts
         lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
+        # Beyond the range of the format the maximum has to be subtracted (step 6).
         rise = power_up(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
         return {
             "n": self.sizes.n, "V": self.sizes.v_max, "a": self.a, "s": self.alone, "b": self.below,
@@ -176,7 +186,9 @@ class _Formula:
 
     def _share_of_formula_steps(self, moved: float, apart: float, lost: float) -> dict[str, float]:
         """Return the share of each step: exponents in proportion."""
+        # The share of rescaling cannot exceed what the scores leave.
         rescaling = min(self.times * self.eps, self.a - self.tau)
         roundings = (float(n) * self.lam for n in (self.times, self.counts.alone, self.below_count))
+        # 1 in place of 0, where all shares are 0 anyway.
         sizes = self.a or 1.0, self.alone or 1.0, self.below or 1.0
         return shared_out((moved, apart, lost), sizes, (self.tau, rescaling, *roundings))

@@ -41,7 +41,9 @@ class Variant:
 
 
 RIGHT = Variant()
+# The defaults that ``usual`` compares with.
 _PLAIN = Attention()
+# Enclosures of cosines and sines are slow, and depend on sizes alone.
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
 _MOST_ANGLES, _ROWS = 128, 8  # largest number of cached tables, least number of positions in one
 _MOST_NUMBERS = 1 << 24  # in all cached tables: 256 MiB
@@ -71,15 +73,19 @@ class Run:
         """See above; for balls this is computed at once, at their precision."""
         spec, variant, kind = self.spec, self.variant, self.kind
         text = variant.values if variant.values != "v" else values_name(self.steps)
+        # A value that a change computes has no monomials: the definition's own stand for it.
         wanted = (
             ({text} if text not in variant.steps else {values_name(self.steps)})
             if spec.latent is None
             else set()
         )
+        # Projected queries and keys too, whose sums may overflow (H7).
         if of_products(spec) or (spec.latent is None and not variant.steps):
             wanted |= {"q", "k"}
+        # Sums of products: their absolute values bound the monomials of all scores up to the scale.
         if of_products(spec):
             wanted |= {*self.chain[: self.chain.index(self.raw) + 1]}
+        # Masks stay: a size of −∞ or of a label would be meaningless.
         arrays = {
             n: a if n in ("mask", "keep") or a.dtype.kind in "biu" else kind.lift(np.abs(a))
             for n, a in self.inputs.items()
@@ -101,15 +107,20 @@ class Run:
             values["scores"].plain_shape,
             (int(values[n].plain_shape[-1]) for n in first.of[:2]),
         )
+        # Scores other than dot products also sum over the second vector's width.
         most = d_k + (d_s + 1 if spec.score != "dot" else 0)
         relative = [int(a.shape[-2]) for n, a in inputs.items() if n in ("w_r", "w_pk", "w_pq")]
+        # Rotations, and terms for distances, pass roundings of their own.
         if spec.position is not None and not isinstance(spec.position, Alibi | Buckets):
             most += 4 + sum(relative) + d_k
+        # Through projections a monomial may meet every sum of both sides, in any order.
         if "w_q" in values:
             d_model = int(values["w_q"].shape[-2])
             return np.full(shape, 2 * (d_model + 1) + most)
+        # Only plain products can have fewer terms where inputs are zero.
         if most > d_k or not of_products(spec):
             return np.full(shape, most)
+        # A run on 0s and 1s counts the products that are not zero.
         marks = {
             n: (np.asarray(inputs[n]) != 0).astype(float)
             for n in ("q", "k", "v", "x", "y")
@@ -139,6 +150,7 @@ class Run:
     @property
     def raw(self) -> str:
         """The name of the scaled scores, before caps, biases and masks."""
+        # Terms of Alibi and buckets are added after the scale, other terms before.
         later = (
             (*_LATER, "positioned") if isinstance(self.spec.position, Alibi | Buckets) else _LATER
         )
@@ -200,6 +212,7 @@ def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[An
         variant,
         kind,
     )
+    # Balls have a global precision, which may differ by the time the sizes are needed.
     if kind is Ball:
         result.absolute  # noqa: B018 - computed and cached at the present precision
     return result
@@ -212,6 +225,7 @@ def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attentio
     if variant.spec is None:
         return spec, inputs
     spec = variant.spec(spec)
+    # Another specification may refuse inputs that the first one needs.
     foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
     return spec, {n: a for n, a in inputs.items() if n not in foreign}
 
@@ -262,16 +276,20 @@ def trace(
     steps = spec.pipeline(frozenset(given))
     text = values_name(steps)
     needed = _steps_needed_for_arrays(steps, wanted) if wanted is not None else None
+    # A change may make the array that the weights multiply, when they do.
     values, result = dict(given), variant.steps.get(variant.values)
     for step in steps:
         if needed is not None and step.name not in needed:
             continue
         change, of = variant.steps.get(step.name), step.of
+        # In closing steps the variant's array takes the place of the values.
         if step.name in _CLOSING and text in of and variant.values != "v":
             of = tuple(variant.values if n == text else n for n in of)
             if result and variant.values not in values:
                 values[variant.values] = result(spec, values)
+        # Identity of arrays is enough: equal arrays of another run are computed again, rarely.
         for changes, other in known if of == step.of else ():
+            # A change may read all arrays, so all of them must be the same.
             if changes.get(step.name) is change and all(
                 values[n] is other.get(n) for n in (values if change else of)
             ):
@@ -283,6 +301,7 @@ def trace(
                 if change
                 else _run_reference_step(step, spec, [values[n] for n in of])
             )
+    # The array is wanted although the step that multiplies it did not run.
     if result and text in values and variant.values not in values:
         values[variant.values] = result(spec, values)
     return values
@@ -293,6 +312,7 @@ def _run_reference_step(step: Step, spec: Attention, given: Sequence[object]) ->
 
     A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
     """
+    # Only angles of counted positions depend on nothing but sizes.
     if step.name not in ("cos", "sin") or len(given) != 1 or not isinstance(given[0], Enclosure):
         return step.run(*given)
     n, width = given[0].plain_shape[-2:]
@@ -300,10 +320,12 @@ def _run_reference_step(step: Step, spec: Attention, given: Sequence[object]) ->
     key = spec.position, step.name, width, n if scaled else 0
     enclosure = _ANGLES.get(key)
     if enclosure is None or enclosure.plain_shape[-2] < n:
+        # Rounded up to a power of 2, so that growing sizes seldom need another table.
         rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
         enclosure = step.run(Enclosure.lift(np.zeros((rows, width))))
         if enclosure.mid.size <= _MOST_NUMBERS:
             total = sum(a.mid.size for a in list(_ANGLES.values())) + enclosure.mid.size
+            # Cleared as a whole: simpler than an order of use, and rarely needed.
             if len(_ANGLES) >= _MOST_ANGLES or total > _MOST_NUMBERS:
                 _ANGLES.clear()
             _ANGLES[key] = enclosure
@@ -312,6 +334,7 @@ def _run_reference_step(step: Step, spec: Attention, given: Sequence[object]) ->
 
 def _steps_needed_for_arrays(steps: Sequence[Step], wanted: set[str]) -> set[str]:
     result = set(wanted)
+    # Backward, so that one pass covers what needed steps need.
     for step in reversed(steps):
         result |= set(step.of) if step.name in result else set()
     return result
@@ -321,6 +344,7 @@ def lifted(array: Any, kind: Any = Ball) -> Any:
     """Return an input as an array of a kind; booleans and whole numbers are returned as they are."""
     if array.dtype == bool or array.dtype.kind in "iu":
         return array
+    # Only literals may hold −∞, which stands for a forbidden score.
     return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
 
 

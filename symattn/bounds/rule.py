@@ -40,6 +40,7 @@ class Counts:
     def tiles(self) -> int:
         """The number of tiles after which the running result may be normalised."""
         most = self.precision.tiles
+        # One key is one tile, with nothing to normalise in between.
         return min(self.n, self.n if most is None else most) if self.n > 1 else 0
 
     @property
@@ -159,24 +160,31 @@ def exponents(
     """
     p, rate = precision, numbers.rate(precision.accumulate)
     two, three, four, six = (numbers.g(n, p.score) for n in (2, 3, 4, 6))
+    # r_j of step 2.
     first = (
         (x.size + (x.top + 2 * x.star)) * two
         + (x.fall + 2 * x.star) * three
         + (x.times + 1) * x.eps
     )
     first = numbers.named("r", first)
+    # b⁰_j of step 4.
     sums = (x.times + counts.below) * rate
+    # β* of step 3.
     grown = numbers.largest(first + sums) + (
         (x.top + (x.log_n + 2 * x.star)) * four + 2 * x.eps * x.log_n
     )
     grown = numbers.named("β", grown)
     common, logarithms = x.log_n + 2 * x.star + grown, (x.log_n + grown) * (2 * x.eps)
+    # r'_j of step 3a.
     second = numbers.named("r′", (x.fall + common) * three + x.eps)
     shared: Number = 0
+    # Step 3b: all merges together, enlarged for log-sum-exps that merges moved before.
     if counts.merges:
         merging = (x.size + (x.top + common)) * six + (logarithms + x.eps)
         shared = numbers.named("μ", merging * (counts.merges / counts.room(six + 2 * x.eps)))
+    # s_j of step 4.
     alone = (x.times + counts.alone) * rate + shared + x.values
+    # b_j of step 4, and a_j with r'_j, where weights are exp(score − log-sum-exp).
     if p.lse:
         shared = numbers.maximum(shared, first + second + ((x.top + common) * four + logarithms))
     a = x.tau + (numbers.maximum(first, second) if p.lse else first)
@@ -202,6 +210,7 @@ def shared_out(
     """
     (moved, apart, lost), (every, own, below) = terms, sizes
     scores, rescaling, again, single, added = parts
+    # What rescaling and sums leave of an exponent is from merges; rounding may leave less than 0.
     left = np.maximum(own - again - single, 0) / own, np.maximum(below - again - added, 0) / below
     return {
         "scores": moved * scores / every,
@@ -229,10 +238,12 @@ def weighed(
     """
     (whole, apart, output), stored = sizes, numbers.rate(precision.stored)
     scaled, every = numbers.up(stored * 2), whole + apart
+    # P of step 5: weights stored in the numerator alone, or in both sums.
     kept = numbers.maximum((away + moved) * numbers.up(stored), every) * numbers.grown(stored)
     centre, lost = output + moved + kept, lost * scaled
     # E of step 4, for terms whose absolute values sum to ``every``
     sums = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * every
+    # The second form of E needs N u well below 1, and errors relative to partial sums.
     events, u = counts.partial_sums, float(precision.accumulate.u)
     if events is not None:
         small = events * u < 0.5

@@ -55,6 +55,7 @@ from symattn.bounds.reference import Run, Values, lifted, of_products, trace
 from symattn.bounds.rule import rate_of
 from symattn.document.errors import InputError
 
+# K of H3: roundings of the scale, in constants and products together.
 SCALE_ROUNDINGS = 6
 LOG2_E = 1.5  # rounded up
 #: Every step that the proofs here and in ``worst_case`` cover.
@@ -64,6 +65,7 @@ _PROVED = """
     scores positioned scaled capped biased masked weights dropped lse attended attended_latents output
 """
 _STEPS = frozenset(_PROVED.split())
+# Steps that only move, join or repeat entries: sizes and errors pass through unchanged.
 _LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared")
 
 
@@ -103,18 +105,22 @@ class _Scores:
         p = precision
         self.f = p.between
         self.constant = SCALE_ROUNDINGS + factor_roundings(p, self.f)
+        # Tables and slopes are computed in float32 or better (parts 2b and 4).
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}
+        # A step without a proof must not get a bound.
         unknown = self.steps.keys() - _STEPS
         if unknown:
             raise InputError(
                 f"no bound is proved for the step {min(unknown)!r}; verify takes specifications without it"
             )
+        # Steps between the products and the normaliser, in order; a boolean mask moves no score.
         later = run.chain[run.chain.index(run.raw) + 1 :]
         self.later = [n for n in later if n != "masked" or run.spec.mask == "additive"]
         self.added = sum(n in ("positioned", "biased") for n in self.later)
         self._rough: Values | None = None
+        # Float64 sizes from enclosures are too small by less than this part (see above).
         self.up = 1 if run.kind is Ball else 1 + 2.0**-30
 
     def errors(self) -> ScoreErrors:
@@ -122,6 +128,7 @@ class _Scores:
         tau, sizes, roundings = self._bound_scaled_score_errors()
         tau = tau + self._bound_score_underflow(sizes)
         shift = self._bound_shift_of_rows()
+        # Errors pass through the later steps in their order, since their sizes change on the way.
         sums, t = shift, size(number(self.run.values[self.run.raw]))
         before = self.run.raw
         for name in self.later:
@@ -133,11 +140,13 @@ class _Scores:
                 sums = sums + part
                 tau = tau + self._bound_alibi_slope_error(part, name)
             before = name
+        # Whatever is added may pass all roundings of the monomials, in any order (part 4).
         if self.added:
             tau = tau + self._growth_in_score_kind(
                 roundings + self.constant + self.added, self.f
             ) * (sums + t + tau)
             tau = tau + float(self.f.eta) * 16
+        # An additive mask alone: H4 counts its addition, and its sizes pass the other roundings.
         elif self.later and self.later[-1] == "masked":
             tau = tau + self._growth_in_score_kind(roundings + self.constant, self.f) * sums
         values = self.values() if self.run.spec.latent is not None else None
@@ -148,6 +157,7 @@ class _Scores:
     def _bound_scaled_score_errors(self) -> tuple[Balls, Balls, Any]:
         """Return τ, |t|_j and N_j of the scaled scores."""
         spec, more = self.run.spec, self.constant + self.added
+        # Part 1: every monomial is a product of inputs.
         if of_products(spec):
             sizes = size(self.run.absolute[self.run.raw])
             return (
@@ -157,7 +167,9 @@ class _Scores:
             )
         if spec.score == "additive":
             return self._bound_additive_scores()
+        # Part 2: queries or keys are changed first, and have errors of their own.
         q, k = (self._vector_sizes_and_errors(name) for name in self.steps["scores"].of[:2])
+        # W_UK may go into the queries, so that sums run over its rows as well.
         d = extents(q[0])[-1] + (int(self.run.values["w_uk"].plain_shape[-2]) if spec.latent else 0)
         if spec.score == "distance":
             return self._bound_distance_scores(q, k, d)
@@ -189,6 +201,7 @@ class _Scores:
         self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int
     ) -> tuple[Balls, Balls, Any]:
         (a, e), (b, f) = q, k
+        # Part 3: |q̂ − k̂| is at most the sum of both sizes and both errors.
         distances = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
         moved = self.xp.sum(distances * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
         sizes = self._scale_score_sizes(self.xp.sum(distances * distances, axis=-1) / 2)
@@ -208,6 +221,7 @@ class _Scores:
     # -- vectors --------------------------------------------------------------------------------------------------
     def _vector_sizes_and_errors(self, name: str) -> tuple[Balls, Balls]:
         """Return a and e of queries or keys."""
+        # The inner vectors come first: their errors are rotated with them.
         step = self.steps.get(name)
         if step is not None and name.endswith("_rotated"):
             return self._rotated(step, *self._vector_sizes_and_errors(step.of[0]))
@@ -216,9 +230,11 @@ class _Scores:
             sizes, errors = step.run(*[a for a, _ in result]), step.run(*[e for _, e in result])
             return sizes, errors
         found_size = size(number(self.run.values[name]))
+        # Keys of a latent have A_k = (|C| + e_C)|W_UK| (part 2a).
         if name == "k_n" and step is not None:
             a, e = self._vector_sizes_and_errors(step.of[0])
             found_size = step.run(a + e, size(self.run.values["w_uk"]))
+        # An input is exact; only a computed vector has an error.
         return found_size, self._finite_rounded_error(
             self._vectors_in_rounded_arithmetic()[name]
         ) if step is not None else found_size * 0
@@ -232,6 +248,7 @@ class _Scores:
         moved = _rotate_without_minus_signs(step, a + e, off, off)
         if 2 * extents(cos)[-1] < extents(a)[-1]:  # the columns that no rotation reaches
             moved = moved - _rotate_without_minus_signs(step, a + e, off * 0, off * 0)
+        # An input that is rotated has no error to rotate.
         a, e = (
             _rotate_without_minus_signs(step, a, cos, sin),
             _rotate_without_minus_signs(step, e, cos, sin) if step.of[0] in self.steps else e,
@@ -243,6 +260,7 @@ class _Scores:
         rotary, w = self.run.spec.position, float(self.wide.u)
         assert isinstance(rotary, Rotary)
         n, f = extents(cos)[-2:]
+        # Tables that are inputs are exact.
         if rotary.given == "tables":
             return np.zeros((n, f))
         text = "positions_q" if name.endswith("_q") else "positions"
@@ -255,12 +273,14 @@ class _Scores:
             return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
         eps = 2 * self.precision.exp_ulps * w
         omega, rho, magnitude = _frequencies_and_their_errors(rotary, n, f, w, eps)
+        # Enlarged for the roundings of this line in float64.
         return np.asarray(
             (np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20)
         )
 
     def _vectors_in_rounded_arithmetic(self) -> Values:
         """Return the vectors, or additive scores, in rounded arithmetic."""
+        # Traced once: rounded arithmetic is slow, and several vectors come from one run.
         if self._rough is None:
             kind = rounded(self.precision)
             wanted = {
@@ -288,6 +308,7 @@ class _Scores:
 
     def _finite_rounded_error(self, array: Any) -> Balls:
         return self._lift_to_score_kind(
+            # A huge finite number in place of ∞, since ∞ times 0 would be undefined.
             np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600)
         )
 
@@ -306,6 +327,7 @@ class _Scores:
 
     def _bound_alibi_slope_error(self, part: Balls, name: str) -> Balls:
         position = self.run.spec.position
+        # Slopes that are inputs are exact.
         if name != "positioned" or not isinstance(position, Alibi) or position.slopes == "given":
             return part * 0
         eps = 2 * self.precision.exp_ulps * float(self.wide.u)
@@ -319,8 +341,10 @@ class _Scores:
         n_q, n_k = run.final_scores.plain_shape[-2:]
         if isinstance(run.spec.position, Alibi) and "positioned" in self.later:
             slopes = size(run.values["slopes"])
+            # m · (i − j) may be computed as m · j: a shift of at most m max{n_q, n_k} (part 4).
             return (slopes[:, None, None] if run.spec.heads > 1 else slopes) * max(n_q, n_k)
         if run.spec.score == "distance":
+            # ‖q‖²/2 may be left out, which shifts the row.
             q = run.values[self.steps["scores"].of[0]]
             return self._scale_score_sizes(
                 self.xp.sum(size(q) * size(q), axis=-1, keepdims=True) / 2
@@ -338,10 +362,12 @@ class _Scores:
             x = size(run.values["x"])
             y = size(run.values["y"]) if "y" in run.values else x
             each = each + largest_row(x) * largest_row(y) * extents(q)[-1]
+        # Later factors multiply what underflows before them.
         if not plain or spec.score != "dot" or spec.position is not None:
             each = each * (1 + self.xp.max(sizes))
         steps = int(run.terms.max(initial=0)) + SCALE_ROUNDINGS + 2
         scale = upper(size(run.values["scale"])).max() if spec.scale == "given" else spec.scale
+        # A scale above 1 enlarges what underflows before it.
         most = 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
         return each * (run.terms > 0).astype(float) * (float(f.eta) * steps * LOG2_E * most)
 
@@ -356,11 +382,13 @@ def _frequencies_and_their_errors(
         inverse_frequencies(2 * f, rotary.base, like),
         (3 * x * log(rotary.base) + 9) * w + 2 * eps,
     )
+    # The frequency θ⁰ = 1 needs no power.
     rho[0] = w
     if rotary.scaling is None:
         return omega, rho, 1.0
     scaling: Any = rotary.scaling  # here its arrays are NumPy's
     omega = scaling.frequencies(omega, rotary.base, n + rotary.start)
+    # A scaling may enlarge the relative error twelve times and adds 64 w (part 2b).
     return omega, 12 * rho + 64 * w, float(abs(scaling.magnitude(like)))
 
 

@@ -34,6 +34,7 @@ _NARROW: Mapping[str, Grid] = {
     "float16 (or TF32, which has as many digits)": Format("float16"), "bfloat16": Format("bfloat16"),
     "float8": Format("float8_e4m3fn"),
 }  # fmt: skip
+# More than float32's error, so that the two neighbours lie on either side of a boundary.
 _MOVED = 2.0**-20  # more than float32's relative error without cancellation
 
 
@@ -74,6 +75,7 @@ def rounded(f: Grid, x: object) -> Any:
         return type(x).lift(rounded(f, x.exact_floats()))
     xp = namespace_of(x) if is_tensor(x) else np
     a = xp.asarray(x, dtype=xp.float64)
+    # Beyond the range a format has ∞ or its largest number, which is another mistake.
     in_range = xp.abs(a) <= float(f.largest)
     return xp.where(in_range, f.rounded(xp.where(in_range, a, 0.0)), a)
 
@@ -81,6 +83,7 @@ def rounded(f: Grid, x: object) -> Any:
 def _round_step_result(by: float, f: Grid, at: At) -> Array:
     """Return a step's result, rounded."""
     x = np.asarray(at.right())
+    # Masked scores are −∞ and stay so.
     return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
 
 
@@ -132,6 +135,7 @@ def singles(
     """Yield the mistakes of rounding one array, or one constant."""
     plain, result = spec.plain_softmax, {s.name for s in spec.pipeline(given)}
     for words, f in to.items():
+        # Latents have no queries or keys of their own to round.
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
             of: Any = dict.fromkeys(names, partial(rounded, f))
             if "x" in given:  # they are projections, so computed before they are rounded
@@ -153,6 +157,7 @@ def singles(
                 yield in_inputs(
                     step, f"{noun} rounded to {words}", **dict.fromkeys(steps, partial(rounded, f))
                 )
+            # Exponentials exist in a softmax alone.
             elif (plain or round_ is _round_step_result) and result.issuperset(steps):
                 yield _make_mistake_with_nearby(
                     step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f)
@@ -193,8 +198,10 @@ def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
     """Yield every choice of arrays that are stored in one format, those with few before others."""
     for name in FORMATS:
         f = Format(name)
+        # A format at least as fine as the contract's is no mistake.
         if f.u > precision.roughest.u:
             choices = product((0, 1), (0, 1), (0, 1), _POWERS, (0, 1))
+            # Few stores first, as a report names the first mistake that fits.
             for stored in sorted(choices, key=lambda c: sum(map(bool, c))):
                 if any(stored):
                     yield _make_mistake_of_stores(f, *stored)
@@ -229,6 +236,7 @@ def _make_mistake_of_stores(
     )
 
     def round_inputs(spec: Attention, given: Inputs) -> Inputs:
+        # An additive mask has −∞ and large numbers, which a narrow format would change.
         return {
             n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()
         }

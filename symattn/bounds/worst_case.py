@@ -130,6 +130,7 @@ from symattn.bounds.balls import allowed as in_balls
 from symattn.bounds.reference import canonical, float64_inputs, run
 from symattn.document.errors import Refused
 
+# Bits of balls, far more than float64's 53, so that their radii are negligible.
 _BITS = 128
 
 

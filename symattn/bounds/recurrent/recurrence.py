@@ -59,7 +59,9 @@ class Recurrence:
     @cached_property
     def lengthening(self) -> Array:
         """A bound on ‖I − k_t p_tᵀ‖ for each token, (n,): the larger of 1 and |1 − β|k|²|, since p = β k."""
+        # I − k pᵀ with p = β k has the eigenvalues 1 and 1 − β|k|² alone.
         along = (self.k * self.erased).sum(axis=1)
+        # Enlarged for the roundings of this product in float64.
         return np.asarray(np.maximum(1.0, np.abs(1.0 - along)) * (1 + 2.0**-48))
 
 
@@ -132,11 +134,15 @@ class Chunk:
 def decayed_products(x: Array, y: Array, sums: Array, strict: bool = False) -> Array:
     """Σ_f x_if y_jf e^{G_if − G_jf} for j ≤ i, or j < i if ``strict``; 0 elsewhere. (n, n)."""
     below = -1 if strict else 0
+    # One gate a token: e^{G_i − G_j} is a matrix by itself.
     if sums.shape[1] == 1:
+        # Where gates are decays, exponents above 0 are of pairs that tril() removes.
         return np.tril(x @ y.T * np.exp(np.minimum(sums - sums.T, 0)), below)
     if np.abs(sums).max(initial=0.0) < MAX_FACTORED_EXPONENT:
+        # The middle of G halves both exponents.
         middle = sums[-1:] / 2
         return np.tril((x * np.exp(sums - middle)) @ (y * np.exp(middle - sums)).T, below)
+    # Beyond, two exponentials would overflow: one for each triple of query, key and feature.
     between = np.minimum(sums[:, None] - sums[None], 0)
     return np.tril(np.einsum("if,jf,ijf->ij", x, y, np.exp(between)), below)
 
@@ -157,6 +163,7 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         q, k, p, right = of.q[some], of.k[some], of.erased[some], of.written[some]
         sums = np.cumsum(of.gates[some], axis=0)
         inner, read = decayed_products(q, k, sums), p * np.exp(sums)
+        # Without the delta rule no token corrects another.
         if of.beta is None:
             lower, inverse = np.zeros_like(inner), np.eye(hi - lo)
         else:

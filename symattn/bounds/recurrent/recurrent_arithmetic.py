@@ -71,11 +71,14 @@ def of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithme
     chunks = list(_chunks_of_precision(precision, length))
     stored = chunks[0].stored
     yield chunks[0]
+    # Token by token no operand of a product is stored.
     yield replace(chunks[0], order="tokens", stored=None)
     if stored is not None:
+        # The difference as the right side is a choice only where it is stored.
         yield replace(chunks[0], residual=True)
     yield from chunks[1:]
     for one in chunks:
+        # Factors are stored in the format of operands, if that is narrower than sums.
         wide = replace(one, factors=stored is not None)
         yield replace(wide, system="general")
         yield replace(wide, system="blocks")
@@ -101,8 +104,10 @@ def widest_of_precision(precision: Precision, length: int) -> Iterator[Recurrent
 def _chunks_of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithmetic]:
     """Yield chunks of each size in a precision, solved by substitution."""
     sums, given = precision.accumulate, precision.input
+    # A format as fine as that of sums makes storing exact.
     stored = None if given.u <= sums.u else given
     base = RecurrentArithmetic(sums=sums, stored=stored, output=precision.returned)
+    # Sizes of at least the whole sequence are the same as one chunk.
     sizes = [size for size in SIZES if size < length] or [max(length, 1)]
     if length <= MAX_WHOLE_CHUNK:
         sizes = [*dict.fromkeys([*sizes, length])]

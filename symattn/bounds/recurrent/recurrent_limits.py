@@ -68,6 +68,7 @@ Array = np.ndarray
 SECOND_ORDER = 1.02
 #: Sharp limits are given for sums at least as fine as those of float32.
 WIDEST_SUMS = 2.0**-24
+# The unit roundoff of the float64 reference.
 FLOAT64 = 2.0**-53
 #: Largest |G| in a chunk for which two exponentials about its first row do not overflow in float32.
 MAX_SPLIT_EXPONENT = 80.0
@@ -124,6 +125,7 @@ def limits(
 
     Without the state its limits are ∞; without sharp limits these are None.
     """
+    # Sorted and unique, as rows are matched to chunks by binary search.
     chosen = np.arange(len(of.q)) if rows is None else np.unique(np.asarray(rows, dtype=int))
     with np.errstate(all="ignore"):  # what overflows becomes ∞ or NaN, and counts as ∞
         is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS
@@ -132,6 +134,7 @@ def limits(
             _by_tokens(of, how, sweep)
         else:
             _by_chunks(of, how, sweep)
+        # All entries count, whatever the rows, so that limits do not depend on the sample.
         entries = heads * (len(of.q) + of.k.shape[1]) * of.v.shape[1]
         return sweep.limits(how, chosen, multiplier(entries, alpha))
 
@@ -146,8 +149,10 @@ class _Sweep:
         width, columns = of.k.shape[1], of.v.shape[1]
         self.of, self.is_sharp, self.silent = of, sharp, False
         of_state = width if with_state else 0
+        # Rows of the state come after all tokens.
         self.place = np.concatenate([rows, np.full(of_state, len(of.q))])
         self.coefficients = np.zeros((len(self.place), width))
+        # P of the final state starts as I.
         self.coefficients[len(rows) :] = np.eye(width)[:of_state]
         self.worst = np.zeros((len(self.place), columns))
         self.square = np.zeros_like(self.worst)
@@ -163,9 +168,11 @@ class _Sweep:
         """Return what was summed up, enlarged by the errors of the float64 reference."""
         count, ending = len(rows), rounding_of(self.end, how.ending)
         own = float(how.sums.u)
+        # The reference errs by the same law: see the end of the module's proof.
         enlarged = 1 + 2.0**-28 if own > FLOAT64 else 2 * (1 + 2.0**-20)
         worst = self.worst.copy()
         last = 0.0 if how.output is None else float(how.output.u)
+        # The output is stored with all errors in it (``sources``, 5).
         worst[:count] = worst[:count] * (1 + last) + rounding_of(self.output, how.output)
         worst = self._replace_unknown_by_infinity(worst) * enlarged
         state = worst[count:] if len(worst) > count else np.full(self.end.shape, np.inf)
@@ -176,6 +183,7 @@ class _Sweep:
         square = self.square.copy()
         if len(square) > count:
             square[count:] += ending**2
+        # Squares leave underflow out, so the least normal number is added.
         sharp = self._replace_unknown_by_infinity(times * SECOND_ORDER * np.sqrt(square)) + float(
             how.sums.smallest_normal
         )
@@ -183,6 +191,7 @@ class _Sweep:
         return Limits(places, worst[:count], state, sharp[:count], sharp_state)
 
     def _replace_unknown_by_infinity(self, a: Array) -> Array:
+        # NaN comes from ∞ − ∞ or 0 · ∞, where no bound is known.
         return np.full_like(a, np.inf) if self.silent else np.where(np.isnan(a), np.inf, a)
 
 
@@ -190,6 +199,7 @@ class _Sweep:
 def _by_chunks(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
     error = np.zeros(of.v.shape[1])
     passed: list[tuple[Chunk, Roundings]] = []
+    # Forward, since largest roundings depend on the error of the state so far.
     for x in chunks_of(of, how.size):
         sweep.silent |= overflows(x, how)
         sweep.keep_outputs(x)
@@ -197,6 +207,7 @@ def _by_chunks(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
         passed.append((x, largest))
         error = _error_after(of, x, largest, error)
     sweep.end = passed[-1][0].end
+    # Backward, since coefficients of the state come from later outputs.
     for x, largest in reversed(passed):
         first = int(np.searchsorted(sweep.place, x.lo))
         _sweep_chunk(sweep, x, largest, how, slice(first, None))
@@ -209,21 +220,26 @@ def _error_after(of: Recurrence, x: Chunk, largest: Roundings, error: Array) -> 
     added = added + np.abs(x.decayed_keys.T @ x.factor) @ largest.copy + largest.state
     norms = np.sqrt((added**2).sum(axis=0)) + largest.state_norm
     carried = _norm_of_step(of, x)
+    # A norm of a large matrix is slow, and needed only if a copy is stored.
     copied = float(np.linalg.norm(x.decayed_keys.T @ x.factor)) if largest.copy_norm.any() else 0.0
     return np.asarray((carried * error + copied * largest.copy_norm + norms) * (1 + 2.0**-30))
 
 
 def _norm_of_step(of: Recurrence, x: Chunk) -> float:
     """Return a bound of the norm of the matrix that a chunk multiplies the state by."""
+    # Without the delta rule the state is multiplied by its decays alone.
     if of.beta is None:
         return float(x.last.max())
     each = of.lengthening[x.lo : x.hi] * np.exp(x.gate_steps.max(axis=1))
     product = float(np.prod(each))
+    # One decay a token and no lengthening: no other bound is likely to be smaller.
     if x.sums.shape[1] == 1 and (of.lengthening[x.lo : x.hi] <= 1 + 2.0**-40).all():
         return product
     size = np.abs(x.step)
+    # ‖A‖² is at most the product of its largest sums of rows and of columns.
     by_sums = sqrt(float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()))
     known = min(product, by_sums)
+    # A singular value decomposition is worth its time only where the cheap bounds exceed 1.
     if known <= 1 or not np.isfinite(x.step).all() or len(size) > MAX_WIDTH_OF_NORM:
         return known
     return min(known, float(np.linalg.norm(x.step, 2)) * (1 + 2.0**-30))
@@ -238,6 +254,7 @@ def _sweep_chunk(
     inside = int(np.searchsorted(place, x.hi))  # rows of the chunk come first
     own, later = place[:inside] - x.lo, slice(inside, None)
     of_solution = after @ x.decayed_keys.T
+    # Outputs within the chunk read u through N, later ones through the state.
     of_solution[:inside] = x.inner[own]
     of_right = of_solution @ x.inverse
     of_copy = -of_right @ x.read
@@ -247,10 +264,12 @@ def _sweep_chunk(
     read[:inside] += np.abs(x.decayed_queries[own])
 
     worst += np.abs(of_solution) @ largest.solution + np.abs(of_right) @ largest.right
+    # Outputs of the chunk do not read the state after it.
     worst[later] += (
         np.abs(after[later]) @ largest.state
         + _norms_of_state_rows(after[later]) * largest.state_norm
     )
+    # The state is stored as a copy only where operands of products are stored.
     if how.stored is not None:
         worst += read @ largest.copy + _norms_of_state_rows(read) * largest.copy_norm
     worst[:inside] += largest.own[own]
@@ -262,6 +281,7 @@ def _sweep_chunk(
         if how.stored is not None:
             square += read**2 @ squares.copy
         square[:inside] += squares.own[own]
+        # Gates of 0 have no exponential to round.
         if np.any(x.sums):
             by_gate = _token_gates if x.sums.shape[1] == 1 else _feature_gates
             square += by_gate(x, how, before, after, of_right, own)
@@ -288,6 +308,7 @@ def _token_gates(
     count, inside = len(x.u), len(own)
     errors = _gate_roundings(x, how)[:, 0] ** 2
     flow = before @ x.state
+    # An output within the chunk is reached by the gates up to its own token.
     reach = np.concatenate([own, np.full(len(before) - inside, count - 1)])
     total: Array = np.zeros_like(flow)
     for token in range(count):
@@ -304,9 +325,11 @@ def _feature_gates(
     inside = len(own)
     states2 = x.states_before**2 * (_gate_roundings(x, how) ** 2)[:, :, None]
     result = np.zeros((len(after), x.u.shape[1]))
+    # What is left of each token's state at the end of the chunk.
     down2 = np.exp(2 * (x.sums[-1] - x.sums))
     result[inside:] = after[inside:] ** 2 @ np.einsum("lf,lfc->fc", down2, states2)
     if inside:
+        # Pairs with later tokens would overflow, and are removed below.
         between = np.minimum(x.sums[own][:, None] - x.sums[None], 0)
         seen = np.arange(count)[None] <= own[:, None]
         near2 = (x.q[own][:, None, :] * np.exp(between) * seen[..., None]) ** 2
@@ -318,11 +341,13 @@ def _feature_gates(
 def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
     error = np.zeros(of.v.shape[1])
     errors: list[Array] = []
+    # Chunks bound memory; the order of the arithmetic stays token by token.
     chunks = list(chunks_of(of, TOKENS_AT_ONCE))
     for x in chunks:
         sweep.silent |= overflows(x, how)
         sweep.keep_outputs(x)
         for token, before in enumerate(x.states_before):
+            # Stored for the sweep back, which needs the same roundings.
             errors.append(error)
             after = before + x.k[token][:, None] * x.u[token]
             largest = largest_of_token(of, x.lo + token, before, after, x.u[token], how, error)
@@ -356,11 +381,13 @@ def _sweep_token(
     """Add what the roundings of a token do to later rows and its own, and carry their coefficients."""
     at = x.lo + token
     first, past = (int(np.searchsorted(sweep.place, at + more)) for more in (0, 1))
+    # A token's own output reads the state after it: P starts as q.
     sweep.coefficients[first:past] = of.q[at]
     active = slice(first, None)
     after_state = before + x.k[token][:, None] * x.u[token]
     largest = largest_of_token(of, at, before, after_state, x.u[token], how, error)
     rows = sweep.coefficients[active]
+    # The coefficient before the correction, which erases along p.
     of_correction = rows @ of.k[at][:, None]
     of_decayed = rows - of_correction * of.erased[at]
     worst = sweep.worst[active]
@@ -375,6 +402,7 @@ def _sweep_token(
         sweep.square[first:past] += squares.own
         gates = of.gates[at]
         if gates.any():
+            # The gate, its exponential and the product with the state each round.
             rounding = float(how.sums.u) * (2 + np.abs(gates))
             if len(gates) == 1:
                 square += (of_decayed @ before) ** 2 * rounding**2

@@ -16,6 +16,7 @@ from symattn.bounds.recurrent.recurrent_limits import ExactRecurrence
 Array = np.ndarray
 #: Part of the sharp limit that a replay may reach where that limit is used.
 MOST_OF_SHARP = 1 / 3
+# Sums of the replayed program are in float32.
 WIDE = np.float32
 
 
@@ -30,6 +31,7 @@ def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
 
 
 def _store_replayed_array(x: Array, form: Format | None) -> Array:
+    # A format at least as fine as float32 loses nothing that is in float32.
     return x if form is None or form.u <= Format("float32").u else form.cast(x).astype(WIDE)
 
 
@@ -57,6 +59,7 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
         right, sums = of.written[some].astype(WIDE), np.cumsum(of.gates[some].astype(WIDE), axis=0)
         grown, inner = np.exp(sums), decayed_products(q, k, sums)
         u = right
+        # Without the delta rule u is w V.
         if of.beta is not None:
             inverse = store(
                 unit_lower_inverse(decayed_products(p, k, sums, strict=True)).astype(WIDE)

@@ -52,6 +52,7 @@ from symattn.bounds.recurrent.recurrent_arithmetic import (
 Array = np.ndarray
 #: Iterations after which a bound that still grows is given up.
 MAX_ITERATIONS = 40
+# A bound that grows by less than this part in an iteration has settled.
 SMALLEST_GROWTH = 2.0**-40
 #: Part of a format's largest number that numbers may reach in a program whose errors are bounded.
 MOST_OF_RANGE = 0.5
@@ -78,6 +79,7 @@ class Roundings:
 def growth(steps: float, form: Format) -> float:
     """γ: e^{steps · u} − 1, rounded up; ∞ if that is no error bound any more."""
     exponent = steps * float(form.u)
+    # e^x − 1 is no useful bound for x ≥ 1, and the caller reads ∞ as silence.
     return expm1(exponent) * (1 + 2.0**-40) if exponent < 1 else float("inf")
 
 
@@ -85,6 +87,7 @@ def gate_error(chunk: Chunk, how: RecurrentArithmetic) -> Array:
     """θ for each feature, (1, 1) or (1, d_k); 0 without gates."""
     reach = np.abs(chunk.sums).max(axis=0, keepdims=True)
     u = float(how.sums.u)
+    # Two exponentials about a row double the reach (item 1).
     exponent = 2 * (growth(len(chunk.u), how.sums) + 3 * u) * reach + 2 * EXPONENTIAL * u
     return np.where(reach > 0, np.expm1(exponent), 0.0)
 
@@ -100,11 +103,13 @@ def _column_norms(x: Array) -> Array:
 def _least_growth_fixed_point(start: Array, again: Callable[[Array], Array]) -> Array:
     """Return the least fixed point of x ↦ start + again(x), from below; ∞ if it does not settle."""
     result = start
+    # The iteration rises from below, so only a settled value is an upper bound.
     for _ in range(MAX_ITERATIONS):
         larger = start + again(result)
         settled = (larger <= result * (1 + SMALLEST_GROWTH)).all()
         result = larger
         if settled:
+            # Enlarged for what further iterations would add.
             return np.asarray(result * (1 + 2 * SMALLEST_GROWTH))
     return np.full_like(start, np.inf)
 
@@ -113,10 +118,12 @@ def _bound_residual_of_inverse(system: str, lower: Array, inverse: Array, form: 
     """Return the bound of |R| by the way the system is solved."""
     count, one = len(lower), np.eye(len(lower))
     product = lower @ inverse
+    # The ways of item 2, by the names of ``RecurrentArithmetic.system``.
     if system == "rows":
         return np.asarray(growth(count + 2, form) * product)
     if system == "general":
         return np.asarray(growth(3 * count, form) * ((one + lower) @ inverse))
+    # Blocks merge in pairs, so the number of levels grows with the logarithm of their number.
     levels = max(1, ceil(log2(max(count / BLOCK, 1)))) + 1
     powers, total = one, np.zeros_like(one)
     for _ in range(levels):
@@ -145,7 +152,9 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
         x.decayed_queries,
         x.state,
     )
+    # Format by format, since each array must stay in the range of its own.
     held = [(how.kept, (x.end,)), (how.sums, (x.lower, x.end, x.output, *chunked))]
+    # Token by token, no array of a chunk is stored.
     if how.order == "chunks":
         held.append((how.stored, (*chunked, x.decayed_keys)))
     return any(
@@ -168,6 +177,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     # the state as it is read, stored
     copied = 0.0 if held is None else float(held.u)
     state = magnitude(x.state) + rounding_of(x.state, held)
+    # A stored copy of the state has the state's error too.
     moved = error * (1 + copied)
 
     def on_state(a: Array) -> Array:
@@ -176,8 +186,10 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
 
     lost = _lost_to_underflow(x, how, error)
     factors = 2 * float(held.u) if how.factors and held is not None else 0.0
+    # Item 1: products, gates, and both factors if they are stored.
     off = dots + theta + factors
     keys = magnitude(x.k)
+    # Strictly below the diagonal L is 0 elsewhere, and an exact 0 does not underflow.
     lower_off = decayed_products(magnitude(x.p) * off, keys, x.sums, strict=True) + lost * (
         x.lower != 0
     )
@@ -191,6 +203,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     fixed = _residual_of_powers(lower, form) if by_powers else np.zeros_like(lower)
 
     def residual_for(inverse: Array) -> Array:
+        # Without the other ways the residual does not depend on the inverse.
         if how.system == "powers":
             return fixed
         systems = ("general", "blocks") if is_any else (how.system,)
@@ -200,6 +213,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     def inverse_grows(inverse: Array) -> Array:
         return np.asarray(exact_inverse @ (residual_for(inverse) + lower_off @ inverse))
 
+    # T̂ is bounded by |T| and its own error, which depends on T̂: a fixed point.
     inverse = _least_growth_fixed_point(exact_inverse, inverse_grows)
     residual = residual_for(inverse)
     stored_inverse = rounding_of(inverse, held)
@@ -209,6 +223,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         + rounding_of(magnitude(x.right), held)
         + few[2] * magnitude(x.right)
     )
+    # Solved for the difference, (p e^G) S is a product by itself; else p e^G may be stored.
     if how.residual:
         read_off = read_off + dots * on_state(x.read)
     else:
@@ -220,8 +235,10 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         right, solved = right + stored_right, right + stored_right
         read_off = read_off + stored_right
     else:
+        # Apart, w V and p e^G are solved each, without cancellation.
         solved = apart + read_off
     right_size, read_size = magnitude(x.right), magnitude(x.read)
+    # LU factors have two substitutions and an elimination; substitution alone has one.
     passed = 3 * count if is_general else count + 2
     substituted = growth(passed, form) * (lower + np.eye(count))
 
@@ -238,6 +255,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
 
     at_right = read_off + residual @ solved + lost
     at_solution = growth(count, form) * (inverse @ solved) + stored_inverse @ right + lost
+    # Both parts are solved and stored by themselves, and meet the state afterwards.
     if not how.residual:
         stored_right = rounding_of(right_size, held) + few[2] * right_size
         first = magnitude(x.inverse @ x.right) + slack(right_size, stored_right)
@@ -252,6 +270,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * (first + stored_first)
     exact_u = magnitude(x.u) + _row_norms(x.factor) * error
 
+    # LU factors may leave their residual at u in place of b (item 2).
     general = (
         growth(3 * count, form) * (inverse @ (lower + np.eye(count))) if is_general else 0 * lower
     )
@@ -265,6 +284,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         there, here = from_solution(bound)
         return np.asarray(exact_inverse @ (at_right + there) + at_solution + here)
 
+    # û is bounded by |u| and its own error, in the same way as T̂.
     bound = _least_growth_fixed_point(exact_u, solution_off)
     more_at_right, more_at_solution = from_solution(bound)
     at_right, at_solution = at_right + more_at_right, at_solution + more_at_solution
@@ -276,6 +296,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         own
         + inner_off @ bound
         + (sums + few[4]) * (inner @ bound)
+        # N is stored on and below the diagonal alone.
         + np.tril(rounding_of(inner, held)) @ bound
     )
     own = own + lost
@@ -292,6 +313,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         + _underflow_of_stored_format(how.kept)
         + lost
     )
+    # Roundings of the decay scale with the state's error, which is carried too.
     carried = float(relative.max()) * float(x.last.max()) + 4 * kept
     after = error + _column_norms(keys_end.T @ (bound - magnitude(x.u))) + _column_norms(state_off)
     return Roundings(
@@ -315,6 +337,7 @@ def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> floa
     largest = max(1.0, *(float(np.abs(a).max(initial=0.0)) for a in arrays)) + float(
         error.max(initial=0.0)
     )
+    # Sums over features and over tokens, and a few products around them.
     operations = sum(x.k.shape) + 16
     return 2 * float(how.sums.eta) * operations * largest * largest
 
@@ -338,10 +361,12 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     queries = x.decayed_queries
     on_queries, on_inner = queries @ state, x.inner @ x.u
     inverse2, factor2, queries2, inner2 = x.inverse**2, x.factor**2, queries**2, x.inner**2
+    # Squares of gates: e^{2(G_i − G_j)}.
     lower_terms = decayed_products(x.p**2, x.k**2, 2 * x.sums, strict=True)
     inner_terms = decayed_products(x.q**2, x.k**2, 2 * x.sums)
     split2 = (u * np.abs(x.sums).max(axis=1, keepdims=True)) ** 2
     factors2 = 2 * float(held.u) ** 2 if how.factors and held is not None else 0.0
+    # With one gate a token, the split exponential scales whole entries.
     one_gate = x.sums.shape[1] == 1
 
     def of_entries(entries2: Array, terms: Array) -> Array:
@@ -418,9 +443,11 @@ def largest_of_token(
     form, kept = how.sums, how.kept
     width, gates = len(before), of.gates[token]
     u_form = float(form.u)
+    # A gate of 0 is no multiplication by a rounded exponential.
     theta = np.where(gates != 0, np.expm1(EXPONENTIAL * u_form + 2 * u_form * np.abs(gates)), 0.0)
     p, q, k = (np.abs(a[token]) for a in (of.erased, of.q, of.k))
     dots, two = growth(width + 6, form), growth(3, form)
+    # |before| is the decayed state, so the decay's own rounding is θ.
     size = np.abs(before)
     norms = [float(np.sqrt(a @ a)) for a in (p, q, k)]
     written, largest = (
@@ -440,6 +467,7 @@ def largest_of_token(
         + _underflow_of_stored_format(kept)
         + lost
     )
+    # What the correction's error adds to the state, by norms.
     grown = error * float(of.lengthening[token]) + norms[2] * correction
     state_norm = float(relative.max()) * error + stored * (
         grown + np.sqrt((state * state).sum(axis=0))

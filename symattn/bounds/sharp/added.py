@@ -15,6 +15,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.sharp.limits import Floats
 from symattn.document.errors import Refused
 
+# In the order in which the definition adds them.
 _ADDED = ("bias", "mask")
 _UNDERFLOWS = (
     760.0  # a difference of scores whose exponential is 0 in float64 and in every narrower format
@@ -48,6 +49,7 @@ def apart(spec: Attention, inputs: Mapping[str, object]) -> Apart:
             given |= {} if xp.all(finite) else {"mask": finite}
         elif not xp.all(finite):
             raise Refused("a bias that holds −∞ has no limit; hint: give an additive mask")
+        # An array of zeros adds no rounding.
         if xp.any((part := xp.where(finite, array, 0.0)) != 0):
             added.append(part)
     return Apart(replace(spec, bias=False), given, tuple(added))

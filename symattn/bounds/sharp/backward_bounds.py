@@ -120,6 +120,7 @@ class _Sums:
         """Add one partial sum, which may be stored."""
         self.value[at] += value
         self.error[at] += error
+        # Half an ulp of what a partial sum may be by then, errors included (step 4).
         inside = np.abs(self.value[at]) + self.error[at] + self.stored[at]
         self.stored[at] += half_ulp(how.format, inside)
 
@@ -148,7 +149,9 @@ def gradients(
     shared = spec.group
     for own_spec, head in every:
         index = head.index
+        # Heads that share keys add to one gradient of keys and values.
         below = (*index[:-1], index[-1] // shared) if spec.head_axis else index
+        # Each head's sums are apart at first, as they may be stored before heads are summed.
         own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in result.items()}
         for part in _yield_weighted_blocks(own_spec, head, do[index], how, factors):
             _accumulate_gradient_block(part, own, queries, keys)
@@ -158,6 +161,7 @@ def gradients(
             sums.error[at] += own[name].error
             sums.stored[at] += own[name].stored
             sums.size[at] += np.abs(own[name].value) + own[name].error
+    # What is stored before it is scaled loses η max(1, |s|) at least (step 4).
     least = float(how.format.eta) * max(1.0, largest_scale(spec, inputs))
     return {
         n: _bounded_gradient(
@@ -170,6 +174,7 @@ def gradients(
 def _bounded_gradient(
     sums: _Sums, rows: Array, how: Stores, shared: int, least: float
 ) -> SharpGradient:
+    # Further stores: one for each head that shares keys, and one before the scale.
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
     inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + least)
     return SharpGradient(
@@ -186,6 +191,7 @@ def _accumulate_gradient_block(
     lost = off + (np.abs(ds) + off) * (W * (3 * n + 48) + (how.u if how.scores else 0.0))
     tiny = (np.abs(ds) + off) * part.of_scaled
     places, at = _match_consecutive_rows(b.rows, queries)
+    # Keys start at the block's span, but partial sums of dQ end at multiples of 128 keys.
     first, scale = part.keys.start, part.scale
     for start in range(first // _KEYS * _KEYS, part.keys.stop, _KEYS):
         chunk = slice(max(start - first, 0), start + _KEYS - first)
@@ -194,6 +200,7 @@ def _accumulate_gradient_block(
             axis=1, keepdims=True
         )
         own["dq"].add(at, of @ k, error, how)
+    # Many blocks have no sampled key.
     cols, at = _match_consecutive_rows(np.arange(first, part.keys.stop), keys)
     if len(cols):
         ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, part.kept, part.of_values))
@@ -216,6 +223,7 @@ def outputs(
     exact, allowed = np.zeros(shape), np.zeros(shape)
     for own, head in every:
         index = head.index
+        # The gradient of the output does not matter here, so zeros stand for it.
         for part in _yield_weighted_blocks(
             own, head, np.zeros((len(head.q), shape[-1])), how, factors
         ):
@@ -246,6 +254,7 @@ def _yield_weighted_blocks(
     for start in range(0, len(head.q), QUERIES):
         rows = np.arange(start, min(start + QUERIES, len(head.q)))
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
+        # Queries that see no key add nothing.
         if keys.stop > keys.start:
             dropped = None if factors is None else factors[head.index][rows, keys]
             result = block(spec, head, rows, keys)
@@ -260,6 +269,7 @@ def _match_consecutive_rows(rows: Array, wanted: Array) -> tuple[Array, Array]:
 
 def sampled(n: int, count: int, tiles: Sequence[int] = (64, 128)) -> Array:
     """Return keys to look at: the first and last, the edges of some tiles, and others at even distances."""
+    # The edges of the first and of the last tile, where kernels have special cases.
     edges = {i for t in tiles for at in (t, n // t * t) for i in (at - 1, at) if 0 <= i < n}
     return np.array(
         sorted({0, n - 1} | edges | {int(i) for i in np.linspace(0, n - 1, max(count, 2))})

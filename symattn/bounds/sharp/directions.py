@@ -42,9 +42,11 @@ class Direction(NamedTuple):
 
 def directions(b: QueryBlock) -> Iterator[Direction]:
     """Yield the effects of known mistakes on the output, to first order in their size, and those of lost keys."""
+    # Keys without weight have no effect, and −∞ must not meet 0.
     t, free = (b.xp.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
 
     def change(w: Floats) -> Floats:
+        # A change w of exponentials moves o by Σ w (v − o), to first order.
         return b.times(w) - b.xp.sum(w, axis=1, keepdims=True) * b.o
 
     if b.cap is not None:
@@ -52,11 +54,13 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
         yield Direction(
             lambda x, off: f"as if the cap were ignored, to a part of {x:.3g} ± {off:.2g}", lifted
         )
+    # Behind a cap c a change of the scale passes tanh' = 1 − (t/c)².
     scaled = b.p * free if b.cap is None else b.p * free * (1 - (t / b.cap) ** 2)
     yield Direction(
         lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale",
         change(scaled),
     )
+    # A cap takes a multiple of t³ from each score, to lowest order.
     cubes = b.p * t * t * t
     yield Direction(
         lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap",
@@ -65,9 +69,11 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
     yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
     if b.spec.masks_anything:
         yield Direction(_describe_finite_mask_value, _effect_of_filled_mask(b))
+    # Off-by-one mistakes of masks concern the keys at the edges.
     for words, key, lost in _yield_keys_at_edges(b):
         yield Direction(_make_describer_of_part(words), _effect_of_key(b, key, lost))
     n = len(b.values)
+    # Blocks of keys are few, since every direction raises all limits.
     width = max(_LEAST, -(-n // _BLOCKS))
     for keys in pieces(n, width):
         p = b.p[:, keys]
@@ -94,6 +100,7 @@ def _effect_of_filled_mask(b: QueryBlock) -> Floats:
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
     at, top = xp.arange(len(own)), own.argmax(axis=1)
     with np.errstate(all="ignore"):
+        # Clipped, since a direction may have any length but must be finite.
         unit = b.p[at, top] * base(xp.clip(-own[at, top], -50.0, 50.0))
     hidden = xp.astype(~xp.isfinite(b.t), b.p.dtype)
     return unit[:, None] * (b.times(hidden) - xp.sum(hidden, axis=1, keepdims=True) * b.o)
@@ -124,6 +131,7 @@ def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
 
 def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
     """Return the effect of one key of each row that is ``lost``, or seen though forbidden; −1: no key."""
+    # A row without such a key (−1) is computed too, and set to 0 at the end.
     xp = b.xp
     at = xp.arange(len(key))
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
@@ -145,6 +153,7 @@ def _growth_of_remaining_weights(b: QueryBlock, lost: Floats) -> Floats:
     return b.xp.where(lost < _MOST, 1 / (1 - b.xp.minimum(lost, _MOST)), 0.0)
 
 
+#: Right replays must sum to less than this part of G (see above).
 MOST = 1 / 2
 
 
@@ -160,6 +169,7 @@ class Squares(NamedTuple):
         index, and θ in the root mean square with the half interval, for ⟨D, x⟩ of each row in ``length``."""
         xp: Any = namespace_of(t)
         (result, rest, count), half = self.lengths(t), lam**2 / 2
+        # √(G + 2√(G t) + 2t) with t = λ²/2, and the r of all rows.
         limit = xp.sqrt(count + 2 * xp.sqrt(count * half) + 2 * half) + rest
         shares = xp.where(xp.isfinite(limit), result / limit, 0.0)
         m = int(shares.argmax())
@@ -176,6 +186,7 @@ class Squares(NamedTuple):
     def lengths(self, t: Floats) -> tuple[Floats, Floats, Floats]:
         """Return √(Σ (T_i/σ_i)²), √(Σ (r_i/σ_i)²) and G for each direction, (m,)."""
         xp = namespace_of(t)
+        # The rows of equal queries are not independent, so only the first counts.
         used = (self.squares > 0) & xp.reshape(self.firsts, self.squares.shape[1:])
         unit = xp.sqrt(xp.where(used, self.squares, 1.0))
         t, rest = (xp.reshape(xp.where(used, a / unit, 0.0), (len(t), -1)) for a in (t, self.rest))

@@ -80,11 +80,14 @@ def judged(
     rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
     best: _Tried | None = None
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
+        # A way far off on a sample of the accused rows cannot acquit them.
         if best is not None and _Tried(how, got, lam, taken, _sampled_rows(rows, _PROBED)).hopeless:
             continue
         tried = _Tried(how, got, lam, taken, rows, made if best is None else None)
+        # One legal way without an element beyond acquits all.
         if not tried.count:
             return tried.accused(0.0)
+        # Later ways need to look at rows that the first one accuses, no others.
         if best is None:
             rows = tried.rows
         if best is None or tried.count < best.count:
@@ -94,6 +97,7 @@ def judged(
         1
     ]  # in its row the largest error, in parts of what all roundings can do; the least of all ways
     head, row = next(h for h in every if h.index == worst[:-2]), np.array([worst[-2]])
+    # Each way again on the worst row alone, without any law of rounding.
     alone = (next(blocks(*way, row)) for way in ways(spec, head, how))
     return best.accused(
         min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in alone)
@@ -134,9 +138,11 @@ class _Tried:
         for spec, head in taken:
             if len(rows[head.index]):
                 self._compare_elements_of_head(spec, head, rows[head.index])
+        # So many elements beyond are no matter of rounding: another constant scales the scores.
         self.hopeless = self.count > sum(map(len, rows.values()))
 
     def _compare_elements_of_head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
+        # An empty start, so that the result has a type without any accused row.
         bad = [rows[:0]]
         for block in blocks(spec, head, rows):
             self.made[head.index] = block
@@ -156,6 +162,7 @@ class _Tried:
         top, worst, tolerance = self.top
         if not self.count:
             return Accused(0, (), worst, tolerance, 0.0, certain, top)
+        # The worst row comes first, then the others in order.
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
         some = _sampled_rows(self.rows, _GUARDED)
         looked = ((spec, head, some.get(head.index, ())) for spec, head in self.taken)
@@ -172,5 +179,6 @@ class _Tried:
         tolerance = block.tolerance(self.how, self.lam)
         for out in replays(block, self.how):
             yield float(
+                # A row whose output is no number has no share.
                 block.xp.where(block.xp.isfinite(block.o), share(out, block, tolerance), 0.0).max()
             )

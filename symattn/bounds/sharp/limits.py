@@ -105,11 +105,17 @@ from symattn.arrays.precision import Precision
 #: float64 or float32: a NumPy array, or a torch tensor, of which only single numbers leave the device.
 Floats = Any
 
+# Input formats with the hypotheses of the section FP8 above.
 FP8 = ("float8_e4m3fn", "float8_e5m2")
+#: The probability that a right output exceeds its limits, unless another one is chosen.
 ALPHA = 1e-9
+#: w, the unit roundoff of float32.
 W = 2.0**-24
+#: ε of N1: the relative error of an exponential, rescalings included.
 EXPONENTIAL = 2.0**-13
+#: The relative error of a cap's tanh (N1).
 TANH = 2.0**-11
+#: N1, and N1 with N2, as reports print them.
 STORED = "sums are taken in float32, and what is stored is to nearest"
 HYPOTHESIS = "roundings to nearest are independent with mean 0, and sums are taken in float32"
 _EXPONENTIALS = (
@@ -142,10 +148,13 @@ class Stores:
             precision.accumulate.name == "float32" and not precision.accumulate.aligned
         )
         if precision.input.name in FP8:
+            # FP8: only exponentials that are not yet divided by their sum may be stored.
             kept = wide and precision.contract == "fused" and not precision.normalised
             return cls(precision.stored, 0, precision.returned, precision.times) if kept else None
+        # Sums in a short format are outside N1, and wider inputs need no filter.
         if precision.input.name not in HALF or not wide:
             return None
+        # Eager code stores products and scaled scores; a cap has three more arrays (N1).
         return cls(precision.input, 0 if precision.contract == "fused" else 2 + 3 * capped)
 
     @property
@@ -199,6 +208,7 @@ def half_ulp(f: Format, x: Floats) -> Floats:
     """
     xp: Any = namespace_of(x)
     size = xp.astype(x, xp.float64, copy=False)
+    # frexp's mantissa is in [½, 1), so size / mantissa is twice the largest power of 2 in size.
     mantissa, _ = xp.frexp(size)
     fine = xp.isfinite(size) & (size != 0)
     power = xp.where(fine, size, 1.0) / xp.where(fine, mantissa, 1.0)

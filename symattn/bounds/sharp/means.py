@@ -89,6 +89,7 @@ def judged(
         if scan.within(got):  # within limits that are too small, as right outputs mostly are
             return None
         worst = scan.sharpened().worst(got)
+        # One legal way within its limits acquits the output.
         if worst is None or worst[0] <= 1:
             return None
         certain = min(certain, scan.certainty(worst, got))
@@ -124,11 +125,13 @@ class MeanLimits:
     def __init__(self, b: QueryBlock, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
         self.xp = xp = b.xp
+        # Half an ulp of the largest that an element may be (step 4).
         half = half_ulp(how.last, xp.abs(b.o) + lam * sigma)
         self.noise, self.half = sigma**2 + half**2, half**2
         self.o, self.spread = xp.nan_to_num(b.o), lam * spread
         self.eta, self.sums = b.least(how)
         self.block, self.how = b, how
+        # Errors that no law of rounding covers: float64's own, and u² |o| of step 4.
         self.last = b.error + float(how.last.u) ** 2 * xp.abs(self.o)
 
     @cached_property
@@ -171,6 +174,7 @@ class MeanLimits:
         d = direction / unit[:, None]
         a, g = narrow(d) @ self.values, xp.vecdot(d, self.o)
         power, size = a * a, xp.abs(a)
+        # The sum of weights may have their roundings or not (step 1): the larger of both counts.
         around = xp.vecdot(self.w, power)
         apart = around - 2 * g * xp.vecdot(self.w, a) + g * g * xp.sum(self.w, axis=1)
         squares = xp.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g
@@ -207,6 +211,7 @@ def of_mean(
     xp: Any = namespace_of(weights)
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
+            # Equal queries have equal scores by right, so only the first of each group is compared.
             alone = _are_first_among_equals(_number_equal_queries(b.given["q"]))
             if _are_scores_coinciding(
                 [_distinct_scores_below_top(b, alone)]
@@ -215,6 +220,7 @@ def of_mean(
             square, more = MeanLimits(b, how, lam).of(weights[head.index][b.rows])
             squares.append(xp.sqrt(square))
             rest += float(more.sum())
+    # Equal queries are rounded alike: their σ add up before they are squared.
     together = xp.bincount(
         _number_equal_queries(xp.concat([head.q for head in every])), xp.concat(squares)
     )
@@ -238,10 +244,13 @@ class _Scan:
         self.xp = xp
         self.same = _number_equal_queries(xp.concat([head.q for _, head in taken]))
         n_rows, n_heads = len(head.q), len(taken)
+        # Limits of all heads are cached for a second pass if they take little memory.
         self.few = n_heads * n_rows * len(head.k) <= _KEPT
         first = next(self._yield_head_query_blocks(0))
+        # A block of all rows of the first head serves the scan as well.
         self.kept = {**kept, head.index: first} if len(first.rows) == n_rows else kept
         self.names = [d.words for d in directions(first)]
+        # All means: every direction in each row of each head, their sums, and the squares.
         self.lam = factor(len(self.names) * ((1 + n_rows) * (1 + n_heads) + 1), alpha)
         shape = (len(self.names), n_heads, n_rows)
         self.squares, self.rest, self.length = xp.zeros(shape), xp.zeros(shape), xp.zeros(shape)
@@ -264,6 +273,7 @@ class _Scan:
         for b in self._yield_head_query_blocks(i):
             below.append(_distinct_scores_below_top(b, alone[b.rows]))
             before.append(_distinct_scores_before_terms(b, alone[b.rows]))
+            # N2 fails if different queries have equal scores: then the head says nothing.
             if b.rows[-1] == len(queries) - 1 and (
                 _are_scores_coinciding(below) or _are_scores_coinciding(before)
             ):
@@ -298,6 +308,7 @@ class _Scan:
         result, xp = [], self.xp
         for m, direction in enumerate(directions(b)):
             x = xp.where(xp.isfinite(direction.x), direction.x, 0.0)
+            # D is x over the square of the noise; rows that are no part of means get 0.
             d = xp.where(limits.rows[:, None], x / limits.noise, 0.0)
             self.squares[m, head, b.rows], self.length[m, head, b.rows] = (
                 limits.least(d),
@@ -325,6 +336,7 @@ class _Scan:
         xp, t = self.xp, self._weighted_means_of_rows(outs)
         for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
             sums = [xp.sum(a, axis=axes) for a in (t, self.rest, self.length)]
+            # Rows are independent, so variances add up; r is a worst case and adds up itself.
             limit = self.lam * xp.sqrt(self._variance_of_summed_means(axes)) + sums[1]
             with np.errstate(all="ignore"):
                 share = xp.where(limit > 0, xp.abs(sums[0]) / limit, 0.0)
@@ -354,6 +366,7 @@ class _Scan:
             ),
             self.squares.shape[1:],
         )
+        # One index for each group and part, so that bincount sums σ within groups.
         index = self.same * prod(shape) + self.xp.asarray(part.ravel())
         result = [
             self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape))
@@ -386,6 +399,7 @@ class _Scan:
         flat = shares.reshape(len(shares), -1)
         part = int(self.xp.max(flat, axis=0).argmax())
         result = flat[:, part].tolist()
+        # Of mistakes with similar shares the first in the list is reported.
         m = next(i for i, x in enumerate(result) if x >= ALIKE * max(result))
         return max(result), (m, *(int(i) for i in np.unravel_index(part, shares.shape[1:])))
 
@@ -395,6 +409,7 @@ class _Scan:
         whole = self._excess_over_mean_noise(outs)
         for name, _, theta, off in self.shares(outs):
             if name not in ("all", "head") or whole <= 0:
+                # Single rows would be explained by chance.
                 continue
             length = self.xp.sum(self.length, axis=(1, 2) if name == "all" else (2,))
             taken = self.xp.nan_to_num(theta) ** 2 * length / whole
@@ -416,6 +431,7 @@ class _Scan:
     def certainty(self, worst: Worst, got: Floats) -> float:
         """Return the worst mean as a part of what all roundings together can do."""
         _, name, (m, *at), _, _ = worst
+        # Squares have no limit without a law of rounding.
         if name == EACH:
             return 0.0
         total = limit = 0.0
@@ -453,6 +469,7 @@ class _Scan:
         result = zip(*(self._replayed_outputs_of_head(i) for i in self.weights), strict=True)
         if name == EACH:
             return max(
+                # Squares sum over all rows, so there is one number for each replay.
                 (
                     self._squares_of_single_rows.summed(self._weighted_means_of_rows(outs))
                     for outs in result
@@ -482,6 +499,7 @@ def _number_equal_queries(queries: Floats) -> Any:
 def _are_first_among_equals(number: Any) -> Any:
     """Return which numbers are the first among equal ones."""
     xp: Any = namespace_of(number)
+    # Only a stable order has the first of equal numbers first.
     order = xp.argsort(number, stable=True)
     new = xp.concat([number[:1] == number[:1], number[order[1:]] != number[order[:-1]]])
     return new[xp.argsort(order)]
@@ -511,5 +529,7 @@ def _are_scores_coinciding(scores: Sequence[Floats]) -> bool:
     """Return whether different queries have equal scores in ``_distinct_scores_below_top``, and so equal roundings."""
     xp: Any = namespace_of(scores[0])
     below = xp.sort(xp.concat(list(scores)))
+    # Equal products in another order may differ by float64's roundings, so these count as equal.
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
+    # A few scores may coincide by chance; more have a cause, and are rounded together.
     return equal > max(2, len(below) // 200)

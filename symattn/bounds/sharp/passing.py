@@ -49,8 +49,10 @@ class WeightedBlock:
     def capped(self) -> Floats:
         """The error of a score y before biases are added, (r, n)."""
         b, how = self.b, self.how
+        # With wide scores the arrays of a cap are wide too.
         stores = (how.scores + (_CAPPED if b.cap else 0)) if how.scores else 0
         relative = (1 + how.u) ** stores * (1 + TANH if b.cap else 1.0) - 1
+        # Step 1: float32's own errors, and 2 u T of a stored scaled query.
         least = W * (b.width + 24) * b.T + (2 * how.u * b.T if how.scores else 0.0)
         q, k = (np.linalg.norm(b.given[name], axis=1) for name in "qk")
         return np.asarray(
@@ -62,13 +64,17 @@ class WeightedBlock:
         """E of the keys, (r, n), and of the sink, (r, 1)."""
         b, how = self.b, self.how
         off, most = EXPONENTIAL + self.capped, b.summand
+        # Step 8: each of M sums is stored or in float32; M − 1 may be stored in any case.
         if b.added:
             sums = len(b.added) * (how.u if how.scores else W) + (len(b.added) - 1) * how.u
             off = off + 24 * W * most + _SECOND * sums * (np.abs(b.raw) + self.capped + b.summands)
+        # Step 7: a sink's logit is exact, so only the exponential errs.
         sink = EXPONENTIAL + 24 * W * (b.T + most)
+        # Without stored scores no difference to the largest is stored either.
         if not (how.scores and "sink" in b.given):
             return off, sink
         seen, own = b.p > 0, float(b.given["sink"][0])
+        # The largest of scores and sink is what may be taken away (step 7).
         top = np.maximum(np.where(seen, b.t, -np.inf).max(axis=1, keepdims=True), own)
         other = how.u * np.maximum(np.where(seen, off, 0.0).max(axis=1, keepdims=True), sink)
         off = (1 + how.u) * off + how.u * np.where(seen, top - b.t, 0.0) + other
@@ -78,8 +84,10 @@ class WeightedBlock:
     def grown(self) -> Floats:
         """g of the keys, (r, n), with that of the sink in the last column."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
+        # Beyond, exp() would overflow and the bound says nothing anyway.
         keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
         sink = sink if "sink" in b.given else np.zeros_like(sink)
+        # By Jensen's inequality the logarithm of the sum is off by at most this mean (step 1).
         mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + b.sink * np.exp(sink)).clip(
             0
         )
@@ -108,6 +116,7 @@ class WeightedBlock:
     def of_values(self) -> Floats:
         """The errors of sums with the weights, as weights of absolute values, (r, n)."""
         p, n, grown = self.kept, self.b.p.shape[1], self._growth_after_dropout(self.of_keys)
+        # A key without weight cannot underflow: its weight is an exact 0.
         tiny = (
             float(self.how.format.eta)
             * (self.b.p > 0)
@@ -142,6 +151,7 @@ class WeightedBlock:
         b, how, n = self.b, self.how, self.b.p.shape[1]
         o, x = self.output()
         size, o, grown = np.abs(self.do), np.abs(o), self._growth_after_dropout(self.of_keys)
+        # D computed from O as stored, or from P̃ and dP̃: the larger error of both (step 2).
         kept = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
         sizes = np.abs(dp) + e
         tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
@@ -150,6 +160,7 @@ class WeightedBlock:
             + tiny
             + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
         )
+        # Where scores are stored, so is D.
         stored = how.u * np.abs(np.vecdot(b.p, dp)) + float(how.format.eta) if how.scores else 0.0
         return np.asarray((np.maximum(kept, result) + stored)[:, None])
 
@@ -165,10 +176,12 @@ class WeightedBlock:
         b, how, eta = self.b, self.how, float(self.how.format.eta)
         dp, e = self._products_and_their_errors()
         ds, h = np.asarray(softmax_vjp(b.p, dp)), self._bound_row_mean_errors(dp, e)
+        # f of step 3, with that of the sink in the last column.
         f = (1 + self.grown) * (1 + how.u) ** self._count_stores_of_scores * (1 + 16 * W) - 1
         d = np.vecdot(b.p, dp)[:, None]
         apart = np.abs(dp - d)
         off = b.p * (apart * f[:, :-1] + (1 + f[:, :-1]) * (e + h))
+        # What is stored before a later factor loses η over that factor.
         least = [1.0, 1 / abs(self.scale or 1.0), 1 / (b.cap or 1.0)]
         times = (
             self._count_stores_of_scores - 1 + max(least)
@@ -176,6 +189,7 @@ class WeightedBlock:
             else self._count_stores_of_scores * max(least)
         )
         tiny = eta * (b.p > 0) * (times + 2 * (apart + e + h))
+        # Step 7: the key with the largest score may get what all other gradients leave of 0.
         if how.scores and "sink" in b.given:
             of_sink = b.sink * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (
                 times + 2 * (np.abs(d) + h)
@@ -197,6 +211,7 @@ class WeightedBlock:
         """Which keys may have the largest score of their row, (r, n)."""
         b, (off, _) = self.b, self.exponents
         seen = b.p > 0
+        # Keys whose largest possible score is at least the surest lower bound of the maximum.
         least = np.where(seen, b.t - off, -np.inf).max(axis=1, keepdims=True)
         return seen & (
             b.t + off >= np.maximum(least, float(b.given["sink"][0]) - self.exponents[1])
@@ -206,10 +221,12 @@ class WeightedBlock:
         """Return dS as multiplied by queries and keys, and δ, each (r, n)."""
         ds, off, tiny = self._of_sums
         cap = self.b.cap
+        # Without a cap scores are scaled products, and dS passes unchanged.
         if cap is None:
             return ds, off + tiny
         u, z = self.how.u if self.how.scores else 0.0, np.abs(self.b.raw) / cap
         moved = self.capped / cap
+        # φ of step 6.
         slope = (2 * z + moved) * moved * (1 + 2 * u) + 4 * W + u
         inside = softcap_gradient(self.b.raw, cap, np.ones_like(ds))
         return np.asarray(ds * inside), off * (inside + slope) + np.abs(ds) * slope + tiny

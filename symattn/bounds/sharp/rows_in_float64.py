@@ -30,9 +30,11 @@ from symattn.bounds.sharp.added import apart, spread, without_weight
 from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 from symattn.document.errors import Refused
 
+#: Largest number of queries in a block, which bounds memory.
 QUERIES = 256
 _KEYS = 1 << 13  # keys and values that are widened to float64 at a time
 _SCORES = 1 << 20  # largest number of scores in a block of more than _FEW rows
+# Rows of a block at least, however many keys there are.
 _FEW = 8
 SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
 _parts = partial(plain_bound.pieces, size=_KEYS)
@@ -113,6 +115,7 @@ class QueryBlock:
         size = self.xp.abs(self.t)
         if self.added:
             raw = self.xp.abs(self.raw)
+            # One added array: the larger of |y| and |t|; more: sums of sizes (``limits``, step 1).
             size = self.xp.maximum(size, raw) if len(self.added) == 1 else raw + self.summands
         return self.xp.where(self.xp.isfinite(self.t), size, 0.0)
 
@@ -136,6 +139,7 @@ class QueryBlock:
         """m_ij: the number of keys of the row with the same score (in base 2: up to whole numbers), or with the same
         one before terms are added, whichever is more."""
         with np.errstate(all="ignore"):  # what is masked becomes NaN, which equals nothing
+            # Powers of 2 at scores that differ by whole numbers are rounded alike.
             t = self.t if self.spec.base != 2 else self.t % 1.0
         ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
         result = self._count_equal_scores(t, ordered)
@@ -147,12 +151,15 @@ class QueryBlock:
         return 1.0 if plain else self.xp.maximum(result + self.xp.zeros_like(raw), before)
 
     def _count_equal_scores(self, t: Floats, ordered: Floats) -> Floats | float:
+        # No row has two equal scores, which is the usual case.
         if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
             return 1.0
         xp, order = self.xp, self.xp.argsort(t, axis=1)
+        # Groups of equal scores are numbered over all rows; each row starts a new group.
         new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
         group = xp.cumulative_sum(xp.reshape(new, (-1,)), axis=0) - 1
         counts = xp.reshape(xp.bincount(group)[group], t.shape)
+        # The inverse of the order puts the counts back to their keys.
         return wide(xp.take_along_axis(counts, xp.argsort(order, axis=1), axis=1))
 
     def relative(self, how: Stores) -> tuple[Floats, Floats]:
@@ -214,6 +221,7 @@ class QueryBlock:
     def worst(self, how: Stores) -> tuple[Floats, Floats]:
         """Return the worst first order, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
         least, _ = self.relative(how)
+        # A copy, as it is multiplied in place.
         xp, p, slope = self.xp, narrow(self.p, copy=True), self.slope(how)
         p *= narrow(least + slope * self.sizes if slope else least)
         sizes = xp.abs(self.values)
@@ -228,16 +236,20 @@ class QueryBlock:
         if how not in self.noises:
             xp, (n, d), squares = self.xp, self.values.shape, self.squares(how)
             result, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
+            # Widened in parts, since keys and values may be many and in float32.
             for keys in _parts(n):
                 v = narrow(self.values[keys])
+                # One product for the sums with v², v and 1.
                 result += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
                 lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
+            # Σ m p² h² (v − o)², expanded so that no array of (r, n, d_v) is needed.
             apart = (
                 result[:, :d] - 2 * self.o * result[:, d : 2 * d] + self.o**2 * result[:, 2 * d :]
             )
             eta, sums = self.least(how)
             tiny = eta * lengths + sums * self.largest**2
             whole = xp.maximum(result[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+            # Several tests ask for the same noise, which is the costly part of a limit.
             self.noises[how] = xp.sqrt(whole), xp.sqrt(result[:, 2 * d :])
         return self.noises[how]
 
@@ -306,6 +318,7 @@ def applies(spec: Attention, inputs: Mapping[str, object]) -> bool:
         of = apart(spec, inputs)
     except Refused:
         return False
+    # NaN or +∞ among added terms has no limit.
     known = all(bool(namespace_of(a).all(namespace_of(a).isfinite(a))) for a in of.added)
     return known and plain_bound.applies(replace(of.spec, softcap=None, base=None), of.given)
 
@@ -332,6 +345,7 @@ def every_head(
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     """Return which keys of a range some queries, in any order, may see, (r, n)."""
     xp: Any = namespace_of(head.q)
+    # Consecutive rows have one mask, other rows a mask each.
     together = bool((np.diff(rows) == 1).all())
     runs = [
         slice(int(i), int(j) + 1)
@@ -350,10 +364,12 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     """Run the definition on these queries; ``keys`` are by default those that any of them may see."""
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
+        # Queries that see no key get one masked key, since arrays must not be empty.
         keys = keys if keys.stop > keys.start else slice(0, 1)
     own = alone(spec)
     xp: Any = namespace_of(head.q)
     inputs: dict[str, Any] = {"q": wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
+    # A mask array of the head alone, whatever masks the specification has.
     if own.mask:
         inputs["mask"] = allowed(head, rows, keys)
     if head.sink is not None:
@@ -366,13 +382,16 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     free = result["scaled"] if "scaled" in result else result["scores"]
     raw = result.get("capped", free)
     t = result.get("masked", result.get("biased", raw))
+    # Keys without weight whatever roundings do count as masked (``limits``, step 3).
     if added:
         t = xp.where(without_weight(t, sum(map(xp.abs, added), start=xp.abs(raw))), -xp.inf, t)
     longest = max(float(norms(wide(inputs["k"][part])).max()) for part in _parts(len(inputs["k"])))
     reach = norms(inputs["q"])[:, None] * (
         abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest
     )
+    # A sink's logit counts as a score.
     reach = xp.maximum(reach, abs(head.sink or 0.0))
+    # Arrays that add 0 to every key with weight cost no rounding.
     some = tuple(a for a in added if xp.any((a != 0) & (result["weights"] > 0)))
     return QueryBlock(
         own,
@@ -396,10 +415,13 @@ def _run_definition_in_parts(spec: Attention, inputs: Mapping[str, Any]) -> dict
     """
     n = len(inputs["k"])
     xp: Any = namespace_of(inputs["q"])
+    # Few keys need no parts.
     if n <= _KEYS:
         return spec.trace(**{name: a if name == "mask" else wide(a) for name, a in inputs.items()})
     steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
+    # The softmax and the output need all keys at once.
     after = [steps.pop(name) for name in ("weights", "output")]
+    # Scores before the scale are not used later, and would double the memory.
     wanted = [name for name in steps if name != "scores" or "scaled" not in steps]
     result = {name: xp.empty((len(inputs["q"]), n)) for name in wanted}
     for keys in _parts(n):
@@ -440,5 +462,6 @@ def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[QueryBlock
 
 def together(n_q: int, n_k: int, most: int | None = None) -> Iterator[np.ndarray]:
     """Yield the rows 0 to n_q − 1 in parts of a bounded number of scores, and of at most ``most`` rows."""
+    # Many keys leave few rows in a block, but at least ``_FEW``.
     count = min(most or n_q, max(_FEW, _SCORES // n_k))
     return (np.arange(some.start, some.stop) for some in plain_bound.pieces(n_q, count))

@@ -17,6 +17,7 @@ from symattn.bounds.sharp.added import apart, spread
 from symattn.bounds.sharp.rows_in_float64 import allowed
 from symattn.document.errors import InputError, Refused
 
+#: Tile sizes of common kernels, at whose edges mistakes show.
 TILES = (64, 128)
 _MEANS = 64  # least number of rows of each head in means,
 _SCORES = 1 << 21  # and the scores of all heads up to which there are more
@@ -52,11 +53,13 @@ def _of_queries(
         return spec, few
     keys = slice(0, inputs["k"].shape[-2])
     every = list(heads(spec, inputs))
+    # Masks that may differ by head: one mask for each, stacked along the axes of heads.
     if {"mask", "keep"} & set(inputs):
         axes = tuple(1 + i for i in every[-1].index)
         xp: Any = namespace_of(inputs["q"])
         whole = xp.stack([allowed(head, at, keys) for head in every])
         return by_mask(spec), few | {"mask": whole.reshape(*axes, *whole.shape[-2:])}
+    # Without mask arrays all heads see the same keys.
     return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
 
 
@@ -67,6 +70,7 @@ def _with_added(
     if not added:
         return spec, few
     spec, few = replace(spec, bias=True), few | {"bias": added[0]}
+    # A second array goes into an additive mask, as a specification has one bias.
     if len(added) == 1:
         return spec, few
     xp = namespace_of(added[1])
@@ -93,9 +97,11 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
         return list(range(n))
     always = {i for i in _yield_edge_queries(spec, inputs, n) if 0 <= i < n}
     tiles = [i for t in TILES for at in range(t, n + 1, t) for i in (at - 1, at) if i < n]
+    # Each edge of a tile has two rows, so a stride over the edges thins them out.
     left = max(0, count - len(always))
     always |= set(tiles[:: max(1, -(-2 * len(tiles) // max(left, 1)))] if left else ())
     left = max(0, count - len(always))
+    # The ends of the range are among the edges already.
     return sorted(always | {int(i) for i in np.linspace(0, n - 1, left + 2)[1:-1]})
 
 
@@ -109,6 +115,7 @@ def averaged(heads: int, keys: int) -> int:
 
 
 def _is_number_of_queries(given: object) -> TypeGuard[int]:
+    # A bool is an Integral too, but no number of rows.
     return isinstance(given, Integral) and not isinstance(given, bool)
 
 
@@ -137,9 +144,11 @@ def _yield_edge_queries(spec: Attention, inputs: Mapping[str, Any], n: int) -> I
         *(side + 1 for side in spec.sides if side is not None),
         *([spec.prefix] if spec.prefix else []),
     ]
+    # A window of w keys starts to hide keys at query w − offset: that row and its neighbours.
     yield from (end - offset + by for end in ends for by in (-1, 0, 1))
     labels = next((inputs[name] for name in ("doc", "doc_q") if name in inputs), None)
     if labels is not None:
+        # Documents of any batch entry count, as rows are chosen for all of them.
         changes = (labels[..., 1:] != labels[..., :-1]).reshape(-1, labels.shape[-1] - 1)
         where = [i for i, changed in enumerate(changes.any(axis=0).tolist()) if changed]
         yield from (i + by for i in where for by in (0, 1))

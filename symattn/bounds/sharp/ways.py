@@ -24,6 +24,7 @@ from symattn.bounds.sharp.limits import Floats, Stores
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock, applies, every_head, wide
 from symattn.bounds.storing import rounded
 
+# Replays return outputs as they are before they are stored.
 _EXACT = Format("float64")
 _THIRDS = 6  # of u, between two numbers of the format that are 2u of themselves apart
 _PHASES = 4  # of a binade, from which thirds are counted: only at some are numbers of several sizes rounded together
@@ -38,12 +39,15 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     """
     yield spec, head
     s = scale_of(spec, head.q.shape[-1])
+    # A scale that is an array has no constants here, and FP8 scales in float32.
     if not s or how.output is not None:
         return
+    # log₂ e goes into the scale unless powers are of 2 already or a cap comes in between.
     constants = _rounded_scale_constants(
         s, how.format, 1.0 if spec.base == 2 or spec.capped else log(2)
     )
     yield from ((replace(spec, scale=c), head) for c in constants)
+    # Queries are stored scaled where scores are stored too; a root needs s > 0.
     if not how.scores or spec.base == 2 or s < 0:
         return
     stored, unscaled = how.format.rounded, replace(spec, scale=1)
@@ -67,6 +71,7 @@ def constants(s: Floats, f: Format, unit: float) -> Floats:
     """Return ``_rounded_scale_constants`` for each of several scales, in rows; s itself in place of constants far
     from it."""
     result = np.stack([*stored_scales(f, s, unit).values()])
+    # Constants farther from s are subnormal, and no legal way to scale.
     with np.errstate(all="ignore"):
         return np.where(np.abs(result / s - 1) <= 3 * f.u, result, s)
 
@@ -87,8 +92,10 @@ def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
     """
     shared: Made = {}
     for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
+        # Stored queries are ways of their own; more stored scores than N1 allows are not right.
         if contract.queries or (contract.scores and not how.scores):
             continue
+        # In FP8 exponentials are stored before they are divided.
         if how.output is not None and contract.powers == "normalised":
             continue
         shared = (
@@ -101,6 +108,7 @@ def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
                 relative,
                 block.spec,
                 block.given,
+                # A contract without powers fills the cache; others start from a copy.
                 made=shared if contract.powers == "" else dict(shared),
             )
             yield from (out, rounded(how.last, out))
@@ -115,6 +123,7 @@ def _yield_reference_contracts(contract: Contract, how: Stores) -> Iterator[Cont
     references, which are sought at several phases of a binade.
     """
     yield contract
+    # Only exponentials as they are stored depend on their reference.
     if contract.powers not in ("alone", "summed") or how.output is not None:
         return
     if contract.tiles:
@@ -158,6 +167,7 @@ def scalings(
         yield from ((replace(spec, scale=scale), inputs) for scale in (spec.scale, *alternatives))
         return
     yield spec, inputs
+    # The scale is an array: each constant replaces all of its entries.
     array = np.asarray(inputs["scale"], dtype=np.float64)
     for other in constants(array, how.format, log(2)):
         if (other != array).any():
