@@ -86,6 +86,7 @@ class OfAttention(Subject):
             ):
                 empty_documents.take(session, case)
         if session.known == 0:
+            # Residues failed at sizes that the function refuses: the narrower domain has others.
             if session.domain != session.promised and (
                 session.identity is None or session.identity.agrees is None
             ):
@@ -225,6 +226,7 @@ class OfAttention(Subject):
             n: tuple(tuple(axis.strip("()").split("*")) for axis in axes)
             for n, axes in names.items()
         }
+        # Axes in front of those of the layout are batches.
         front = np.ndim(inputs["q"]) - len(result["q"]) if "q" in inputs else 0
         batch = tuple((f"batch {k}",) for k in range(front))
         alike = (
@@ -336,6 +338,7 @@ class OfAttention(Subject):
 
     def _promised_inputs(self, session: Session) -> tuple[list[dict[str, Array]], Iterable[str]]:
         """Return small and long inputs that the domain promises, and the names of the inputs that were tried."""
+        # Some mistakes act on distant keys alone, so that one input is long.
         rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
         drawn = [
@@ -356,6 +359,7 @@ class OfAttention(Subject):
             numbers.reachable(session.maker),
             -float(session.precision.score.largest) / 16,
         )
+        # Literals above −level were tried; near the lowest number of the format they are safe.
         open_ = (x for x in hints.literals(session.identity) if least < x <= -level)
         untried = [
             f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e") for x in open_

@@ -35,19 +35,27 @@ from symattn.verification.report import Fault, Report
 
 Inputs = Mapping[str, Any]
 LONGEST = 64  # letters, beyond which a word is no use in a command line
+# Crockford's letters, without those that readers confuse with others.
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
+# Letters that readers confuse with digits.
 _ALIKE = str.maketrans("oil", "011")
+# Bits of the hash.
 _CHECK = 10
+# The start of a word that encodes no inputs.
 _HASHED = "many-"
 _MOST = 1 << 16  # entries of an array
+# Ways in which the entries of an array are written.
 _ZERO_ONE, _WHOLE, _DYADIC = range(3)
+# Kinds of entries, of which a word has the number.
 _KINDS = ("numbers", "booleans", "whole numbers")
+# Values that are no m · 2^e, of which a word has the number.
 _SPECIAL = (float("inf"), float("-inf"), float("nan"), -0.0)
 
 
 def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
     """Return the word for these inputs, or "" if it would be longer than ``LONGEST``."""
     arrays = {name: np.asarray(values) for name, values in inputs.items()}
+    # A letter has five bits, and every entry takes one or more.
     if sum(a.size for a in arrays.values()) > 5 * LONGEST:
         return ""
     bits = _hash_case_bits(spec, arrays, dtype) + "".join(_encode_input_names(spec, arrays))
@@ -263,6 +271,7 @@ class _CodeReader:
 
     def array(self, kind: str) -> np.ndarray:
         shape = tuple(self.natural() for _ in range(self.natural()))
+        # A mistyped word must not cost much memory.
         if len(shape) > 8 or prod(shape) > _MOST:
             raise ValueError("too large")
         way = int(self.take(2), 2)
@@ -285,6 +294,7 @@ class _CodeReader:
         if self.take(1) == "1":
             return _SPECIAL[int(self.take(2), 2)]
         odd, power = self.integer(), self.integer()
+        # No float has such a power of 2, whose fraction would be large.
         if abs(power) > 2000:
             raise ValueError("no number")
         return float(odd * Fraction(2) ** power)

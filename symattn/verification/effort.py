@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from time import monotonic, process_time
 
+# Units rather than seconds, so that a slow machine tries as much as a fast one.
 _FINDING, _EXAMPLE = 5000, 8  # units for finding, and for each requested random input
 _ELEMENTS = 512  # elements of the inputs of a run that count as much as a run
 LIGHTER = 16  # factor by which elements count less if a function is called and judged

@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.semantics import IdentityResult
 
+# The seed unless a caller names another: the same call gives the same report.
 SEED = 20261120
 BUDGET = 120.0  # seconds of processor time at most for finding, and as many for explaining; besides, calls are counted
+# Random inputs of a run; a quarter of them once a fault is known or residues have decided.
 EXAMPLES = 100
 _LATE = 2  # calls that time out, after which none with as many entries is made;
 _NEVER = 4  # after so many none at all, if no call has returned
@@ -55,6 +57,7 @@ _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
+# These sizes are printed first, and also if they are 1.
 _PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")
 _MEMORY, _BASES = (
     "memory",
@@ -187,6 +190,7 @@ class Session:
             return True
         if any(r.outcome.error is None for r in self.records):
             return self.effort.over
+        # Before any call has returned, failures end the search: most such functions never return.
         reasons = [r.outcome.error.reason for r in self.called if r.outcome.error is not None]
         enough = (
             len(reasons) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
@@ -195,6 +199,7 @@ class Session:
 
     def call(self, case: Case) -> Outcome:
         """Call the function, and judge nothing."""
+        # A call and its bound cost more than other runs, so that entries count less.
         self.effort.spend(case.size // LIGHTER)
         self.lengths.update(np.shape(a)[-2] for a in case.inputs.values() if np.ndim(a) > 1)
         outcome = self.runner.run(case.inputs, case.memory)
@@ -204,10 +209,12 @@ class Session:
 
     def legal(self, inputs: Inputs) -> Legal:
         """Return the legal outputs; for inputs that were tried a few calls before, those of that call."""
+        # The bytes are the key, since the same numbers may come in another array.
         key = tuple((name, a.dtype.str, a.shape, a.tobytes()) for name, a in inputs.items())
         known = self.latest.pop(key, None)
         if known is None:
             known = self.subject.legal(self.precision, inputs)
+            # Several calls are judged by these ways, each of which is to run once.
             known = known._replace(ways=[cache(way) for way in known.ways])
         self.latest[key] = known  # the last one now
         if len(self.latest) > _LATEST:
@@ -217,11 +224,13 @@ class Session:
     def run_case(self, case: Case) -> CaseResult:
         """Call the function, and judge its output."""
         legal, outcome = self.legal(case.inputs), self.call(case)
+        # A bound of a large case takes long, so that float64 judges first.
         large = _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS
         if large or case.group in self.subject.screened_groups:
             screened = self._compare_case_in_float64(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened
+        # Power rests on cases judged by all ways; few are enough once residues have decided.
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, outcome, len(self.records) < whole)
 
@@ -240,6 +249,7 @@ class Session:
 
     def admits(self, case: Case) -> bool:
         """Return whether the domain contains the case."""
+        # Such memory is not contiguous, which the domain promises.
         if self.domain.contiguous and case.memory in APART:
             return False
         return refusals.axes(case) not in self.refused_axes and self.subject.promised(
@@ -254,6 +264,7 @@ class Session:
         """Yield the cases of a group; only some, if it tests what is computed and residues agree with a bound."""
         bounded = self.settled and self.identity is not None and self.identity.epsilon is not None
         for k, case in enumerate(cases):
+            # The first cases always run, since a group with fewer counts as too few.
             if k < power.LEAST or k % _FEWER == 0 or not bounded or name not in self.subject.meant:
                 yield case
             else:
@@ -273,12 +284,14 @@ class Session:
         before = len(self.called)
         try:
             for case in self.ahead(cases):
+                # The first cases run even if no units are left, or the verdict would be undecided.
                 self.effort.kept = kept if len(self.called) - before >= power.LEAST else -inf
                 if self.over:
                     self.untried += [name] if name not in self.untried else []
                     return
                 yield case
         finally:
+            # The consumer may stop early, and the reserve is for this group alone.
             self.effort.kept = 0.0
 
     def take(self, case: Case) -> CaseResult | None:
@@ -301,6 +314,7 @@ class Session:
     def keep(self, judged: CaseResult) -> CaseResult | None:
         """Record a call; return it if it is judged, or None."""
         error = judged.outcome.error
+        # A refusal is no fault; the domain is narrowed to inputs that the function accepts.
         if error is not None and (error.refused or refusals.misfits(self, judged)):
             self.refused.append(judged)
             refusals.learn(self)
@@ -319,6 +333,7 @@ class Session:
         Other calls may show that an exception is a refusal, that the platform computes wrongly, or that a layer of
         tokens takes values only as wide as keys.
         """
+        # Later calls may show that the exception is a refusal, or that the platform is wrong.
         if judged.finding in (None, "raises") or judged.outcome.runtime:
             return False
         sizes = self.subject.sizes(judged)
@@ -352,16 +367,19 @@ def verify(
     _try_all_groups(session)
     if session.convicting is not None:
         return _make_verification_report(session, (first_fault(session, session.convicting),))
+    # Calls of all other widths raise: start again with the one that the function accepts.
     if (narrow := refusals.only_width(session)) is not None:
         promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
         return again(narrow).with_reservations(promise)
     _check_usable(session)
     _check_runtime(session)
+    # With a verdict alone no cause is sought, and the smallest wrong call is shown.
     if verdict_alone and session.known and not refusals.only_same_widths(session):
         wrong = [r for r in session.records if r.finding is not None]
         return _make_verification_report(
             session, (first_fault(session, min(wrong, key=lambda r: r.case.size)),)
         )
+    # Explaining has the same limit of time, but none of calls.
     session.explaining = session.effort_of(inf)
     faults: tuple[Fault, ...] = ()
     if session.known or session.domain.nonfinite_forbidden:
@@ -370,10 +388,12 @@ def verify(
         )  # slow to import, and mostly not needed
 
         faults = diagnosis.faults(session)
+    # A layer that is wrong for unequal widths alone is judged on equal ones, with a reservation.
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
         return again(replace(session.promised, same_width=True)).with_reservations(_OF_WIDTHS)
     if faults and mend is not None:
         session.repairs = mend(session)
+    # Bits, and outputs judged together, speak only where no single output is a fault.
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return _make_verification_report(session, faults or at_random)
@@ -384,6 +404,7 @@ def _try_all_groups(session: Session) -> None:
     rng, subject = np.random.default_rng(session.seed), session.subject
     if not session.verdict_alone:
         _try_residues(session)
+    # All first groups run even if one shows a fault, since the diagnosis rests on them.
     for name, group in subject.first().items():
         _try_group(session, name, group, rng)
     if session.convicting is not None:
@@ -391,6 +412,7 @@ def _try_all_groups(session: Session) -> None:
     if session.verdict_alone:  # the first floats are faster, and convict most wrong functions
         _try_residues(session)
     subject.between(session, rng)
+    # A judged candidate may replay the results of earlier calls.
     if session.verdict_alone and session.known == 0:
         _try_memory(session, rng)
     _try_later(session, subject.later(), rng)
@@ -410,6 +432,7 @@ def _try_all_groups(session: Session) -> None:
         _seek_smaller(session, rng)
     for case in session.aside if session.known else ():  # the diagnosis rests on them
         session.take(case)
+    # Where an output alone is wrong, a closer look at all bits adds nothing.
     if session.known == 0 and not session.over:
         subject.look_closer(session)
 
@@ -434,11 +457,13 @@ def _try_memory(session: Session, rng: np.random.Generator) -> None:
         for r in session.records
         if r.finding is None and r.decisive and r.case.memory == "contiguous"
     ]
+    # Start from inputs of different sizes, the largest first.
     for judged in sorted(right, key=lambda r: -r.case.size)[:: max(1, len(right) // _BASES)][
         :_BASES
     ]:
         first = dict(judged.case.inputs)
         other = session.subject.altered(session, first, rng)
+        # Reversed values have the same sum, so that a cache by sums replays a wrong result.
         turned = {name: a[..., ::-1, :] if name == "v" else a for name, a in first.items()}
         for name, inputs in (("first numbers", first), ("other numbers", other), ("values in another order", turned),
                              ("first numbers again", first), ("the same once more", first)):  # fmt: skip
@@ -498,10 +523,12 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     The diagnosis computes each known mistake on the wrong cases, which takes long on large ones.
     """
     wrong = sorted((r for r in session.records if r.finding is not None), key=lambda r: r.case.size)
+    # A small case is there already, or the fault is an exception, for which no mistake is computed.
     if _count_entries(wrong[0].case) <= _LARGE_CASE or wrong[0].finding == "raises":
         return
     sizes, before = session.subject.sizes(wrong[0]), len(session.records)
     axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
+    # One large axis first, then pairs: the fewer are large, the cheaper the diagnosis.
     for count in range(1, len(axes) + 1):
         for large in combinations(axes, count):
             fewer = {
@@ -514,6 +541,7 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
         smaller = [r for r in session.records[before:] if r.finding is not None]
         if smaller and min(r.case.size for r in smaller) * _SHRUNK < wrong[0].case.size:
             most = max(r.case.size for r in smaller)
+            # The diagnosis computes every mistake on every record: leave larger ones out.
             session.larger = [
                 r for r in session.records if r.finding is not None and r.case.size > most
             ]
@@ -535,6 +563,7 @@ def _try_group(
     before, domain = session.known if enough else 0, session.domain
     reserved = 0.0 if name in session.subject.last() else for_random(session.examples)
     for case in session.share(name, session.fewer(name, group(session, rng)), reserved):
+        # Random inputs come later: their effort is reserved, except from groups after them.
         if session.known - before >= (enough or session.subject.enough):
             return
         session.take(case)
@@ -557,6 +586,7 @@ def _climb_to_larger_errors(session: Session, rng: np.random.Generator) -> None:
         judged = session.take(Case(subject.random, "larger errors sought", inputs))
         return judged.worst if judged else 0.0
 
+    # Ratios from 1 on are faults already, and large inputs take too long to climb.
     tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
     for judged in sorted(tried, key=lambda r: -r.worst)[: 1 if session.settled else _CLIMBS]:
         probes.climb(
@@ -564,6 +594,7 @@ def _climb_to_larger_errors(session: Session, rng: np.random.Generator) -> None:
         )
 
 
+# Reservations and hints for functions that take some widths or shapes only.
 _OF_ONE = (
     "It takes heads of width {0} alone, and raises for all others that were tried; these were left out. "
     "--min-width {0} --max-width {0}{1} promises that they do not occur."
@@ -578,6 +609,7 @@ _OF_SHAPES = (
 )
 
 
+# Words of errors that torch, JAX and Triton raise for arrays on another device.
 _ON_DEVICE = re.compile(r"\b(cuda|gpu|cpu|devices?|active drivers)\b", re.IGNORECASE)
 _OF_DEVICE = "; hint: inputs are on the CPU; give a function that copies them to the device"
 _WITHOUT_DEVICE = ", or set TRITON_INTERPRET=1, with which kernels of Triton run on the CPU"
@@ -592,6 +624,7 @@ def _check_usable(session: Session) -> None:
             CannotRunHere,
         )
     on_device = bool(failed) and bool(_ON_DEVICE.search(failed[0].message))
+    # Some call returned, or a library refused all: a report can say so.
     if len(failed) < len(tried) or (refusals.by_library(failed) and not on_device):
         return
     never = len(session.late) == len(tried)
@@ -629,9 +662,11 @@ def _check_runtime(session: Session) -> None:
             f"{session.runner.describe()} is not judged: {runtime}{hints.differing(session.identity)}",
             CannotRunHere,
         )
+    # Residues agree, so that only outputs in floats, which the platform spoils, are left out.
     session.records, session.beyond, session.trial, session.wrong_platform = [], None, None, runtime
 
 
+# Late calls on small inputs leave the verdict open; the hint follows the option of the limit.
 _ON_SMALL_INPUTS = {
     "--time-limit": "It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow",
     "--memory-limit": "It needs too much memory on small inputs; hint: raise --memory-limit",
@@ -725,6 +760,7 @@ def _yield_group_case_counts(session: Session) -> Iterator[tuple[str, tuple[int,
     subject = session.subject
     tried = Counter(r.case.group for r in (*session.records, *session.refused))
     for name, group in {**subject.first(), **subject.later(), **subject.last()}.items():
+        # A group may yield fewer cases than required, and is then complete with these.
         if tried[name] < power.LEAST:
             result = filter(session.admits, group(session, np.random.default_rng(session.seed)))
             yield name, (tried[name], len(list(islice(result, power.LEAST))))

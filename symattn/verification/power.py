@@ -120,9 +120,11 @@ def _is_mutation_effective(right: Outputs, mutation: Mutation, inputs: Inputs) -
         _compute_float64_outputs(mutation.outputs, inputs) or (),
         strict=False,
     ):
+        # Another shape, NaN or infinity is an effect of any size.
         if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
             return True
         size = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+        # The floor serves outputs that are all 0.
         if (np.abs(a - b)[np.isfinite(a)] > _NOTHING * max(size, 2.0**-200)).any():
             return True
     return False
@@ -136,10 +138,13 @@ def _smallest_visible_share(mutation: Mutation, case: Tried) -> float:
         _compute_float64_outputs(mutation.outputs, inputs) or (), expected, strict=False
     ):
         near, allowed = e.near, e.allowed
+        # Another shape shows, however small the mistake is.
         if y.shape != near.shape:
             return 0.0
         with np.errstate(all="ignore"):
+            # NaN or infinity where the definition is finite shows whatever is allowed.
             share = np.where(np.isfinite(y), allowed / np.abs(y - near), 0.0)
+        # Entries without a bound, or without a change, show nothing.
         result = np.isfinite(near) & np.isfinite(allowed) & (y != near)
         shares.append(float(share[result].min(initial=np.inf)))
     return min(shares)
@@ -188,6 +193,7 @@ def _rerun_step(step: Step, values: Values) -> Any:
 def _left_out(step: Step, values: Values) -> Any:
     before, after = values[step.of[0]], _rerun_step(step, values)
     if np.shape(before) != np.shape(after):
+        # Caught as ``UNFIT``: such a mistake then counts as one without effect.
         raise ValueError("no such step can be left out")
     return before
 
@@ -203,6 +209,7 @@ def _make_step_multiplier(factor: float) -> Callable[[Step, Values], Any]:
     return lambda step, values: np.asarray(_rerun_step(step, values)) * factor
 
 
+# Kinds of mistakes; the first kind that has an effect on a step stands for the step.
 _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
     {"left out": _left_out},
     {"heads in another order": _roll_heads_of_step},
@@ -241,6 +248,7 @@ def smallest_seen(
             _make_step_mutation(spec, step, f"{size:g}", _make_step_multiplier(1 + size))
             for size in SIZES
         ]
+        # A step whose smallest error has no effect, such as a factor that cancels, is left out.
         if any(_is_mutation_effective(right, sizes[0], inputs) for inputs in drawn):
             shares = (min(least_shown(one, some), otherwise(one)) for one in sizes)
             seen = next(

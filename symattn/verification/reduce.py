@@ -29,6 +29,7 @@ Pairs = tuple[
 ]  # names of arrays, axes, and how many of their entries form one unit
 Group = tuple[Pairs, int]  # axes of one length, and how many units are removed at once
 
+# Units of ``effort`` of one reduction, which bound its time on large inputs.
 TRIALS = 1200
 
 
@@ -59,6 +60,7 @@ class Axes:
         result: list[int] = []
         for axis, length in zip(reversed(self.letters[name]), reversed(a.shape), strict=False):
             known = [int(f) if f.isdecimal() else self.blocks.get(f) for f in axis]
+            # The factor without a known size has what the others leave of the axis.
             rest = length // max(prod(n for n in known if n is not None), 1)
             result = [*(rest if n is None else n for n in known), *result]
         return a.reshape(*a.shape[: max(0, a.ndim - len(self.letters[name]))], *result)
@@ -124,6 +126,7 @@ def _group_reducible_axes(state: Inputs, axes: Axes, domain: Domain) -> list[Gro
     """Return the axes of each letter over all arrays; axes of one length, by promise, form one group."""
     letters: dict[str, list[tuple[str, int]]] = {}
     for name, a in state.items():
+        # Axes are counted from the last one, since inputs may have batches in front.
         for place, letter in enumerate(reversed(axes.flat(name)), 1):
             if place <= a.ndim and letter not in axes.kept and not letter.isdecimal():
                 letters.setdefault(letter, []).append((name, -place))
@@ -154,6 +157,7 @@ def together(
             result[one] += result.pop(other)
     for of_tokens in ("d_model", "d_y", "d_out"):
         if domain.square_weights and {"d_k", of_tokens} <= result.keys():
+            # d_model = h d_k: with a column of every head go h columns of the tokens.
             result["d_k"] += [(name, axis, heads) for name, axis, _ in result.pop(of_tokens)]
     steps = {
         "n_q": domain.tokens.step,
@@ -161,6 +165,7 @@ def together(
         "d_k": domain.widths.step,
         "d_v": domain.widths.step,
     }
+    # The axis is shorter than the size by this factor, and its step by the part they share.
     apart = {x: step // gcd(step, (factors or {}).get(x, 1)) for x, step in steps.items()}
     return [(tuple(pairs), apart.get(x, 1)) for x, pairs in result.items()]
 
@@ -169,9 +174,11 @@ def _remove_input_slices(state: Inputs, groups: list[Group], holds: Fails) -> In
     """Remove slices along every axis, large ones first."""
     for pairs, step in groups:
         name, axis, _ = pairs[0]
+        # Halves first: where most entries do not matter, few trials remove them.
         piece = state[name].shape[axis] // 2 // step * step
         while piece:
             start = 0
+            # At least one piece stays, since an empty axis is another input.
             while start < (size := state[name].shape[axis]) and size > piece:
                 candidate, end = dict(state), min(start + piece, size)
                 for n, along, times in pairs:
@@ -181,6 +188,7 @@ def _remove_input_slices(state: Inputs, groups: list[Group], holds: Fails) -> In
                 if holds(candidate):
                     state = candidate
                 else:
+                    # This piece is needed; after a removal the next one stands at the same place.
                     start += piece
             piece = piece // 2 // step * step
     return state
@@ -190,8 +198,10 @@ def _simplify_input_numbers(state: Inputs, holds: Fails) -> Inputs:
     """Replace numbers by 0, 1, −1 or small integers: whole arrays first, then entries one by one."""
     for name in state:
         a = state[name]
+        # The entries of a boolean mask cannot be simpler.
         if a.dtype == bool:
             continue
+        # Infinities of additive masks stay as they are.
         finite = np.where(np.isfinite(a), a, 0)
         for whole in (np.zeros_like(a), np.sign(finite), np.trunc(finite), np.rint(finite)):
             simpler = np.where(np.isfinite(a), whole + 0.0, a)  # no negative zeros
@@ -213,6 +223,7 @@ def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fail
         float(np.trunc(value)) if np.isfinite(value) else 0.0,
         value / 2,
     ):
+        # Each replacement must be plainer, or the loop might not end.
         if plain == value or _rank_number_plainness(plain) >= _rank_number_plainness(value):
             continue
         changed = state[name].copy()
@@ -229,6 +240,7 @@ def _rank_number_plainness(x: float) -> tuple[bool, bool, float, bool]:
 
 # -- a case for a reader: inputs, the exact expected value, the actual one, and the step that went wrong ---------------
 _FEW = 64  # most entries for which the exact value and the steps are computed
+# Steps that a reader is shown, in the order of the computation.
 _STEPS = (
     "scores",
     "scaled",
@@ -287,11 +299,13 @@ def steps(
     if judged.case.size > _FEW or judged.ratios is None:
         return ()
     try:
+        # 128 bits are more than the printed digits need.
         with bits(128):
             wrong = reference.run(spec, judged.case.inputs, variant).values
     except (Refused, Undecided):
         return ()
     right = judge.traced(judged).in_balls.values
+    # Rows are shown of one head without a batch.
     if len(right["scores"].plain_shape) != 2:
         return ()
     names = [name for name in _STEPS if name in right and name in wrong]

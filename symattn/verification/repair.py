@@ -38,6 +38,7 @@ def replaced(
     ['a = 2 * b  # why', 'c']
     """
     result = list(lines)
+    # From the end of the text to its start, so that the places before stay valid.
     for r in sorted(replacements, reverse=True):
         start, end = r.line - first, r.end_line - first
         text = result[start][: r.column] + r.new + result[end][r.end_column :]
@@ -157,6 +158,7 @@ class Repair:
             raise InputError(f"{self.file} is not UTF-8; hint: edit it by hand") from None
 
     def _apply_repair_edits(self, text: str) -> str:
+        # The ends of lines stay those of the file.
         end = "\r\n" if "\r\n" in text else "\n"
         return end.join(replaced(text.split(end), self.replacements))
 

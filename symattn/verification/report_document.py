@@ -17,7 +17,9 @@ from symattn.verification.repair import NOT_MEANT
 from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
 _MAX_FAULTS_IN_SHORT = 3  # the first with its evidence
+# Sizes within words, with a root, a reciprocal or a number.
 _SIZE = re.compile(r"(1/)?(√)?\b([nd])_(q|k|v|model)\b(?: = (\d+)\b)?")
+# The groups of inputs in words, for the table of details.
 _ABOUT = {
     "shapes": "small integers in many shapes",
     "worked": "worked examples with exact weights",

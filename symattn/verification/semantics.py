@@ -32,6 +32,7 @@ from symattn.bounds.inputs import Sizes, lengths_by_letter
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.evidence import Evidence, Grade
 
+# The probability of a wrong yes of a whole test, which its runs share.
 EPSILON = 1e-12
 SPARE = 2  # pairs that may be set aside because a divisor happened to be 0 in them
 SAMPLED = 3  # pairs if there is no bound
@@ -110,6 +111,7 @@ class Witness:
                 )
         except KeyError:
             return self.right
+        # A mistake that residues cannot run explains nothing.
         except (*UNFIT, SymattnError, AttributeError, primes.NoRoot):
             return False
         return len(outputs) == len(self.outputs) and all(map(np.array_equal, outputs, self.outputs))
@@ -148,10 +150,12 @@ class IdentityResult:
     def joined(self, other: IdentityResult) -> IdentityResult:
         """Return both results as one if both agree: their probabilities of a wrong yes add up."""
         shapes, unbounded = self.shapes + other.shapes, self.unbounded + other.unbounded
+        # If one part has no bound, neither has the joint result, whose grade is then that part's.
         if self.epsilon is None or other.epsilon is None:
             return replace(
                 self if other.epsilon is None else other, shapes=shapes, unbounded=unbounded
             )
+        # Both results hold for the same classes of inputs, so that only the sizes are added.
         total, further = self.epsilon + other.epsilon, other.evidence.where.partition(", at ")[2]
         evidence = Evidence(Grade.TESTED, f"{self.evidence.where}; {further}", total)
         pairs, notes = self.pairs + other.pairs, tuple(dict.fromkeys((*self.notes, *other.notes)))
@@ -196,6 +200,7 @@ def identity_test(
         return runs
 
     runs = made(sizes, Random(seed))
+    # Another seed, so that held-out inputs do not repeat those that chose the mistake.
     return settle(runs, prepare, epsilon, lambda: made(held_out, Random(seed + 1)))
 
 
@@ -217,6 +222,7 @@ def settle(
     """
     with listening() as notes:
         for run in runs:
+            # A wrong yes of any run is one of the test, so that the runs share ε.
             run.settle(prepare, epsilon / len(runs))
             if run.difference or run.reason:
                 break
@@ -225,6 +231,7 @@ def settle(
     where, shapes = _describe_residue_classes(runs), tuple(run.named for run in runs)
     if last is not None:
         difference = last.difference
+        # All runs before the last one agree, so that only the later ones can differ.
         remaining = (
             _difference_of_rough(runs[runs.index(last) :], prepare, epsilon) if difference else None
         )
@@ -235,6 +242,7 @@ def settle(
         agrees = False if difference else None
         if difference and last.angles is not None and last.angles.used:
             notes.append("a cosine or sine stands for any function of its angle")
+        # A mistake is chosen by ``seen`` and confirmed on ``apart``, at other sizes.
         seen = _collect_residue_witnesses(runs, prepare) if difference and not nearly else ()
         apart = _collect_residue_witnesses(_with_roots(held_out(), runs), prepare) if seen else ()
         return IdentityResult(
@@ -264,6 +272,7 @@ def _collect_residue_witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> 
         point = (*primes.pairs(run.roots)[-1], run.random.getrandbits(31))
         kind = _make_modular_reading(point)
         kind.field.work = run.work
+        # Computed inputs and angles are not reproduced by a ``Witness``.
         if run.made or (run.angles is not None and run.angles.used):
             return ()
         try:
@@ -292,9 +301,11 @@ def _place_residue_inputs(
     numbers: tuple[str, ...],
 ) -> dict[str, Any]:
     """Return the inputs: given numbers and masks, and new letters for the rest, drawn in this order."""
+    # Masks and integer inputs stay NumPy arrays, whole numbers in place of letters become residues.
     plain = {n for n, a in given.items() if a.dtype.kind in "biu"} - {*numbers}
     placed = {n: a if n in plain else kind.literal(a) for n, a in given.items()}
     result = {n: placed[n] if n in placed else kind.letters(*shape) for n, shape in shapes.items()}
+    # Residues are drawn when they are first read: reading all here fixes their order.
     for x in result.values():
         if isinstance(x, kind):
             _ = (x.state.value and x.state.value.value, x.state.exponent and x.state.exponent.value)
@@ -346,6 +357,7 @@ def _choose_whole_number_inputs(names: Sequence[str]) -> list[tuple[str, ...]]:
     tokens = tuple(n for n in ("x", "y") if n in names)
     if not tokens:
         return [("q", *tables), ("k", *tables)]
+    # Tokens alone are queries and keys at once, so that one run has both as whole numbers.
     if "w_q" not in names:
         return [(*tokens, *tables)]
     return [(*tokens, "w_q", "b_q", *tables), (*tokens, "w_k", "b_k", *tables)]
@@ -379,6 +391,7 @@ class KnownAngles:
         """Return the numbers for an array of angles."""
         key = (angles.shape, angles.tobytes())
         if key not in self._tables:
+            # Cosines are even and sines odd, so that only sizes of angles need numbers.
             sizes, inverse = np.unique(np.abs(angles), return_inverse=True)
             self._draw_new_angle_numbers(sizes[~self._near_ones(sizes)[1]])
             places = self._near_ones(sizes)[0][inverse].reshape(angles.shape)
@@ -410,6 +423,7 @@ class KnownAngles:
             if not new or size - new[-1] > self._near * size:
                 new.append(size)
         known = np.concatenate([self._known, new])
+        # The search for neighbours needs the angles in order.
         order = np.argsort(known, kind="stable")
         self._known = known[order]
         for name, numbers in self._numbers.items():
@@ -483,12 +497,14 @@ class ResidueRun:
         self._settle_roots(prepare, epsilon)
         if self.difference is not None and self.free and not (self.rough or self.ordered):
             again = self._settle_again(prepare, epsilon, difference=None, ordered=True)
+            # Only a reading that agrees replaces the result; otherwise the first difference stays.
             if not again.difference and not again.reason:
                 vars(self).update(vars(again))
         if (self.difference is not None or self.reason) and self.stand_ins and not self.leveled:
             again = self._settle_again(prepare, epsilon, difference=None, reason="", leveled=True)
             if not again.difference and not again.reason:
                 vars(self).update(vars(again))
+        # An exponential that stands for any function may differ where the true one does not.
         if self.difference is not None and self.nested:
             self.difference, self.reason = None, f"modular: {NOT_LINEAR}"
         if self.reason.endswith(NOT_LINEAR) and not self.capped:
@@ -510,6 +526,7 @@ class ResidueRun:
                 return self._test_identity_at_points(prepare, epsilon, tuple(sorted(roots)))
             except primes.NoRoot as missing:
                 roots.add(missing.prime)
+                # The test draws 64 different pairs.
                 if len(primes.pairs(tuple(sorted(roots)))) < 64:
                     self.reason = f"too few primes have roots of {sorted(roots)}"
                     return None
@@ -526,10 +543,12 @@ class ResidueRun:
                 return
             if point.difference:
                 differing.append(point)
+                # One differing pair may be an accident, such as a divisor that is 0.
                 if len(differing) > 1:
                     self.difference = point.difference
                     return
                 continue
+            # Pairs count together only if the same numbers were equal in all of them.
             group = agreeing.setdefault(point.answers, [])
             group.append(point)
             needed = point.needed(epsilon, choices)
@@ -573,8 +592,10 @@ class _Point:
         kind.field.work = run.work
         try:
             self._compare_all(kind, prepare(kind)(copies), expected)
+        # The caller adds the missing root of unity and starts again.
         except primes.NoRoot:
             raise
+        # Code of a user may raise anything; the error says why nothing is decided.
         except Exception as error:
             run.reason = (
                 str(error)

@@ -43,6 +43,7 @@ _WIDTHS = (80, 72, 96, 112, 120, 56, 48, 104)  # of queries and keys, no power o
 SURE = 0.5  # allowed error relative to a mistake's change, below which every arithmetic with it exceeds the bound
 _NEAR = 0.9  # share of the bits from which an arithmetic may be the function's own, with a small mistake in it
 _DOUBLINGS = 8  # doublings of a size that does not show, to find one that does
+# Distinguishes these inputs from others that the same seed draws.
 _SEED = 7
 _WORDS = {
     "scale": "a scale", "softcap": "a cap", "bias": "a bias", "normalize": "a sum of weights",
@@ -170,6 +171,7 @@ class _Search:
         if session.trial is None:
             return
         yield "", session.trial
+        # Larger queries identify an arithmetic only if the usual trial nearly does.
         if session.trial.ranking.best.share < _NEAR or "q" not in session.trial.sample.inputs:
             return
         width = self._choose_revealing_head_width(aim)
@@ -201,6 +203,7 @@ class _Search:
         if sample is None:
             return None
         result = arithmetic(sample, wanted(self.aims))
+        # Fresh inputs must show a mistake once more.
         again = (
             called(self.session, rng, sizes=sizes, spread=_SPREAD)
             if result.wrong is not None
@@ -228,6 +231,7 @@ class _Search:
         """Yield calls at growing sizes, made once, until one shows a fault."""
         session, trial = self.session, self.session.trial
         how = self._storage_of_session()
+        # Means are for arithmetics that bits do not identify.
         if how is None or trial is None or trial.ranking.best.share >= _NEAR:
             return
         if self.grown is None:
@@ -245,6 +249,7 @@ class _Search:
     def _explain_undetected_aim(self, aim: Aim) -> str:
         trial = self.session.trial
         if trial is None:
+            # Twice the share, since rounding may hide one half of a mistake.
             bound = 2 * self._least_visible_share(aim) * aim.share
             shows = (
                 f"from {in_percent(bound)} on it shows" if bound < 1 else "nothing near it shows"

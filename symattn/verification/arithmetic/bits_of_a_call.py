@@ -135,6 +135,7 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
     # thousands of mistakes take many times as long as a verdict, and residues have excluded those of the code
     suspecting = not (session.verdict_alone and session.settled)
     result = arithmetic(sample, more, suspecting, session.verdict_alone)
+    # Bits that are right here may be wrong at lengths that no tile divides.
     if result.wrong is None and result.best.fits:
         return _repeat_with_more_keys(session, rng, more, Trial(sample, result, False))
     return Trial(sample, result, _is_mistake_confirmed_again(session, rng, taken, result))
@@ -157,6 +158,7 @@ def _repeat_with_more_keys(
 ) -> Trial:
     """Return the trial with more keys if its bits show a mistake, else the given trial, with a note if they differ."""
     sample, fewer = called(session, rng, sizes=LONGER), _count_sample_keys(trial.sample)
+    # Without more keys, or with the same arithmetic, nothing is to be added.
     if (
         sample is None
         or _count_sample_keys(sample) <= fewer
@@ -201,6 +203,7 @@ def called(
         outcome = session.call(case)
     if outcome is None or outcome.output is None or outcome.output.size < _LEAST:
         return None
+    # Another dtype has other bits.
     if outcome.dtype != session.precision.input.name or not np.isfinite(outcome.output).any():
         return None
     return BitSample(session.spec, inputs, outcome.output, session.precision.input)
@@ -215,6 +218,7 @@ def _dilute_mistake_variant(variant: Variant, share: float) -> Variant:
                 np.asarray(mistake.own(spec, values, name)),
                 np.asarray(wrong(spec, values)),
             )
+            # Where both are infinite, their difference is no number.
             return np.where(right == other, right, right + share * (other - right))
 
         return change

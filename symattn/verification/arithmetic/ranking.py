@@ -88,6 +88,7 @@ def arithmetic(
     wrong = next((pair for pair in tried if pair.fits), None)  # with some contract
     if wrong is None:
         return result
+    # A contract near that of the mistake may explain the bits without the mistake.
     right = sorted((*result.right, *_with_near(sample, wrong.contract)), key=_by_score)
     result = Ranking(tuple(right))
     return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
@@ -129,6 +130,7 @@ def pair(
     ``kept`` holds what replays of the same inputs with the same mistake share.
     """
     values = sample.replayed(contract, mistake.variant if mistake else RIGHT, kept)
+    # Rows with NaN or infinity say nothing of the arithmetic.
     result = np.isfinite(sample.got).all(axis=-1)
     if values is None or not result.any():
         return Pair(contract, mistake, 0.0, 0.0)
@@ -142,10 +144,12 @@ def pair(
 
 def _rank_contract_pairs(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
     """Return all contracts as pairs, the best first; the order of ties stays."""
+    # Replays of one mistake share what does not depend on the contract.
     kept: Made = {}
     keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
     contracts = family(sample.spec, frozenset(sample.inputs), sample.format, keys)
     result = sorted((pair(sample, c, mistake, kept) for c in contracts), key=_by_score)
+    # Only the best contracts are varied once more, since each variant is a replay.
     more = [
         pair(sample, c, mistake, kept)
         for p in result[:_FIRST]
@@ -173,6 +177,7 @@ def _fit_suspect_to_bits(sample: BitSample, suspect: Suspect) -> Pair:
     def at(x: float, digits: int = 6) -> Pair:
         return pair(sample, best.contract, kind.mistake(x, f"{x:.{digits}g}".replace("-", "−")))
 
+    # Climb from the fitted number by steps that shrink.
     x, most, step = suspect.number, best, _STEP * abs(suspect.number)
     for _ in range(_ROUNDS):
         result, other = max(
@@ -182,6 +187,7 @@ def _fit_suspect_to_bits(sample: BitSample, suspect: Suspect) -> Pair:
             x, most = other, result
         else:
             step /= 2
+    # As few digits as give nearly as many bits.
     short = (at(float(f"{x:.{digits}g}"), digits) for digits in _DIGITS)
     return next(
         (outcome for outcome in short if outcome.share >= most.share - max(_SAME, 1 - most.share)),

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 GROUP = "means"
 _RUNGS = ((256, 1), (512, 2), (1024, 4), (2048, 8))  # tokens, and calls with so many
 MOST = _RUNGS[-1][0]  # tokens
+# d_k is no power of 4, so that the scale is no power of 2.
 _WIDTHS = (80, 64)
+# Distinguishes these inputs from others that the same seed draws.
 _SEED = 8
 
 
@@ -121,6 +123,7 @@ def rungs(session: Session, how: Stores) -> Iterator[Grown]:
     domain, done = session.domain, set()
     for tokens, calls in _RUNGS:
         n = domain.tokens.down(min(tokens, domain.max_tokens)) or domain.max_tokens
+        # In a small domain several rungs have the same sizes.
         if (n, calls) in done:
             continue
         done.add((n, calls))
@@ -133,6 +136,7 @@ def rungs(session: Session, how: Stores) -> Iterator[Grown]:
 def _call_at_token_count(
     session: Session, how: Stores, n: int, calls: int, rng: np.random.Generator
 ) -> Grown | None:
+    # Room for all scores, so that the maker does not reduce the length.
     maker = replace(session.maker, cells=n * n * session.spec.heads)
     result, outputs = [], []
     for _ in range(calls):
@@ -142,6 +146,7 @@ def _call_at_token_count(
             return None
         result.append(inputs)
         outputs.append(np.asarray(outcome.output, dtype=np.float64))
+        # Further inputs are not stacked, so that one call must do.
         if set(inputs) != {"q", "k", "v"}:
             break
     arrays = (

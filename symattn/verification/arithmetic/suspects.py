@@ -95,6 +95,7 @@ def _yield_all_suspects(sample: BitSample, distance: _Distance) -> Iterator[Susp
     """Yield mistakes with a fitted number, and mistakes by rule except those that only store a number."""
     spec, names = sample.spec, frozenset(sample.inputs)
     yield from _yield_fitted_suspects(sample, distance)
+    # Mistakes that only store a number are contracts, and are tried as such.
     stored = {m.cause for m in storing.singles(spec, names)}
     yield from (
         Suspect(m)
@@ -115,8 +116,10 @@ def _fit_family_number(family: MistakeFamily, distance: _Distance) -> float:
     x = max((1.0, *family.grid), key=lambda x: distance.taken(family.variant(x)))
     most = distance.taken(family.variant(x))
     for _ in range(_SQUARES):
+        # The difference of a small step is the tangent.
         step = _STEP * abs(x) or _STEP
         here, there = (distance.left(family.variant(y)) for y in (x, x + step))
+        # Without a slope, or with numbers that are not finite, there is no step.
         if here is None or there is None or not (way := there - here).any():
             break
         other = x - step * float(way @ here) / float(way @ way)

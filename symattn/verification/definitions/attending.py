@@ -50,6 +50,7 @@ LAYOUTS: Mapping[str, str] = {
     x: " ".join(x[:-1].replace("n", "")) for x in get_args(Layout) if x[-1] == "d"
 }
 NEAR = 0.1  # the part of keys that are not far below the largest score
+# n_q, n_k, d_k and d_v of each case.
 _SIZES = (
     (2, 2, 2, 2), (3, 5, 4, 6), (4, 4, 3, 2), (1, 3, 2, 3), (2, 6, 5, 4), (5, 5, 8, 3), (1, 1, 1, 1), (3, 4, 1, 2),
     (6, 6, 2, 5), (3, 9, 2, 1), (1, 17, 3, 2), (5, 16, 2, 2), (2, 33, 2, 1), (17, 17, 2, 2), (2, 3, 33, 2),
@@ -72,6 +73,7 @@ def settings(spec: Attention) -> dict[str, Any]:
 
 def check(spec: Attention, what: str, layout: Layout) -> None:
     """Raise ``InputError`` if a definition needs tokens and projections, or another layout."""
+    # Inputs that no parameter of these definitions stands for.
     beside = [n for n in required(spec) if n not in _WORDS]
     if spec.packed or spec.latent is not None or beside:
         raise InputError(
@@ -152,12 +154,14 @@ def arrange_inputs(spec: Attention, layout: Layout, made: Mapping[str, Array]) -
 def reshape_as_attended(layout: Layout, output: Array, made: Mapping[str, Array]) -> Array | None:
     """Return an output in a layout with the axes of an attention's output for these arrays; None if it does not fit."""
     shape = (*made["q"].shape[:-1], made["v"].shape[-1])
+    # An output of other size, or with too few axes, is none of this attention.
     fits = output.ndim >= max(2, -tokens_axis(layout)) and output.size == prod(shape)
     return ordered(layout, output).reshape(shape) if fits else None
 
 
 def run_of(spec: Attention, layout: Layout) -> Callable[[Inputs], reference.Run] | None:
     """Return the runs of the attention itself; None if its output has another order of axes than the definition's."""
+    # The run has tokens before columns, and so must the output.
     if tokens_axis(layout) != -2:
         return None
     names = {i.name for i in inputs(spec, layout)}
@@ -166,6 +170,7 @@ def run_of(spec: Attention, layout: Layout) -> Callable[[Inputs], reference.Run]
 
 def enclosed_run(spec: Attention, arrays: Inputs) -> reference.Run:
     """Return a run of an attention in enclosures; in balls where these do not suffice."""
+    # Enclosures are fast, but may leave a comparison open.
     try:
         return reference.run(spec, arrays, kind=Enclosure)
     except (Refused, Undecided):
@@ -231,6 +236,7 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
     }
     entries = extras.ENTRIES | {
         "mask": _draw_boolean_mask if spec.mask == "boolean" else _draw_additive_mask,
+        # The first key stays valid, so that causal queries have a key.
         "keep": lambda shape, rng: (rng.random(shape) < 0.7) | (np.arange(shape[-1]) == 0),
     }
     names = ["q", "k", "v", *needed(spec, ("q", "k", "v"))]
@@ -240,6 +246,7 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
 def _draw_boolean_mask(shape: tuple[int, ...], rng: Random) -> Array:
     """Draw a mask in which every query may attend to the first key, to its own, and to others by chance."""
     i, j = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
+    # The first key and the query's own are open, so that no row is without a key.
     return np.asarray((rng.random(shape) < 0.6) | (j == 0) | (j == i + shape[1] - shape[0]))
 
 
@@ -254,6 +261,7 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
     front = {**({"b": 2} if "b" in wanted else {}), **(heads if "h" in wanted else {})}
     result = []
     for k, (n_q, n_k, d_k, d_v) in enumerate(_SIZES):
+        # Large cases of many heads take long.
         if front and n_q * n_k > 60 and spec.heads > 2:
             continue
         if k > 3:  # enough cases had batches
@@ -271,8 +279,10 @@ def distant(spec: Attention, distance: float) -> Family:
                 return rng.standard_normal(shape)
             result = np.zeros(shape)
             if name[0] == "k":
+                # One column holds the scores, so they lie the distance apart exactly.
                 result[..., 0] = np.where(rng.random(shape[:-1]) < NEAR, 0.0, -1.0)
             else:
+                # A scale of 0 makes no distance, so the default stands in.
                 scale = (
                     float(spec.scale)
                     if isinstance(spec.scale, Real) and spec.scale
@@ -295,10 +305,12 @@ def closing(arrays: dict[str, Array]) -> dict[str, Array]:
     """Return the inputs with masks that leave queries without any key: the first one, or all of an item."""
     result = dict(arrays)
     if "mask" in result:
+        # A copy, as other cases may share the array.
         result["mask"] = result["mask"].copy()
         result["mask"][0] = False if result["mask"].dtype == bool else -np.inf
     elif "keep" in result:
         result["keep"] = result["keep"].copy()
+        # With several items one item loses all its keys, else every query does.
         result["keep"][0 if result["keep"].ndim > 1 else ...] = False
     return result
 
@@ -315,6 +327,7 @@ def in_order(layout: Layout, turned: tuple[str, ...], run: Compute) -> Compute:
         ]
         return tuple(every) if isinstance(result, tuple) else every[0]
 
+    # Where tokens stand before the columns nothing has to move.
     return moved if tokens_axis(layout) < -2 else run
 
 

@@ -28,6 +28,7 @@ from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 
+# n, d_model, d_k, d_v and the hidden width of each case.
 _SIZES = (
     (2, 3, 2, 2, 3),
     (3, 4, 2, 3, 5),
@@ -52,6 +53,7 @@ _WORDS = {
 def subject(spec: Block) -> Definition:
     """Return the definition of the layer."""
     a = spec.attention
+    # Such layers have other inputs, or norms, than the names here.
     if spec.cross or a.packed or a.latent or spec.order == "sandwich":
         raise InputError(
             "Block: verify takes self-attention with w_q, w_k, w_v, and one norm a part"
@@ -68,6 +70,7 @@ def subject(spec: Block) -> Definition:
     for norm in norm_places(spec):
         shapes |= {f"{norm}.gain": "m", f"{norm}.bias": "m"}
     entries = {
+        # Gains are positive quarters, other weights quarters of either sign.
         n: partial(_draw_quarter_entries, *((2, 7) if n.endswith("gain") else (-4, 5)))
         for n in shapes
     }
@@ -121,6 +124,7 @@ def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
 
     if spec.norm:
         for order, words in places.items():
+            # A parallel layer has no norm after each residual.
             if order != spec.order and not (order == "post" and spec.parallel):
                 moved = mistake(
                     "norm", f"the norms stand {words}, not {places[spec.order]}", order=order
@@ -150,12 +154,14 @@ def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
             f"the residual around {part} is left out",
             partial(_scale_residual_summands, k, (0,), 0),
         )
+        # Only norms before the parts stand where a residual could start after them.
         if spec.norm and spec.order == "pre":
             cause = f"the residual around {part} starts from the tokens after the norm"
             yield parts("residual", cause, partial(_redirect_residual_source, k, "norm"))
     if spec.activation:
         words = "the last residual starts from the tokens before attention"
         yield parts("residual", words, partial(_redirect_residual_source, 1, "x"))
+        # A parallel layer cannot have norms after residuals.
         if spec.order != "post":
             read = "what attention gave" if spec.parallel else "what attention reads"
             yield mistake(
@@ -263,6 +269,7 @@ def _of_one(place: str) -> str:
 def _in_two_orders(spec: Block, other: Block, late: bool, **keywords: Any) -> Any:
     """Run the block with one part, the ``late`` one or attention, as the other block has it."""
     first, second = ([*b.pipeline(keywords)] for b in ((spec, other) if late else (other, spec)))
+    # Both orders meet after attention's residual, where the stream is the same.
     until, since = (
         1 + [p.name for p in parts].index("attention_stream") for parts in (first, second)
     )
@@ -281,6 +288,7 @@ def _of_variant(spec: Block, variant: Variant) -> Compute:
             own = dict(zip((n.removeprefix(start) for n in weights), arguments, strict=True))
             return variant_values(spec.attention, {"x": x, **own}, variant)["output"]
 
+        # One part that calls a variant stands for all parts of attention.
         whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
         return [whole if p is inner[-1] else p for p in parts if p not in inner[:-1]]
 

@@ -31,6 +31,7 @@ from symattn.verification.definitions.inner_attention import (
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
+# New tokens, tokens of the cache, d_k and d_v of each case.
 _SIZES = (
     (1, 3, 4, 2), (3, 2, 2, 3), (2, 5, 4, 4), (1, 1, 2, 1), (4, 4, 2, 5), (1, 16, 2, 2), (2, 9, 8, 1), (5, 3, 4, 2),
 )  # fmt: skip
@@ -104,6 +105,7 @@ def _define_cached_attention(
         arrays.append(Input("length", "", words, made=partial(_choose_cache_length, layout)))
 
     def laid(run: Compute) -> Compute:
+        # A function may return the output alone.
         taken: Compute = lambda **given: run(**given)[: 3 if returned else 1]  # noqa: E731
         return attending.in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), taken)
 
@@ -118,6 +120,7 @@ def _define_cached_attention(
     }
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
     sizes = tuple(
+        # A cache with empty slots has room for the new tokens, and two more.
         {**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v}
         for n, m, d_k, d_v in _SIZES
     )
@@ -154,6 +157,7 @@ def _define_cached_attention(
 def _run_of(attention: Attention, layout: Layout) -> Callable[[Inputs], Run] | None:
     """Return the runs of the attention to the cache and the new tokens; None if its output has another order of axes,
     or if the keys of the cache are rotated."""
+    # A plain run has no rotated keys, and tokens before columns.
     if attention.position is not None or attending.tokens_axis(layout) != -2:
         return None
 
@@ -180,6 +184,7 @@ def _make_cached_inner_attention(
             queries if queries < keys else queries // 2
         )  # the last queries alone, if all keys are theirs
         past = keys - new
+        # Some keys must be in the cache, and some new.
         if not 0 < new < keys:
             return None
         arrays = {"q": made["q"][..., queries - new :, :]}
@@ -208,6 +213,7 @@ def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Ar
         return measure_largest_score(
             replace(attention, causal=False), {"q": arrays["q"], "k": keys, "v": keys}
         )
+    # Rotations leave norms as they are.
     norms = (float(np.linalg.norm(a, axis=-1).max(initial=0.0)) for a in (arrays["q"], keys))
     scale = attention.scale if isinstance(attention.scale, Real) else keys.shape[-1] ** -0.5
     return prod(norms) * abs(float(scale))
@@ -215,6 +221,7 @@ def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Ar
 
 def _empty_slots(past: int, new: int) -> int:
     """Return how many empty slots let the number of filled ones be as near to ``past`` as it can be."""
+    # The number of filled slots follows from the sizes, by a rule of steps.
     return min(range(new, new + 3), key=lambda empty: abs(_filled_slots(past + empty, new) - past))
 
 
@@ -226,6 +233,7 @@ def _choose_cache_length(layout: Layout, inputs: Inputs) -> Array:
 
 
 def _filled_slots(slots: int, new: int) -> int:
+    # Up to two more slots stay empty than the new tokens need.
     return max(0, slots - new - (slots + new) % 3)
 
 
@@ -235,6 +243,7 @@ def _clear_unfilled_cache_slots(layout: Layout, inputs: dict[str, Array]) -> dic
         return inputs
     results = dict(inputs)
     for name in ("k_cache", "v_cache"):
+        # A copy, as its slots are set to zero.
         cache = np.array(inputs[name])
         slots = np.moveaxis(cache, attending.tokens_axis(layout), 0)
         slots[int(inputs["length"]) :] = 0
@@ -254,6 +263,7 @@ def _filled_otherwise(
         }
         yield "a cache of no tokens", {**inputs, **none}
         return
+    # Slots that new tokens leave, if they just fill the cache.
     room = inputs["k_cache"].shape[axis] - inputs["k"].shape[axis]
     for words, length in {
         "an empty cache": 0,
@@ -288,6 +298,7 @@ def _attend_with_cache(
     ``unread``: these apply to the returned caches alone. ``variant`` is the attention's.
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
+    # Without a length the whole cache is filled.
     filled = int(k_cache.shape[-2]) if length is None else int(length)
     if isinstance(a.position, position_fields.Rotary):
         places = {x: start(filled) if x in of else filled for x in "qk"}
@@ -303,8 +314,10 @@ def _attend_with_cache(
         wrong = wrong and name in of
         slot = at(filled) if wrong else filled
         if length is None:
+            # A negative slot would count from the end.
             before = cache[..., : max(slot, 0), :]
             return xp.concat([new, cache] if new_first and wrong else [before, new], axis=-2)
+        # Slots outside the cache have no meaning, and code differs there.
         if slot < 0 or slot + n > cache.shape[-2]:
             raise errors.InputError(f"{n} tokens at the slot {slot} of {cache.shape[-2]}")
         return xp.concat([cache[..., :slot, :], new, cache[..., slot + n :, :]], axis=-2)
@@ -314,6 +327,7 @@ def _attend_with_cache(
     if unread:
         k_all, v_all = written("k", k_cache, k, False), written("v", v_cache, v, False)
     k_read = written("k", _rotated_again(spec, k_cache), k) if again else k_all
+    # A mistake may cut the cache before it appends, so what is there counts.
     filled = filled if length is not None else int(k_all.shape[-2]) - n
     i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
     seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
@@ -384,6 +398,7 @@ def _yield_cache_mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str
         yield "mask", cause, {"mask": mask}
     yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}
     for of, new in {"kv": "new tokens", "k": "new keys", "v": "new values"}.items():
+        # Without empty slots there is none after the end to write to.
         slots = {words: slot for words, slot in _SLOTS.items() if static or slot(1) <= 1}
         wrong: dict[str, dict[str, Any]] = {
             f"{new} {words}": {"at": slot, "of": of} for words, slot in slots.items()

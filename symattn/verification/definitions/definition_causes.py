@@ -38,6 +38,7 @@ _ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
 class InDefinition(AttentionSearch[DefinitionMistake]):
     """A search among the definition's own mistakes, and further ones."""
 
+    # All wrong cases, 30 right ones and no failed calls are judged by balls.
     judged = (10**6, 30, 0)
     _known_of: dict[Any, Sequence[DefinitionMistake]] = field(default_factory=dict)
 
@@ -153,6 +154,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             wrong, right = (subject.run(way, keywords) for way in (mistake.run, subject.ways[0]))
             return tuple(part.joined(x, y) for x, y in zip(wrong, right, strict=True))
 
+        # The change and the specification would make the mistake in every part.
         return replace(
             mistake, cause=f"{mistake.cause}, for {part.words}", run=run, change=None, spec=None
         )
@@ -165,6 +167,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         """Return likely replacements of one operation, recorded on inputs whose sizes differ."""
         subject = self.subject
         wrong = {subject.outputs[k] for r in self.wrong for k in r.wrong}
+        # A wrong log-sum alone points to the log-sum's own step.
         step = "lse" if wrong == {"lse"} else subject.step
         inputs = reference.float64_inputs(self.telling.case.inputs)
         accepted = partial(screening.leaves_little, self, self.telling)
@@ -200,9 +203,11 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         inputs = next(
             self.subject.sized(self.session, {"n_q": n, "n_k": m, "d_k": 3, "d_v": m}, rng)
         )
+        # Weights need square values to be read.
         if inputs is None or inputs["v"].shape[-1] != inputs["v"].shape[way.axis]:
             return None
         rounded = self.session.precision.input.rounded
+        # Entries from ½ to 3⁄2 leave every key a part of ordinary size.
         inputs |= {name: np.asarray(rounded(np.abs(inputs[name]) % 1 + 0.5)) for name in "qk"}
         m = inputs["v"].shape[-1]
         eye = np.broadcast_to(np.eye(m), np.moveaxis(inputs["v"], way.axis, -2).shape)
@@ -226,6 +231,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
         self.begin()
         survivors = self.survivors([*mistakes])
+        # Clear mistakes first; without any, as in half formats, mistakes that leave little.
         likely = [m for m in survivors if self.tells(m)] or screening.best(
             self, self.wrong, survivors
         )
@@ -255,6 +261,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             return not wrong or screening.left(self, wrong, mistake) <= screening.LITTLE
         cases = [*wrong, *self.wrong[:_ASKED]]
         outputs = frozenset[int]().union(*(r.wrong for r in cases))
+        # With one output concerned nothing is left to require.
         if self.among is not None or len(outputs) < 2:
             return True
         ask = partial(explains, self.subject, self.session.precision)
@@ -276,6 +283,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
 
     def _mistakes_of(self, spec: Any) -> Sequence[DefinitionMistake]:
         if spec not in self._known_of:
+            # Definitions are slow to build, and pairs ask for them often.
             self._known_of[spec] = (
                 self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
             )
@@ -292,12 +300,14 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         if not found and self._beyond_range:
             return (Cause(tuple(self.wrong), self._beyond_range, self),)
         outputs = sorted(frozenset().union(*(r.wrong for r in self.wrong)))
+        # A wrong shape concerns all outputs, and is not explained one by one.
         if self.among is not None or len(outputs) < 2 or any(r.ratios is None for r in self.wrong):
             return ()
         causes = []
         for k in outputs:
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
+            # Searches for single outputs share what is computed of mistakes.
             cause = InDefinition(
                 self.session, wrong, by_size(right), frozenset([k]), computed=self.computed
             ).sure()
@@ -314,6 +324,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             return ()
 
         def as_attention(judged: CaseResult) -> CaseResult:
+            # The attention's output is the definition's first.
             part = judged.parts[0]
             traced = judge.Traced(partial(run, judged.case.inputs), part.expected.allowed)
             return replace(judged, parts=(replace(part, expected=traced),))
@@ -354,6 +365,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
                 _BESIDE * (allowed if allowed.shape == wrong.shape else 0) + sum(moved)
             )
         most = np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0)
+        # Another shape has no bound by entry: the largest one stands in.
         legal = allowed if allowed.shape == wrong.shape else most
         relative = max(
             most / max(largest(part.expected.near), 1e-300),
@@ -371,6 +383,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
 
     def run_as_scores(self, judged: CaseResult, mistake: DefinitionMistake) -> list[np.ndarray]:
         """See ``Search``."""
+        # Float64 is the format of the scores already.
         if self.session.precision.score.name == "float64":
             return self.run(judged, mistake)
         run = partial(self.subject.run, mistake.run)

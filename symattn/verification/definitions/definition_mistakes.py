@@ -119,6 +119,7 @@ class Later(UserList[DefinitionMistake]):
 
 
 # -- by rule -----------------------------------------------------------------------------------------------------------
+# Points of a grid between the ends of a range.
 _POINTS = 25
 #: Fields with numbers: the step, the cause in words, and the range in which another number is searched for.
 _FIELDS = {
@@ -134,6 +135,7 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
     for name, (step, words, (low, high)) in _FIELDS.items():
         change = _make_spec_number_setter(spec, name)
         if change is None:
+            # Not every specification has the field, or a number in it.
             continue
         try:
             change(low)
@@ -163,6 +165,7 @@ def _make_spec_number_setter(spec: Any, name: str) -> Callable[[float], Any] | N
 
 def _has_number(spec: Any, name: str) -> bool:
     """Return whether the field is a number that the definition uses; the default scale 1/√d_k is one, left unnamed."""
+    # A scale by a word is no number; None is one, 1/√d_k.
     value = getattr(spec, name)
     if name == "scale":
         return isinstance(spec, Attention) and not isinstance(value, str)
@@ -178,6 +181,7 @@ def reading(run: Compute, /, **changes: Callable[[Any], Any]) -> Compute:
 
 def of_outputs(subject: Definition) -> Iterator[Numbered]:
     """Yield mistakes that multiply an output by a number."""
+    # Factors of both signs, as a wrong sign is a factor too.
     sizes = tuple(float(x) for x in np.geomspace(1e-2, 1e2, _POINTS))
     grid = (*(-x for x in reversed(sizes)), *sizes)
     for k, name in enumerate(subject.outputs):
@@ -261,6 +265,7 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
             )
     for i in subject.inputs:
         axes = tuple(_AXES.get(axis, "column") for axis in reversed(i.shape.split()))
+        # Masks are no numbers, and saved arrays follow from the others.
         for operator in (
             operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ()
         ):
@@ -311,6 +316,7 @@ def _run_with_inputs_replaced(run: Compute, of: dict[str, str], /, **keywords: A
     return run(
         **{
             **keywords,
+            # Arrays of other shapes cannot stand for each other, and stay.
             **{n: y if tuple(x.shape) == tuple(y.shape) else x for n, (x, y) in pairs.items()},
         }
     )
@@ -326,10 +332,12 @@ def both(
     ``mistakes_of`` returns the mistakes of a specification. None if neither mistake is of these kinds.
     """
     for one, other in ((first, second), (second, first)):
+        # A change outside of the definition applies to any way, so also to the other mistake.
         if one.change is not None:
             run: Compute | None = one.change(other.run)
         else:
             of = mistakes_of(one.spec) if one.spec is not None else ()
+            # Words identify a mistake in the other specification's list.
             run = next((m.run for m in of if m.cause == other.cause), None)
         if run is not None:
             return DefinitionMistake(
@@ -353,6 +361,7 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
 
     law = subject.law_of(inputs, precision)
     ways: Sequence[Callable[[], Sequence[Expected]]]
+    # A law replaces the bounds of the ways on the inputs that it covers.
     if law is not None:
         ways = law.ways(inputs, precision)
     else:
@@ -396,12 +405,14 @@ def _outputs_of_way(
         kind = rounded(precision, enclosed=enclosed)
         return subject.run(way, {n: lifted(np.asarray(a), kind) for n, a in inputs.items()})
 
+    # Balls are slow, so they run once, and only if enclosures leave something open.
     in_balls = cache(lambda: [ExactOutput(y.value.entries, y.bound) for y in run(enclosed=False)])
     if precision.score.name == "float64":
         return [*in_balls()]
     try:
         outputs = run(enclosed=True)
     except MovedByRounding:
+        # A comparison that rounding may decide stays open in balls too.
         raise
     except (Undecided, Refused):
         return [*in_balls()]
@@ -433,10 +444,12 @@ def explains(
         if (
             part.got is not None and part.got.shape == allowed.shape
         ):  # where it is undefined, code may give numbers
+            # Where the mistake is undefined a number of the code does not refute it.
             result &= ~(~np.isnan(part.got) & np.isnan(wrong.near))
         return matches(part, wrong.widened(allowed), result, mistake.exact)
 
     wrong: Callable[[], Sequence[Expected]]
+    # A law is about the definition alone, so floats decide about a mistake.
     if subject.law_of(judged.case.inputs, precision) is not None:
         wrong = partial(_by_mistake_in_floats, subject, judged, mistake)
     else:
@@ -457,4 +470,5 @@ def _relative_allowance(part: Part) -> float:
     """Return the largest allowed error of an output in parts of its largest entry, of what is bounded."""
     allowed = part.expected.allowed
     most = np.where(np.isfinite(allowed), allowed, 0.0).max(initial=0.0)
+    # 1e-300 stands in for the largest entry of an output of zeros.
     return float(most / max(largest(part.expected.near), 1e-300))

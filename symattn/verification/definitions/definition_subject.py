@@ -241,6 +241,7 @@ class Definition(Subject):
                 (x.split("*"), n)
                 for x, n in zip(reversed(letters), reversed(np.shape(a)), strict=False)
             ]
+        # Single letters come first, as products are divided by letters that are known by then.
         for factors, length in sorted(axes, key=lambda pair: len(pair[0])):
             unknown = [f for f in factors if not f.isdecimal() and f not in result]
             if len(unknown) == 1:
@@ -261,6 +262,7 @@ class Definition(Subject):
         """Return whether the definition has a result for these inputs, and the domain includes them."""
         sizes = self.sizes_of(inputs)
         named = self.named(sizes)
+        # Positions and latents allow some widths alone.
         legal = "d_k" not in named or self.width(named["d_k"]) == named["d_k"]
         if not legal or not self.admits(inputs, sizes) or not domain.admits(named):
             return False
@@ -270,6 +272,7 @@ class Definition(Subject):
 
     def filled(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
         """Return the inputs, with those that are made of others computed and rounded to the format."""
+        # Made of the inputs at hand, whatever array is passed under the name.
         outcome = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
         arrays = {n: a for n, a in inputs.items() if n not in outcome}
         result = {n: np.asarray(make(arrays)) for n, make in outcome.items()}
@@ -289,6 +292,7 @@ class Definition(Subject):
             for x, length in zip(pair, near, strict=True):
                 factor = self.meaning(x)[1]
                 legal = self.width if self.meaning(x)[0] == "d_k" else int
+                # The nearest legal size upwards, else downwards.
                 larger, smaller = (
                     range(length, lengths.most + 1),
                     range(min(length, lengths.most), 0, -1),
@@ -300,6 +304,7 @@ class Definition(Subject):
                 )
                 length = next(fitting, length)
                 result[x] = length // factor
+        # Promises that tie sizes to each other override the nearest lengths.
         if domain.square and {"n_q", "n_k"} <= letters.keys():
             result[letters["n_q"]] = result[letters["n_k"]]
         if domain.decoding and "n_q" in letters:
@@ -320,6 +325,7 @@ class Definition(Subject):
     ) -> dict[str, Array]:
         """Draw inputs of these sizes, rounded to the format, except whole numbers and booleans."""
         result = self._draw_definition_entries(names, sizes, numbers, precision, rng)
+        # Placeholders, which ``filled`` replaces.
         result |= {
             i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None
         }
@@ -339,6 +345,7 @@ class Definition(Subject):
             if i.name in names and i.made is None:
                 shape = self.shape(i.name, sizes)
                 a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
+                # Whole numbers and booleans have no format to be rounded to.
                 result[i.name] = (
                     a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
                 )
@@ -371,6 +378,7 @@ class Definition(Subject):
                 if self.fits(session, given)
                 else None
             )
+            # An output that is no array leaves nothing to read.
             outputs = [] if outcome is None else [outcome.output, *outcome.others]
             known = [a for a in outputs if a is not None]
             return known if known and len(known) == len(outputs) else None
@@ -456,6 +464,7 @@ class Definition(Subject):
     def last(self) -> Mapping[str, Cases]:
         """See ``Subject``: long inputs of the attention, and inputs that are large in every size."""
         long = self._convert_inner_probes({"long": LAST["long"]})
+        # The law's own chunks take the place of large inputs.
         return long if self.law is not None else {**long, "together": self._yield_wide_row_cases}
 
     def _of_several_chunks(self, session: Session, rng: Random) -> Iterator[Case]:
@@ -472,6 +481,7 @@ class Definition(Subject):
         case = self._draw_definition_case(session, group, self._name_ordinary_family, sizes, rng)
         inputs = self.law.as_in_models(case.inputs, decay, rng)
         held = session.precision.input.rounded
+        # Changed numbers must be numbers of the format.
         return replace(case, inputs={name: np.asarray(held(a)) for name, a in inputs.items()})
 
     def resized(
@@ -521,6 +531,7 @@ class Definition(Subject):
 
     def _in_memory(self, wanted: Sizes) -> Sizes:
         """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""
+        # Bounds of such a way hold an array of all pairs and columns.
         entries = wanted.n_q * wanted.n_k * wanted.d_k
         if not self.by_column or entries <= _MOST_AT_ONCE:
             return wanted
@@ -536,6 +547,7 @@ class Definition(Subject):
             if i.entries is not None and i.name.rpartition(".")[2].startswith("w_")
         }
         matrices = {n: a for n, a in inputs.items() if n in drawn and a.ndim > 1}
+        # Powers of 2 leave the digits of entries as they are.
         factors = {n: 2.0 ** -round(log2(a.shape[-2]) / 2) for n, a in matrices.items()}
         return {**inputs, **{n: a * factors[n] for n, a in matrices.items()}}
 
@@ -571,6 +583,7 @@ class Definition(Subject):
     ) -> Iterator[Case]:
         """Yield sizes beyond those of tiles under these names, of tokens also under one alone; all others are small."""
         present = {self.meaning(x)[0] for x in self.shapes[0].keys() - self.kept} & {*names}
+        # If nothing but tokens is large, each of the two is large alone as well.
         alone = [(_BEYOND[-1], (name,)) for name in names if present == {*_TOKENS}]
         for k, (size, large) in enumerate([*((n, names) for n in _BEYOND if present), *alone]):
             sizes = self._small_but({"b": 1, "h": 1, **dict.fromkeys(large, size)})
@@ -590,6 +603,7 @@ class Definition(Subject):
     def _of_numbers(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield every family at some sizes, also with rows without any key if the domain includes them."""
         sizes = self._list_admitted_shapes(session)
+        # Every family at the smaller sizes, and at least at four of them.
         for s in sizes[: max(4, len(sizes) // 2)]:
             for family in self.families:
                 case = self._draw_definition_case(session, "numbers", family, s, rng)
@@ -604,6 +618,7 @@ class Definition(Subject):
         for case in session.share("again", self.again(session, rng)):
             session.take(case)
         for case in session.share("empty parts", self._of_empties(session, rng)):
+            # Empty parts are judged more leniently: see ``_take_empty``.
             _take_empty(session, case)
         behaviour.leaking(session, "all")
 
@@ -628,6 +643,7 @@ class Definition(Subject):
                 for f in (families * 2)[:2]
             )
             yield Case("again", "a first call", one)
+            # A wrong result here may come from the call before, not from the inputs.
             yield Case(
                 "again", "a second call, other numbers in the same shapes", other, alone=False
             )
@@ -678,6 +694,7 @@ class Definition(Subject):
             yield from [held_out] if self.fits(session, held_out.inputs) else []
         families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
         for number, sizes in enumerate(_HELD_OUT):
+            # Only the first case here has several items and heads.
             one_item = {"b": 1, "h": 1} if number else {}
             near = self.within(self._small_but({**one_item, **sizes}), session.domain)
             case = self._draw_definition_case(
@@ -701,6 +718,7 @@ class Definition(Subject):
         result = dict(self.shapes[0])
         for x in set(result) - self.kept:
             name, factor = self.meaning(x)
+            # At least 1, as a size may be smaller than its factor.
             result[x] = max(1, sizes.get(name, factor * result[x]) // factor)
         return result
 
@@ -748,6 +766,7 @@ class Definition(Subject):
     def measured(self, judged: CaseResult) -> dict[str, int]:
         """Return the sizes, and the number of items of a batch; 1 for axes that a case lacks."""
         every = self.named({x: 1 for sizes in self.shapes for x in sizes})
+        # Axes that a case lacks count as 1, so that conditions on them apply.
         return {
             "batch": self.own_sizes(judged).get("b", 1),
             **dict.fromkeys(every, 1),
@@ -785,6 +804,7 @@ class Definition(Subject):
 
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
         """Return the legal outputs; with −∞ in a log-sum-exp each way counts where it has a value."""
+        # −∞ among log-sum-exps is a part without keys.
         empty = self.empties is not None and any(
             np.isneginf(a).any() for a in inputs.values() if a.dtype.kind == "f"
         )
@@ -801,12 +821,14 @@ class Definition(Subject):
             return float64_outputs(partial(self.run, way), given)
 
         first, *others = self.ways
+        # Without the −∞ every way has values.
         finite = {
             n: np.where(np.isneginf(a), 0.0, a) if a.dtype.kind == "f" else a
             for n, a in inputs.items()
         }
         right = in_floats(first, inputs)
         numbers = [~np.isnan(a) for a in right]
+        # Entries that stay the same do not depend on the part without keys.
         apart = [a == b for a, b in zip(right, in_floats(first, finite), strict=True)]
         whole, lacking = [first], list[Compute]()
         for way in others:
@@ -828,6 +850,7 @@ class Definition(Subject):
         self, session: Session, wrong: list[CaseResult], right: list[CaseResult]
     ) -> Search[Any]:
         """Return the search among the definition's mistakes."""
+        # Imported here, as that module imports this one.
         from symattn.verification.definitions.definition_causes import InDefinition
 
         return InDefinition(session, wrong, right)
@@ -871,6 +894,7 @@ class Definition(Subject):
         drawn = [case.inputs for case in islice(self._of_sizes(session, rng), _DRAWN)]
         mutations: dict[str, list[Mutation]] = {}
         for m in self.mistakes:
+            # In float64 a mistake that only loses digits has no effect.
             if m.exact:
                 mutations.setdefault(m.step, []).append(
                     Mutation(m.step, m.cause, partial(self.run, m.run))
@@ -926,6 +950,7 @@ def _take_empty(session: Session, case: Case) -> None:
     without = judged.finding == "raises" or (
         judged.finding == "not finite" and _lacks_values(judged)
     )
+    # Common formulas have no value there, so NaN and errors are notes.
     if judged.finding is not None and without and not session.domain.fully_masked_rows:
         session.on_empty.append(judged)
     else:

@@ -123,6 +123,7 @@ def _compute_saved_forward_output(
 def _list_backward_ways(spec: Gradient) -> tuple[Compute, ...]:
     """Return the ways: by hand from the weights; by the definition's derivative; from o and L, at once or per key."""
     result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
+    # Passes from a log-sum-exp need a natural softmax without dropout.
     if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
         return result
     return (
@@ -134,6 +135,7 @@ def _list_backward_ways(spec: Gradient) -> tuple[Compute, ...]:
 
 def _yield_recordable_backward(attention: Attention) -> Iterator[Compute]:
     """Yield the backward pass by its formulas, if attention is plain up to a cap, a bias and a sink; and by hand."""
+    # The formulas hold with a cap, a bias and a sink as well.
     if usual(replace(attention, softcap=None, bias=False, sink=None)):
         for saved in (False, True):
             scaled = Formulas(
@@ -236,6 +238,7 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
             *_yield_wrong_formulas(spec),
             *(_OF_SINKS.items() if spec.sink else ()),
         ):
+            # With a cap, a bias or a sink, weights must be right, or lack the sink.
             if usual(spec) or {formulas.weights, formulas.for_values} <= {
                 Formulas.weights,
                 _without_sink,
@@ -299,6 +302,7 @@ def _gradient_with_identity_steps(
     def as_before(name: str) -> Change:
         def run(spec: Attention, values: Values) -> Any:
             first = step(spec, values, name).of[0]
+            # x + (y − x) has the value of the step, and the derivative 1.
             return values[first] + (right[name] - right[first])
 
         return run
@@ -332,11 +336,13 @@ def _read_backward_attention(
     if spec.group > 1:
         return None  # dV is a sum over heads
     queries = int(made["q"].shape[-2])
+    # dO = I has as many columns as there are queries, and so have the values.
     identity = np.broadcast_to(np.eye(queries), (*made["q"].shape[:-1], queries))
     no_values = np.zeros((*made["v"].shape[:-1], queries))
     arranged = attending.arrange_inputs(spec, layout, {**made, "v": no_values})
     do = with_leading_axes(arranged["q"].ndim, identity)
     outputs = call({**arranged, "do": attending.ordered(layout, do, back=True)})
+    # A function that returns fewer or other arrays shows no weights.
     if outputs is None or len(outputs) < len(WRT) or outputs[2].ndim != do.ndim:
         return None
     transposed = np.asarray(attending.ordered(layout, outputs[2]))
@@ -368,6 +374,7 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
             f"{words} dP": replace(right, scores=wrong.scores),
         }
     for cause, formulas in _yield_wrong_formulas(spec):
+        # Mistakes in dS and dV have no version with factors, and come by themselves.
         if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
             named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
     for cause, formulas in named.items():
@@ -376,6 +383,7 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
 
 def _dropping_given(spec: Attention, rate: Fraction) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of ``dropping`` whose factors come from the input ``drop``, True for a kept weight."""
+    # The factors come with the call, so a mistake is chosen by its place here.
     for number, mistake in enumerate(dropping(spec, 1.0)):
         yield replace(mistake, run=partial(_with_dropped, spec, rate, number))
 
@@ -535,6 +543,7 @@ def _by_sums(spec: Attention, values: dict[str, Any], scores: Weights = _unscale
     """Return e^{s − L} with L of the right scores and other scores s."""
     s, right = scores(spec, values), before(spec, values, "weights")
     xp = namespace_of(s)
+    # The largest right score is subtracted on both sides, so that no sum overflows.
     top = xp.max(right, axis=-1, keepdims=True)
     return xp.exp(s - top) / xp.sum(xp.exp(right - top), axis=-1, keepdims=True)
 

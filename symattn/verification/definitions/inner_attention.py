@@ -111,6 +111,7 @@ class InnerAttention:
         for _ in range(MAX_HALVINGS):
             if self.keeps(inputs, domain):
                 break
+            # Halving is exact in the format, down to the least normal number.
             inputs = {**inputs, self.scaling: inputs[self.scaling] / 2}
         return inputs
 
@@ -125,6 +126,7 @@ class InnerAttention:
         self, definition: Definition, name: str, group: Group, session: Session, rng: Random
     ) -> Iterator[Case]:
         for title, made in group(self.maker(session), rng):
+            # Some sizes of an attention have no place in the definition.
             case = (
                 None
                 if made is None

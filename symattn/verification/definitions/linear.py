@@ -54,6 +54,7 @@ from symattn.verification.rules.tiling import WIDTHS
 FEATURES: dict[str, Callable[[Array], Array]] = {
     "identity": identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": powers,
 }  # fmt: skip
+# n, d_k and d_v of each case.
 _SIZES = (
     (2, 2, 3), (3, 4, 2), (5, 3, 4), (1, 2, 2), (4, 1, 1), (8, 2, 3), (9, 3, 1), (17, 2, 2), (16, 4, 3), (33, 1, 1),
 )  # fmt: skip
@@ -161,11 +162,13 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         )
 
     def laid(run: Compute) -> Compute:
+        # Gates of features have the axes of keys; gates of tokens become columns later.
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
         return in_order(layout, turned, partial(_run_with_gate_columns, spec, layout, run))
 
     sizes = [{**in_front(layout, i), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
+    # Other features may sum to 0, which a normaliser cannot divide by.
     positive = spec.feature in ("elu", "exp") or not spec.normalised
     return Definition(
         title=called(spec),
@@ -242,6 +245,7 @@ def _bound_of_forms(
     with np.errstate(divide="ignore", invalid="ignore"):
         moved = (result + top / divisor * below) / (divisor - below)
         moved = moved + 4 * float(precision.roughest.u) * (top / divisor + moved)
+    # A divisor that may be 0 has no bound.
     return np.where(below < divisor, moved, np.inf)
 
 
@@ -255,6 +259,7 @@ def _yield_added_number_mistake(
             bare = partial(
                 _apply_normalised_form, replace(spec, normalised=False), _list_linear_forms(spec)[0]
             )
+            # With values of 1 the sum of weighted values is the sum of the weights.
             total = bare(**{**given, "v": _make_unit_values(given["v"])})
             return bare(**given) / (total + number(x, total))
 
@@ -329,6 +334,7 @@ def _apply_normalised_form(
 
 
 def _make_unit_values(v: Array) -> Array:
+    # Ones of the kind of v, from its own arithmetic.
     return namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
 
 
@@ -363,6 +369,7 @@ def _by_chunks(
     spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
 ) -> Array:
     """Compute the output from the state, two tokens at a time."""
+    # Chunks of two tokens have every part that longer ones have.
     n, given = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
     return linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, *given).output
@@ -454,6 +461,7 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
             _POWERS.items(), {"d_k": -1, "n": -2}.items()
         ):
             words = f"queries are scaled by {written.format(symbol)}"
+            # 1/√d_k is a mistake of its own above, or right.
             if (symbol, power) != ("d_k", -1):
                 yield DefinitionMistake(
                     "scale", words, partial(_output_of_scaled_queries, plain, power, axis)
@@ -543,6 +551,7 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     result: dict[tuple[str, str], Form] = {}
     if spec.causal:
         earlier = Chunks(lambda i, j: j < i)
+        # So many tokens are one chunk.
         result["mask", "a token does not see itself"] = partial(_by_wrong_chunks, earlier, 10**6)
     chunks = _CHUNKS | (_GATED_CHUNKS if spec.gate else {})
     if spec.delta:
@@ -570,6 +579,7 @@ def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMis
         )
 
     yield DefinitionMistake("normalize", "it is not divided by the sum of the weights", right)
+    # A default argument, as the loop's function is called later.
     for words, divisor in _DIVISORS.items():
         yield over(words, lambda q, k, divisor=divisor, **given: divisor(phi(q), phi(k)))
     plain = partial(_apply_normalised_form, replace(bare, feature="identity"), form)
@@ -667,8 +677,10 @@ class Chunks:
     ) -> tuple[Array, Array]:
         """Return the state after a chunk, and the outputs of its tokens; ``kept`` is 1 for tokens that are added."""
         xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
+        # The exponents between all pairs of the chunk.
         between = self.between(g, sums)
         if beta is not None:
+            # b of the triangular system: what a token writes, less what the state has for its key.
             right = beta * (v - (k * xp.exp(self.read(g, sums))) @ state)
             below = _decayed_pairs(k, k, between, lambda i, j: j < i)
             v = _substituted(self.system(beta) * below, right)
@@ -684,7 +696,9 @@ def _decayed_pairs(q: Array, k: Array, between: Any, seen: Callable[[Any, Any], 
     """Return Σ_f q_if k_jf e^{between_ijf} where ``seen``, 0 elsewhere. Shape: (…, n, n)."""
     xp, place = namespace_of(q), namespace_of(q).arange(q.shape[-2])
     open_ = seen(place[:, None], place[None, :])
+    # Exponents of hidden pairs become 0 first, as they might overflow.
     decays = xp.where(open_[:, :, None], xp.exp(xp.where(open_[:, :, None], between, 0)), 0)
+    # One gate a token decays whole products, so no axis of features is needed.
     if int(between.shape[-1]) == 1:
         return (q @ k.mT) * decays[..., 0]
     return xp.sum(q[..., :, None, :] * k[..., None, :, :] * decays, axis=-1)
@@ -710,6 +724,7 @@ def _by_wrong_chunks(
     beta: Array | None,
 ) -> Array:
     n, xp = int(k.shape[-2]), namespace_of(k)
+    # Without gates zeros stand in, so that one step serves both.
     gates: Any = 0 * k[..., :1] if g is None else g
     place = np.arange(n)[:, None]
     if how.decaying is not None:

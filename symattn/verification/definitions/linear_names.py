@@ -15,6 +15,7 @@ class NamedRecurrence(NamedTuple):
     missing: str = ""
 
 
+# Fields that several models share.
 _PLAIN: dict[str, Any] = {"feature": "identity", "normalised": False}
 _DELTA: dict[str, Any] = {**_PLAIN, "delta": True, "scale": True}
 _LENGTH_ONE = "queries and keys of length 1 (l2, with ε in the root)"

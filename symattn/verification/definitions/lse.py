@@ -30,6 +30,7 @@ def subjects(spec: Attention, layout: called_target.Layout = "nd") -> Iterator[D
     Where tokens come before heads, another one has L as (…, n_q, h), as FlashInfer returns it.
     """
     yield subject(spec, layout)
+    # Only where tokens come before heads do both orders occur.
     if "nh" in layout:
         yield subject(spec, layout, tokens_first=True)
 
@@ -77,9 +78,11 @@ def _with_tokens_first(run: Compute, **keywords: Any) -> Any:
 
 def ways(spec: Attention) -> tuple[Compute, ...]:
     """Return the ways: at once; key by key; by powers of two; two parts merged."""
+    # Running sums and merges are for a natural softmax without dropout.
     if not spec.is_softmax or spec.base is not None or spec.dropout:
         return (spec,)
     streamed: tuple[Compute, ...] = (partial(_by_keys, spec),)
+    # The two other ways have no place for a sink.
     if spec.sink is not None:
         return spec, *streamed
     return spec, *streamed, partial(_in_base_two, spec), partial(_merge_key_halves, spec)
@@ -98,6 +101,7 @@ def _in_base_two(spec: Attention, **keywords: Any) -> Any:
     xp = namespace_of(s)
     two = _natural_logarithm_of_two(s)
     open_ = xp.isfinite(s)
+    # Forbidden scores become 0 and are forbidden again, since −∞ takes no part in products.
     t = masks.forbid(xp.where(open_, s, 0) / two, open_)
     top = xp.max(t, axis=-1, keepdims=True)
     e = xp.exp2(t - top)
@@ -110,6 +114,7 @@ def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
     values = spec.trace(**keywords)
     s, v = _scores_and_values(spec, values)
     half = int(s.shape[-1]) // 2
+    # One key cannot be cut in two parts.
     if not half:
         return values["output"], values["lse"]
     first, second = (
@@ -205,6 +210,7 @@ def _yield_wrong_maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
         )
 
 
+# Tile sizes of common kernels.
 _TILES = (16, 32, 64, 128)
 #: The steps that scores pass, in words for what comes before them.
 _BEFORE = {
@@ -221,6 +227,7 @@ def _has_step(spec: Attention, name: str) -> bool:
 def _before_step(name: str, spec: Attention, values: dict[str, Any], s: Any) -> Any:
     """Return the maximum of the scores before a step; under the masks of ``s``, unless the step is the mask."""
     before = mistake.before(spec, values, name)
+    # Masks of the final scores hold here too, unless the step is the mask itself.
     return _maximum_of_scores(
         before if name == "masked" else masks.forbid(before, namespace_of(s).isfinite(s))
     )
@@ -284,6 +291,7 @@ _WRONG: dict[str, Wrong] = {
 }
 
 
+# Points from which a wrong factor is searched for, so 1 is not among them.
 _FACTORS = (
     *(-x for x in (100.0, 10.0, 3.0, 1.5, 0.5, 0.1)),
     *(0.01, 0.03, 0.1, 0.25, 0.5, 0.8, 1.3, 2, 4, 10, 40, 100),

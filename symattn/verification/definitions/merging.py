@@ -31,6 +31,7 @@ from symattn.verification.definitions.definition_subject import (
 )
 from symattn.verification.subject import Random
 
+# Rows n and widths d of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
 _BASES = tuple(np.geomspace(1.1, 100, 25))  # starting points of the search for another base
 Lift = Callable[[Array], Array]
@@ -58,6 +59,7 @@ class Merge(keywords.Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
+        # 2.0 equals 2, and is refused by its type.
         if self.base not in (None, 2) or isinstance(self.base, float):
             raise refusal(self, "base", "be 2, or None for natural logarithms")
 
@@ -73,6 +75,7 @@ def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
     rows = placed(layout, "n")
     yield _define_merge(spec, layout, rows, _as_lse_column, lambda lse: lse[..., 0])
     yield _define_merge(spec, layout, f"{rows} 1", lambda lse: lse, lambda lse: lse)
+    # With heads, log-sum-exps may come with tokens before heads.
     if "h" in rows:
         swapped = " ".join([*rows.split()[:-2], *reversed(rows.split()[-2:])])
         yield _define_merge(
@@ -158,6 +161,7 @@ def _without_keys(
     for words, (parts, step) in _EMPTY_PARTS.items():
         result = dict(inputs)
         for part in parts:
+            # A copy, as some of its rows become −∞.
             column = np.array(lift(inputs[f"l{part}"]))
             column.reshape(-1)[::step] = -np.inf
             result[f"o{part}"] = np.where(np.isneginf(column), 0.0, inputs[f"o{part}"])
@@ -181,6 +185,7 @@ def _by_total(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> M
 
 def _by_sigmoid(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     xp, difference = namespace_of(o1), l2 - l1
+    # Powers of differences from the larger log-sum-exp cannot overflow.
     top = xp.maximum(difference, 0 * difference)
     one, other = powers(-top, base), powers(difference - top, base)
     return o1 - other / (one + other) * (o1 - o2), l1 + (top + logarithms(one + other, base))
@@ -188,12 +193,14 @@ def _by_sigmoid(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) ->
 
 def _by_share(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     """Return ``_by_sigmoid`` in the form that has a value where one part has no keys: there σ is 0 or 1."""
+    # l is −∞ only if both parts lack keys, so one part without keys has a value here.
     lse = _merge_two_outputs(base, o1, l1, o2, l2)[1]
     return o1 - powers(l2 - lse, base) * (o1 - o2), lse
 
 
 def _by_tanh(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     difference, two = l2 - l1, logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
+    # tanh takes natural logarithms, whatever the base of the log-sum-exps.
     half = (difference if base is None else difference * two) / 2
     return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1), _by_sigmoid(
         base, o1, l1, o2, l2
@@ -284,6 +291,7 @@ _OTHER_BASE = "log-sums are taken as logarithms of base {}"
 
 
 def _in_base(x: float, base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
+    # The factor turns logarithms of base x into logarithms of the base.
     factor = logarithms(namespace_of(o1).asarray(x, dtype=o1.dtype), base)
     o, lse = _merge_two_outputs(base, o1, factor * l1, o2, factor * l2)
     return o, lse / factor

@@ -102,6 +102,7 @@ def subject(spec: Norm) -> Definition:
     layer = isinstance(spec, LayerNorm)
     widths = (2, 4, 3, 5, 1, 8, 16, 17, 33, 64, 65, 129)
     rows = (1, 3, 2, 4, 3, 1, 2, 3, 2, 1, 2, 1)
+    # One column has variance 0, so that LayerNorm is 0/0 there without ε.
     sizes = [
         {"n": n, "d": d}
         for n, d in zip(rows, widths, strict=True)
@@ -240,6 +241,7 @@ def affine_folded(
     same in both, so it changes (x − m) s only by its relative size.
     """
     mean, variance = moments(x)
+    # The error of s is shared by both terms, and must count once.
     inverse, scale = _share_rounding_error(1 / root_of(variance, spec.eps)), gain_of(spec, gain)
     s = inverse if scale is None else _share_rounding_error(inverse * scale)
     if mean is None:

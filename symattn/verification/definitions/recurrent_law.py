@@ -109,12 +109,14 @@ class RecurrentLaw:
 
         Lengths of queries and keys must be equal, as a recurrence has one for each token.
         """
+        # Exact values in float64 are too coarse to judge float64.
         if precision.score.name == "float64" or explain_uncovered(self.spec):
             return False
         numbers = [np.asarray(a) for a in inputs.values()]
         if not all(a.dtype.kind == "f" and np.isfinite(a).all() for a in numbers):
             return False
         gates = inputs.get("g")
+        # The law is proved for decays, not for states that grow.
         decays = gates is None or np.asarray(gates).max(initial=0.0) <= 0
         q, k, v = (np.shape(inputs[name]) for name in "qkv")
         return bool(decays and q == k and q[:-1] == v[:-1] and min(q) > 0)
@@ -146,6 +148,7 @@ class RecurrentLaw:
         right = self._laid([exact_values(of).output for of in heads], values)
 
         def outputs(way: RecurrentArithmetic) -> Sequence[Expected]:
+            # Outputs alone are judged here, by the worst case alone.
             found = [limits(of, way, with_state=False, with_sharp=False).worst for of in heads]
             return [ByLaw(right, self._laid(found, values))]
 
@@ -157,6 +160,7 @@ class RecurrentLaw:
 
         |L_ij| ≤ |β_i| ‖k_i‖ ‖k_j‖ in every chunk, since gates decay.
         """
+        # Without the delta rule there is no triangular system.
         if not self.spec.delta:
             return True
         values = self.in_order(inputs)
@@ -174,9 +178,11 @@ class RecurrentLaw:
         result = dict(inputs)
         for name in "qk":
             a = np.asarray(inputs[name], dtype=np.float64)
+            # 1e-6 under the root, so that a vector of zeros stays finite.
             result[name] = a / np.sqrt((a * a).sum(axis=-1, keepdims=True) + 1e-6)
         if "g" in inputs:
             result["g"] = -decay * rng.gamma(1.0, size=np.shape(inputs["g"]))
         if "beta" in inputs:
+            # A sigmoid, whose values are between 0 and 1.
             result["beta"] = 1 / (1 + np.exp(-rng.standard_normal(np.shape(inputs["beta"]))))
         return result

@@ -34,6 +34,7 @@ Specification: TypeAlias = (
     " | LinearAttention | Merge | RMSNorm | Rotary | Softmax"
 )
 
+# Modules are imported by name, as a run needs one of them.
 _ROOM = "symattn.verification.definitions."
 #: The class of a specification, and the module whose ``subject`` returns its definition.
 SUBJECTS = {
@@ -67,6 +68,7 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
     attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
     for form, definition in enumerate(_yield_definition_forms(spec, layout)):
         remade: Remade = partial(_definition_of_form, layout=layout, form=form)
+        # Positions and latents of an attention may need more columns.
         width = partial(least_width, attention) if attention is not None else int
         numbered = (*definition.numbered, *of_fields(spec, remade))
         yield replace(definition, width=width, numbered=numbered, remade=remade, described=spec)
@@ -81,6 +83,7 @@ def _yield_definition_forms(spec: Any, layout: Layout) -> Iterator[Definition]:
     if not is_definition(spec):
         raise InputError(f"{spec!r} is not a specification; known: {', '.join(sorted(SUBJECTS))}")
     room: Any = import_module(_ROOM + SUBJECTS[type(spec).__name__])
+    # A module with several forms of functions yields each of them.
     if hasattr(room, "subjects"):
         yield from room.subjects(spec, layout)
     elif ordered(spec):
@@ -107,6 +110,7 @@ def _yield_definition_forms(spec: Any, layout: Layout) -> Iterator[Definition]:
 def _with_axes(sizes: Mapping[str, int], letters: Sequence[str], number: int) -> dict[str, int]:
     """Return the sizes with only the last letters of an array; a missing letter gets a size of 2 or more."""
     wanted = letters[len(letters) - number :]
+    # Sizes from 2 on, different from each other, so that exchanged axes show.
     added = {letter: 2 + i for i, letter in enumerate(wanted) if letter not in sizes}
     return added | {
         letter: n for letter, n in sizes.items() if letter in wanted or letter not in letters

@@ -26,6 +26,7 @@ from symattn.verification.definitions.definition_subject import Definition, Inpu
 from symattn.verification.rules.rotating import Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
 
+# Tokens n and pairs of columns f of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
 
 
@@ -42,6 +43,7 @@ def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
     for names in (("q", "k"), ("x",)):
         for wide in (False, True):
             for batched in (False, True):
+                # Positions by item need an axis of items.
                 if not batched or layout[0] == "b":
                     yield _define_rotary_vectors(spec, layout, names, wide, batched)
 
@@ -55,9 +57,11 @@ def _define_rotary_vectors(
     run = partial(_rotate_named_arrays, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
+    # Frequencies that are scaled need a least number of columns.
     least = spec.least_width // 2
     for i, (n, f) in enumerate(size for size in _SIZES if size[1] >= least or spec.width):
         width = spec.width or 2 * f
+        # Columns beyond the width are not rotated: some cases have these.
         extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
         sizes.append({**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width})
     return Definition(
@@ -113,6 +117,7 @@ def _make_rotary_table_input(
     result = tables_of(spec, _choose_rotary_positions(spec, layout, x, inputs.get("positions")), x)[
         which
     ]
+    # Each angle twice: halves side by side, or neighbours.
     if wide:
         result = (
             np.concatenate([result, result], -1)
@@ -175,6 +180,7 @@ def _rotate_named_arrays(
                 spec, _choose_rotary_positions(spec, layout, x, keywords.get("positions")), x
             )
         x = ordered(layout, x)
+        # Tables by item get an axis for heads.
         if cos.ndim > 2 and x.ndim > cos.ndim:
             cos, sin = cos[..., None, :, :], sin[..., None, :, :]
         y = turn(x, cos, sin, spec.layout)

@@ -91,6 +91,7 @@ class Softmax(Answering):
 
     def traced(self, variant: Variant, scores: Any, **keywords: Any) -> dict[str, Any]:
         """Return the scores and the arrays computed from them, as in an attention."""
+        # The pipeline wants q, k and v, so the scores stand in, and steps up to them are replaced.
         spec, arrays = changed(self.scaled, {**keywords, **dict.fromkeys("qkv", scores)}, variant)
         own = {"scores": lambda spec, values: scores}
         own |= {"scaled": lambda spec, values: scores} if self.attention.scale is None else {}
@@ -146,6 +147,7 @@ def _make_score_inner_attention(spec: Softmax) -> InnerAttention:
     beside = tuple(i.name for i in attending.inputs(attention, "nd") if i.name not in "qkv")
 
     def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
+        # Heads that share keys have scores of their own.
         keys = np.repeat(made["k"], attention.group, axis=-3) if attention.group > 1 else made["k"]
         return {
             "scores": made["q"] @ np.swapaxes(keys, -1, -2),
@@ -158,6 +160,7 @@ def _make_score_inner_attention(spec: Softmax) -> InnerAttention:
     def attended(call: Call, made: Mapping[str, Array]) -> Array | None:
         outputs = call(arrange(made))
         shape = (*made["q"].shape[:-1], made["k"].shape[-2])
+        # A function may return its rows in other axes, but not another number of entries.
         if outputs is None or outputs[0].size != prod(shape):
             return None
         values = (
@@ -195,8 +198,10 @@ def _yield_score_sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
     """Yield sizes: rows of every length, with heads and batches, and single rows if they need no queries."""
     heads = {"h": a.heads} if a.heads > 1 else {}
     for k, (n_q, n_k) in enumerate(_LENGTHS):
+        # Heads and items only beside short rows, as entries multiply.
         more = [{}, {"h": 2}, {"b": 2, "h": 3}][k % 3] if n_k < 30 else {}
         yield {**more, **heads, "n_q": n_q, "n_k": n_k}
+        # A single row needs neither masks nor heads.
         if k in (1, 3, 5) and not rows and not heads:
             yield {"n_k": n_k}
 
@@ -210,6 +215,7 @@ _FAR: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 def _draw_scores_with_offsets(
     where: Callable[[tuple[int, ...]], tuple[int, ...]], rng: Random
 ) -> Numbers:
+    # Within the range of float32's exponentials, and beyond it on both sides.
     far = (-1000, -150, -60, 0, 60, 150, 1000)
     return lambda name, shape: rng.standard_normal(shape) + rng.choice(far, where(shape))
 
@@ -237,6 +243,7 @@ def _guard_empty_row_sums(at: At, sums: Any) -> Any:
 def _shift_scores_by_maximum(at: At, whole: bool, factor: Any = 1, more: Any = 0) -> Any:
     """Return s c − (m c + more); but, unless ``whole``, (s − m) c − more if scores are stored in a half format, in
     which rounding a shift as large as the scores leaves nothing useful."""
+    # Kinds without a precision store nothing.
     precision = getattr(type(at.first), "precision", None)
     if whole or precision is None or precision.score.u <= Format("float32").u:
         return at.first * factor - (at.top * factor + more)
@@ -315,5 +322,6 @@ _WHOLE_AXES: dict[str, Wrong] = {
 def _as_run(spec: Softmax, given: Inputs) -> Run:
     """Return a run of the attention with these scores, whose output is the weights."""
     values = spec.traced(RIGHT, **{n: lifted(np.asarray(a), Ball) for n, a in given.items()})
+    # One value of 1: the weights are the output, and no value is larger than 1.
     values |= {"v": Ball.lift(np.ones((1, 1))), "output": values["weights"]}
     return Run(spec.scaled, dict.fromkeys("qkv", given["scores"]) | {**given}, values)

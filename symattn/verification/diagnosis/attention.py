@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 
+# Right cases in which balls must not contradict a mistake that floats judge.
 _TEN = 10
 _FIRSTS = 3  # mistakes that are tried at some sizes only
 _BEYOND = 8  # multiple of the bound
@@ -134,6 +135,7 @@ class InAttention(AttentionSearch[Mistake]):
         result = where_made(
             judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant)
         )
+        # In the format of the scores the mistake may lose the entries that the function lost.
         lost = (
             result is False and not is_finite(judged) and self.runs.loses(judged, mistake.variant)
         )
@@ -141,6 +143,7 @@ class InAttention(AttentionSearch[Mistake]):
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``rules.combined``."""
+        # In the order of the steps, whichever mistake comes first.
         both = combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
         return () if both is None else (both,)
 
@@ -163,6 +166,7 @@ class InAttention(AttentionSearch[Mistake]):
             self.outputs(judged, mistake),
             judged.parts[0].expected.allowed,
         )
+        # Other shapes are for other tests to judge.
         if got is None or out is None or not got.shape == out[0].shape == allowed.shape:
             return False
         return bool((np.abs(got - out[0]) > _BEYOND * allowed).any())
@@ -265,6 +269,7 @@ class InAttention(AttentionSearch[Mistake]):
         joined = any(step.name == "attended" for step in spec.pipeline(self.names))
         has_heads = spec.heads > 1 and not joined
         heads = {"heads": -3} if has_heads else {}
+        # Axes in front of heads, queries and columns count items of a batch.
         most = max(
             (part.got.ndim for r in self.wrong for part in r.parts if part.got is not None),
             default=0,
@@ -303,6 +308,7 @@ class InAttention(AttentionSearch[Mistake]):
         """Explain the cases without rows that have no key; else non-finite numbers by the range of a format."""
         hidden = self._behind_empty_rows()
         if hidden or found:
+            # A sure mistake, or a doubtful one, is better than a guess about the range.
             return hidden
         seen = [r for r in self.session.records if r.ratios is not None]
         lost = [r for r in self.wrong if outofrange.loses_rows(r)]  # some numbers may be coarse
@@ -428,6 +434,7 @@ def of_other_sizes(
     held_out = _HELD_OUT if plain_bound.applies(session.spec, small) else _HELD_OUT_BY_BALLS
     for number, sizes in enumerate((*held_out, *named)):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
+        # The first inputs have several items, where mistakes of batches show.
         several = maker.batches and number < _IN_BATCHES
         batch = (2, *(1,) * (maker.batches - 1)) if several else ()
         inputs = maker.make(replace(sizes, batch=batch), family, rng)
@@ -494,6 +501,7 @@ class FloatRuns:
         spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
         own = judged.case.inputs
         right: Values = {}
+        # Arrays of the right run serve only float64 runs of the same specification and inputs.
         if (
             dtype is np.float64
             and variant is not RIGHT
@@ -541,11 +549,13 @@ class FloatRuns:
         largest = max(_largest_finite_modulus(np.asarray(values[name])) for name in later)
         raw = _largest_finite_modulus(np.asarray(values["scores"]))
         lengths = prod(sqrt((x * x).sum(axis=-1).max(initial=0.0)) for x in (q, k))
+        # Norms bound unscaled scores; the ratio of the largest scores brings them to scale.
         size = max(
             largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths
         )
         terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
         total = (
+            # fmax ignores rows that are NaN.
             float(np.fmax.reduce(np.abs(a).sum(axis=-1), axis=None, initial=1.0)) if a.size else 1.0
         )
         grown = (
@@ -562,4 +572,5 @@ class FloatRuns:
 
 def _largest_finite_modulus(x: np.ndarray) -> float:
     largest = float(np.abs(x).max(initial=0.0))
+    # Infinite entries say nothing of the size of the others.
     return largest if isfinite(largest) else float(np.abs(x[np.isfinite(x)]).max(initial=0.0))

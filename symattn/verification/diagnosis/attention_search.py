@@ -28,9 +28,11 @@ from symattn.verification.rules import softmaxes, tiling
 
 M = TypeVar("M", bound=Known)
 
+# Candidates beyond would take balls or fresh calls long.
 MAX_MISTAKES_JUDGED = 8
 #: Mistakes by rule that leave least of the error, and right cases that must not contradict them.
 MAX_LIKELY, MAX_RIGHT_CASES = 24, 60
+# Cases by which mistakes with the same numbers are recognised.
 MAX_CASES_COMPARED = 10
 #: Widths of tiles below the least number of keys with a fault.
 MAX_TILE_WIDTHS = 32
@@ -51,6 +53,7 @@ class AttentionSearch(Search[M]):
     # -- what calls made for it show -----------------------------------------------------------------------------------
     def _skipped_keys(self) -> Iterator[M]:
         """Yield the mistake of skipped keys that floats confirm, if inputs that are made for it are wrong."""
+        # Right cases of this group show where no keys are lost, whatever their place in the list.
         made_for_it = (
             r for r in self.right[MAX_RIGHT_CASES:] if r.case.group == skipped_keys.GROUP
         )
@@ -94,10 +97,12 @@ class AttentionSearch(Search[M]):
 
     def widths_of_tiles(self) -> Iterator[M]:
         """Yield the mistakes of tiles of other widths than the usual ones, as the lengths leave possible."""
+        # Only a softmax has maxima of tiles.
         if self.searched is None or not self.searched[0].is_softmax:
             return
         spec, measured = self.searched[0], self.session.subject.measured
         wrong, right = ([measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
+        # A tile at least as wide as all keys changes nothing.
         others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)
         widths = sorted(others, key=lambda t: t % 8 > 0)[
             :MAX_TILE_WIDTHS
@@ -115,6 +120,7 @@ class AttentionSearch(Search[M]):
         spec, names = self.searched
         few_digits = storing.singles(spec, names, storing.MULTIPLES)
         stored = self.of_attention((*storing.mistakes(spec, self.session.precision), *few_digits))
+        # Distinct ones alone, since several formats may give the same numbers.
         yield from islice(
             self._yield_distinct_mistakes(screening.best(self, self.wrong, stored)), 1
         )
@@ -126,6 +132,7 @@ class AttentionSearch(Search[M]):
         likely = screening.best(self, self.wrong, (*dim, *survivors))
         beside = self.right[:MAX_RIGHT_CASES]
         shown = (
+            # Right cases must not show the mistake, in their bound or by what they leave.
             m
             for m in likely[:MAX_LIKELY]
             if not any(self.contradicts(judged, m) for judged in beside)

@@ -36,6 +36,7 @@ def blamed(
 ) -> tuple[str, str]:
     """Return the step to blame, and the evidence: an idle step, another format, or the weights themselves; and what is
     affected."""
+    # If every wrong case is not finite, the rows that are lost show the step.
     if all(r.finding == "not finite" for r in records):
         step, seen = nonfinite_rows(session.records)
         if step:
@@ -54,6 +55,7 @@ def _find_step_to_blame(
         step, seen = look(session, wrong)
         if step:
             return step, seen
+    # Equal weights are right whatever keys are read, so a case with unequal ones tells more.
     telling = next(
         (
             r
@@ -64,6 +66,7 @@ def _find_step_to_blame(
     )
     weights = _rerun_with_identity_values(session, telling)
     cases = _select_telling_cases(wrong)
+    # Where weights cannot be read, queries of 0 make all of them equal.
     if (
         weights is None
         and cases
@@ -74,6 +77,7 @@ def _find_step_to_blame(
         )
     ):
         return "weights", "the output is right where queries are 0"
+    # All weights of the smallest case are equal: if they do not explain it, a later step does.
     if (
         telling is not smallest
         and smallest.ratios is not None
@@ -96,6 +100,7 @@ def _has_differing_row_weights(judged: CaseResult) -> bool:
         return False
     run = traced(judged).run
     s = run.final_scores.midpoints()
+    # NaN for forbidden keys, which nanmax and nanmin ignore.
     s = np.where(run.allowed & np.isfinite(s), s, np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # rows without any key
@@ -191,6 +196,7 @@ def _apply_input_changes(
     inputs: Inputs, changes: dict[str, Change]
 ) -> dict[str, np.ndarray] | None:
     result = {n: changes[n](a) if n in changes else a for n, a in inputs.items()}
+    # A change that changes nothing makes no step idle.
     same = all(np.array_equal(result[n], inputs[n]) for n in inputs)
     return None if same else result
 
@@ -206,6 +212,7 @@ def _is_right_after_change(
         changed = change(judged.case.inputs)
         if changed is None:
             return False
+        # Changed numbers must be numbers of the format.
         rounded = session.precision.input.rounded
         held = {
             n: a if a.dtype.kind in "biu" else np.asarray(rounded(a)) for n, a in changed.items()
@@ -216,6 +223,7 @@ def _is_right_after_change(
         case_result = session.run_case(
             Case(judged.case.group, judged.case.name, inputs, judged.case.memory)
         )
+        # One case that stays wrong, or is not judged, refutes the step.
         if case_result.finding is not None or case_result.outcome.late:
             return False
         result = result or case_result.decisive
@@ -225,6 +233,7 @@ def _is_right_after_change(
 def _right_in_place(session: Session) -> bool:
     """Return whether a query is right with its own key and a key of zeros, whose score is 0 at any position."""
     rng, seen = np.random.default_rng((session.seed, 3)), False
+    # One query and two keys need n_q ≠ n_k.
     for d_k in () if session.maker.square else (2, 4, 8):
         q, k = (
             rng.integers(-2, 3, (1, d_k)).astype(float),
@@ -258,9 +267,11 @@ _STRAIGHT = 0.004  # how much slopes of one exponential may differ
 
 def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """Return ("exp", the evidence) if weights are those of another function of s − m; else ("", "")."""
+    # A scale, a bias or positions would enter the ratio as well.
     if not usual(session.spec) or session.spec.scale is not None:
         return "", ""
     seen: dict[float, float] = {}
+    # A ratio that is not the same every time depends on more than s − m.
     for below, ratio in _yield_weight_ratios(session):
         if abs(ratio - seen.setdefault(below, ratio)) > _NEAR:
             return "", ""
@@ -268,6 +279,7 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
     slopes = [log(ratio) / -x for x, ratio in seen.items() if ratio > _LEAST]
     # weights that are e^{c x} come from another scale or base
     is_power = len(slopes) < 2 or max(slopes) - min(slopes) < _STRAIGHT * abs(slopes[0])
+    # Every distance is needed, some ratio must be off, and no one exponential may fit.
     if len(seen) < len(_BELOW) or not off or is_power:
         return "", ""
     x = max(off, key=lambda x: abs(seen[x] - exp(-x)))
@@ -300,6 +312,7 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     for sizes in _SQUARE if session.attention.heads == 1 and session.attention.is_softmax else ():
         result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
         n = result["v"].shape[-2] if "v" in result else 0
+        # Only square values can become the identity.
         if result.get("v", np.zeros(0)).shape != (n, n):
             continue
         inputs = {**result, "v": np.eye(n)}
@@ -309,6 +322,7 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
         }
         right = np.asarray(trace(canonical(session.attention), given)["output"])
         slack = _ROUNDINGS * float(session.precision.roughest.u)
+        # Weights that cannot be read, or that are right, show nothing.
         if (
             seen is None
             or seen.shape != right.shape
@@ -331,6 +345,7 @@ def _describe_moved_weight(got: np.ndarray, right: np.ndarray, slack: float) -> 
         keys = np.flatnonzero(weights > 0)
         places = product(range(len(weights)), repeat=len(keys))
         result = [to for to in places if _is_weight_rearrangement(seen, weights[keys], to, slack)]
+        # Several rearrangements, or none, fit: no claim.
         if len(result) != 1:
             return ""
         moved = next(((j, c) for j, c in zip(keys, result[0], strict=True) if j != c), None)
@@ -358,6 +373,7 @@ def affected(judged: CaseResult, heads: bool) -> str:
     off = np.asarray(judged.ratios > 1)
     names = list(_NAMES) if heads else [_NAMES[0], _NAMES[1], _NAMES[3], "outer batch items"]
     parts = []
+    # Outer axes first, as heads and items say more than columns.
     for place, name in list(enumerate(names))[::-1]:
         axis = off.ndim - 1 - place
         if axis >= 0 and off.shape[axis] > 1:
@@ -395,6 +411,7 @@ _BESIDE = 2  # rows on either side
 
 def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
     """Return the step and a description of the rows that are not finite; ("", "") if no simple rule separates them."""
+    # An output projection mixes heads, which hides the row that is lost.
     seen = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
     if not seen:
         return "", ""
@@ -404,6 +421,7 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
         for r, b in zip(seen, bad, strict=True)
     ]
     lost = np.concatenate([b[~e] for b, e in zip(bad, empty, strict=True)])
+    # Only rows without any key are lost: the mask's convention, not the range.
     if any((b & e).any() for b, e in zip(bad, empty, strict=True)) and not lost.any():
         return "mask", "a row without any key gives NaN or infinity"
     for words, measure in _MEASURES:
@@ -427,6 +445,7 @@ def _mark_lost_rows(judged: CaseResult) -> np.ndarray:
 def _describe_separating_number(x: np.ndarray, lost: np.ndarray) -> str:
     """Return words like “above some number between …” if a number separates the lost rows from the others; else ""."""
     inside, outside = x[lost], x[~lost]
+    # With so few rows on one side, any number would separate them.
     if min(len(inside), len(outside)) < _BESIDE:
         return ""
     if inside.min() > outside.max():

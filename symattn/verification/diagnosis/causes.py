@@ -113,6 +113,7 @@ def causes(session: Session) -> tuple[Cause[Any], ...]:
         session, wrong, by_size(r for r in session.records if r.finding is None)
     )
     results, sure = search.found()
+    # A sure cause explains everything, so no search part by part is needed.
     return (() if sure else search.otherwise(results)) or (search.cause(results, sure),)
 
 
@@ -288,6 +289,7 @@ class Search(ABC, Generic[M]):
 
     def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
         """Return the cause for these mistakes."""
+        # Every mistake of the cause must explain every call that raised.
         raises = bool(found) and all(
             self.explains(r, m) is True for m in found for r in self.raised
         )
@@ -301,14 +303,17 @@ class Search(ABC, Generic[M]):
     def found(self) -> tuple[tuple[M, ...], bool]:
         """Return the mistakes, and whether they also explained fresh inputs."""
         doubtful: tuple[M, ...] = ()
+        # Residues decide where the function runs on them, so they come before floats.
         exactly: tuple[Way[M], ...] = (self.exactly,) if self.witnesses else ()
         for way in (self.ignoring, *exactly, *self.ways()):
+            # Balls judge the candidates, unless floats or residues decide the way already.
             candidates = tuple(way()) if way in self.decided else self._select_by_balls(way())
             if not candidates:
                 continue
             sure, tried = self._confirm_on_fresh_inputs(candidates)
             if sure:
                 return self.plainest(sure, tried), True
+            # If no candidate is confirmed, the first one is the likeliest.
             doubtful = doubtful or candidates[:1]
         return doubtful, False
 
@@ -327,6 +332,7 @@ class Search(ABC, Generic[M]):
 
     def _other_residues(self, mistake: M) -> bool:
         """Return whether a mistake with the residues of the function gives others at held-out sizes."""
+        # Only a mistake with all residues so far can be refuted by others.
         if (
             mistake.where is not None
             or not self.witnesses
@@ -375,8 +381,10 @@ class Search(ABC, Generic[M]):
         except UNFIT:  # it cannot be computed for these shapes
             return judged.finding == "raises" or None if judged.outcome.error else False
         if judged.outcome.output is None or not mistake.exact:
+            # A mistake that only loses digits has the definition's numbers in float64.
             return None
         answer = self._answer_at(judged, mistake, self.meant(judged, outputs))
+        # Code with the mistake may lose entries in a narrow format that float64 has.
         if answer is False and not screening.is_finite(judged):
             return self._answer_at(judged, mistake, self._where_held(judged, mistake, outputs))
         return answer
@@ -449,6 +457,7 @@ class Search(ABC, Generic[M]):
     def survivors(self, mistakes: list[M]) -> list[M]:
         """Return the mistakes that float64 does not rule out."""
         survivors = mistakes
+        # Cases near this size rule out most mistakes at little cost, so they come first.
         cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
         for judged in (
             *cases,
@@ -529,6 +538,7 @@ class Search(ABC, Generic[M]):
         for part in islice(parts.of_errors(self.wrong, self.axes_of_outputs(), group), _PLACES):
             every = (*self.possible, *self.further())
             likely = [self.in_part(m, part) for m in every if self._fits_in_part(m, part)]
+            # The effort of choosing likely mistakes is not charged to ranking them.
             self.begin()
             yield from islice(screening.best(self, self.wrong, likely), _MOST)
 
@@ -547,6 +557,7 @@ class Search(ABC, Generic[M]):
             right = one.expected.near
             if wrong.shape != right.shape:
                 return False
+            # Outside the part the right values are expected.
             places = part.places(right.shape)
             if self._of_part(judged, mistake, one, np.where(places, wrong, right)) is False:
                 return False
@@ -554,6 +565,7 @@ class Search(ABC, Generic[M]):
 
     def pairs(self) -> Iterator[M]:
         """Yield two mistakes at once that explain everything; neither need explain a case alone."""
+        # A limit on all pairs together, besides that of each way.
         self.whole_effort = Effort(_IN_PAIRS)
         try:
             yield from self._yield_mistake_pairs()
@@ -578,6 +590,7 @@ class Search(ABC, Generic[M]):
                     yield both
             if result:
                 return
+            # Without a result the effort of choosing pairs continues.
             self.effort = of_finding
 
     def begin(self) -> None:
@@ -606,9 +619,11 @@ class Search(ABC, Generic[M]):
         many_wrong, many_right, many_raised = self.judged
         beside = [*self.right[:many_right], *self.raised[:many_raised]]
         for mistake in mistakes:
+            # The report then says that not all mistakes are tried.
             if self.over:
                 self.cut = True
                 break
+            # Right and failed calls count too: a mistake must not contradict any of them.
             cases = [*self._select_cases_for_mistake(mistake, many_wrong), *beside]
             if explains_all(self._is_explained_by_balls(judged, mistake) for judged in cases):
                 result.append(mistake)
@@ -619,6 +634,7 @@ class Search(ABC, Generic[M]):
     def _select_cases_for_mistake(self, mistake: M, many: int) -> list[CaseResult]:
         """Return the smallest wrong cases, fewer if large, and a larger one that shows the mistake if needed."""
         sizes = accumulate(r.case.size for r in self.wrong)
+        # Large cases take balls long, so fewer of them judge.
         many = min(many, max(_FEWEST, sum(size <= _ENTRIES for size in sizes)))
         shown = next((i for i, r in enumerate(self.wrong) if self.screened(r, mistake) is True), 0)
         return [*self.wrong[:many], *(self.wrong[shown : shown + 1] if shown >= many else ())]
@@ -653,7 +669,9 @@ class Search(ABC, Generic[M]):
         self.begin()
         self.rounds += 1
         session = self.session
+        # Other inputs in each round, so that none has a part in choosing what it confirms.
         rng = np.random.default_rng((session.seed, confirming.HELD_OUT_SEED, self.rounds))
+        # Residues at other sizes refute a mistake without any call.
         remaining = tuple(m for m in mistakes if not self._other_residues(m))
         for case in session.subject.of_other_sizes(session, mistakes, rng):
             if session.effort.over:

@@ -64,6 +64,7 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
     """
     times = 8 * float(precision.between.u)
     if (
+        # In short formats these bounds would include other mistakes.
         not spec.is_softmax
         or times > _SMALL
         or any(r.ratios is None or "q" not in r.case.inputs for r in wrong)
@@ -83,10 +84,12 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
         if (
             not usual(spec)
             or spec.scale is not None
+            # One case beyond the bound refutes the form.
             or not _is_error_within_bound(r, bound := _bound_for_rotated_inputs(spec, precision, r))
         ):
             return "", ""
         bounds.append(float(bound.max()))
+    # A bound as large as the values would admit anything.
     if not any(bound < _TELLS * v.max() for bound, v in zip(bounds, largest, strict=True)):
         return "", ""
     return (
@@ -132,6 +135,7 @@ def _is_error_within_bound(judged: CaseResult, allowed: np.ndarray) -> bool:
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     """Return the step, and the format in words; ("", "") if arithmetic in no format makes such errors."""
+    # A few cases of all sizes, since bounds of narrow formats are slow.
     sample, between = spread(wrong, _CASES), session.precision.between.u
     formats = (narrow for narrow in map(Precision.of, FORMATS) if narrow.between.u > between)
     # the first format whose arithmetic could make all of the errors
@@ -140,6 +144,7 @@ def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     )
     step, words = session.subject.coarse(session, first.name) if first is not None else ("", "")
     for narrow in map(Precision.of, _GRIDS):
+        # A format that the contract returns anyway is no finding.
         if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
             seen = f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
             return step or "output", f"{words}; {seen}" if words else seen
@@ -153,6 +158,7 @@ def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
         return np.concatenate([(narrow.input.rounded(a) == a).ravel() for a in arrays])
 
     parts = [part for judged in wrong for part in judged.parts]
+    # A few outputs may be numbers of a format by chance.
     if len(wrong) < _TELLING or any(
         part.got is None or not np.isfinite(part.got).all() for part in parts
     ):
@@ -180,12 +186,14 @@ def _is_narrow_format_possible(
     """Return whether every wrong output is within the bound for this format."""
     telling = 0
     for judged in wrong:
+        # Without an effort left the format counts as impossible.
         if (
             judged.ratios is None
             or session.effort.over
             or (bounds := _compute_narrow_format_bounds(session, narrow, judged)) is None
         ):
             return False
+        # A bound that is not decisive would hold any error.
         telling += all(bool(bound.decisive().any()) for bound in bounds)
     return telling >= max(_TELLING, _PART * len(wrong))
 
@@ -193,6 +201,7 @@ def _is_narrow_format_possible(
 # -- attention ---------------------------------------------------------------------------------------------------------
 def side(session: Session, narrow: str) -> tuple[str, str]:
     """Return scores or values as the step, by queries of 0; ("", "") unless all calls with random numbers are off."""
+    # Wider bounds, or calls that are sometimes right, do not speak of arithmetic.
     if narrow not in _SIDED or not _is_uniformly_wrong(session, Precision.of(narrow)):
         return "", ""
     words = f"no error is larger than {narrow} arithmetic could make it"
@@ -200,6 +209,7 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
     for sizes in _UNEVEN:
         result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
         inputs = {n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in result.items()}
+        # Queries of 0 must be inputs, and the domain must include them.
         if not {"q", "w_q"} & result.keys() or not session.maker.admits(inputs):
             continue
         judged = session.run_case(Case("queries of 0", f"{inputs.keys()}", inputs))
@@ -226,12 +236,14 @@ def _after_scores(session: Session) -> tuple[str, str]:
         _LEGAL * float(session.precision.roughest.u),
         True,
     )
+    # Multiples of 1/4 are exact in every format, so that scores lose nothing.
     for n in (3, 7, 11, 19, 33):
         scores = rng.integers(-8, 9, n) / 4
         weights = weights_of(session, scores)
         if weights is None:
             return "", ""
         e = np.exp(scores - scores[0])
+        # Ratios do not depend on the sum, so they show the exponentials alone.
         if (np.abs(weights / weights[0] / e - 1) > legal).any():
             return "exp", "the exponentials of scores that every format holds lose digits"
         shares = shares and abs(weights.sum() - 1) <= legal
@@ -250,6 +262,7 @@ def _is_uniformly_wrong(session: Session, narrow: Precision) -> bool:
         )
         got = judged.outcome.output
         if judged.finding != "values" or got is None:
+            # Roundings stay far below the worst case; larger errors have another cause.
             return False
         bounds = _compute_narrow_format_bounds(session, narrow, judged)
         if bounds is None or not (bounds[0].ratios(got) <= _USUALLY).all():
@@ -260,8 +273,10 @@ def _is_uniformly_wrong(session: Session, narrow: Precision) -> bool:
 def weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
     """Return the weights of a query with these scores, for as many keys; None if they cannot be read."""
     n = len(scores)
+    # As many queries as keys, where that is promised.
     q = np.ones((n if session.maker.square else 1, 1))
     inputs = session.maker.from_heads(q, scores[:, None], np.eye(n))
+    # Inputs that had to be padded would have other scores or values.
     if inputs is None or [inputs[a].shape for a in "kv" if a in inputs] != [(n, 1), (n, n)]:
         return None
     judged = session.run_case(Case("exponential", "", inputs))
@@ -273,5 +288,6 @@ def weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
         or not traced(judged).run.allowed[-1].all()
     ):
         return None
+    # The last query sees all keys even under a causal mask.
     row = got.reshape(-1, n)[-1]
     return np.asarray(row, dtype=np.float64) if row[0] > 0 else None

@@ -100,12 +100,15 @@ def _yield_length_thresholds(
     bisection between the largest right and the smallest wrong size."""
     for name in (n for n in _LENGTHS if n in yes[0]):
         sizes, others = sorted(s[name] for s in yes), [s[name] for s in no]
+        # A right length below the least wrong one is needed to search between.
         if not min(others, default=sizes[0]) < sizes[0]:
             continue
+        # Each length costs calls, and both searches try some lengths twice.
         ask = cache(partial(_is_made, session, name, yes[0], answer))
         words, holds = _find_length_period(ask, sizes, [n for n in others if n > sizes[0]])
         if low := max((n for n in others if n < sizes[0] and holds(n)), default=0):
             first = _bisect_first_wrong_length(ask, low, sizes[0], holds)
+            # A limit at a tile reads as that tile, such as “> 64”.
             bound = f"> {first - 1}" if first - 1 in TILES else f"≥ {first}"
             yield (
                 f"{name} {bound}{words and f' and {name} {words}'}",
@@ -119,6 +122,7 @@ def _find_length_period(
     """Return which lengths from the least wrong one on are wrong: all, the multiples of a number, or the others. If no
     larger length is known to be right, lengths with large powers of two are tried."""
     least = wrong[0]
+    # Lengths with few odd factors tell a multiple of a tile from a bound.
     right = right or [n for p in (3, 5, 7) if ask(n := p << (2 * least // p).bit_length()) is False]
     if not right:
         return "", lambda n: True
@@ -130,6 +134,7 @@ def _find_length_period(
 
 def _find_least_length_divisor(ask: Made, made: bool, t: int, least: int) -> int:
     """Return the least divisor of t at whose multiples, from ``least`` on, the mistake is ``made``, or is not."""
+    # Prime factors of t are divided out as long as the answer stays the same.
     for p in (p for p in range(2, t + 1) if t % p == 0 and all(p % d for d in range(2, p))):
         while (
             t % p == 0
@@ -144,6 +149,7 @@ def _bisect_first_wrong_length(ask: Made, low: int, high: int, holds: Callable[[
         middle = (low + high) // 2
         middle = next((n for n in range(middle, high) if holds(n)), high)
         result = ask(middle) if middle < high else None
+        # No inputs have this length, so the least known wrong one is the limit.
         if result is None:
             return high
         low, high = (low, middle) if result else (middle, high)
@@ -157,12 +163,14 @@ def _is_made(
 
     The first inputs that show it or its absence decide; if none do, whether something is wrong.
     """
+    # All other lengths are small, so that calls are fast.
     wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: size}
     wrong: bool | None = None
     for inputs in session.subject.sized(session, wanted, np.random.default_rng((session.seed, 5))):
         judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
         if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != size:
             continue
+        # A case that shows neither decides by its finding alone, if no other case does.
         if (result := answer(judged)) is not None:
             return result
         wrong = wrong or judged.finding is not None
@@ -228,6 +236,7 @@ def fitted(
     for family in families if cases else ():
         theta = _fit_mistake_number(family, misses)
         if theta is not None:
+            # A plainer number may leave a little more than the best one.
             most = 2 * misses(family.mistake(theta, "")) + _AS_LITTLE * misses(None)
             numbers = [*named(theta), *plain(theta)]
             yield from _written_plainly(
@@ -243,6 +252,7 @@ def _written_plainly(
     for x, words in numbers:
         result = family.mistake(x, words)
         if explains(result):
+            # Numbers beyond that explain as well: the words then say a range.
             ends = [
                 _find_last_explaining_number(family, x, by, explains) for by in (1 / _WIDER, _WIDER)
             ]
@@ -259,6 +269,7 @@ def _find_last_explaining_number(
     if x == 0:
         return x
     for number in range(_STEPS):
+        # Factors grow after some steps, so that unbounded ranges end.
         step = by if number < _STEPS // 2 else by**_FASTER
         if not explains(family.mistake(x * step, "")):
             return x
@@ -298,6 +309,7 @@ def _select_small_finite_cases(wrong: Sequence[CaseResult]) -> list[CaseResult]:
             )
         ):
             continue
+        # One case for each combination of widths, the smallest first.
         result.setdefault(
             tuple(a.shape[-1] for a in judged.case.inputs.values() if np.ndim(a)), judged
         )
@@ -313,10 +325,12 @@ def _fit_mistake_number(
     grid = np.asarray(family.grid)
     seen = [of(float(x)) for x in grid]
     best = int(np.argmin(seen))
+    # No point of the grid has a finite error: the family does not fit.
     if not isfinite(seen[best]):
         return None
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     theta, least = _minimise_by_golden_section(of, float(low), float(high))
+    # A minimum at 0 means that the step is left out, which is known by other words.
     if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a known mistake of its own
         return None
     return theta if least <= _BETTER * misses(None) else None
@@ -353,6 +367,7 @@ def plain(x: float) -> Iterator[tuple[float, str]]:
         else []
     )
     rounded = [float(f"{x:.{digits}g}") for digits in (1, 2, 3, 4, 5)]
+    # Only numbers near x count as other ways to write x.
     decimals = [
         (near, f"{near:g}".replace("-", "−")) for near in rounded if x and abs(near / x - 1) < _NEAR
     ]

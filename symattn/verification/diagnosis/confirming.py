@@ -30,13 +30,16 @@ _NUMBERS = re.compile(r"(?<![\d.,/√])\d+(?![\d.,])")
 
 def contradicts(search: Search[M], judged: CaseResult, mistake: M) -> bool:
     """Return whether a held-out case shows that a mistake is not the cause, or not all of it."""
+    # A call that did not return shows nothing.
     if judged.outcome.late:
         return False
+    # Where the mistake is not in effect, nothing may be wrong.
     if mistake.where is not None and not mistake.where.holds(judged):
         return _is_wrong(search, judged)
     if search.rules_out(judged, mistake):
         return True
     has_variants_around: bool = bool(getattr(mistake, "around", False))
+    # What is left of roundings changes with the sizes, and says nothing.
     is_rounding = not mistake.exact or has_variants_around
     return not is_rounding and _leaves_much(search, judged, mistake)
 
@@ -58,6 +61,7 @@ def _leaves_much(search: Search[M], judged: CaseResult, mistake: M) -> bool:
         return False
     e, d = pair
     telling = (np.abs(e) > 1) | (np.abs(d) > 1)
+    # In units of the largest entry, as squares of extreme errors would overflow.
     size = max(np.abs(e[telling]).max(initial=0.0), np.abs(d[telling]).max(initial=0.0))
     if not size:
         return False
@@ -72,6 +76,7 @@ def lengths_near_numbers(mistakes: Iterable[Known], most: int) -> Iterator[tuple
     small, and vanishes if the offset is a multiple of t.
     """
     numbers = {int(n) for mistake in mistakes for n in _NUMBERS.findall(mistake.cause)}
+    # Numbers above the limit need inputs that take long.
     likely = sorted(n for n in numbers if 1 < n <= _LARGEST_NUMBER)
     for t in likely[-_MOST_NUMBERS:]:
         around = ((5, t + 5), (3, t + 1), (2, 2 * t), (min(t, _MOST_QUERIES), 2 * t + 3))

@@ -131,11 +131,14 @@ def other_keys(read: Read, wrong: Sequence[tuple[int, int]], square: bool) -> Ot
         if counted is None:
             return None
         seen.append(counted)
+    # Every key counts as it should: no mistake of this kind.
     if all(_are_key_counts_equal(c, c.right) for c in seen):
         return None
     for result in filter(None, (_find_one_key_condition(seen), _find_key_change_conditions(seen))):
+        # Long inputs are slow, so they are tried only for limits beyond common tiles.
         wider = ((3, n) for n in _WIDER if max(n for _, n in sizes) > _WIDE)
         held_out = (c for one in (*_HELD_OUT, *wider) if (c := read(one)) is not None)
+        # A condition that is read off some sizes must hold at others as well.
         if all(_are_key_counts_equal(c, result(c.pairs, c.right)) for c in (*seen, *held_out)):
             return result
     return None
@@ -147,6 +150,7 @@ def _least_wrong_length(read: Read, wrong: Sequence[tuple[int, int]], square: bo
     The cases that were judged may leave a gap between right and wrong lengths, and a limit read off within it would be
     one of theirs, not the function's.
     """
+    # Lengths up to the largest of these are read one by one in any case.
     least = min((n for _, n in wrong), default=1)
     right, high = max(_LENGTHS), least
     while high - right > 1:
@@ -183,9 +187,11 @@ def _find_key_change_conditions(seen: Sequence[Counted]) -> OtherKeys | None:
     for right in (True, False):
         for times in range(_MOST + 1):
             calls = [(c.pairs, c.among(right), c.seen == times) for c in seen]
+            # An allowed key that counts once, or a forbidden one that does not, is right.
             if times == right or not any((among & meant).any() for _, among, meant in calls):
                 continue
             where = plainest(calls)
+            # Without a condition for one change the whole stays unexplained.
             if where is None:
                 return None
             changes.append(Change(right, where, times))
@@ -206,6 +212,7 @@ def depends_on_length(keys: OtherKeys) -> bool:
 
 def sizes_of(least: int, square: bool) -> list[tuple[int, int]]:
     """Return numbers of queries and keys to examine: small ones, and those around the least wrong number of keys."""
+    # At the least wrong length and its double, where limits and periods show.
     edges = (
         [least - 1, least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1]
         if least > max(_LENGTHS) // 2
@@ -218,6 +225,7 @@ def sizes_of(least: int, square: bool) -> list[tuple[int, int]]:
         else []
     )
     larger = [n for n in edges if n <= _LONGEST]
+    # Whole squares of pairs are slow to call for long inputs, so few queries will do.
     rows = [(n if square or n * n <= _CELLS else 3, n) for n in (*_LENGTHS, *larger)]
     return [*rows, *(() if square else _RECTANGLES)]
 
@@ -234,24 +242,29 @@ def counted(
 
     ``e`` are the parts of keys counted once, divided by their sum plus ``rest`` if ``normalised``.
     """
+    # Weights that are not finite have no counts.
     if weights.shape != e.shape or not np.isfinite(weights).all():
         return None
     parts = weights / e
+    # The least part above rounding errors belongs to a key that counts once.
     least = np.where(parts > _NEAR**2 * np.abs(parts).max(initial=0.0), parts, np.inf).min(
         axis=-1, keepdims=True
     )
     if normalised:
         some = np.isfinite(least)
         parts = np.where(some, parts / np.where(some, least, 1), 0)
+        # A softmax fixes the factor: with it, rows must sum to 1.
         total = (np.rint(parts) * e).sum(axis=-1, keepdims=True) + rest
         if (np.abs(np.where(some, least, 1) * total - 1) > _NEAR)[
             some
         ].any():  # rows do not sum to 1
             return None
     seen = np.rint(parts)
+    # Counts are whole numbers, or the weights differ in another way.
     off = (np.abs(parts - seen) > _NEAR * np.maximum(seen, 1)).any()
     if off or not 0 <= seen.min(initial=0) <= seen.max(initial=0) <= _MOST:
         return None
+    # A row without any key shows no counts.
     whole = (seen > 0).any(axis=-1, keepdims=True) & (right > 0).any(axis=-1, keepdims=True)
     whole, right = (np.broadcast_to(a, seen.shape) for a in (whole, right))
     return Counted(pairs, seen.astype(int), right.astype(int), whole)
@@ -312,7 +325,9 @@ def _yield_forbidden_score_numbers(
     most = np.where(open_, weights, 0).argmax(axis=-1)[..., None]
     least = _DIGITS * float(session.precision.input.smallest)
     anchor = np.take_along_axis(np.where(open_, weights, 0), most, -1)
+    # Smaller weights have too few digits to show a score.
     shown = ~open_ & (weights > least) & (anchor > least)
+    # The largest allowed weight, and its exact score, fix the row's log-sum-exp.
     base = np.take_along_axis(s, most, -1) - np.log(np.where(anchor > least, anchor, 1))
     became = np.log(np.where(shown, weights, 1)) + base
     yield from zip(became[shown].tolist(), (became - s)[shown].tolist(), strict=True)
@@ -323,6 +338,7 @@ def _read_counts_from_call(session: Session, size: tuple[int, int]) -> Counted |
     rng = np.random.default_rng((session.seed, 21, *size))
     entries = normal(rng)
     for width in (3, size[1]):  # some functions accept only values as wide as keys
+        # Small scores leave every key a weight with enough digits.
         inputs = session.maker.make(
             Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng
         )
@@ -339,6 +355,7 @@ def _read_counts_from_call(session: Session, size: tuple[int, int]) -> Counted |
         return None
     at, weights, s, open_ = read
     top = s.max(axis=-1, keepdims=True)
+    # A sink takes part of the sum, so counts must allow for it.
     sink = 0 if session.attention.sink is None else at.power(at.z - top)
     return counted(_make_query_key_pairs(at), weights, at.power(s - top), open_, True, sink)
 
@@ -358,10 +375,12 @@ def _weights_of(
         return None
     at = At(spec, values, "weights")
     returned = [output for output in outputs if output is not None and output.ndim]
+    # A call without an output leaves columns unknown.
     if len(returned) < len(outputs):
         return None
     return (
         at,
+        # Columns that fill the last part are cut off.
         np.concatenate(returned, axis=-1)[..., : inputs["v"].shape[-1]],
         _scores_before_forbidding(at),
         allowed(at),

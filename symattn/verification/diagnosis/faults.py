@@ -33,15 +33,19 @@ _SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
 def faults(session: Session) -> tuple[Fault, ...]:
     """Return all faults, in the order of the steps."""
     session.progress("causes")
+    # A function that differs from call to call cannot be diagnosed further.
     first = unsteady(session)
     if first is not None:
         return (first,)
     show = partial(shown, session.subject)
+    # A stale or misread input explains all wrong values, so no cause is searched for.
     stale = _find_stale_result_fault(session) or misread(session)
     explained = causes(session) if stale is None and not only_aliased(session.records) else ()
+    # Extra calls test for a memory of earlier ones only if nothing else explains all.
     if explained and not any(cause.sure and cause.mistakes for cause in explained):
         stale = session.subject.remembered(session)
     result = [stale] if stale else [*_yield_wrong_output_faults(session, explained)]
+    # A cause that explains the failing calls leaves no fault of their own.
     if not any(cause.raises for cause in explained):
         result += _yield_raising_call_fault(session)
     result += conduct(session.records, session.precision.input.name, show)
@@ -206,6 +210,7 @@ def _reduce_to_smallest_case(
             )
         except UNFIT:
             return False
+        # A smaller input with another finding, or cause, is another fault.
         alike = case_result.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(
             case_result
         )
@@ -261,6 +266,7 @@ def only_aliased(records: Sequence[Any]) -> bool:
 def misread(session: Session) -> Fault | None:
     """Return the fault if only arrays that are not contiguous in memory give wrong results, with the names of these."""
     wrong = [r for r in session.records if r.finding in ("values", "not finite")]
+    # A wrong contiguous case rules memory layout out.
     if not wrong or any(r.case.memory in ("contiguous", "shared") for r in wrong):
         return None
     cause = "arrays are read as if they were contiguous in memory"
@@ -293,7 +299,9 @@ def unsteady(session: Session) -> Fault | None:
     """
     failed = [r for r in session.records if r.finding in ("values", "not finite", "raises")]
     failed.sort(key=lambda r: r.case.size)
+    # The smallest failing cases, and some from all sizes.
     for judged in (*failed[:_AGAIN], *failed[_AGAIN :: max(1, len(failed) // _AGAIN)]):
+        # Two more calls each, as a random error may spare one of them.
         for _ in range(2):
             words = _describe_call_difference(judged, session.call(judged.case))
             if words:
@@ -312,6 +320,7 @@ def _describe_call_difference(once: CaseResult, second: Outcome) -> str:
     first = once.outcome
     if second.late:
         return ""
+    # An error in one call alone is a difference by itself.
     if (first.error is None) != (second.error is None):
         return f"one call gives an array, another {first.error or second.error}"
     if second.error is not None or (same_bits(first, second) and not second.others):
@@ -323,6 +332,7 @@ def _describe_call_difference(once: CaseResult, second: Outcome) -> str:
         allowed = part.expected.allowed
         if a is None or b is None or a.shape != b.shape or a.size != allowed.size:
             continue
+        # Both calls may be off by the bound, in opposite directions.
         with np.errstate(invalid="ignore"):
             apart = (np.abs(a - b) > 2 * allowed.reshape(a.shape)) | (
                 np.isfinite(a) != np.isfinite(b)
@@ -349,9 +359,11 @@ def earlier_used(session: Session) -> Fault | None:
     later: list[CaseResult] = []
     for first, rest in _yield_earlier_call_rounds(session):
         wrong = [r for r in rest if r.finding in ("values", "not finite", "shape", "raises")]
+        # A wrong first call, or one that shows nothing, does not speak for memory.
         if first.finding is not None or not first.decisive or not wrong:
             return None
         later.append(wrong[0])
+    # Few rounds may agree by chance.
     if len(later) < _LEAST:
         return None
     message = (
@@ -379,6 +391,7 @@ def _yield_earlier_call_rounds(session: Session) -> Iterator[tuple[CaseResult, l
     rng = np.random.default_rng((session.seed, 4))
     step = session.domain.multiple_of
     most = min(_LONGEST, session.domain.max_tokens)
+    # Lengths without an earlier call, so that nothing is stored for them.
     unused = [
         n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths
     ]
@@ -391,6 +404,7 @@ def _yield_earlier_call_rounds(session: Session) -> Iterator[tuple[CaseResult, l
             session.subject.case_of_attention(session, "earlier calls", "", inputs, rng)
             for inputs in made
         ]
+        # The generator is lazy, so that calls happen in this order.
         called = (session.run_case(case) for case in cases if case is not None)
         if None not in cases:
             yield next(called), list(called)

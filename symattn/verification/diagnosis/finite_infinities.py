@@ -25,8 +25,10 @@ _USUAL = (-1e4, -2e4, -5e4)  # tried if the code does not run on residues
 def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:
     """Yield the mistakes of each literal that residues read as −∞, or of usual ones if inputs for them are wrong."""
     made_for_them = any(r.case.group == GROUP for r in wrong)
+    # Literals of the code itself; usual ones only if inputs for them are wrong.
     for x in hints.literals(session.identity) or (_USUAL if made_for_them else ()):
         written = f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e")
+        # Code may compare the number with scores before or after they are scaled.
         for raw, of in ((False, ""), (True, " (of scores before they are scaled)")):
             words = f"the running maximum starts at {written}{of}, not at −∞: rows whose scores lie below it are lost"
             yield in_steps(
@@ -41,6 +43,7 @@ def _convert_to_scaled_score(x: float, raw: bool, at: At) -> Any:
     """Return the number as a scaled score."""
     if not raw:
         return at.number(x)
+    # The step ``scaled`` on ones returns the scale in any form.
     one = at.values["scores"] * 0 + 1
     scale = at.of("scaled", one) if "scaled" in at.values else one
     return scale * at.number(x)
@@ -54,6 +57,7 @@ def _weights_from_started_maximum(x: float, raw: bool, at: At) -> Any:
         else _convert_to_scaled_score(x, raw, at)
     )
     e = at.power(at.first - at.xp.maximum(at.top, m))
+    # A row that vanishes becomes 0, not 0/0.
     total = at.sum(e)
     return e / at.xp.where(total == 0, at.number(1), total)
 

@@ -23,6 +23,7 @@ _NOUNS = {"q": "the queries", "k": "the keys", "v": "the values"}
 def ignored(session: Session) -> tuple[str, str]:
     """Return the step and words for inputs that no output depends on though the definition's does; ("", "") if none."""
     names: list[str] | None = None
+    # A round of its own, which no search uses.
     rng = np.random.default_rng((session.seed, HELD_OUT_SEED, 0))
     for case in islice(session.subject.of_other_sizes(session, (), rng), _CALLS):
         before = session.run_case(case)
@@ -31,6 +32,7 @@ def ignored(session: Session) -> tuple[str, str]:
         # NaN and infinities hide what went into them
         if not any(part.got is not None and np.isfinite(part.got).any() for part in before.parts):
             return "", ""
+        # An input is ignored only if it is at every size.
         free = session.subject.free(case.inputs)
         names = [n for n in (free if names is None else names) if _is_ignored(session, before, n)]
         if not names:
@@ -51,6 +53,7 @@ def _is_ignored(session: Session, before: CaseResult, name: str) -> bool:
         after = session.run_case(Case(before.case.group, before.case.name, changed))
         if after.outcome.output is None or not same_bits(before.outcome, after.outcome):
             return False
+        # The definition itself must depend on the input here, beyond both bounds.
         if not _are_right_outputs_different(before, after):
             return False
     return True

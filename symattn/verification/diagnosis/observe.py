@@ -45,6 +45,7 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
             continue
         d_k, score = inputs["q"].shape[-1], float(inputs["q"].flat[0])
         p = float(got.flat[-1])  # the last query sees both keys even under a causal mask
+        # log(p / (1 − p)) needs a weight strictly between 0 and 1.
         if d_k not in result and 0 < p < 1:
             result[d_k] = ObservedScale(d_k, log(p / (1 - p)) / score)
     return tuple(result[d] for d in sorted(result))
@@ -69,6 +70,7 @@ def first_wrong_step(
     if weights is None or weights.ratios is None or not _is_output_finite(weights):
         return "output", ""
     seen = f"{place}, with V = I for its values"
+    # Right weights and a wrong output: the values are read or weighed wrongly.
     if weights.worst <= 1:
         return "values", f"{seen}, the weights are right"
     if not explains(judged, weights):
@@ -76,6 +78,7 @@ def first_wrong_step(
     words = _observe_mask_violation(spec, weights)
     if words:
         return "mask", f"{seen}, {words}"
+    # Small inputs mask nothing, so other cases that show weights are searched too.
     for other in filter(_shows_weights, records):
         words = _observe_mask_violation(spec, other)
         if words:
@@ -128,6 +131,7 @@ def _observe_mask_violation(spec: Attention, judged: CaseResult) -> str:
     if len(leaks):
         *_, i, j = at = tuple(int(n) for n in leaks[0])
         return f"query {i + 1} gives the forbidden key {j + 1} the weight {got[at]:.4g}"
+    # A weight of 0 where the bound requires more.
     starved = np.argwhere(open_ & (got == 0) & (judged.ratios > 1))
     if len(starved) and spec.masks_anything:
         *_, i, j = (int(n) for n in starved[0])
@@ -136,6 +140,7 @@ def _observe_mask_violation(spec: Attention, judged: CaseResult) -> str:
 
 
 def _observe_weight_sum(judged: CaseResult) -> str:
+    # A sink takes part of the weights, so the exact sum may be below 1.
     got, allowed = judged.outcome.output, traced(judged).allowed
     assert got is not None
     # weights of a query should sum to 1, less what a sink takes

@@ -28,6 +28,7 @@ from symattn.verification.rules.tiling import WIDTHS
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
+# More mistakes that fit alike would make a report unreadable.
 _NAMED = 3  # mistakes that are named together at most
 _ABOVE = (
     1.5,
@@ -49,6 +50,7 @@ _ABOVE = (
     90,
     115,
 )  # the edge of the range
+# Constants that code subtracts in place of the largest score.
 _CONSTANTS = (
     1,
     2,
@@ -76,6 +78,7 @@ _CONSTANTS = (
     256,
     1000,
 )
+# Numbers of keys before one that lies far below, at and between widths of tiles.
 _FIRSTS = (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 96, 128)
 Array = np.ndarray
 Reference = Callable[[CaseResult], np.ndarray]
@@ -109,12 +112,14 @@ def out_of_range(
     """
     call = judge or (lambda title, inputs: session.run_case(Case("range", title, inputs)))
     p, agrees = session.precision, _agrees_in_range if beside else _is_row_loss_predicted
+    # The function's own formats come first, then common intermediate formats.
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
         every = ((m, [m[2](r) for r in lost]) for m in _yield_range_mistakes(f))
         result = [
             m for m, rows in every if any((row.above if beside else row.lost).any() for row in rows)
         ]
+        # A mistake must predict the rows of every case, not of lost ones alone.
         result = [m for m in result if all(agrees(r, m[2](r)) for r in cases)]
         result = [
             m for m in result if any(_has_row_to_keep(r, m[2](r)) for r in cases)
@@ -124,6 +129,7 @@ def out_of_range(
             for name, inputs in _yield_extreme_score_inputs(session, f)
             if inputs is not None
         )
+        # Further inputs near the edge of the range separate mistakes that agree so far.
         for judged in (call(*of) for of in made) if result else ():
             if judged is not None and judged.ratios is not None:
                 result = [m for m in result if agrees(judged, m[2](judged))]
@@ -155,6 +161,7 @@ def _yield_extreme_score_inputs(
     edge, square = log(f.largest), session.maker.square
     for sign, above in product((1, -1), _ABOVE):
         level = sign * float(session.precision.input.rounded(np.asarray(edge + above)))
+        # As many queries as keys, where that is promised.
         q, k = np.full((3 if square else 2, 1), level), np.array([[1.0], [1.0], [1 - sign / 2]])
         yield (
             f"scores near {level:.4g}",
@@ -277,8 +284,10 @@ def _make_reference_row_rule(f: Format, reference: Reference) -> Rows:
 
     def rows(judged: CaseResult) -> _Row:
         m = _subtract_reference(row_maxima(judged), reference(judged))
+        # Below the least subnormal number by e²: what lies in between is not judged.
         low = log(f.smallest_normal) + log(2 * f.u) - 2
         lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
+        # Sums over the values must stay in the range as well.
         kept = (m < log(f.largest) - log(_bound_sum_of_values(judged)) - 1) & (
             m > log(f.smallest_normal) + 1
         )
@@ -307,6 +316,7 @@ def _tile_maxima(width: int, f: Format) -> Rows:
         )
         with np.errstate(invalid="ignore"):
             fall = np.maximum.accumulate(tops, axis=-1) - tops
+        # A tile without any key has no maximum to rescale from.
         fall = np.where(np.isfinite(tops), fall, 0.0).max(axis=-1)
         lost = fall > log(f.largest) + 1
         return _Row(lost, fall < log(f.largest) - log(_bound_sum_of_values(judged)) - 1, lost)
@@ -333,7 +343,9 @@ def _rows_of_overflowing_products(judged: CaseResult, f: Format) -> _Row:
     s = np.abs(np.asarray(traced(judged).run.values["scores"].midpoints()))
     open_ = traced(judged).run.allowed
     most = np.where(open_, s, 0.0).max(axis=-1)
+    # A product with a forbidden key may overflow without harm, or not: such rows are not judged.
     every = s.max(axis=-1)
+    # A margin for the roundings of products.
     lost = most > float(f.largest) * 1.01
     return _Row(lost, every < float(f.largest) * 0.9, lost)
 

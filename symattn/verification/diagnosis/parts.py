@@ -29,6 +29,7 @@ class OutputPart:
         An output without the axis has one place.
         """
         ones = [1] * len(shape)
+        # Outputs without the axis have one place, which may or may not belong to the part.
         if len(shape) < -self.axis:
             return self.holds(np.arange(1), 1).reshape(ones)
         axis = len(shape) + self.axis
@@ -61,6 +62,7 @@ def of_errors(wrong: Sequence[CaseResult], axes: Axes, group: int) -> Iterator[O
                 (off & ~there).any() for off, there in zip(errors, inside, strict=True)
             )
             repeats = any(all(map(np.array_equal, inside, earlier)) for earlier in before)
+            # A part that is everything, or repeats an earlier one, says nothing new.
             if holds_all and not repeats and not all(there.all() for there in inside):
                 before.append(inside)
                 yield part

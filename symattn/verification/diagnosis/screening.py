@@ -56,10 +56,13 @@ def compared(
 
     None if that is undecidable. ``ratios`` are errors as fractions of the bound; without them the shape is wrong.
     """
+    # Where the mistake has no number, or no known slack, nothing can be compared.
     result = np.isfinite(wrong) & np.isfinite(slack)
     with np.errstate(all="ignore"):
+        # Negated, so that NaN of the function counts as a difference.
         if (~(np.abs(got - wrong) <= slack) & result).any():
             return False
+        # A wrong shape has no ratios: the same shape and numbers are an explanation.
         if ratios is None:
             return True if result.any() else None
         apart = ~(np.abs(right - wrong) <= slack)
@@ -94,6 +97,7 @@ def left_by(search: Search[M], judged: CaseResult, outputs: Outputs) -> float | 
     pair = errors_of(search, judged, outputs)
     size = 0.0 if pair is None else np.abs(pair[0]).max(initial=0.0)
     if pair is None or not size:
+        # Without any error in the outputs concerned a share is undefined.
         return None
     with np.errstate(over="ignore"):  # overflow: such a mistake leaves everything
         e, d = pair[0] / size, pair[1] / size
@@ -140,11 +144,13 @@ def errors_of(
     with np.errstate(all="ignore"):
         for part, wrong in pairs:
             near, allowed = part.expected.near, part.expected.allowed
+            # Entries without allowed error have unit 1 if all are so, and do not count otherwise.
             unit = np.where(allowed > 0, allowed, np.inf if (allowed > 0).any() else 1.0)
             errors.append([((a - near) / unit).ravel() for a in (part.got, wrong)])
     error, direction = (
         errors[0] if len(errors) == 1 else map(np.concatenate, zip(*errors, strict=True))
     )
+    # An entry that is not finite would decide the sum alone.
     finite = np.isfinite(error) & np.isfinite(direction)
     return (
         (error, direction)
@@ -156,8 +162,10 @@ def errors_of(
 def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[M]:
     """Return the mistakes that leave little, and at most a few times what the best one leaves; the best first. A few
     cases are used for a first selection."""
+    # A rough selection on a few cases first, with more slack, then on all.
     for sample, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
         result = ranked(search, sample, mistakes)
+        # 1e-9, so that a best share of exactly 0 does not exclude equals.
         mistakes = [
             m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)
         ]
@@ -168,6 +176,7 @@ def ranked(
     search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]
 ) -> list[tuple[float, M]]:
     """Return the mistakes with the share that each leaves, the smallest first; equal ones keep their order."""
+    # Two digits, so that mistakes that differ by chance alone stay in their order.
     result = [(float(f"{left(search, cases, m):.2g}"), m) for m in mistakes]
     return sorted(result, key=lambda x: x[0])
 
@@ -187,6 +196,7 @@ def firsts(
             r, d = (
                 _of_length_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True)
             )
+            # Three digits, so that equal directions stay in their order.
             shares.append((float(f"{(d @ r) ** 2:.3g}"), mistake, d))
     in_order = sorted(shares, key=lambda x: -x[0])
     for _, mistake, d in in_order:
@@ -201,6 +211,7 @@ def firsts(
 
 
 def _of_length_one(x: Array) -> Array:
+    # Divided by the largest entry first, as squares may overflow.
     largest = np.abs(x).max(initial=0.0)
     x = x / largest if largest > 0 else x
     return x / np.sqrt(x @ x) if largest > 0 else x
@@ -239,8 +250,10 @@ def is_finite(judged: CaseResult) -> bool:
 def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
     """Return one mistake for each cause; of those that differ in brackets, or in the sizes at which they are made, the
     first. Mistakes without a size of their own exclude those with one."""
+    # A mistake with a size fits by chance more easily than one without.
     everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
     mistakes = everywhere or mistakes
+    # Reversed twice, so that the first of several mistakes with equal words stays.
     return tuple(
         {
             m.cause.partition(" (")[0].partition(", where ")[0]: m for m in reversed(mistakes)
@@ -277,6 +290,7 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     few = sorted(
         finite, key=lambda r: (-sum(p.expected.allowed.size for p in r.parts), r.case.size)
     )[:_PAIRED]
+    # By identity, so that a mistake can be taken out once its pairs are tried.
     every = {id(m): m for m in (*search.possible, *search.further())}
     in_one = [m for m in every.values() if search.explains_an_output(few, m)]
     for first in islice(search.distinct(in_one, few, every=True), _ALONE):
@@ -308,9 +322,11 @@ def _pair_mistake_with_others(
 
     The mistake is removed from ``every``, since its pairs are then tried.
     """
+    # Pairs of this mistake are tried already, or there is no effort left.
     if search.over or every.pop(id(first), None) is None:
         return [], []
     pairs = [(both, m) for m in (first, *every.values()) for both in search.combined(first, m)]
+    # The runs that ranking will take are charged at once.
     search.effort.spend(0, search.session.subject.costs * len(pairs))
     beside = {id(both): m for both, m in pairs}
     in_order = ranked(search, few[:1], [both for both, _ in pairs])

@@ -44,6 +44,7 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
     if not any(r.case.group == GROUP for r in wrong):
         return
     lost, kept = _bracket_skipping_distance(session)
+    # Right and wrong distances overlap: keys are not skipped by distance.
     if not kept < lost:
         return
     at = f"at {lost:.3g} below it" + (f", not at {kept:.3g}" if kept else "")
@@ -54,6 +55,7 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
             for t in _WIDTHS
         ]
     for where, keep in of:
+        # Any distance between both would do.
         skipped = partial(_weights_without_skipped_keys, keep, (lost + kept) / 2)
         yield in_steps("normalize", f"{WORDS} ({where}{at})", weights=skipped)
 
@@ -62,6 +64,7 @@ def plain(mistakes: Sequence[M]) -> M | None:
     """Return the mistake that explains everything; of several the first, in words that say only what they share."""
     if len(mistakes) < 2:
         return next(iter(mistakes), None)
+    # Words before these come from the definition around the attention.
     lead = mistakes[0].cause.partition(WORDS)[0]
     at = mistakes[0].cause.partition("; ")[2]
     return replace(mistakes[0], cause=f"{lead}{WORDS} ({at}")  # type: ignore[type-var] # mistakes are dataclasses
@@ -75,6 +78,7 @@ def _bracket_skipping_distance(session: Session) -> tuple[float, float]:
     records = [r for r in session.records if r.case.group == GROUP and r.ratios is not None]
     wrong = [r for r in records if r.finding is not None]
     lengths = {session.subject.measured(r)["n_k"] for r in wrong}
+    # Fewer keys may all lie in one tile, where none is skipped.
     right = (
         r for r in records if r.finding is None and session.subject.measured(r)["n_k"] in lengths
     )
@@ -96,9 +100,11 @@ def _largest_score_distance(session: Session, judged: CaseResult) -> float:
 
 def _weights_without_skipped_keys(keep: Kept, distance: float, at: At) -> Any:
     """Return the weights of the keys that are kept. Raises ``KeyError`` if all are."""
+    # Scores of balls are compared by their midpoints.
     scores = at.scores.midpoints() if hasattr(at.scores, "midpoints") else at.scores
     scores = np.where(at.open, np.asarray(scores, dtype=np.float64), -np.inf)
     kept = keep(distance, scores)
+    # A mistake that changes nothing here cannot explain anything.
     if kept.all():
         raise KeyError("no key is skipped")
     return at.weights(masks.forbid(at.first, kept))
@@ -123,11 +129,13 @@ def _keep_tiles_near_maximum(
     edges = [*range(0, scores.shape[-1], width), scores.shape[-1]]
     for first, end in pairwise(edges):
         own = scores[..., first:end].max(axis=-1, keepdims=True)
+        # Compared with earlier tiles alone, as a kernel does not know the later ones.
         below = own < top - distance
         if together:
             below = np.broadcast_to(below.all(axis=-2, keepdims=True), below.shape)
         ended |= below & ends
         below = below | ended
         kept[..., first:end] &= ~below
+        # A skipped tile does not raise the running maximum.
         top = np.maximum(top, np.where(below, -np.inf, own))
     return kept

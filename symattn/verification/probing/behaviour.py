@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 GROUP = "behaviour"
+# Memory layouts in which the same numbers may lie.
 _LAYOUTS: tuple[tuple[str, called_target.Memory], ...] = (
     ("arrays with gaps in memory", "strided"),
     ("arrays that are transposed views", "transposed"),
@@ -24,6 +25,7 @@ _LAYOUTS: tuple[tuple[str, called_target.Memory], ...] = (
     ("arrays in Fortran order", "fortran"),
 )
 _LENGTHS = (5, 9, 7, 12)  # lengths of the cache, for the same number of new tokens
+# New tokens of each call.
 _NEW = 2
 
 
@@ -51,6 +53,7 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     pairs = ((3, ("k", "v"), "keys and values"), (5, ("q", "k", "v"), "queries, keys and values"))
     for n_q, names, words in pairs if not maker.tokens else ():
         inputs = maker.make(Sizes(n_q, 5, 4, 4), small(rng), rng)
+        # One array serves several roles only if they have one shape.
         if len({inputs[n].shape for n in names}) == 1:
             same = inputs | dict.fromkeys(names, inputs["k"])
             yield Case(GROUP, f"one array as {words}", maker.tame(same), "shared")
@@ -61,6 +64,7 @@ def take(session: Session, case: Case) -> None:
     if case.memory != "reversed" or session.over or session.domain.contiguous:
         session.take(case)
         return
+    # The call is recorded only if it does not fail, since such a failure is no fault.
     judged = session.run_case(case)
     if judged.finding == "raises":
         session.backwards = f"It fails on arrays with negative strides: {judged.outcome.error}."
@@ -85,6 +89,7 @@ def notes(session: Session) -> Iterator[str]:
     viewed = sorted({name for r in session.records for name in r.outcome.views})
     if viewed:
         yield f"The output may share memory with the input {', '.join(viewed)}."
+    # Read-only arrays are tried last, since a failure on them is only noted.
     if once and not once.finding and not session.over:
         frozen = session.runner.run(once.case.inputs, "frozen")
         if frozen.error is not None and not frozen.late:
@@ -125,6 +130,7 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
         ]
         hiding = []  # with a mask that hides the last key from all queries
         for inputs in tried:
+            # Copies, since the same inputs are also tried with their own masks.
             result = {n: inputs[n].copy() for n in ("mask", "keep") if n in inputs}
             for mask in result.values():
                 mask[..., -1] = False if mask.dtype == bool else -np.inf
@@ -156,6 +162,7 @@ def _find_inputs_leaking_nan(
     keys, names = (
         (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))
     )
+    # Each key takes a call or two, so that a few must do.
     for key in np.flatnonzero(keys)[:6]:
         for name in names:
             poisoned = inputs[name].copy()

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 GROUP = "semantics"
 _SECONDS = 60.0  # limit for a function that never returns on residues; others are limited by a count of work
+# Inputs of small integers for the sizes at which residues differ.
 _TRIES = 4
+# Parts of notes and of evidence that are read again.
 _LITERAL = re.compile(r"the literal (\S+) was read as -inf")
 _SIZES = re.compile(r"n_q = (\d+), n_k = (\d+), d_k = (\d+)")
 
@@ -49,6 +51,7 @@ def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) 
     if found is None or found.difference is None:
         return
     sizes = found.difference.sizes
+    # Room for all scores, so that the maker does not reduce the sizes.
     maker = replace(
         maker, cells=max(maker.cells, maker.spec.heads * sizes.n_q * sizes.n_k * prod(sizes.batch))
     )
@@ -132,6 +135,7 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
                 f"Residues stopped after {found.stages} of {found.planned} stages of sizes ({found.stopped}); beyond "
                 "these sizes floats alone were tried, and all of them."
             )
+        # Notes on accesses out of bounds come first, and two notes are enough.
         yield from (
             f"On residues: {note}."
             for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2]

@@ -24,7 +24,9 @@ _FACTORS = (
     "b_rel",
 )  # inputs that act on every score of a head, or of a row
 _POSITIVE = ("scale", "slopes")  # kernels assume that the largest product gives the largest score
+# From 12 on an exponential overflows float16, at 100 float32; smaller ones are ordinary.
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
+# Distances between scores, from similar weights to weights below the roundoff of half types.
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 #: Distances of scores below the largest. At 15 a weight is above the roundoff of float32, so that code which leaves
 #: such keys out loses more than roundings do.
@@ -68,6 +70,7 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             maker.from_heads(np.ones((rows, 1)), steep, v),
         )
     for n in (16, 40):
+        # With d_k = n and the usual scale, all other keys score 32 below.
         below: Array = 32.0 * n**0.5 * (np.eye(n) - 1)
         v = rng.integers(-8, 9, (n, 2)) * 1.0
         yield f"each key takes all the weight once, n = {n}", maker.from_heads(below, np.eye(n), v)
@@ -96,8 +99,10 @@ def distant(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         n_k = min(n_k, maker.domain.max_tokens)
         n_q = min(n_q, CELLS // (maker.spec.heads * n_k), n_k)
         if maker.square:
+            # The number of scores limits the length if there are as many queries as keys.
             n_q = n_k = min(n_k, isqrt(CELLS // maker.spec.heads))
         if len(distances) > 1 and n_q > 1:
+            # Code that skips a tile for all queries, by the distance of one, errs here.
             few = [_OF_ONE_QUERY, *[0.0] * (n_q - 1)]
             yield (
                 f"{n_k - 2} keys {few[0]:g} below two others for one query",
@@ -115,8 +120,10 @@ def _make_inputs_scoring_below(
 ) -> dict[str, Array] | None:
     """Return inputs in which all keys but the first and the last score below these, by a distance for each query."""
     n_q = len(distances)
+    # Promises may widen the heads, and the usual scale divides by the root of the width.
     width = maker.fitted(Sizes(n_q, n_k, 4, 2)).d_k
     q, k, v = np.zeros((n_q, 4)), np.zeros((n_k, 4)), np.zeros((n_k, 2))
+    # Undo the scale, so that distances are those of the final scores.
     q[:, 0] = np.array(distances) * (
         width**0.5 if maker.spec.scale is None else 1 / _convert_scale_to_number(maker.spec.scale)
     )
@@ -137,14 +144,17 @@ def far_below_zero(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     −62000, which float16 holds, unless the domain promises larger ones: −65504 and all below stand for −∞.
     """
     level = reachable(maker)
+    # Scores lie around the level, some of them a little beyond it.
     maker = replace(maker, reach=1.01 * level)
     scale = 0.5 if maker.spec.scale is None else _convert_scale_to_number(maker.spec.scale)
     for n_q, n_k, low in ((3, 6, 6), (4, 20, 17)):
         n_q = n_k if maker.square else n_q
         hidden = np.arange(n_k) >= low
+        # Without any mask no key can be hidden.
         if hidden.any() and not maker.spec.masks_anything:
             continue
         q, k = np.zeros((n_q, 4)), np.zeros((n_k, 4))
+        # Column 0 brings every score to the level, column 1 adds small differences.
         q[:, 0], q[:, 1], k[:, 1] = 16, 1, rng.integers(-2, 3, n_k)
         k[:, 0] = -level / (16 * scale)
         # where visible values are 0, only a masked key can give another output, however coarse scores are
@@ -176,12 +186,14 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             f"products near {large * large:g}",
             maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float)),
         )
+        # Rounded partial sums lose the small differences between keys.
         q[:, 2], k[:, 2] = large, -large
         if (
             4 * large * large < maker.precision.input.largest
         ):  # partial sums may be rounded to the format
             yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
     q, k = _draw_small_whole_entries(rows, rng), _draw_small_whole_entries(5, rng)
+    # Powers of 2 scale all entries exactly.
     for size in (2.0**12, 2.0**-12):
         yield f"values of size {size:g}", maker.from_heads(q, k, rng.integers(-7, 8, (5, 3)) * size)
         yield (
@@ -192,6 +204,7 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def _choose_score_levels(largest: float) -> tuple[float, ...]:
     """Return levels at which exponentials of common formats overflow or vanish, up to the domain's largest score."""
+    # A multiple of 8, so that level / 8 is exact in ``offset``.
     most = 8 * np.floor(0.97 * largest / 8) if 16 <= largest < np.inf else largest
     return tuple(
         dict.fromkeys(min(level, most) for level in (8.0, 24.0, 96.0, 112.0, 400.0, 800.0, 16384.0))
@@ -205,6 +218,7 @@ def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         return
     c = float(cap)
     for factor in (0.125, 0.5, 1.0, 2.0, 8.0):
+        # A power of 2 is exact in every format.
         size = float(2.0 ** np.round(np.log2(c * factor)))
         k = size * np.array([[-1.0], [0.0], [1.0], [0.5]])
         yield f"scores near {factor:g} of the cap", maker.from_heads(np.ones((4, 1)), k, np.eye(4))
@@ -224,6 +238,7 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             for sign in (1, -1)[: 1 + (name not in _POSITIVE)]
         ):
             result = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
+            # Each head gets another share of the level: 1, 1/2, 1/3 or 1/4.
             apart = 1.0 / (1 + rng.permutation(result[name].size) % 4).reshape(result[name].shape)
             yield (
                 f"{ARRAYS[name].title} near {level:g}",
@@ -263,6 +278,7 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
     if not maker.spec.masks_anything or n > maker.domain.max_tokens:
         return
     q, k, v = np.zeros((n, 4)), np.zeros((n, 4)), rng.integers(-8, 9, (n, 3)).astype(float)
+    # With d_k = 4 and the usual scale, queries of ±16 and ±1.625 score near ±1000 and ±100.
     k[:, 0], k[:, 1] = min(125.0, 0.9 * maker.largest_score / 8), rng.integers(-2, 3, n)
     q[:, 0], q[:, 1] = np.resize((-16.0, -1.625, 1.625, 16.0), n), 1
     result = maker.from_heads(q, k, v)
@@ -299,6 +315,7 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             continue
         for name, keys in _make_key_visibility_patterns(n_k).items():
             result = maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
+            # The number of valid keys can only hide the last ones.
             if _is_valid_length_argument(maker) and not (keys == np.sort(keys)[::-1]).all():
                 continue
             masked = _with_mask(maker, result, keys)
@@ -324,17 +341,20 @@ def _with_mask(maker: Maker, results: dict[str, Array], keys: Array) -> dict[str
     """Return the inputs with this mask for every query or every second one; None if the domain forbids an empty row."""
     name = "mask" if "mask" in results else "keep"
     mask: Array = np.zeros(results[name].shape, dtype=bool)
+    # The maker changed the length to one that the domain has, and the pattern does not fit.
     if mask.shape[-1] != len(keys):
         return None
     if name == "keep":
         mask[...] = keys
     else:
+        # Rows with all keys stand between the others, so that a row without keys has neighbours.
         mask[..., ::2, :], mask[..., 1::2, :] = keys, True
         if mask.shape[-2] > 2 and not maker.domain.fully_masked_rows:
             mask[..., 1::2, :] = keys[::-1] if keys[::-1].any() else True
     allowed = mask if name == "mask" else mask[..., None, :]
     labels = {n: a for n, a in results.items() if n.startswith("doc")}
     n_q = results["q"].shape[-2] if "q" in results else results["x"].shape[-2]
+    # A row is empty by what the specification's own mask leaves of it.
     allowed = allowed & places(maker.spec, n_q, len(keys), labels)
     if name == "mask" and "keep" in results:
         allowed = allowed & np.atleast_2d(results["keep"].reshape(-1, len(keys))).all(axis=0)
@@ -345,7 +365,9 @@ def _with_mask(maker: Maker, results: dict[str, Array], keys: Array) -> dict[str
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
+# n_q and n_k: lengths of tiles, one more or fewer, and pairs far from equal.
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
+# n_q and n_k of 128 and more: multiples of tiles, one more or fewer, and lengths between.
 _LONG = (
     (128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (2, 200), (2, 300), (2, 512), (2, 513), (1, 511), (256, 256),
 )  # fmt: skip
@@ -353,6 +375,7 @@ _LONG = (
 _PLACES = (
     (9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4), (2100, 4), (4200, 2),
 )  # fmt: skip
+# Lengths of tiles, at whose edges kernels lose, double or move keys.
 _EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _FAR = 256.0  # so far below the largest score, exponentials vanish in float32 and bfloat16 whatever the roundings
 _UNIT = 64.0  # such distances are multiples of it, and so exact in half precision
@@ -362,7 +385,9 @@ _ASTRIDE = (
     127,
     128,
 )  # n_k on and off multiples of the lengths of tiles, and beyond other limits
+# The same for lengths above 200, of several tiles.
 _LONG_ASTRIDE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
+# d_k and d_v: on and off multiples of 16, beyond 64 and 128, and far from equal.
 _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
 
 
@@ -389,6 +414,7 @@ def _yield_inputs_of_lengths(
     pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator
 ) -> Iterator[Named]:
     if maker.square:
+        # With as many queries the scores grow quadratically, so that a few lengths must do.
         pairs = dict.fromkeys((n, n) for _, n in pairs if n in (16, 32, 48, 64, 128, 130, 256))
     for n_q, n_k in pairs:
         if max(n_q, n_k) <= maker.domain.max_tokens and n_q * n_k * maker.spec.heads <= CELLS:
@@ -403,8 +429,10 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
     The scores of these keys are sums of zeros, and all other scores lie so far below that their exponentials vanish in
     any format. The values of these keys are small compared with all others, and differ in sign from their neighbours'.
     """
+    # The first and the last edge of tiles of each length.
     places = {j - more for t in _EDGES for j in (t, n // t * t) for more in (0, 1)}
     keys = np.array(sorted({j for j in places if 0 <= j < n} | {0, n - 1, int(rng.integers(n))}))
+    # Each key needs a column of its own, and the number of scores is limited.
     room = min(len(keys), maker.domain.max_width - 1, CELLS // (2 * n * maker.spec.heads))
     if room < 2 or (maker.square and n * n * maker.spec.heads > CELLS):
         return None
@@ -417,6 +445,7 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
     signs = np.arange(room)[:, None] // (1, 2, 4) % 2
     v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
     one = np.eye(room, room + 1)
+    # Two queries for each key: one splits its weight with the key before, one does not.
     q = below * (
         np.stack((one + np.eye(room, room + 1, -1), one), axis=1).reshape(2 * room, -1) - 1
     )

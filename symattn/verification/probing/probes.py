@@ -22,6 +22,7 @@ _SIZES = (  # every pair of dimensions differs in some row and agrees in another
     (3, 16, 2, 5), (15, 17, 2, 3), (17, 17, 2, 3), (4, 3, 65, 2), (2, 31, 3, 2), (3, 33, 2, 1), (2, 64, 3, 4),
     (3, 65, 2, 4), (2, 129, 2, 3),
 )  # fmt: skip
+# Worked examples, q, k and v each, whose exact outputs symattn knows.
 _E1 = (
     np.array([[1, 0, 2], [2, 2, 2], [2, 1, 3]]),
     np.array([[0, 1, 1], [4, 4, 0], [2, 3, 1]]),
@@ -37,6 +38,7 @@ _E0 = (
     np.array([[0, 0, 2, 3], [1, 1, 1, 0]]),
     np.array([[5, 2, 1], [-1, 4, 0]]),
 )
+# Widths with whole roots and with others: the observed scales then show their rule.
 SCALE_WIDTHS = (1, 2, 3, 4, 8, 64)
 
 
@@ -79,7 +81,9 @@ def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield two keys at several widths, with scores 0 and one that is about 1 or 2 when scaled."""
     for d_k in SCALE_WIDTHS:
+        # Whole numbers at √d_k and 2√d_k or just above.
         for score in (isqrt(d_k - 1) + 1, 2 * isqrt(d_k - 1) + 2):
+            # Under a causal mask aligned top-left, only the second query reaches both keys.
             n_q = 2 if maker.square or maker.spec.causal else 1
             q, k = np.zeros((n_q, d_k)), np.zeros((2, d_k))
             q[:, 0], k[1, 0] = score, 1
@@ -163,6 +167,7 @@ def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for n in (4, 6):
         eights, rising = np.full((n, 1), 8.0), np.arange(n, dtype=float)[:, None]
         yield f"later keys score higher, n = {n}", maker.from_heads(eights, rising, np.eye(n), rng)
+        # Sums of different powers of 2 differ, so that the output shows which keys were averaged.
         yield f"values double, n = {n}", maker.from_heads(eights * 0, rising, 2.0**rising, rng)
     # One key so far above all others that their exponentials vanish, wrongly so if a mask forbids that key: the last,
     # the first, and one between, so that masks of every kind forbid it to some query.
@@ -178,6 +183,7 @@ def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 def far(maker: Maker) -> float:
     """Return a distance of scores, within the domain, at which the lower exponential vanishes in their arithmetic."""
     least = float(maker.precision.score.eta)
+    # A quarter beyond −log η, up to a power of 2, which every format represents.
     wanted = 2.0 ** np.ceil(np.log2(-1.25 * np.log(least)))
     return float(min(wanted, 2.0 ** np.floor(np.log2(maker.largest_score * 0.75))))
 
@@ -195,6 +201,7 @@ def _alternate_offset_signs(
 def offset(shift: float, rows: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Return arrays of width 4: one component gives every key the score ``shift``, another small differences."""
     k = np.zeros((5, 4))
+    # With width 4 and the usual scale, the score is 16 k / 2 = ``shift``.
     k[:, 0], k[:, 1] = shift / 8, rng.permutation(5) - 2
     q = np.zeros((rows, 4))
     q[:, 0], q[:, 1] = 16, 1
@@ -206,17 +213,22 @@ GROUPS: dict[str, Group] = {
 }  # fmt: skip
 
 
+# The usual sizes of random inputs are at most this: small inputs are quick to bound.
 _FEW = 8
 _MANY = (17, 31, 32, 33, 64, 65)  # around the sizes of tiles
 _MANY_SQUARE = _MANY[:4]  # if there are as many queries
+# Larger widths of keys, multiples of 16 and others.
 _WIDE = (16, 33, 64, 80)
+# From this width on, weights are scaled, since scores would grow with the width.
 _WIDE_TOKENS = 64
 _OFTEN = 0.25  # probability of a larger size
+# Axes in front of random inputs, as many as the layout has.
 _BATCHES = ((), (1, 2), (2, 3))
 
 
 def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[str, Array]]]:
     """Draw ``examples`` random inputs, each with a title."""
+    # A generator of its own, so that other probes do not change the random inputs.
     rng = np.random.default_rng((seed, 5))
     names, least = sorted(FAMILIES), maker.domain.tokens.near(1)
     for _ in range(examples):
@@ -225,6 +237,7 @@ def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[s
             n_k = int(rng.choice(_MANY_SQUARE if maker.square else _MANY))
         if rng.random() < _OFTEN:
             d_k = int(rng.choice(_WIDE))
+        # Where no short length occurs, all sizes would otherwise be the shortest one.
         if least > _FEW:  # several lengths
             n_q, n_k = (least * (1 + n % 2) for n in (n_q, n_k))
         sizes = Sizes(
@@ -263,6 +276,7 @@ def perturbed(
     inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator
 ) -> dict[str, Array]:
     """Return one of the arrays scaled or with noise added, or with one row negated, replaced by another, or changed."""
+    # Masks, labels and scalars stay as they are.
     names = [n for n in names if inputs[n].dtype.kind == "f" and inputs[n].ndim and inputs[n].size]
     if not names:
         return {}

@@ -19,8 +19,10 @@ from symattn.verification import power
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
+# Numbers of which kernels require lengths and widths to be multiples.
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 _MOST = (128, 96, 64, 32, 16, 8)  # the usual limits of kernels on the width of heads
+# Shortest lengths and smallest widths that code may require.
 _LEAST = range(2, 33)
 _WIDTHS = (
     *range(1, 17),
@@ -87,6 +89,7 @@ def learn(session: Session) -> None:
 def _explain_refusals(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...]]:
     """Return the axes to blame, and the promises that explain the refusals of all other inputs."""
     taken = {axes(r.case) for r in session.records}
+    # Unless some call was accepted, all numbers of axes are refused, and none is to blame.
     blamed = frozenset(axes(r.case) for r in session.refused) - taken if taken else frozenset()
     judged = _list_case_sizes(session, session.records)
     others = _list_case_sizes(session, (r for r in session.refused if axes(r.case) not in blamed))
@@ -134,6 +137,7 @@ def explaining(
             p.field == promise.field and of == breaking for p, of, _ in tried
         )  # the earlier one forbids less
         tried += [(promise, breaking, lost)] if breaking and not same else []
+    # No accepted case breaks an exact promise.
     exact = [t for t in tried if not t[2]]
     for many, of in ((1, exact), (2, exact), (3, exact), (1, tried), (4, exact), (2, tried)):
         sets: Iterable[tuple[_Tried, ...]] = combinations(of, many)
@@ -151,6 +155,7 @@ def explaining(
             ),
         ):
             promises = tuple(p for p, *_ in chosen)
+            # Each promise needs a field of its own, and some input must keep all of them.
             if len({p.field for p in promises}) == many and _are_promises_compatible(
                 domain, promises
             ):
@@ -206,6 +211,7 @@ def _yield_candidate_promises(domain: Domain) -> Iterator[_Promise]:
 def _make_promise(domain: Domain, field: str, value: object) -> _Promise:
     if field == "contiguous":
         return _Promise(field, value, lambda case: case[1] not in APART, 0)
+    # All other limits are lifted, so that this field alone decides.
     usual: dict[str, Any] = {
         "max_tokens": 10**9,
         "max_width": 10**9,
@@ -214,6 +220,7 @@ def _make_promise(domain: Domain, field: str, value: object) -> _Promise:
     alone = Domain(**(usual | {field: value}))
     forbids = sum(n not in alone.tokens for n in range(domain.max_tokens + 1))
     forbids += sum(n not in alone.widths for n in range(domain.max_width + 1))
+    # Such a promise forbids no length, but nearly all pairs of lengths.
     pairs = domain.max_tokens * field.startswith(("square", "same"))
     return _Promise(field, value, lambda case: alone.admits(case[0]), forbids + pairs)
 
@@ -244,6 +251,7 @@ def only_width(session: Session) -> Domain | None:
     ]
     if len(others) == len(session.records):
         return None
+    # Square weights come second, since that promise excludes more.
     for square in (False, True)[session.promised.square_weights :]:
         kept = replace(session.promised, square_weights=square)
         narrow = [replace(kept, min_width=d, max_width=d) for d in _WIDTHS if d in kept.widths]
@@ -254,6 +262,7 @@ def only_width(session: Session) -> Domain | None:
             if all(trial.call(case).error is None for case in cases):
                 taken.append(domain)
         if taken:
+            # Calls of another width that did not fail in this way contradict a single width.
             alone = len(taken) == 1 and all(
                 taken[0].admits(session.subject.sizes(r)) for r in others
             )
@@ -271,6 +280,7 @@ def only_same_widths(session: Session) -> bool:
     for r in session.records:
         sizes = session.subject.sizes(r)
         same = sizes.get("d_k") == sizes.get("d_v")
+        # A wrong case of equal widths, or without ``w_v``, has another cause.
         if r.finding is not None:
             wrong.add(same or "w_v" not in r.case.inputs)
         else:

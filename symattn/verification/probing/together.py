@@ -53,6 +53,7 @@ def together(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         roomy, replace(one, batch=batch), "normal numbers", normal(rng), rng
     )
     yield _make_named_wide_inputs(roomy, fewer, "few keys for each query", few_keys(rng), rng)
+    # The limit on scores may shrink both sizes to the same one.
     if more != one:
         yield _make_named_wide_inputs(roomy, more, "normal numbers", normal(rng), rng)
     many = roomy.fitted(MANY_BLOCKS)
@@ -64,6 +65,7 @@ def together(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             )
     if half:
         # sums over hundreds of keys may be so far off that not even zeros show: many queries alone, of few keys
+        # A generator of its own: later inputs are then the same in all formats.
         own = np.random.default_rng(rng.bit_generator.seed_seq.spawn(1)[0])  # type: ignore[attr-defined]
         rows = roomy.fitted(MANY_QUERIES)
         yield _make_named_wide_inputs(
@@ -100,9 +102,11 @@ def few_keys(rng: np.random.Generator, first: int | None = None) -> Entries:
     one another, and a query's own key is of its class: the one that every causal mask and every window leaves open.
     """
     others = normal(rng)
+    # A random shift, so that no fixed place has the first class.
     shift = int(rng.integers(1000)) if first is not None else 0
 
     def entries(name: str, shape: tuple[int, ...]) -> Array:
+        # Classes need two columns, and the levels one.
         if name not in ("q", "k", "v") or (name != "v" and shape[-1] < 3):
             return others(name, shape)
         if name == "v":
@@ -116,6 +120,7 @@ def few_keys(rng: np.random.Generator, first: int | None = None) -> Entries:
         one = (column[..., None] == np.arange(classes)).astype(float)
         if name == "k":
             return np.concatenate([one, rng.choice(_LEVELS, (*shape[:-1], 1))], axis=-1)
+        # Scaled by 1/√d_k, keys of other classes lie about ``_FAR`` below.
         below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(shape[-1]))
         return np.concatenate([below * (one - 1), np.ones((*shape[:-1], 1))], axis=-1)
 

@@ -71,8 +71,10 @@ _OF_SCALINGS = {
     "slow": "frequencies are slow that turn {} times", "fast": "frequencies are fast that turn {} times",
     "weight": "the weight in the factor of cosines and sines is {}",
 }  # fmt: skip
+# Shares of the weight from which a fit starts.
 _SHARES = (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1)
 _EACH = 8  # heads that are tried one by one
+# Factors of both signs from which a fit starts, besides 1.
 _HUNDRED = _make_signed_grid(1e-3, 100)
 
 
@@ -169,11 +171,13 @@ def _cut_off_input(
     name: str, of: Callable[..., Any], x: float, _: Attention, inputs: Inputs
 ) -> Inputs:
     """Return the inputs, one of them cut off at x."""
+    # A number of the input's dtype, so that the result has that dtype as well.
     return {**inputs, name: of(inputs[name], inputs[name].dtype.type(x))}
 
 
 def fills() -> tuple[MistakeFamily, MistakeFamily]:
     """Return the families of a number that replaces forbidden scores, and of one that is added to them."""
+    # Up to 3 · 10⁴, which float16 can represent.
     late, grid = "which leaves them a weight", _make_signed_grid(1e-3, 3e4, 24)
     return (
         MistakeFamily(

@@ -101,6 +101,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield in_steps("mask", words, masked=partial(where_empty, empty))
     for words, tiles, taken in other_tiles():  # a kernel ignores the position of a tile
         for axis, noun in ((-1, "keys"), (-2, "queries")):
+            # Queries are cut into tiles of one width, but not into parts.
             if axis == -1 or tiles.startswith("tiles"):
                 anew = f"the mask counts {noun} anew in each tile"
                 words_ = anew if words == FIRST_TILE else f"the mask of {noun} is {words}"
@@ -160,6 +161,7 @@ _ALONE = Attention()
 def _as_one(join: Callable[[list[Any]], Any], at: At) -> Any:
     spec, fields = at.spec, ("causal", "window", "block", "mask", "padding", "documents")
     own = {f: getattr(spec, f) for f in fields if getattr(spec, f) != getattr(_ALONE, f)}
+    # Without the causal mask, an integer window would also reach ahead.
     if isinstance(spec.window, int):
         own["window"] = spec.sides
     bare = {f: getattr(_ALONE, f) for f in (*fields, "prefix", "position")}
@@ -268,6 +270,7 @@ def _of_other_items(at: At) -> Any:
 def _shift_end_of_padding(by: int, a: np.ndarray) -> np.ndarray:
     """Return the keys kept up to one position later, or one earlier."""
     n, j = a.shape[-1], np.arange(a.shape[-1])
+    # The place of the last valid key, or −1.
     last = np.where(
         a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1
     )

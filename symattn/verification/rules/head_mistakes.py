@@ -136,6 +136,7 @@ def _join_role_names(roles: str) -> str:
 def _project_with_other_role(source: str, by: str, bias: str | None, at: At) -> Array:
     """Return queries, keys or values, from the tokens ``source``, by the matrix and the bias of other roles."""
     given = at.values
+    # Where the array has no bias of its own, none can be left out or exchanged.
     if bias != by and f"b_{at.name}" not in given:
         raise KeyError("there is no bias")
     y = projections.project(given[source], given[f"w_{by}"], given.get(f"b_{bias}"))
@@ -219,7 +220,9 @@ _READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
 
 def _shared(h: int, g: int) -> Iterator[Mistake]:
     for words, (heads, of) in _READ.items():
+        # A reading that is right for these numbers of heads is no mistake.
         for roles in of if any(heads(t, g, h // g) != t * g // h for t in range(h)) else ():
+            # Wrong heads of values alone leave the scores right.
             step = "values" if roles == "v" else "score"
             yield in_steps(
                 step,
@@ -400,12 +403,14 @@ def of_readings(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     for name, step, words, change in _yield_input_reading_changes(spec.heads):
         if name in names:
             mistake = in_inputs(step, words, **{name: change})
+            # A changed mask may leave a row without any key, where nothing is defined.
             yield leaving_some_keys(mistake) if name in ("keep", "mask") else mistake
     if spec.mask == "additive":
         words = "the mask given only forbids, where it is below 0: its numbers are not added"
         yield in_inputs(
             "mask", words, mask=lambda a: np.where(a < 0, -np.inf, 0 * np.maximum(a, 0))
         )
+    # Beside other masks, the given one may be inverted alone.
     if spec.mask == "boolean" and (
         spec.causal or spec.padding or spec.window is not None or spec.documents
     ):
@@ -475,6 +480,7 @@ def _yield_wrong_head_reads(noun: str, axis: int, heads: int) -> Iterator[tuple[
     """Yield changes by which heads read the number of another head, or one for all; none without an axis of heads."""
 
     def read(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+        # An input without an axis of heads has one number for all of them.
         return lambda a: change(a) if a.ndim >= -axis and a.shape[axis] == heads else a
 
     known, bare = {tuple(range(heads))}, noun.removeprefix("the ")
@@ -503,6 +509,7 @@ def taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "the first head's {bare} is used for all", (0,) * heads
     yield "the last head's {bare} is used for all", (heads - 1,) * heads
     yield from ((f"{{the}} of head {j + 1} is used for all", (j,) * heads) for j in each)
+    # The heads may also be read in groups of equal size.
     groups = [(g, heads // g) for g in every[2:] if heads % g == 0]
     for g, more in groups:
         yield f"{{the}} is that of the first head of each {g}", tuple(i // g * g for i in every)

@@ -124,7 +124,9 @@ def masked(right: VisiblePlaces, wrong: VisiblePlaces, at: At) -> Any:
     """Return the scores under another mask by positions, with given masks unchanged."""
     n_q, n_k = at.shape[-2:]
     there, top_left = allowed(at), at.spec.alignment == "top-left"
+    # The masks that do not depend on positions.
     given = allowed(at, causal=False, prefix=None, window=None, block=None)
+    # Where positions do not make the mask, none of their numbers can be wrong.
     if not np.array_equal(there, given & right.open(n_q, n_k, top_left)):
         raise KeyError("the mask does not depend on positions")
     return forbid(at, given & wrong.open(n_q, n_k, top_left))
@@ -271,6 +273,7 @@ def _yield_other_mask_changes(spec: Attention, right: VisiblePlaces) -> Changes:
         yield "blocks are ignored", {"block": None}
         words = f"blocks are windows: a query sees the last {n} keys up to its own, not those of its own block"
         yield words, {"block": None, "before": n - 1, "after": 0}
+        # Blocks of no key would leave every row empty.
         yield from (
             change
             for change in _off_by_one("blocks are one key too {}", block=n)

@@ -98,11 +98,13 @@ def _yield_other_operations(
                     for other in ("subtract", "divide"))  # fmt: skip
     for other in _REDUCTIONS if name in _REDUCTIONS else (name,):
         for axis in _AXES if name in (*_REDUCTIONS, "cumulative_sum") else ():
+            # One change at a time: another reduction, or another axis.
             if (other != name) != (axis != options.get("axis", -1)):
                 yield of_other(name=other, options={**options, "axis": axis})
     places = list(_yield_operand_places(operands))
     for place, a in [((), kind(result.value, recording.write(*operation[:3]))), *places]:
         for form, change in _CHANGED.items():
+            # Reversing a single entry changes nothing.
             if form in _REVERSED and (len(a.shape) < 2 or a.shape[_REVERSED[form]] == 1):
                 continue
             changed = kind(a.value, form.format(recording.word(a, "(" in form or form == "{}")))
@@ -110,11 +112,13 @@ def _yield_other_operations(
                 partial(_write_changed_operation, recording, operation, place, changed),
                 partial(_apply_change_to_operand, change, place),
             )
+            # Products of matrices and reductions have other shapes than their operands.
             if place and name != "matmul" and name not in _REDUCTIONS:
                 yield (
                     partial(recording.word, changed, True),
                     partial(_replace_result_by_operand, change, place),
                 )
+        # Only arrays that are computed earlier can take its place.
         before = (
             {}
             if alone
@@ -143,6 +147,7 @@ def _yield_other_operations(
             ):
                 with_x = partial(_write_joined, recording, operation, place, a, form, x)
                 yield with_x, partial(_combine_operand_with_latest, added, place, key)
+        # In a loop, code may read the array of the round before.
         if place and a.round:
             stale = kind(a.value, f"{recording.word(a)} one step earlier", True)
             yield (
@@ -344,6 +349,7 @@ def _yield_replacement_sites(
     recording: Recording,
 ) -> Iterator[tuple[list[RecordedArray], dict[str, Any]]]:
     """Yield the results of each site, of each round of a site that has few, and of each line with several sites."""
+    # Masks, and operations that only move numbers, are not replaced.
     numbers = [
         x for x in recording.nodes if x.dtype.kind != "b" and operation_of(x).name not in MOVING
     ]
@@ -353,6 +359,7 @@ def _yield_replacement_sites(
         yield nodes, {}
         yield from (([x], {"round": x.round}) for x in nodes if 1 < len(nodes) <= _ROUNDS)
     for nodes in lines.values():
+        # A line with a single site was tried by that site.
         if len({x.site.calls for x in nodes}) > 1:
             yield nodes, {"line": True}
 
@@ -382,6 +389,7 @@ def _yield_accepted_replacements(
         try:
             results = [np.asarray(run(at)) for at in rounds]
             key = tuple((x.shape, x.tobytes()) for x in results)
+            # Replacements with equal results in these rounds have equal outputs.
             if key not in known:
                 known[key] = accepted(replay.run(new, nodes[0].number))
         except UNFIT:

@@ -40,6 +40,7 @@ class MistakePlace:
 
     def variant(self, operation: Operation) -> Variant:
         """Return the definition with the operation on this array."""
+        # Values are no result of a step: the mistake acts where weights meet them.
         if self.of == "v":
             return Variant({"changed": change("", lambda at: operation(at.met))}, values="changed")
         return Variant(
@@ -251,6 +252,7 @@ def _make_axis_checking_operation(axis: int, operation: Callable[[Any, Any], Any
 
     def run(x: Any) -> Any:
         _require_axis_length(x, axis)
+        # Means and lengths of nothing are undefined, so that empty arrays stay.
         return operation(namespace_of(x), x) if 0 not in x.shape else x
 
     return run

@@ -113,9 +113,11 @@ class Recording:
     def __init__(
         self, inputs: Mapping[str, Any], replacement: OtherOperation | None = None
     ) -> None:
+        # Frames from this one up belong to the caller, not to the definition.
         self.replacement, self.top = replacement, sys._getframe(1)
         self.under = namespace_of(*inputs.values())
         self.kind: Any = type("Recorded", (RecordedArray,), {"xp": self})
+        # Integers and booleans are labels, positions and masks, on which nothing is replaced.
         inexact = {n: a for n, a in inputs.items() if getattr(a.dtype, "kind", "f") not in "biu"}
         self.arrays: dict[Any, list[RecordedArray]] = {
             n: [self.kind(a, n, True)] for n, a in inexact.items()
@@ -156,6 +158,7 @@ class Recording:
             result = _look_up_array_function(self.under, name)(
                 *map(_unwrap_recorded_value, operands), **options
             )
+        # Integers need no record, and neither do masks while an operation is replaced.
         if not hasattr(result, "shape") or getattr(result.dtype, "kind", "f") in (
             "iu" if new is None else "biu"
         ):
@@ -182,6 +185,7 @@ class Recording:
             for title, x in (*named, *((_TITLES.get(n, ""), x) for n, x in local.items())):
                 if title and any(x is a for a in unnamed):
                     key = x.site.calls if isinstance(x, RecordedArray) else id(x)
+                    # One title must not stand for two arrays, apart from the state of a loop.
                     if title == "state" or self.names.setdefault(title, key) == key:
                         self._set_recorded_name(x, title)
             frame = frame.f_back
@@ -286,8 +290,10 @@ def _locate_operation_site(
     places, step = [], ""
     while frame is not None and frame is not top:
         code = frame.f_code
+        # Frames of the base class of arrays are the same for all operations.
         if code.co_filename != base.__file__:
             places.append((id(code), frame.f_lasti))
+        # Definitions run each step from a variable of this name.
         if "step" in code.co_varnames:
             step = step or getattr(frame.f_locals.get("step"), "name", "")
         frame = frame.f_back
@@ -358,6 +364,7 @@ class Replay:
     def run(self, new: OtherOperation, first: int) -> Outputs:
         """Return the outputs; ``first`` is the number of the first node that is replaced."""
         values: dict[int, Any] = {}
+        # Nodes are in the order of computation, so that operands come first.
         for node, reads in zip(self.recording.nodes[first:], self.reads[first:], strict=True):
             if new.hits(node.site, node.round):
                 values[node.number] = new.run(self.at(node, values))

@@ -56,6 +56,7 @@ def tables_of(
     ``other`` computes frequencies that replace the scaled ones; without ``magnified``, the tables' factor is left out.
     """
     size: Any = 1
+    # On residues, whole numbers stand in place of cosines and sines of an angle.
     stand_ins, x = (
         getattr(type(x), "tables", None),
         x if not hasattr(type(x), "tables") else np.zeros(np.shape(x)),
@@ -241,11 +242,14 @@ def _make_regrown_tables(
     """Return tables by a base that is multiplied by another power, or by that of another growth of the factor."""
     scaling: Any = spec.scaling  # None beside the mistake that there is none
     r, n = spec.width or int(x.shape[-1]), int(np.max(np.asarray(p))) + 1
+    # With two columns there is no exponent r/(r − 2).
     if scaling is None or r < 4:
         raise KeyError("there is no such base")
     s = scaling.grown(n)
+    # Up to the trained length the base does not grow, except by the last mistake of all.
     if growth is not None and (n > (scaling.length or n) or growth is [*_GROWTHS.values()][-1]):
         s = growth(Fraction(scaling.factor), Fraction(n, scaling.length or n))
+    # A base of 0 or less has no real powers.
     if s <= 0:
         raise KeyError("there is no such base")
     grown = powers_of(s, [Fraction(-2 * pair) * power(r) / r for pair in range(pairs(r))], x)
@@ -290,6 +294,7 @@ def _make_wrong_positions() -> dict[str, Callable[[Any], Any]]:
 
 def _round_positions_to_format(f: Format, p: Any) -> Any:
     rounded = f.rounded(np.asarray(p, dtype=np.float64))
+    # Positions beyond the range of the format stay as they are.
     return np.where(np.isfinite(rounded), rounded, p).astype(np.int64)
 
 
@@ -433,6 +438,7 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
     elif position.given == "positions":
         own = role == "q" and "positions_q" in values
         p = np.asarray(values["positions_q" if own else "positions"])
+        # Queries are the last tokens, unless they have positions of their own.
         p = p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
         results = change(position, p, x, tables_of)
     else:
@@ -454,6 +460,7 @@ def _rotate_values_like_keys(at: At) -> Any:
     given = 2 * at.size("cos") if position.given == "tables" else 0
     if int(v.shape[-1]) < max(given, position.width or 0):
         raise KeyError("there are too few columns")
+    # An odd number of columns has no pairs, so that the values stay.
     odd = position.given != "tables" and position.width is None and int(v.shape[-1]) % 2
     return (
         v if odd else _rotated(rotate, _make_right_tables, False, replace(at, name="k_rotated"), v)

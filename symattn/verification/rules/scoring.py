@@ -122,6 +122,7 @@ def of_scales(spec: Attention) -> Iterator[Mistake]:
                 yield where_scaled(
                     spec, in_steps("scale", words, scaled=partial(by_power, number, quarters))
                 )
+    # Only the usual scale has a root that code may round.
     for words, whole in _WHOLE.items() if spec.scale is None and not not_scaled(spec) else ():
         by_whole: Wrong = lambda at, whole=whole: at.first / whole(sqrt(at.size("q")))  # type: ignore[misc] # noqa: E731
         yield in_steps("scale", f"scores are scaled by {words}", scaled=by_whole)
@@ -170,6 +171,7 @@ def _yield_scaling_sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size
 def by_power(number: Size, quarters: int, at: At) -> Any:
     """Return S n^{p/4}."""
     s = at.first
+    # Every power in quarters is a product of fourth roots.
     fourth = at.xp.sqrt(root(s, number(at)))
     for _ in range(abs(quarters)):
         s = s * fourth if quarters > 0 else s / fourth
@@ -323,6 +325,7 @@ Index = Callable[[Any, Buckets], Any]  # bucket numbers from j − i
 def _scores_with_other_buckets(index: Index, other: bool, at: At) -> Array:
     """Return the scores with the biases of other buckets."""
     position: Any = at.spec.position
+    # A wrong formula may leave the range of the table.
     result = np.clip(
         np.asarray(index(_relative_positions_of_keys(at, other), position)), 0, position.number - 1
     )
@@ -394,6 +397,7 @@ def _by_logarithms(shift: int, up: bool, n: Any, half: int, buckets: Buckets) ->
 
     def wide(x: int) -> int:
         share = log(max(x, 1) / max(exact, 1)) * scale
+        # Up to 10⁻¹² at an edge is rounding of the logarithm.
         return (
             x
             if x < exact

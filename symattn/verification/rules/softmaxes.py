@@ -81,6 +81,7 @@ def _list_normalised_mistakes(spec: Attention) -> Table:
     if spec.masks_anything:
         words = "the softmax is applied twice, over forbidden keys too"
         results += (("normalize", words, lambda at: softmax.softmax(at.right())),)
+    # A sink has a weight as well, so that no key takes all of it.
     if spec.sink is None:
         return (
             *results,
@@ -130,12 +131,14 @@ def _other_base(at: At) -> Any:
 
 def _subtract_column_maxima(at: At) -> Any:
     m = at.xp.max(at.first, axis=-2, keepdims=True)
+    # A key that is forbidden to all queries has no finite maximum.
     return at.weights(at.first - at.xp.where(at.xp.isfinite(m), m, 0))
 
 
 def _weights_of_highest_scores(first: bool, at: At) -> Any:
     """Return weights of which the keys with the highest score, or the ``first`` of these, take all."""
     e = at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
+    # The running sum is 1 from the first such key on, up to the next one.
     return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0) if first else e / at.sum(e)
 
 
@@ -174,6 +177,7 @@ def _with_threshold(
     xp, n = at.xp, at.n
     k = at.sum(xp.astype(at.right() > 0, at.first.dtype))
     z = xp.flip(xp.sort(at.first, axis=-1), axis=-1)
+    # Forbidden keys, whose scores are −∞, are not summed.
     among = xp.isfinite(z) & (xp.astype(xp.arange(1, n + 1), at.first.dtype) <= summed(k, n))
     tau = (at.sum(xp.where(among, z, 0)) - 1) / divisor(k, n)
     return at.only_open(xp.maximum(at.first - tau, 0))
@@ -250,6 +254,7 @@ def _yield_unnormalised_mistakes(spec: Attention) -> Iterator[tuple[str, str, Wr
 
 def along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
     """Return the softmax over another axis."""
+    # An array without heads or a batch lacks some of the axes.
     n = len(at.first.shape)
     if not -n <= axis < n:
         raise ValueError("there is no such axis")
@@ -321,6 +326,7 @@ _PLAIN: Table = (
 )  # fmt: skip
 
 
+# Exponents of the tiny numbers that code uses in place of a sum of 0.
 _GUARDS = (6, 8, 9, 10, 12, 16, 20, 30)
 
 
@@ -388,6 +394,7 @@ def _drop_keys_failing_test(test: Callable[[int, Any], Any], at: At) -> Any:
     return at.weights(masks.forbid(at.first, test(at.n, np.arange(at.n))))
 
 
+# Usual numbers of keys in a tile.
 TILES = (2, 4, 8, 16, 32, 64, 128)
 _BUFFERS = (8, 16, 32, 64, 128, 256, 512, 1024)  # keys of buffers that are too short
 
@@ -498,8 +505,10 @@ BY_WIDTH = (
 def _beyond_ends(zeros: bool, at: At) -> Any:
     """Return weights with the missing keys of windows or blocks in the sum, as zeros or as the keys at the ends."""
     n_q, n_k = at.shape[-2:]
+    # The places of queries among the keys.
     i = np.arange(n_q)[:, None] + at.spec.offset(n_q, n_k)
     before, after = at.spec.sides
+    # How many keys of its window or block each query lacks behind the last key.
     right = np.maximum(i + (0 if at.spec.causal else after or 0) - n_k + 1, 0)
     if at.spec.block:
         right = np.maximum(i // at.spec.block * at.spec.block + at.spec.block - n_k, 0)
@@ -522,6 +531,7 @@ def _yield_extra_zero_keys(masked: bool) -> Iterator[tuple[str, Extra]]:
     for more in (1, 2, 3, 4):
         words = f"unfilled zero keys take part: {more} slots more than there are keys"
         yield words, lambda n, seen, more=more: more  # type: ignore[misc]
+    # Numbers of slots, from the number of keys.
     capacities: dict[str, Callable[[int], int]] = {
         "as many as there are keys": lambda n: n,
         "as many as the next power of two": lambda n: 1 << (n - 1).bit_length(),
@@ -537,6 +547,7 @@ def _yield_extra_zero_keys(masked: bool) -> Iterator[tuple[str, Extra]]:
 
 def _softmax_with_unfilled_slots(extra: Extra, at: At) -> Any:
     """Return weights with empty slots of a cache, all zeros, in the sum."""
+    # An empty slot scores 0, so that the maximum is at least that.
     m = at.xp.maximum(at.top, 0)
     e = at.power(at.first - m)
     return e / (at.sum(e) + at.power(-m) * extra(at.n, at.open.sum(axis=-1, keepdims=True)))

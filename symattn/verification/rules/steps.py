@@ -231,6 +231,7 @@ def _masked_late(at: At) -> Any:
     mask = masks.for_heads(at.values["mask"], at.first) if at.spec.heads > 1 else at.values["mask"]
     there = np.asarray(namespace_of(mask).isfinite(mask))
     share = there.astype(float)
+    # 0/0 is NaN, which leaves entries under −∞ undefined.
     return (at.right() + namespace_of(mask).where(there, mask, 0)) * share / share
 
 
@@ -299,6 +300,7 @@ def _yield_wrong_field_mistakes(spec: Attention) -> Iterator[tuple[Any, str, str
     titles = {"softmax": "a softmax"} | {
         name: other.title for name, other in softmax.NORMALISERS.items()
     }
+    # Another normaliser could not have the other fields of the softmax.
     usual = plain and spec.base is None and spec.stabilised and not spec.lse
     for other, noun in titles.items() if usual or not spec.is_softmax else ():
         words = f"uses {noun} instead of the requested normaliser"

@@ -23,6 +23,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, in_steps
 from symattn.verification.rules.operators import places
 
+# Numbers of keys in a tile that are tried: every small one, and the usual larger ones.
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 _LOWEST = -(10**4)  # the starting value of kernels
 Edges = Callable[[int], list[int]]
@@ -160,6 +161,7 @@ def _places_in_other_tiles(other: Callable[[int, int], int], edges: Edges, n: in
         raise KeyError("there is one tile only")
     starts = [ends[other(t, len(ends) - 1)] for t in range(len(ends) - 1)]
     each = (i + np.arange(b - a) for i, (a, b) in zip(starts, pairwise(ends), strict=True))
+    # A longer tile that is read in place of the last one ends with the keys.
     result: np.ndarray = np.minimum(np.concatenate([*each]), n - 1)
     return result
 
@@ -175,6 +177,7 @@ def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
     for width in widths or WIDTHS:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
+    # Kernels differ in which part is longer if the parts cannot be equal.
     for count in () if widths else (2, 3, 4, 8):
         yield (
             f"{count} parts",
@@ -214,6 +217,7 @@ class Tiles:
         x, key = self.at.first, (what, self.at.spec.base, self.cut)
         if not isinstance(x, np.ndarray):
             return make()
+        # While the array is stored here, no other one has its id.
         if id(x) not in _KEPT:
             if (
                 len(_KEPT) >= _ARRAYS
@@ -233,6 +237,7 @@ _ARRAYS, _NUMBERS = 64, 1 << 22  # arrays and numbers that are stored at most: 3
 
 def _not_rescaled(edges: Edges, above: str, below: str, at: At) -> Any:
     """Return exponentials by one maximum, over the sum of those by another."""
+    # A single tile already shows a rescaling that comes too late.
     tiles = Tiles.of(edges, at, 1 if "late" in (above, below) else 2)
 
     def made() -> Any:
@@ -281,6 +286,7 @@ def _exponentials_by_tile_maximum(at: At, tiles: Tiles, maximum: str) -> Any:
         "stale": lambda: _accumulate_tile_rescaling(
             _so_far(at, tiles), _growth_of_tile_maxima(at, tiles, own)
         ),
+        # Lost tiles get a maximum that is 10⁴ higher, at which their exponentials vanish.
         "final": lambda: [*[at.top - _LOWEST for _ in own[1:]], at.top],
         "first": lambda: [at.top, *[at.top - _LOWEST for _ in own[1:]]],
         "but final": lambda: [*[at.top for _ in own[1:]], at.top - _LOWEST],
@@ -352,6 +358,7 @@ Turn = Callable[..., tuple[Any, Any, Any]]
 
 def _in_turn(turn: Turn, at: At, tiles: Tiles) -> list[Any]:
     """Return the shares of parts that are merged one after the other."""
+    # The log-sum of a part without keys is the lowest number of kernels.
     first, *others = (
         at.xp.where(at.xp.isfinite(x), x, _LOWEST) for x in _log_sums_of_tiles(at, tiles)
     )

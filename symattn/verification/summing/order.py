@@ -126,6 +126,7 @@ def ordered(terms: str, n: int, sum_of: Callable[[int], TermSum], most: int) -> 
     except NoTree as error:
         result["why_width"] = str(error)
     calls = term_sum.calls
+    # Twice as many terms show whether tiles, or the number of parts, have a fixed size.
     if 2 * n <= most and tiles_of(tree) and read(tree).way == "tiles":
         more, outcome = _compare_with_longer_sum(tree, sum_of)
         result, calls = result | outcome, calls + more
@@ -149,12 +150,15 @@ def _compare_with_longer_sum(
 
 # -- a tree as a line of text: (0+1+…+31)+(32+33+…+63); the first part is added first ----------------------------------
 _RUN = 4  # most terms in a row that are written in full
+# Lines of a written tree; of more parts, the first ones and the last are shown.
 _LINES = 12
+# Orders that are written by name, not term by term.
 _NAMED = {"pairs": "pairs", "halves": "halves", "once": "at once"}
 
 
 def written(tree: Tree) -> list[str]:
     """Return the sum as lines, one for each part of its outermost loop; of many parts the first ones and the last."""
+    # The last node is the whole sum.
     parts = _write_parts_of_sum(tree, tree.n + len(tree.nodes) - 1)
     if len(parts) == 1:
         return parts
@@ -205,6 +209,7 @@ def _trace_spine_of_sum(tree: Tree, node: int) -> list[tuple[int, ...]]:
     steps: list[tuple[int, ...]] = []
     while node >= tree.n:
         children = tree.nodes[node - tree.n]
+        # The largest child is the running sum, to which the others are added.
         first = max(children, key=lambda c: 1 if c < tree.n else len(tree.subtrees[c - tree.n]))
         steps.append(tuple(c for c in children if c != first))
         node = first
@@ -321,6 +326,7 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
     chosen = np.unique(np.linspace(0, len(pairs) - 1, max(2, term_sum.columns // 4)).astype(int))
     at = [deepest(tree), *((pairs[k][0], pairs[k][1]) for k in chosen)]
     paths = [_list_subtrees_of_leaf(tree, i) for i, _ in at]
+    # Terms that only meet in the whole sum leave no later addition to measure.
     triples = [
         _choose_width_triples(path, pair)
         for path, pair in zip(paths, at, strict=True)
@@ -329,6 +335,7 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
     sizes = [[len(result) for result in path[:2]] for path in paths if len(path) > 1]
     near = [first for (first, _), size in zip(triples, sizes, strict=True) if size == sizes[0]]
     t, least = known[0].digits, known[1].digits
+    # The last digit, a half and three quarters of it show the width and the rounding.
     probes = [] if known[0].more else [2.0 ** (1 - t), 2.0**-t, 1.5 * 2.0**-t]
     if known[0] == known[1]:
         # with an m from the first and from the last subtree of several terms that joins the sum of i
@@ -368,6 +375,7 @@ def _choose_width_triples(path: list[frozenset[int]], pair: Pair) -> tuple[Tripl
 
 def _measure_accumulator_width(term_sum: TermSum, at: Triple) -> Width:
     """Return the width of the accumulator at a place. Raises ``NoTree``."""
+    # In float16, a small term must not fall below the smallest number.
     most = (
         min(_MOST, 39 + int(np.log2(term_sum.numbers.weight)))
         if _choose_large_term(term_sum) != 1
@@ -399,6 +407,7 @@ def _is_compensated_sum(
     if len(single) < _KEPT // 2:
         return False
     terms = np.zeros((term_sum.n, 1))
+    # Small terms are added one by one between a large term and its negative.
     terms[single], terms[at[0]], terms[at[2]] = 2.0 ** -(digits + 2), 1.0, -1.0
     return bool(
         abs(term_sum.sums(terms * _choose_large_term(term_sum))[0])

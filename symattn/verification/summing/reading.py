@@ -95,6 +95,7 @@ def _read_sum_without_parts(tree: Tree) -> TreeReading | None:
     if tree.n == 1 or len(tree.nodes) == 1:
         way: Way = "one" if tree.n == 1 else "once" if tree.n > 2 else "order"
         return TreeReading(way, tree.n)
+    # Only a power of two has complete pairs, or halves, at every level.
     if tree.n & (tree.n - 1) == 0:
         sizes = [2**k for k in range(1, tree.n.bit_length())]
         if tree == Tree.of(
@@ -109,6 +110,7 @@ def _read_sum_without_parts(tree: Tree) -> TreeReading | None:
     # one sum that grows by a number of terms at a time, perhaps fewer at the end
     grown = [sorted(terms) for terms in tree.subtrees]
     steps = [len(b) - len(a) for a, b in pairwise(grown)]
+    # Each step adds as many terms as the first, except for the last, which may add fewer.
     if (
         len(set(steps[:-1])) > 1
         or steps[-1] > steps[0]
@@ -136,6 +138,7 @@ def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeRea
     if merge is not None and merge.way in _MERGED and len(inner) == 1:
         tail = len(parts[-1]) % len(parts[0]) if way == "tiles" else 0
         one, last = read(inner.pop()), read(tree.within(parts[-1]))
+        # Two terms have a single order.
         other = tail > 2 and last.way != one.way
         yield TreeReading(way, tree.n, 1, size, tail, merge, one, last if other else None)
 

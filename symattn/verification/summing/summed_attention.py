@@ -25,6 +25,7 @@ from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.tree import NoTree, TermNumbers, TermSum
 
 Array = np.ndarray
+# Keys that are added, and columns of values, each of which is one sum of a call.
 KEYS = 128
 COLUMNS = 64
 _ALIKE = 1e-9  # relative difference up to which weights count as equal
@@ -53,6 +54,7 @@ class Attending:
             raise NoTree(
                 "no queries, keys and values like these are within what the function takes"
             )
+        # Biases of zeros leave all scores equal.
         zeros = {n: np.zeros_like(result[n]) for n in _ADDED if n in result}
         return {**result, **zeros}
 
@@ -64,6 +66,7 @@ class Attending:
         values = outcome.output
         if values is None or values.ndim < 2 or values.shape[-1] != inputs["v"].shape[-1]:
             raise NoTree("the function gives no output of the shape of its values")
+        # The first head of the first item stands for all.
         return np.asarray(values.reshape(-1, *values.shape[-2:])[0, -1], dtype=float)
 
     def weights(self, inputs: Mapping[str, Array]) -> Array:
@@ -210,6 +213,7 @@ def _make_two_score_inputs(
     return attending.inputs(q, k, v)
 
 
+# Rows of one call, each of which is one sum.
 _ROWS = 64
 _LARGE = {
     "bfloat16": 2.0**60,

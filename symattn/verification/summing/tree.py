@@ -130,6 +130,7 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
             )
             result += subtrees
             open_ += [(rest, of) for rest, of in siblings if len(rest) > 1]
+            # A leaf with many siblings and no subtree: perhaps all of them are added at once.
             lone = [(rest, of) for rest, of in siblings if not subtrees and len(rest) > _MANY]
             maybe += [(rest, of) for rest, of in lone if (rest[0], of) not in doubted]
         once = _at_once(maybe, sizes)
@@ -162,6 +163,7 @@ def _find_subtrees_around_leaf(
         if size == outer:
             continue
         inside += rest
+        # All leaves that meet p up to this size must fill a subtree of that size.
         if len(inside) != size:
             raise NoTree("no order of adding loses what this sum loses")
         subtrees.append(frozenset(inside))
@@ -172,6 +174,7 @@ Array = np.ndarray
 CALLS = 96  # limit for one tree
 _NEAR = 0.25  # tolerance of a count, which must be a whole number
 _CHECKED = 128  # random pairs that a tree must explain
+# A fixed seed, so that a function gets the same tree in every run.
 _SEED = 11
 
 
@@ -206,7 +209,9 @@ class TermNumbers:
             return TermNumbers(
                 2.0**15, one, max(1, min(2048 if exact else 32, int(2.0**-10 / one))), weight
             )
+        # Even an accumulator in float64 loses a unit beside 2¹⁰⁰.
         large = 2.0**500 if format == "float64" else 2.0**100
+        # bfloat16 counts exactly up to 256 only.
         return TermNumbers(
             large, 1.0, (256 if exact else 32) if format == "bfloat16" else n, weight
         )
@@ -236,6 +241,7 @@ class TermSum:
     def sums(self, terms: Array) -> Array:
         """Return the sums of the columns, in units of a term. Raises ``NoTree``."""
         count = terms.shape[1]
+        # The number of columns is fixed, so that columns of zeros fill the last call.
         full = np.pad(terms, ((0, 0), (0, -count % self.columns)))
         result = []
         for start in range(0, count, self.columns):
@@ -269,6 +275,7 @@ class TermSum:
 
     def tree(self) -> Tree:
         """Return the order of the sum, checked on further random pairs. Raises ``NoTree``."""
+        # Without large terms, every unit must survive.
         alone = self.counts([np.where(alive, self.numbers.one, 0.0) for alive in self._ones])
         if alone != [int(alive.sum()) for alive in self._ones]:
             raise NoTree("equal terms do not add up to their number")

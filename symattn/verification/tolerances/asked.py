@@ -29,6 +29,7 @@ from symattn.document.codec import differing
 from symattn.document.errors import InputError, Refused
 from symattn.verification.tolerances.weighing import drawn
 
+# Probability that normal entries exceed the limits, unless the caller names another.
 RISK = 1e-9
 _UP = 1 + 2.0**-40  # more than the roundings of a few operations
 
@@ -261,6 +262,7 @@ def checked(
         result = {
             name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()
         }
+        # Its own words say more than those below, which it would match as a ``ValueError``.
         return _check_bound_arrays(result, "inputs", spec, precision)
     except InputError:
         raise

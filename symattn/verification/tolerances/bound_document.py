@@ -26,6 +26,7 @@ def digits(x: float, of: int = 3) -> str:
     if not isfinite(x):
         return "none"
     written = f"{x:.{of - 1}e}"
+    # The format may have rounded down: add one in the last digit.
     if float(written) < x:
         mantissa, exponent = written.split("e")
         written = f"{float(mantissa) + 10.0 ** (1 - of):.{of - 1}f}e{exponent}"
