@@ -29,6 +29,7 @@ from symattn.verification.summing.summed_attention import KEYS, norm_order, orde
 from symattn.verification.summing.tree import NoTree, TermNumbers, TermSum
 
 Spec = Attention | LayerNorm | RMSNorm
+#: Formats whose roundings show an order of sums; FP8 has too few digits for that.
 DTYPES = (*HALF, "float32", "float64")
 LEAST, MOST = 4, 512  # keys
 
@@ -104,6 +105,7 @@ def _check_arithmetic_spec(spec: Spec | None, how: Options) -> Spec:
         raise InputError(
             f"dtype is {how.dtype}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}"
         )
+    # Only the output is compared, not the logarithms of sums.
     return replace(result, lse=False) if isinstance(result, Attention) else result
 
 
@@ -120,6 +122,7 @@ def _determine_arithmetic(function: Function | str, spec: Spec, how: Options, ke
         if not isinstance(spec, Attention):
             return Answer(runner.describe(), None, norm_order(runner, spec, dtype, keys))
         session = how.session(runner, spec)
+        # What is stored is identified in half precision only.
         trial = tried(session, taken=False) if dtype in HALF else None
         if trial is None and dtype in HALF:
             raise CannotRun(
@@ -132,6 +135,7 @@ def _determine_arithmetic(function: Function | str, spec: Spec, how: Options, ke
 # -- sums and products of matrices -------------------------------------------------------------------------------------
 Kind = Literal["sum", "product"]
 Array = np.ndarray
+# Columns or rows that one call sums at once.
 COLUMNS = 64
 _FEWEST, _MOST_TERMS = 4, 4096  # terms
 _ROWS = 4  # rows of the left factor
@@ -183,6 +187,7 @@ def summation(
         return values
 
     def call(columns: Array) -> Array:
+        # A factor of ones makes a product the sums of the columns.
         return run(columns.T) if kind == "sum" else run(np.ones((_ROWS, len(columns))), columns)[0]
 
     return ordered(

@@ -175,6 +175,7 @@ def _yield_packed_sequences(
     for i, ((start, stop), (first, last)) in enumerate(
         zip(pairwise(queries), pairwise(keys), strict=True)
     ):
+        # An empty sequence has nothing to judge.
         if start == stop:
             continue
         if first == last:
@@ -214,6 +215,7 @@ def _yield_paged_sequences(
         if size != batch:
             raise InputError(f"{name} has {size} sequences, and block_table {batch}")
     for i, (row, n) in enumerate(zip(blocks, counts.tolist(), strict=True)):
+        # Only the blocks that have keys: further entries of the table may be padding.
         used = row[: -(-n // page)]
         if not 0 < n <= page * len(row):
             raise InputError(

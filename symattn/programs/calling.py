@@ -75,6 +75,7 @@ class Parameters:
             of_places = (Parameter(n, Parameter.POSITIONAL_ONLY) for n in places)
             results = (*of_places, *(p for p in rest if p.kind not in PLACED))
         self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in results)
+        # What a partial fixes is no parameter, unless the user sets it by name.
         fixed = bound_keywords(function) - self.values.keys() - {self.mask_name}
         self.parameters = [p for p in results if p.kind not in STARS and p.name not in fixed]
         names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
@@ -117,6 +118,7 @@ class Agreement(Parameters):
         """Return {parameter: input or setting}, each at most once; unnamed required places take the inputs in order."""
         known = meanings(self.subject)
         result: dict[str, str] = {}
+        # Exact names first, so that a synonym does not take the place of an input.
         for p in sorted(self.parameters, key=lambda p: known.get(plain(p.name)) != p.name):
             what = None if p.name in self.values else known.get(plain(p.name))
             what = "mask" if p.name == self.mask_name else what
@@ -129,6 +131,7 @@ class Agreement(Parameters):
         ]
         left = [i.name for i in self.subject.inputs if i.name not in result.values()]
         needed = [i.name for i in self.subject.inputs if i.needed and i.name in left]
+        # Unnamed places take all needed inputs, or all that are left, if the numbers agree.
         for choice in (needed, left):
             if len(free) == len(choice):
                 return result | dict(zip(free, choice, strict=True))
@@ -145,6 +148,7 @@ class Agreement(Parameters):
                 result.append(Argument(p.name, value=self.values[p.name]))
             elif what in inputs:
                 place = leading or p.kind is Parameter.POSITIONAL_ONLY
+                # ``~NAME`` says that True means ignore; ``mask_name`` lacks the sign.
                 inverted = p.name == self.mask_name != self.request.mask_arg
                 result.append(Argument(p.name, what, None, place, required, inverted))
             elif what is not None and callable(self.subject.settings[what]):
@@ -160,6 +164,7 @@ def meanings(subject: Definition) -> dict[str, str]:
     """Return {plain name of a parameter: meaning}; inputs precede settings, and own names precede other words."""
     result = {plain(i.name): i.name for i in subject.inputs}
     for i in subject.inputs:
+        # Earlier entries win, so that a word shared by two inputs is that of the first.
         result = {plain(word): i.name for word in i.words.split()} | result
     for setting in subject.settings:
         words = (setting, *_SETTINGS.get(setting, "").split(), *FIELDS.get(setting, "").split())
@@ -184,6 +189,7 @@ def for_user_code(value: object) -> object:
     """
     if isinstance(value, tuple):
         return tuple(map(for_user_code, value))
+    # Before whole numbers, since True is one of them in Python.
     if isinstance(value, bool):
         return value
     if isinstance(value, Integral):
@@ -199,11 +205,17 @@ def unknown(label: str, name: str) -> InputError:
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
+#: Inputs of attention on heads.
 _QKV = ("q", "k", "v")
+#: Inputs of attention on tokens, with three projections.
 _PROJECTED = ("x", "w_q", "w_k", "w_v")
+#: The same with one projection for queries, keys and values.
 _PACKED = ("x", "w_in")
+#: The same with the projections of latent attention.
 _LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
+#: What a guessed parameter is, in the words of a note.
 _NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
+#: Numbers that are computed from the inputs, by the meaning of a parameter.
 _COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
 _END = re.compile("([qk])v?$")  # the end of a name that belongs to queries, or to keys and values
 
@@ -261,6 +273,7 @@ class _Agreement(Parameters):
         }  # inputs of other specifications
         for p in self.parameters:
             what = None if p.name in (*self.values, self.mask_name) else meaning(p.name)
+            # Sizes of tiles, further results and bounds may have several parameters.
             if (
                 what
                 and what not in foreign
@@ -277,6 +290,7 @@ class _Agreement(Parameters):
             *self.request.optional,
         )
         others = {n: what for n, what in result.items() if what in known}
+        # With q, k and v by name, the output projection has the only weights that are inputs.
         if set(_QKV) <= set(result.values()):
             result = others | {
                 n: what for n, what in result.items() if what in (*_QKV, "w_o", "b_o")
@@ -341,6 +355,7 @@ class _Agreement(Parameters):
         free = [p.name for p in self.parameters if is_place(p) and p.name not in taken]
         if [results.get(n) for n in free] == ["x"]:
             return {free[0]: "x"}
+        # A fourth place may be a mask, so there may be more places than roles.
         roles = dict(zip(free, _QKV, strict=False))
         spare = bool({*self.request.masks} - {*others.values()}) or self.request.spec.documents
         fits = len(free) == len(_QKV) or (len(free) == len(_QKV) + 1 and spare)
@@ -374,6 +389,7 @@ class _Agreement(Parameters):
             return self._choose_mask_argument(p.name, what, positional, required)
         if what in AROUND and not is_setting(what):
             return self._make_computed_argument(p, what, positional, required)
+        # A required scale that the specification leaves open is computed from the width.
         if what == "scale" and required and self.request.spec.scale is None:
             return Argument(p.name, FACTOR, None, positional, required)
         if what is not None and is_setting(what) and what not in self.request.extras:
@@ -446,6 +462,7 @@ class _Agreement(Parameters):
         """Return the value of a setting, or None to leave it to the function."""
         r, required = self.request, p.default is Parameter.empty
         if what == "causal":
+            # The mask replaces the flag, which is then off.
             by_mask = self.mask_name and r.causal and not r.masks
             return None if by_mask and not required else r.causal and not by_mask
         value = setting(what, required, p.default, r)
@@ -482,6 +499,7 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
     Further results (``return_lse``) are switched off unless the specification has them, and so is training.
     """
     if what == "lse":
+        # A default that agrees is left to the function.
         return request.spec.lse if required or bool(usual) is not request.spec.lse else None
     if what == "more":
         return False if required or usual is True else None
@@ -492,6 +510,7 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
         return TILE if required else None
     if what in OF_POSITIONS:
         field = getattr(request.spec.position, OF_POSITIONS[what], None)
+        # A flag in code, and the name of a layout in a specification.
         return field == "interleaved" if what == "interleaved" and field is not None else field
     if what == "heads":
         return request.heads if required or request.heads > 1 else None

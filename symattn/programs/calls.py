@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import IdentityResult
 
 
+#: Inputs that may be one array in a call with shared memory.
 _QKV = ("q", "k", "v")
 
 
@@ -122,6 +123,7 @@ class Target:
             runtime=next(filter(None, runtimes), ""),
         )
         result = outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+        # Spoiled, as a caller of reused memory may overwrite a result before the next call.
         if memory == "reused":
             self._before = None
             self._arrays.spoil(first)
@@ -155,6 +157,7 @@ class Target:
         except KeyboardInterrupt:
             raise
         except BaseException:
+            # An edit may raise anything, even ``SystemExit``.
             return ()
         outcome = self._with_output(Outcome(), output, inputs)
         return () if outcome.error else (outcome.output, *outcome.others)
@@ -254,6 +257,7 @@ class Target:
         if isinstance(values, (int, float)):
             return values
         values, dtype = np.asarray(values), self.convention.dtype
+        # Stored transposed, so that the array differs by its strides alone.
         if memory == "transposed" and values.ndim > 1:
             turned = np.ascontiguousarray(values.swapaxes(-1, -2))
             return self._arrays.make(turned, dtype).swapaxes(-1, -2)
@@ -261,6 +265,7 @@ class Target:
         if (
             memory == "strided" and values.ndim > 0 and self.convention.framework != "jax"
         ):  # JAX chooses its own layout
+            # Every other element is NaN, which shows code that ignores strides.
             apart = self._arrays.blank(result, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
             apart[...] = result
             return apart
@@ -344,6 +349,7 @@ def _first_of(output: Any) -> Any:
 
 # -- what a call prints and warns of: it never reaches the terminal ----------------------------------------------------
 _PRINTED = 100_000  # bytes kept of what one call prints
+# Different warnings of one call that are reported.
 _WARNINGS = 20
 
 
@@ -385,6 +391,7 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
         except (KeyboardInterrupt, guard.Tampered):
             raise
         except BaseException as e:
+            # What the guard noticed outweighs the exception, which it may have caused.
             guard.check()
             error = Failure(
                 "raised",
@@ -403,6 +410,7 @@ def _export_call_output(output: Tensor) -> Tensor:
     Such an array may compute its numbers when they are read: that is the candidate's code, and is watched like it.
     """
     if isinstance(output, tuple | list):
+        # Plain containers: a subclass may run code of the candidate when it is read.
         return (
             type(output)(map(_export_call_output, output))
             if type(output) is list
@@ -449,4 +457,5 @@ def captured() -> Iterator[Callable[[], str]]:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             yield lambda: kept.getvalue().decode("utf-8", errors="replace")
     finally:
+        # Detached, so that the bytes stay open for who reads the text afterwards.
         stream.detach()

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from symattn.programs.repairing.trials import Samples
     from symattn.verification.semantics import IdentityResult
 
+#: The folder from which symattn is imported.
 _ROOT = str(Path(__file__).resolve().parents[2])
 # Import the parent's symattn, wherever it is, without changing what else can be imported.
 _PROGRAM = f"""
@@ -73,6 +74,7 @@ _CONFINED_PROGRAM = _PROGRAM.replace(
 _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
 if sys.platform == "win32":
     _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+#: Stands in the queue of answers for the end of the worker's pipe.
 _ENDED = object()
 _CALL = ("call",)  # the worker announces another call of the function
 MAX_PROCESSES = 64  # that a confined process may have started and not ended
@@ -109,6 +111,7 @@ class Process:
         assert self._process.stdout is not None
         self._requests = self._process.stdin
         self._replies = self._process.stdout
+        # A thread reads the pipe, so that waiting for an answer can be limited.
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         passed_on = self._replies, self._answers, partial(self._answers.put, _ENDED)
         self._reader = threading.Thread(target=receive, args=passed_on, daemon=True)
@@ -124,8 +127,10 @@ class Process:
             pickle.dump(message, self._requests)
             self._requests.flush()
         except OSError:
+            # A broken pipe: the process has ended.
             return False
         except BaseException:
+            # A part of the message may be sent already, so the process is of no more use.
             self.end()
             raise
         return True
@@ -135,6 +140,7 @@ class Process:
         try:
             answer = self._wait_for_worker_answer(limit)
         except BaseException:
+            # A late answer would be taken for the one to the next question.
             self.end()
             raise
         if answer is None:
@@ -146,8 +152,10 @@ class Process:
 
     def end(self) -> None:
         """Kill the process and all that it started, and wait for its end."""
+        # Before the process is waited for, since the system then forgets its time.
         self._measure_processor_time()
         if self._confined:
+            # Descendants first, while they can be reached from the process.
             end_descendants(self._process.pid)
         if sys.platform == "win32":
             self._process.kill()
@@ -180,12 +188,14 @@ class Process:
         waiting = Waiting(self._process.pid, limit)
         while True:
             try:
+                # Short waits, since a limit of processor time has to be looked up again and again.
                 answer = self._answers.get(timeout=min(limit, 0.1))
                 if answer is _ENDED:
                     return answer
                 self.spent, answer = answer
                 if answer != _CALL:
                     return answer
+                # Each call has a limit of its own.
                 waiting = Waiting(self._process.pid, limit)
             except queue.Empty:
                 # A process that the target has started may hold the pipe open after the worker's own end.
@@ -210,6 +220,7 @@ class Process:
         frames = [
             (name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)
         ]
+        # ``faulthandler`` lists the innermost frame first.
         place = users_frame(frames[::-1])
         return Failure("ended", f"ended the process with {ending}", "", place, exit_code=code)
 
@@ -269,6 +280,7 @@ class Child(AbstractContextManager["Child"]):
         try:
             self.convention = self._convention = self._agree_on_convention()
         except BaseException:
+            # The constructor fails, so no caller could close the process.
             self.close()
             raise
 
@@ -312,6 +324,7 @@ class Child(AbstractContextManager["Child"]):
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once in the child; see ``Runner``. ``error`` also reports time-outs and crashes."""
+        # By identity: the caller passes the very arrays that were sent ahead.
         if self._sent and self._sent[0][0] is inputs and self._sent[0][1] == memory:
             answer = self._receive_next_outcome()
         else:
@@ -402,6 +415,7 @@ class Child(AbstractContextManager["Child"]):
 
     def _ask_worker(self, question: str, *rest: Any) -> Any:
         """Return the worker's answer, or a failure, after which there is no process."""
+        # Answers come in order, so pending outcomes have to be read first.
         self._discard_sent_outcomes()
         limit = (
             self._limits.start if question in ("find", "hold", "semantics") else self._limits.call
@@ -435,6 +449,7 @@ class Child(AbstractContextManager["Child"]):
         reply = reply_of(self._process)
         if isinstance(reply, Failure):
             self._forget_ended_process()
+            # An exit code of 0 is no crash: the target itself ended the process.
             if self._secret is not None and reply.exit_code == 0:
                 raise Tampered(f"it {reply.message}")
             return reply
@@ -508,6 +523,7 @@ class WithArraysAlone(Child):
         made = any(
             a.input == CAUSAL_MASK for a in how.arguments
         )  # the one argument that an alignment decides
+        # An alignment is part of the definition, so it is passed only where an argument needs it.
         alignment: Alignment = how.alignment if made else "bottom-right"
         told = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
         return self._ask_worker(
@@ -577,6 +593,7 @@ class TargetOptions(Options):
         )
         request = self.request(spec)
         child = Child(function, request, limits, secret=self.secret, started=self.started)
+        # A call that needs the definition cannot do with arrays alone.
         if self.secret is None or getattr(child.convention, "needs_definition", False):
             return child
         try:
@@ -600,10 +617,12 @@ class TargetOptions(Options):
         return command(name, *targets, options=[*promised.items(), *said, *changed.items()])
 
 
+#: Options that a command line repeats where they differ from their defaults.
 _COMMANDED = (
     "dtype", "mask_arg", "mask_axes", "layout", "framework", "contract", "time_limit", "memory_limit",
     "budget", "examples", "seed",
 )  # fmt: skip
+#: The defaults of the options.
 _USUAL = {field.name: field.default for field in fields(TargetOptions)}
 
 
@@ -635,6 +654,7 @@ def _yield_request_options(
         if domain.fully_masked_rows:
             changed["fully_masked"] = attention.fully_masked
         for name, value in changed.items():
+            # A usual value that the origin sets otherwise is an option to leave out.
             left_out = (
                 value == getattr(usual, name)
                 and name != "fully_masked"

@@ -78,6 +78,7 @@ def ready(question: Question) -> Ready:
         read_as["q"][1] if precision is None else precision, question.contract
     )
     check_alpha(question.alpha)
+    # Inputs of another type must be numbers of the arithmetic's format.
     for name in TOKENS:
         if name in inputs and read_as[name][1] != arithmetic.input.name:
             check_representable(name, inputs[name], arithmetic.input)
@@ -340,6 +341,7 @@ def form_words(
     """Describe what is wrong with the shape or type of an output, or return ""."""
     if shape != wanted:
         return f"{name} has the shape {shape}, expected {wanted}"
+    # An output in a narrower format has lost digits, whatever its numbers are.
     if dtype not in FORMATS or Format(dtype).u > precision.returned.u:
         return f"{name} is of {dtype} for inputs of {precision.input.name}"
     return ""
@@ -387,12 +389,14 @@ def _without_masked(spec: Attention, inputs: Arrays) -> Arrays:
     nonfinite = {name: ~xp.isfinite(inputs[name]) for name in "qkv"}
     if not any(where.any() for where in nonfinite.values()):
         return inputs
+    # Zeros in their place, so that the mask can be computed.
     tame = inputs | {name: xp.where(where, 0, inputs[name]) for name, where in nonfinite.items()}
     with np.errstate(all="ignore"):
         masked = spec.trace(**widened(tame)).get("masked")
     for name in "kv":
         nonfinite[name] = nonfinite[name].any(axis=-1)
         if masked is not None:
+            # A key counts if any query of any item may attend to it.
             nonfinite[name] &= xp.isfinite(masked).reshape(-1, *masked.shape[-2:]).any(axis=(0, 1))
     for name, where in nonfinite.items():
         if where.any():

@@ -50,6 +50,7 @@ def _limit_memory(memory_gib: float) -> str:
 
     most = int(memory_gib * GIB)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    # A lower limit of the system stays.
     if hard == resource.RLIM_INFINITY or hard > most:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     return ""
@@ -77,10 +78,12 @@ def _enter_namespaces(hidden: Sequence[str]) -> Iterator[str]:
         return
     user, group, judge = os.getuid(), os.getgid(), os.getppid()
     closed = _c_library().unshare(_NEWUSER | _NEWNET | _NEWNS | _NEWPID) == 0
+    # Without namespaces of files and processes, the network can still be closed.
     if not closed and _c_library().unshare(_NEWUSER | _NEWNET) != 0:
         reason = os.strerror(ctypes.get_errno())
         yield f"the network and files were not closed to the candidate: this system permits no namespaces ({reason})"
         return
+    # Linux maps groups only after ``setgroups`` is denied.
     for name, content in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -94,11 +97,14 @@ def _enter_namespaces(hidden: Sequence[str]) -> Iterator[str]:
     if not closed:
         yield "files were not closed to the candidate: this system permits no namespace of files"
         return
+    # Private, so that mounts do not reach the rest of the system.
     _call_system_mount("none", "/", _MS_REC | _MS_PRIVATE)
+    # A list, so that every file is tried even after one fails.
     if not all([_call_system_mount("/dev/null", path, _MS_BIND) for path in hidden]):
         yield "the reference was not hidden from the candidate: this system permits no mounts"
     if not all([_make_folder_read_only(folder) for folder in _list_protected_folders()]):
         yield "symattn's files, and those of Python, were not closed to writing: this system permits no mounts"
+    # ``/proc`` shows the processes of the namespace in which it is mounted.
     _continue_as_first_process()
     if not _call_system_mount("proc", "/proc", 0, "proc") and not _hide_process(judge):
         yield "the judge's process was not hidden from the candidate: this system permits no mounts"
@@ -110,6 +116,7 @@ def _list_protected_folders() -> list[str]:
     folders = sorted({os.path.realpath(f) for f in (own, sys.prefix, sys.base_prefix)}, key=len)
     result: list[str] = []
     for folder in folders:
+        # A folder within another one is read-only with it.
         if folder != "/" and not any(folder.startswith(outer + os.sep) for outer in result):
             result.append(folder)
     return result
@@ -117,6 +124,7 @@ def _list_protected_folders() -> list[str]:
 
 def _make_folder_read_only(folder: str) -> bool:
     """Make a folder read-only for this process and what it starts."""
+    # A remount must repeat flags that the system has locked.
     flags = os.statvfs(folder).f_flag
     kept = flags & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME)
     relative = _MS_RELATIME if flags & os.ST_RELATIME else 0
@@ -148,8 +156,10 @@ def _continue_as_first_process() -> None:
         import resource
         import signal
 
+        # One crash gives one core file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
+        # The parent is to see the same signal, which a handler of Python could take.
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

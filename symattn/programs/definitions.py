@@ -53,6 +53,7 @@ _OF_BOTH = {
     "same_width": {"d_k", "d_v"},
     "square_weights": {"d_k", "d_model"},
 }
+#: Promises that no other definition than plain attention has.
 _OF_PLAIN_ATTENTION = ("batch",)
 
 
@@ -110,6 +111,7 @@ def target(
         return Laid(
             Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name
         )
+    # Raises for an unknown format, before anything is called.
     frameworks.numpy_dtype(request.dtype)
     name = name or getattr(function, "__name__", type(function).__name__)
     function, request = _wrap_forward_by_autograd(
@@ -164,6 +166,7 @@ def prepared(function: Function, request: Request) -> Request:
     return request
 
 
+#: The note on gradients of a function that computes the output only.
 _AUTOGRAD = "The gradients are those that torch's autograd gives for the function's output"
 
 
@@ -192,6 +195,7 @@ class Laid(Target):
     def __init__(self, adapted: Adapted, convention: Convention, name: str) -> None:
         super().__init__(adapted, convention, name)
         self.subject, self.right, self._adapted = adapted.subject, adapted.right, adapted
+        # Edits and residues need the function within the adapter.
         self._own = adapted.function
 
     def semantics(
@@ -238,6 +242,7 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
         dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS))
     )
     orders = orders if ordered(request.spec) else ("nd",)
+    # The first outcome of each kind: wrong values, or wrong shapes.
     result: dict[bool | None, Adapted] = {}
     wrong: dict[Layout, Adapted] = {}  # orders in which it runs and returns other values
     refused: list[InputError] = []
@@ -283,6 +288,7 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
     return result.get(False) or result[None]
 
 
+#: Orders of axes, in the order in which they are tried.
 _ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd", "nbhd", "nbd")
 
 
@@ -441,6 +447,7 @@ class Adapted:
         numbers, precision = [*self.subject.families.values()][1], Precision.of(request.dtype)
         for sizes in _small_call_sizes(self.subject, ordered(request.spec)):
             fitted = self.subject.within(sizes, request.domain)
+            # Seeded, so that every process chooses the same form.
             rng = np.random.default_rng(0)
             inputs = self.subject.draw(names, fitted, numbers(rng), precision, rng)
             outcome = Target(self, self.convention).run(inputs)
@@ -449,6 +456,7 @@ class Adapted:
             right = _is_output_as_defined(self.subject, outcome, wanted)
             self.partly = self.partly or _are_some_outputs_right(outcome, wanted)
             self.error = self.error or outcome.error
+            # Wrong shapes at one size need no further calls.
             if right is None:
                 return
             result.append(right)
@@ -491,6 +499,7 @@ class Backpropagated:
         return Backpropagated(function)
 
     def __call__(self, *places: Tensor, do: Tensor, **keywords: Tensor) -> tuple[Tensor, ...]:
+        # Detached, so that ``grad`` has the gradients of this call alone.
         leaves = [
             x.detach().requires_grad_() if _has_floating_point_entries(x) else x for x in places
         ]
@@ -502,6 +511,7 @@ class Backpropagated:
         output = output[0] if isinstance(output, tuple) else output
         output.backward(do)
         moved = [x for x in (*leaves, *named.values()) if _has_floating_point_entries(x)]
+        # An input without influence has no gradient; zeros are meant.
         return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
 
 

@@ -103,6 +103,7 @@ class TorchArrays:
     def make(self, values: np.ndarray, dtype: str) -> Tensor:
         if values.dtype.kind in "biu":
             return self.torch.from_numpy(np.array(values))
+        # Only a check: it raises for numbers that the format does not represent.
         exactly(values, dtype)
         return self.torch.from_numpy(np.array(values, dtype=np.float64)).to(
             getattr(self.torch, dtype)
@@ -164,6 +165,7 @@ class JaxArrays(NumpyArrays):
         return None
 
 
+#: The arrays of each framework, by name.
 _FRAMEWORKS: Mapping[Framework, Callable[[], Arrays]] = {
     "numpy": NumpyArrays,
     "torch": TorchArrays,
@@ -199,6 +201,7 @@ def read(
     output = output if isinstance(output, (np.ndarray, np.generic)) else exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
         raise TypeError(f"returned {of_kind(output)}, not an array")
+    # ``V`` are the types of ml_dtypes; a type with names is a record of other data.
     if output.dtype.kind not in "fiubV" or output.dtype.names or np.ma.is_masked(output):
         raise TypeError(
             f"returned an array of {'masked entries' * np.ma.is_masked(output) or output.dtype.name}"
@@ -244,6 +247,7 @@ def numpy_dtype(name: str) -> np.dtype:
     if name not in FORMATS:
         hint = perhaps(name, FORMATS) or f"; choose one of {', '.join(FORMATS)}"
         raise InputError(f"unknown dtype {name}{hint}")
+    # The first three formats are NumPy's own.
     if name in FORMATS[:3]:
         return np.dtype(name)
     import ml_dtypes
@@ -282,11 +286,13 @@ def wanted(function: Function) -> Framework | None:
     hints = " ".join(str(p.annotation) for p in parameters(function) or ())
     named = {m for m in ("torch", "numpy") if m in hints or (m == "numpy" and "NDArray" in hints)}
     named = named or ({"torch"} if "Tensor" in hints else set())
+    # Annotations are a promise; names in the code are a hint, and come second.
     if not named:
         used, names = _packages_in_function_code(function), _names_in_code(_with_code(function))
         named = {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
     if "torch" not in named and is_of_jax(function):
         return "jax"
+    # Names of both, or of neither, decide nothing.
     return named.pop() if len(named) == 1 else None  # type: ignore[return-value]
 
 
@@ -424,6 +430,7 @@ def suspects(framework: str, dtype: str) -> Iterator[list[str]]:
         return
     from unittest.mock import patch
 
+    # Only a call that launches interpreted kernels is affected.
     with patch.object(
         executor, "__call__", autospec=True, side_effect=executor.__call__
     ) as launched:

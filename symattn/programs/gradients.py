@@ -73,6 +73,7 @@ def _judge_gradients(
     n_q, n_k = (inputs[name].shape[-2] for name in "qk")
     queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
     named = rows is None or not np.isscalar(rows)
+    # Named rows are queries, and keys of the same numbers; a count of rows is taken of each.
     keys = (
         np.arange(n_k)
         if rows is None
@@ -122,6 +123,7 @@ def nearest(
         ):
             return result
         first = first or result
+        # Infinities may be right, which must be excluded before a fault is reported.
         _check_range(spec, inputs, do, how, result, got)
     return first
 
@@ -139,6 +141,7 @@ def _check_range(
         return
     within, scale = float(how.format.largest), largest_scale(spec, inputs) or 1.0
     least = min(1.0, scale) if how.scores else 1.0
+    # |dO Vᵀ| and |dS| = |P (dP − Σ P dP)| are at most twice the product of the norms.
     of_scores = 2 * np.linalg.norm(do, axis=-1).max() * np.linalg.norm(inputs["v"], axis=-1).max()
     of_scores *= max(1.0, float(spec.softcap or 1)) if how.scores else 1.0
     most = max(

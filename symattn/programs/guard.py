@@ -20,7 +20,9 @@ from typing import Any
 
 from symattn.document.errors import SymattnError
 
+#: symattn's packages, which a candidate has no reason to import.
 _OWN = ("symattn", "symattn_cli")
+#: Audit events of code that looks at the stack, or at all objects.
 _STACK = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers")
 _BETWEEN = (
     "inspect.py",
@@ -37,8 +39,11 @@ _LIBRARIES = tuple(
         os.path.dirname(__file__) + "/..",
     )
 )
+#: Audit events of connections.
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
+#: Audit events of signals.
 _SIGNALS = ("os.kill", "os.killpg")
+#: Audit events of new processes.
 _STARTS = ("os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen")
 #: Processes that a candidate starts, such as compilers, before this counts as an attack.
 MAX_STARTED = 64
@@ -69,6 +74,7 @@ class Guard:
         self._import = builtins.__import__
         self.events: list[str] = []
         self._process, self._started = os.getpid(), 0
+        # No code can remove a hook of this kind, so the candidate cannot either.
         sys.addaudithook(self._hear_audit_event)
 
     @contextlib.contextmanager
@@ -90,6 +96,7 @@ class Guard:
         finally:
             self._active = False
             builtins.__import__ = self._import
+            # The candidate may have moved the finder, so the whole list is searched.
             sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
             sys.modules.update(hidden)
             self._look_for_replaced()
@@ -133,6 +140,7 @@ class Guard:
         thread = threading.get_ident()
         if self._inside or thread in self._helpers or (thread == self._thread and not self._active):
             return
+        # The hook itself opens and resolves paths, whose events are not the candidate's.
         self._inside = True
         try:
             words = self._words_of(event, arguments)
@@ -146,10 +154,12 @@ class Guard:
     def _words_of(self, event: str, arguments: tuple[Any, ...]) -> str:
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             return self._describe_opened_path(os.fsdecode(arguments[0]))
+        # 0 and −1 stand for groups of processes, which may include the judge.
         if event in _SIGNALS and arguments[0] in (os.getppid(), 0, -1):
             return "it sends a signal to the judge"
         if event in _NETWORK:
             return "it opens a network connection"
+        # Two frames up, beyond this function and the hook, is the code that looks.
         if event in _STACK and self._is_candidate_looking(sys._getframe(2)):
             return f"it looks at the judge's memory ({event})"
         return ""
@@ -157,6 +167,7 @@ class Guard:
     def _count_start(self, event: str) -> None:
         """Count a process that the candidate starts. Raises ``OSError``, as at a limit of the system, for too many."""
         self._started += 1
+        # A copy that copies itself again could multiply without being counted.
         copies_itself = event.startswith("os.fork") and os.getpid() != self._process
         if self._started > MAX_STARTED:
             self._note_guarded_event(f"it starts more than {MAX_STARTED} processes")
@@ -193,6 +204,7 @@ class Guard:
     def _look_for_replaced(self) -> None:
         for name, before in self._before.items():
             now = _resolve_loaded_object(name)
+            # A library loaded since then has its own function, unless the candidate replaced it.
             if now is not before and (before is not None or not _is_function_of_library(now, name)):
                 self._note_guarded_event(f"it replaces {name}")
 
@@ -225,6 +237,7 @@ def _is_function_of_library(function: Any, name: str) -> bool:
     return type(function).__module__.split(".")[0] in (library, "builtins")
 
 
+#: The guard of this process, if its candidate is watched.
 _guard: Guard | None = None
 
 

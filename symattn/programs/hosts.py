@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from keras import Layer
     from torch.nn import Module as TorchModule
 
+#: The axes of a stored matrix: columns out first, or columns in first.
 Order = Literal["out in", "in out"]
 #: Names of a layer's own arrays.
 OWN = ("weight", "bias", "kernel")
@@ -67,6 +68,7 @@ class Host:
         for part in path.split(".") if path else ():
             layer = getattr(layer, part) if hasattr(layer, part) else layer[int(part)]
         names = {c.__name__ for c in type(layer).__mro__} if plain(last) in OWN else set()
+        # Conv1D of transformers multiplies by the matrix as stored, Linear by its transpose.
         return "in out" if "Conv1D" in names else "out in" if "Linear" in names else None
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -121,6 +123,7 @@ def host_of(function: object) -> Host | None:
     for known, (file, name) in _HOSTS.items():
         if known in classes:
             host: Host = getattr(import_module(f"symattn.programs.{file}"), name)(function)
+            # A module without weights is called like any other function.
             return host if host.weights() else None
     return None
 
@@ -165,6 +168,7 @@ class TorchHost(Host):
         return x.swapaxes(0, 1) if self._swapped and x.ndim == 3 else x
 
     def prepared(self, dtype: str) -> TorchHost:
+        # A copy, since the user's module must not change its mode or format.
         return TorchHost(copy.deepcopy(self.module).eval().to(getattr(self.xp, dtype)))
 
 
@@ -196,6 +200,7 @@ class KerasHost(Host):
     def _shapes_of_keras_weights(self) -> dict[str, tuple[int, ...]]:
         """Return ``query.kernel``, … with the shapes in which Keras keeps them, in its order."""
         variables = self.module.trainable_variables
+        # Without the name of the layer itself, which differs between instances.
         keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in variables)
         return {key: tuple(map(int, v.shape)) for key, v in zip(keys, variables, strict=True)}
 

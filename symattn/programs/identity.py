@@ -40,6 +40,7 @@ from symattn.verification.semantics import (
 if TYPE_CHECKING:
     from symattn.programs.definitions import Laid
 
+#: Larger sizes: square ones, and more keys than usual blocks have.
 LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(2, 258, 4, 2, 6))
 #: Several blocks of 128 queries and of 128 keys in widths above 64, whose root is whole; the first that is small enough
 #: is tried.
@@ -49,6 +50,7 @@ OF_BLOCKS = (Sizes(2, 35, 4, 3, 6),)
 _CELLS = 1 << 17  # scores of all heads and items in one run
 _CELLS_OF_MULTIPLES = 1 << 18  # scores of one head, if short lengths are not promised
 _LENGTHS = 4  # numbers of queries and keys of which so many pairs are then tried
+# Wider heads than this are tried as they are, and not replaced by a small width.
 _USUAL_WIDTH = 64
 
 
@@ -148,6 +150,7 @@ def identity_of_definition(
         shapes = {i.name: definition.shape(i.name, fitted) for i in inputs if i.made is None}
         rng = np.random.default_rng(random.getrandbits(32))
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
+        # Whole numbers, masks and infinities stay plain; other inputs are residues.
         fixed = {
             n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()
         }
@@ -183,6 +186,7 @@ def tried_apart(
     def tests() -> Iterator[IdentityResult]:
         planned = len(every)
         for number, sizes in enumerate(every):
+            # Sizes for the tiles of the kernels that ran, known only after the first stage.
             further = program.kinds.further() if number and number == len(every) - 1 else ()
             planned += bool(further)
             for wanted in filter(None, (further, sizes)):
@@ -190,6 +194,7 @@ def tried_apart(
                     warnings.simplefilter("ignore")
                     result = test(wanted)
                 yield replace(result, planned=planned)
+                # A difference ends the test, unless the numbers are nearly equal.
                 if not (result.agrees or result.nearly):
                     return
 
@@ -197,10 +202,12 @@ def tried_apart(
         results: list[IdentityResult] = apart(tests, seconds) if copied else list(tests())
     except NotDone as error:
         return _not_tried(str(error))
+    # A GPU's state does not survive the copy, so the test runs again in this process.
     if copied and _OF_GPU in results[-1].reason:
         results = list(tests())
     differing = [result for result in results if result.agrees is False]
     if differing:
+        # A difference of numbers that are nearly equal says less, so it comes last.
         return next((result for result in differing if not result.nearly), differing[0])
     if not results[0].agrees:
         return results[0]

@@ -33,6 +33,7 @@ from symattn.verification.semantics import OUTSIDE
 
 _APART = 40  # an address is the number of a storage times 2⁴⁰, plus the place in it, in bytes
 _USUAL = 32  # the longest tiles of which the usual sizes have several
+#: Operators whose results have no numbers yet.
 _EMPTY = (
     "aten.empty",
     "aten.empty_like",
@@ -124,6 +125,7 @@ class _Block:
         if len(owners) < 2:
             return self.pieces[owners[0]][place] if len(owners) else np.zeros(0)
         parts = [self.pieces[o][place[owner == o]] for o in owners]
+        # Parts are ordered by owner; the inverse of the stable sort restores the order of places.
         back = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
         if not any(isinstance(x, ArrayBase) for x in parts):
             return np.concatenate(parts)[back]
@@ -175,6 +177,7 @@ class _Memory:
             if block.width != tensor.element_size():
                 raise InputError("a tensor in memory of numbers of another size is not read")
             if not block.pieces:
+                # The whole storage: the tensor may be a view of it.
                 whole = tensor.new_empty(0).set_(storage, 0, (len(block),), (1,))
                 block.pieces.append(whole.double().numpy().copy())
         return block
@@ -216,6 +219,7 @@ class _Memory:
         self, addresses: np.ndarray, bits: int
     ) -> tuple[_Block | None, np.ndarray, np.ndarray]:
         """Return the block that addresses are in, or are nearest to; their places in bytes; and which are within it."""
+        # Rounded to the nearest storage, so that addresses shortly before it belong to it, too.
         number = int((addresses[0] + (1 << _APART - 1)) >> _APART)
         if not 0 < number <= len(self.blocks):
             return None, addresses, np.zeros(addresses.shape, bool)
@@ -296,9 +300,12 @@ class _Run:
             if isinstance(x, self._torch.Tensor)
         ]
         name, computed = str(operator.overloadpacket), any(map(self._memory.known, tensors))
+        # An operator without a rule is decomposed, and its parts come here one by one.
         if computed and name not in RULES and (decomposed := torch_reader.decomposition(operator)):
+            # The mode is off within its own handler.
             with self._make_torch_dispatch_mode():
                 return decomposed(*places, **keywords)
+        # Real memory decides shapes, strides and views; the shadow has the meaning of its numbers.
         result = operator(*places, **keywords)
         if name in _EMPTY:
             self._memory.never_written(result)
@@ -311,6 +318,7 @@ class _Run:
             not (hasattr(x, "untyped_storage") and x.untyped_storage().data_ptr() in before)
             for x in made
         ]
+        # A view has the meaning of its operand's memory already.
         if operator._schema.is_mutable or any(apart):
             try:
                 self._compute_shadow_values(name, places, keywords, made)
@@ -326,6 +334,7 @@ class _Run:
         keywords: Mapping[str, Value],
         made: Sequence[Value],
     ) -> None:
+        # An operator in place means what the one without the underscore means.
         rule = RULES.get(name) or RULES.get(name.removesuffix("_"))
         if rule is None or not all(isinstance(x, self._torch.Tensor) for x in made):
             raise InputError("this operator of torch is not read, of computed numbers")
@@ -361,6 +370,7 @@ class _Run:
         def launched(executor: Any, *places: Value, **keywords: Value) -> Value:
             self.launches += 1
             operators.kernel = executor.fn.__name__
+            # The launch uses tensors itself, which are not the user's operators.
             with importlib.import_module("torch.utils._python_dispatch")._disable_current_modes():
                 for name, x in (*zip(executor.arg_names, places, strict=False), *keywords.items()):
                     for leaf in _yield_nested_leaves([getattr(x, "base", x)]):
@@ -377,6 +387,7 @@ class _Run:
             if hasattr(x, "data_ptr"):
                 block = self._memory.block(x)
                 at = x.data_ptr() - block.storage.data_ptr()
+                # An address of the shadow in place of the real one.
                 result.handle.data = np.array([(block.number << _APART) + at], np.uint64)
             return result
 
@@ -511,6 +522,7 @@ class _Operators:
         """Return a function of each element; of plain numbers by the kind, unless the value is exact."""
         data = x.data
         if _is_plain(data):
+            # exp 0 = 1, exp −∞ = 0 and log 1 = 0 are exact in floats.
             exact = data == 1 if name.startswith("log") else (data == 0) | (data == -np.inf)
         if not _is_plain(data) or name == "erf" or not exact.all():
             return self._make_typed_handle(
@@ -524,6 +536,7 @@ class _Operators:
         infinite = np.isneginf(b) if _is_plain(b) else self._kind.xp.isinf(b)
         if not infinite.any():
             return self._make_typed_handle(np.subtract(a, b), x)
+        # Replaced first, since kinds refuse to subtract −∞.
         b = np.where(infinite, 0.0, b)
         return self._make_typed_handle(
             np.where(infinite, self._memory.undefined, np.subtract(a, b)), x
@@ -589,6 +602,7 @@ class _Operators:
                 f"the kernel {self.kernel} {act} {OUTSIDE}, {of}, in its program ({program})",
                 element,
             )
+            # Of the pointers that are not masked, the ones within the block remain.
             seen[seen] = within
         if block and bool(block.pieces) is not element.is_floating():
             raise Refused(
@@ -609,6 +623,7 @@ class _Operators:
     ) -> Handle:
         """Return pointers to whole numbers in real memory."""
         block, at, seen = met
+        # Masked pointers stay 0, and are never followed.
         real = np.zeros(seen.shape, np.uint64)
         if block is not None:
             real[seen] = at + block.storage.data_ptr()
@@ -642,6 +657,7 @@ class _Operators:
         values = block.read(self._element_places_of_floats(pointers, block, at), self._memory)
         if seen.all():
             return self._make_typed_handle(values.reshape(shape), element)
+        # Each pointer that reads takes the next value; values of masked ones are replaced below.
         spread = values[np.maximum(np.cumsum(seen) - 1, 0)].reshape(shape)
         return self._make_typed_handle(np.where(seen.reshape(shape), spread, filled), element)
 
@@ -672,6 +688,7 @@ class _Operators:
             )
             return self._own["create_atomic_rmw"](self._builder, operator, real, value, mask, *rest)
         places = pointers.data[np.broadcast_to(mask.data, pointers.data.shape).astype(bool)]
+        # Two additions to one place need a running sum, which one load and store is not.
         if operator.name != "FADD" or len(np.unique(places)) < len(places):
             raise Refused(f"the atomic operation {operator.name} of floats is not read")
         before = self.create_masked_load(pointers, mask, None)

@@ -30,6 +30,7 @@ from symattn.programs.frameworks import Tensor
 from symattn.programs.names import Function, meaning, without_partial
 from symattn.programs.request import Request
 
+#: Inputs with an axis of heads.
 _HEADS = ("q", "k", "v")
 _TOKENS = ("x", "y")  # (b, n, d_model)
 
@@ -79,6 +80,7 @@ def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
     """
     if layout == "nd" or name not in (*_HEADS, *_TOKENS, "keep"):
         return values
+    # A mask of padding has the axes (b, n_k) in every layout.
     if name == "keep":
         return values.reshape((1,) * (2 - values.ndim) + tuple(values.shape))
     order = _axes_in_layout(name, layout)
@@ -101,6 +103,7 @@ def of_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
     if name in _HEADS and layout[-1] == "c":
         raise InputError(f"the heads of {name} are side by side in {in_words(layout)}")
     order = _permutation_from_usual_order(_axes_in_layout(name, layout))
+    # ``index`` inverts the permutation.
     return values.transpose(*map(order.index, range(len(order))))
 
 
@@ -114,6 +117,7 @@ def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
     if output.ndim != max(len(order), array.ndim) - joined:
         return output
     if joined:
+        # Heads are counted in the inputs, since the output may have another width.
         h = array.shape[-3] if array.ndim > 2 else 1
         if output.shape[-1] % h:
             return output
@@ -122,6 +126,7 @@ def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
         output = output.transpose(
             *map(_permutation_from_usual_order(order).index, range(len(order)))
         )
+    # Axes that were added for the layout are removed again.
     added = max(len(order) - array.ndim, 0)
     return (
         output.reshape(output.shape[added:])
@@ -144,10 +149,13 @@ def lengths(inputs: Inputs) -> tuple[int, int]:
 
 
 # -- layouts named in source code --------------------------------------------------------------------------------------
+#: Names of axes in texts, in lower case.
 _BATCH_WORDS = r"\b(?:b|bs|bsz|nb|batch|batch_size)\b"
 _HEADS_WORDS = r"\b(?:h|nh|hq|heads|n_heads|nheads|num_heads|num_q_heads)(?:_(?:q|k|kv))?\b"
 _TOKENS_WORDS = r"\b(?:n|s|t|l|m|seq|sq|nq|lq|tq|seqlen|seq_len|seq_length|tokens|length|q_len|time)(?:_(?:q|k|kv))?\b"
+#: The gap between two axes, and an axis of any name.
 _NEXT, _ANY = r"\s*[, ]\s*", r"\w+"
+#: Layouts by listed axes; a list of three needs an end, since a list of four begins alike.
 _PATTERNS: tuple[tuple[Layout, str], ...] = (
     ("bhnd", _NEXT.join((_BATCH_WORDS, _HEADS_WORDS, _ANY, _ANY))),
     ("bnhd", _NEXT.join((_BATCH_WORDS, _TOKENS_WORDS, _HEADS_WORDS, _ANY))),
@@ -196,6 +204,7 @@ def _list_documenting_lines(function: Function) -> list[str]:
         code, _, comment = line.partition("#")
         result += [code] if code.strip() else []
         result += [f"# {comment.strip()}"] if comment else []
+        # The line that ends with a colon is the last one before the body.
         if code.rstrip().endswith(":"):
             break
     return result
@@ -219,6 +228,7 @@ def names_form(function: Function, parameter: str, form: str, right: Iterable[st
         rf"\b{name}\b[^()\[\]\n]{{0,40}}[(\[]([\w, ]+)[)\]]",
         "\n".join(_list_documenting_lines(function)),
     ):
+        # A shape in the text need not be that of a mask.
         with suppress(InputError):
             if form_of(axes) == form:
                 return True
@@ -229,6 +239,7 @@ def names_form(function: Function, parameter: str, form: str, right: Iterable[st
     return bool(single and form[-2:-1] == "1" and not any(f[-2:-1] == "1" for f in right))
 
 
+#: The formula of a product of two arrays.
 _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
 _BY_PLACE: Mapping[int, tuple[Layout, ...]] = {
     4: ("nbhd", "bnhd", "bhnd"),
@@ -245,6 +256,7 @@ def lettered(function: Function) -> frozenset[Layout]:
     for texts in _EINSUM.findall(_read_function_text(function)):
         one, other, out = (x.split() if " " in x.strip() else [*x.strip()] for x in texts)
         tokens = [x for x in one if x not in other]
+        # Queries times keys: the last letter is summed, and one letter is of the queries alone.
         if len(tokens) == 1 and one[-1] == other[-1] and one[-1] not in out:
             result |= {*_BY_PLACE.get(len(one), ())[one.index(tokens[0]) :][:1]}
     return frozenset(result)
@@ -266,15 +278,20 @@ def _read_function_text(function: Function) -> str:
 # (``cu_seqlens``), separate for queries and keys if a function takes both; ``nff`` and ``nf2`` are tables with each
 # column twice, as two halves or interleaved.
 
+#: Forms of a mask by layout, in the order in which they are tried.
 _MASKS: Mapping[Layout, tuple[str, ...]] = {
     **dict.fromkeys(("nd", "nhd", "nc"), ("",)),
     **dict.fromkeys(("bnd", "nbd"), ("bqk", "b1qk", "qk", "1qk")),
     **dict.fromkeys(("bhnd", "bnhd", "nbhd", "bnc", "nbc"), ("b1qk", "bqk", "bhqk", "qk", "11qk")),
 }
 _PER_HEAD = ("1hqk", "hqk")  # besides bhqk
+#: Forms of a mask of padding, with and without an axis of batches.
 _KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
+#: Forms of lengths, with and without an axis of batches.
 _LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
+#: Forms that count the valid keys.
 _COUNTS = ("lengths", "length")
+#: The axes of a mask, in the order of a form.
 _LETTERS = "bhqk"
 _OF_QUERIES = ("doc_q", "positions_q")  # their k in a form is the number of queries
 
@@ -299,6 +316,7 @@ def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
     if a.input in ("bias", "drop") and request.heads > 1:
         return ("1hqk", "hqk", "bhqk", "qk") if batch else ("", "qk")
     if a.input in ("bias", "drop"):
+        # Without several heads, a bias or a mask of dropout has no axis of batches.
         return tuple(f for f in _MASKS[layout] if f[:1] != "b")
     if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
         return ("", "bk") if batch else ("",)
@@ -315,12 +333,14 @@ def forms_beside(a: Argument, layout: Layout, request: Request) -> tuple[str, ..
     return tuple(form for form in _forms_of(a, layout, request) if form != a.form)
 
 
+#: Names of the axes of a mask, as users spell them.
 _AXIS_NAMES = {
     "b": "b batch batch_size bs bsz 2b", "h": "h heads n_heads num_heads nh", "1": "1",
     "q": "q n_q nq q_len len_q t_q s_q l_q seqlen_q seq_len_q target tgt_len",
     "k": "k n_k nk k_len len_k kv_len t_k s_k l_k seqlen_k seq_len_k source src_len m s",
 }  # fmt: skip
 _AXIS_OF = {name: axis for axis, names in _AXIS_NAMES.items() for name in names.split()}
+#: The axes of a mask in order: each but the keys may be missing, or of length 1.
 _FORM = re.compile("[b1]?[h1]?[q1]?k")
 
 
@@ -402,6 +422,7 @@ def _width_of_head(how: Convention, inputs: Inputs) -> int:
     return columns // heads if isinstance(heads, int) else columns
 
 
+#: Arguments that are numbers, computed from the inputs.
 _NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
     WIDTH: _width_of_head,
     FACTOR: lambda how, inputs: float(_width_of_head(how, inputs)) ** -0.5,
@@ -435,6 +456,7 @@ def _with_axes(
         c: n if c in a.form else m for c, n, m in zip(_LETTERS, lasting, whole.shape, strict=True)
     }
     whole = np.broadcast_to(whole, tuple(sizes.values()))
+    # From the last axis on, so that the numbers of the other axes stay valid.
     for axis, letter in reversed(tuple(enumerate(_LETTERS))):
         whole = whole if letter in a.form else np.take(whole, 0, axis=axis)
     return whole.reshape(tuple(1 if c == "1" else sizes[c] for c in a.form))
@@ -465,6 +487,7 @@ def _count_valid_keys(keep: Tensor) -> Tensor:
     return result.reshape(-1) if result.ndim < 2 else result[:, 0]
 
 
+#: Forms that are no axes: counts, offsets and tables with doubled columns.
 _OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "lengths": _count_valid_keys,
     "length": lambda keep: int(_count_valid_keys(keep)[0]),

@@ -23,6 +23,7 @@ from symattn.programs.names import Function, called, parameters
 from symattn.programs.refusing import NotCallable, one_line, where
 
 Brought = TypeVar("Brought")
+#: The forms of a target, for messages.
 FORMS = "package.module:function or file.py:function"
 
 
@@ -113,6 +114,7 @@ def _call_of(target: str) -> tuple[str, _Arguments | None]:
     if not sign or not rest.endswith(")") or ":" not in name:
         return target, None
     try:
+        # Parsed as a call in which only literals are accepted, so that nothing is run.
         call = ast.parse(f"made({rest}", mode="eval").body
         assert isinstance(call, ast.Call)
         places = [ast.literal_eval(value) for value in call.args]
@@ -145,6 +147,7 @@ def _make_class_instance(
 
 def load_module(place: str) -> ModuleType:
     """Return the module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
+    # Before the target is imported, since it may import Keras or Triton.
     choose_backend()
     triton_host.prepare()
     with _no_bytecode():
@@ -167,6 +170,7 @@ def load_module(place: str) -> ModuleType:
             raise NoSuchFile(f"{path}: there is no such file{near or others}")
         path = path.resolve()
         root, name = _locate_package_root(path)
+        # The folder of the file comes before the working directory.
         _first_on_path(Path.cwd())
         _first_on_path(root)
         if "." in name:  # a file of a package may use relative imports
@@ -207,10 +211,12 @@ def _execute_target_file(path: Path, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} is not Python source")
     module = importlib.util.module_from_spec(spec)
+    # Registered first, as an import does: code may look up its own module by name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
+        # A module that failed half way must not be taken for a loaded one.
         del sys.modules[name]
         raise
     return module
@@ -223,6 +229,7 @@ def _import_under_guard(name: str, bring: Callable[[], Brought]) -> Brought:
     except (KeyboardInterrupt, guard.Tampered):
         raise
     except BaseException as error:
+        # What the guard noticed outweighs the error, which it may have caused.
         guard.check()
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise MissingExtra("torch", "torch") from error
@@ -250,6 +257,7 @@ def _resolve_target_attribute(module: ModuleType, attribute: str, place: str) ->
         raise NotCallable(
             f"{seen} is of type {type(result).__name__} and cannot be called; name a function"
         )
+    # Looked up without binding: a static method of a class can be called as it is.
     if inspect.isclass(owner) and inspect.isfunction(
         inspect.getattr_static(owner, seen.rpartition(".")[2], None)
     ):
@@ -268,6 +276,7 @@ def _no_such(part: str, owner: object, module: ModuleType, seen: str) -> str:
     if owner is not module:
         return f"no attribute `{part}` in {seen}{perhaps(part, values)}"
     callables = [name for name, value in values.items() if callable(value) and name[0] != "_"]
+    # Names that the module has imported are not its own.
     own = [
         name for name in callables if getattr(values[name], "__module__", None) == module.__name__
     ]
@@ -287,6 +296,7 @@ def _first_on_path(folder: Path) -> None:
 def _no_bytecode() -> Iterator[None]:
     before = sys.dont_write_bytecode
     sys.dont_write_bytecode = True
+    # A file written just before may be missing in the caches of the import system.
     importlib.invalidate_caches()
     try:
         yield

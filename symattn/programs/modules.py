@@ -30,6 +30,7 @@ from symattn.programs.request import Request
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block  # most modules are attention
 
+#: Attributes in which a module may have its number of heads.
 _HEADS = (
     "num_heads",
     "n_heads",
@@ -93,12 +94,14 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
     packed = (
         any(len(s.names) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
     )
+    # What names leave open is tried: joined heads, and the order of bare square matrices.
     for by_head, order in product(
         (False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]
     ):
         yield HeldAttention(host, slots, ModuleReading(order, by_head), request, label)
 
 
+#: Orders of the axes of a weight; the one of torch's Linear comes first.
 _ORDERS: tuple[Order, ...] = ("out in", "in out")
 
 
@@ -215,6 +218,7 @@ class HeldAttention(ModuleAsFunction):
         weights = {n: keywords.pop(n) for n in self._names}
         state = {}  # arrays of the module's own shapes with these weights
         for s in self._slots:
+            # The output projection has columns of d_model, all other projections have rows.
             axis = -1 if s.names[0].endswith("_o") else 0
             parts = [
                 self._pad_to_model_width(weights[n], axis) if n[0] == "w" or axis else weights[n]
@@ -226,6 +230,7 @@ class HeldAttention(ModuleAsFunction):
         output = self._host.run(
             state, dict.fromkeys(self._tokens, self._pad_to_model_width(x, -1)), keywords
         )
+        # Columns that only fill up d_model are cut off again.
         return on_first(lambda first: first[..., :d] if "w_o" in weights else first, output)
 
     def _pad_to_model_width(self, a: Tensor, axis: int) -> Tensor:
@@ -257,6 +262,7 @@ def _make_keyword_parameter(name: str) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY)
 
 
+#: Names of the gain and of the bias of a norm.
 _GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "shift")
 
 
@@ -330,6 +336,7 @@ class HeldLayer(HeldModule):
         )  # of type Block: the request of a definition has its specification there
         _check_block(module, spec, label)
         host = host.prepared(request.dtype)
+        # Zeros stand for weights that the block does not have, such as biases of attention.
         zeros = {name: host.xp.zeros_like(p) for name, p in host.weights().items()}
         slots = [
             ModuleSlot(key, tuple(names.split()), (), "out in")
@@ -346,6 +353,7 @@ class HeldLayer(HeldModule):
             )
         self.rest = zeros
         if spec.attention.causal:
+            # In torch's masks True forbids a key.
             true = host.xp.tensor(True)
             self.more = lambda x: {
                 "src_mask": true.repeat(2 * x.shape[-2:-1]).triu(1),
@@ -362,6 +370,7 @@ def _check_block(module: object, spec: Block, label: str) -> None:
         )
     heads = module.self_attn.num_heads
     _check_heads(label, heads, spec.attention)
+    # torch's layer has no other options of attention.
     plain = Attention(heads=heads, causal=spec.attention.causal)
     if (
         spec.attention != plain

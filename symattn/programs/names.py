@@ -17,6 +17,7 @@ from symattn.document.keywords import FIELDS, OTHERS, plain
 #: A user's function, with any parameters.
 Function = Callable[..., Any]
 
+#: Common names of parameters, by meaning.
 _SPELLINGS = {
     "q": "q query queries xq query_states query_layer",
     "k": "k key keys xk key_states key_layer",
@@ -55,6 +56,7 @@ _SPELLINGS = {
     "w_in": "w_in in_proj_weight w_qkv qkv_weight c_attn_weight",
     "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
 }
+#: Fields of ``Attention``, whose other names are listed with the fields.
 _FIELDS = "mask bias sink lse causal scale heads kv_heads d_k window softcap eps dropout"
 for _name in _FIELDS.split():
     _SPELLINGS[_name] = f"{_name} {({**OTHERS, **FIELDS})[_name]}"
@@ -69,7 +71,9 @@ for _name, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out"))
 _SPELLINGS["w_o"] += " out_proj_weight w_output"
 _SPELLINGS["b_o"] += " out_proj_bias b_output"
 
+#: Inputs that are masks.
 MASKS = ("mask", "keep")
+#: Fields that a function may take as plain settings.
 SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps", "prefix")
 #: Other meanings of parameters: numbers that follow from the sizes, further results, sizes of tiles.
 AROUND = ("past", "n_q", "n_k", "d_k", "bounds", "lengths", "lse", "more", "tile", "repeats")
@@ -96,6 +100,7 @@ AMBIGUOUS = (
 )
 
 
+#: Meanings by plain name; a spelling above outweighs the name of an input.
 _MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {
     plain(word): meaning for meaning, words in _SPELLINGS.items() for word in words.split()
 }
@@ -154,6 +159,7 @@ def parameters(function: Function) -> tuple[Parameter, ...] | None:
         if start is None:
             return None
         try:
+            # Parsed as a definition, in place of the signature that a builtin lacks.
             tree = ast.parse(f"def f{start[1]}: pass").body[0]
         except SyntaxError:
             return None
@@ -199,6 +205,7 @@ def bound_keywords(function: Function) -> frozenset[str]:
 def _of_tree(arguments: ast.arguments) -> tuple[Parameter, ...]:
     positional = [*arguments.posonlyargs, *arguments.args]
     first_default = len(positional) - len(arguments.defaults)
+    # Defaults are not needed as values; it matters only whether there is one.
     result = [
         Parameter(
             a.arg,

@@ -72,6 +72,7 @@ class Frontier:
                 "a causal frontier behind a cache, for numbers of queries and keys that were left open"
             )
         offset = self.offset if isinstance(self.offset, int) else self.offset[:, None, None, None]
+        # Queries are counted from the first key, so that both positions can be compared.
         places = masks.Places(np.arange(n_q)[:, None] + offset, np.arange(n_k)[None, :])
         seen = masks.causal(places) if self.causal else np.asarray(True)
         return seen & masks.sides(places, self.left, self.right) if self.window else seen
@@ -95,6 +96,7 @@ def masks_of(
     if structure is not None:
         return fields | structure, inputs
     seen = frontier.seen(n_q, n_k)
+    # A boolean mask takes up the frontier; an additive one becomes a bias beside it.
     if fields.get("mask") == "boolean":
         return fields, inputs | {"mask": mask & seen}
     if mask is not None:
@@ -195,16 +197,21 @@ def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
+#: Roles of the inputs and of the outputs of Attention, in order.
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
+#: Attributes of inputs with the heads side by side.
 _HEADS = ("q_num_heads", "kv_num_heads")
+#: Attributes of Attention that are read.
 _ATTRIBUTES = (
     "is_causal", "left_window_size", "right_window_size", "scale", "softcap", *_HEADS, "softmax_precision",
     "qk_matmul_output_mode",
 )  # fmt: skip
+#: Attributes of FlexAttention that are read.
 _FLEX = ("scale", "softmax_precision")
 # The first opset that has an attribute or an input; all others exist from the operator's first opset on.
 _SINCE = {"nonpad_kv_seqlen": 24, "left_window_size": 25, "right_window_size": 25}
+# The first opset with the operator Attention.
 _FIRST = 23
 FLOATS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
 # qk_matmul_output in each mode: the last of these steps that the specification has.
@@ -279,6 +286,7 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     q, k, v = (_split_onnx_heads(node, arrays[role], role) for role in "QKV")
     offset, lengths = 0, arrays.get("nonpad_kv_seqlen")
     if lengths is not None:
+        # Lengths include the new tokens, so the first query is n_q places before the end.
         offset = lengths - q.shape[-2]
     if "past_key" in arrays:
         offset = arrays["past_key"].shape[-2]
@@ -293,6 +301,7 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     if int(q.shape[-3]) == 1 and "keep" in inputs:
         inputs["keep"] = inputs["keep"][..., None, :]  # a single head counts as an axis of batches
     heads, kv_heads = int(q.shape[-3]), int(k.shape[-3])
+    # A softcap of 0 means none.
     fields |= {
         "scale": node.attributes.get("scale"),
         "softcap": node.attributes.get("softcap") or None,

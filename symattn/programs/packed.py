@@ -21,6 +21,7 @@ from symattn.programs.names import Function, bound_keywords, meaning, on_first, 
 from symattn.programs.request import Request
 
 _QKV = ("q", "k", "v")
+#: Parameters that take several inputs in one array.
 _TOGETHER = {
     "qkv": _QKV,
     "packedqkv": _QKV,
@@ -36,6 +37,7 @@ _STACKED = {
     "second": (1, "in the second axis"),
     "side by side": (None, "side by side in the last axis"),
 }
+#: The same for projections and biases, which are never stacked.
 _PROJECTED = {
     "side by side": (None, "side by side in the last axis"),
     "by head": (None, "side by side in the last axis, for each head"),
@@ -48,6 +50,7 @@ def ways(function: Function, request: Request, name: str) -> Iterator[Packed]:
     groups: dict[str, tuple[str, ...]] = {}  # the inputs that a parameter packs
     for p in given:
         kind = {"w_in": "w", "b_in": "b"}.get(meaning(p.name) or "")
+        # A parameter that the user sets is no input.
         if p.name in dict(request.call) or p.name in bound_keywords(function):
             continue
         if plain(p.name) in _TOGETHER:
@@ -98,6 +101,7 @@ def side_by_side(xp: Any, parts: Sequence[Tensor], heads: int = 1) -> Tensor:
     """Join arrays side by side in the last axis, head by head if there are several."""
     if heads == 1:
         return xp.concat(parts, axis=-1)
+    # (…, heads, parts, width): the parts of a head come together.
     together = xp.concat([a.reshape((*a.shape[:-1], heads, 1, -1)) for a in parts], axis=-2)
     return together.reshape((*together.shape[:-3], -1))
 
@@ -121,11 +125,13 @@ class Packed(Wrapper):
             if p.name in groups:
                 own += (Parameter(n, Parameter.KEYWORD_ONLY) for n in groups[p.name])
             else:
+                # By keyword only, since parts have replaced parameters before it.
                 own.append(
                     p.replace(kind=Parameter.KEYWORD_ONLY)
                     if p.kind is Parameter.POSITIONAL_OR_KEYWORD
                     else p
                 )
+        # A signature needs parameters in the order of kinds.
         super().__init__(function, sorted(own, key=lambda p: p.kind), reading, name)
         how = (_STACKED | _PROJECTED)[reading][1]
         self.note = " ".join(
@@ -199,6 +205,7 @@ class OneQuery(Wrapper):
         bound.arguments[self._q] = q.reshape((*shape[:axis], *shape[axis + 1 :]))
 
         def with_axis(first: Tensor) -> Tensor:
+            # In the output the axis is counted from the end, after it is inserted.
             at = len(first.shape) + 1 + axis
             return first.reshape((*first.shape[:at], 1, *first.shape[at:]))
 

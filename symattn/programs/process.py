@@ -32,8 +32,10 @@ def time_spent(process: int) -> tuple[float, float]:
     ticks, ready = 0, 0.0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended
+            # The name in parentheses may contain parentheses; the text after the last one counts.
             words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             if str(process) in (path.parent.name, words[3]):
+                # User and system time in ticks, of the process and of its ended children.
                 ticks += sum(map(int, words[11:15]))
                 ready += ready_time(path.parent.name)
     return (
@@ -51,6 +53,7 @@ def descendants_of(process: int) -> set[int]:
             state, parent, *_ = (
                 path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             )
+            # A zombie has ended, and starts nothing.
             if state != "Z":
                 children.setdefault(int(parent), []).append(int(path.parent.name))
     found, following = set[int](), [process]
@@ -172,6 +175,7 @@ def _work_in_process_copy(
             except BaseException as error:
                 file.write(pickle.dumps((False, f"{type(error).__name__}: {error}")))
     finally:
+        # At once: Python's own exit would run handlers, and flush buffers, of the original process.
         os._exit(0)
 
 

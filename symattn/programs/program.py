@@ -48,6 +48,7 @@ class Language(NamedTuple):
         return result
 
 
+#: Languages by the attributes of a program; a path is the file of an ONNX model.
 LANGUAGES = (
     Language(("__fspath__",), "graphs.onnx_reader", "read"),
     Language(("graph", "opset_import"), "graphs.onnx_reader", "of_model"),

@@ -29,6 +29,7 @@ class Layout(NamedTuple):
         return self.cu_seqlens is None and self.block_table is None and self.lengths is None
 
 
+#: Neither packed nor paged.
 _PLAIN = Layout()
 
 
@@ -79,6 +80,7 @@ class Question:
 # Sums are assumed to be those of Hopper's matrix units (``fp22``), which truncate products, unless a ``Precision`` says
 # that they are in float32: the law of rounding (``sharp.limits``) covers only such kernels.
 
+#: The input that each factor multiplies.
 NAMES = {"q_descale": "q", "k_descale": "k", "v_descale": "v"}
 P_SCALE = "p_scale"
 SUMS = "fp22"  # the default in FP8
@@ -124,6 +126,7 @@ def arithmetic(
             given = Precision.of(given, accumulate=SUMS)
     times = given.times
     if P_SCALE in inputs:
+        # Exponentials are at most 1, so a larger factor overflows what is stored.
         most = float(given.stored.largest)
         try:
             times = float(inputs[P_SCALE])
@@ -134,6 +137,7 @@ def arithmetic(
             raise InputError(
                 f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}"
             )
+    # Such kernels store exponentials, and divide the output by the sum.
     return replace(given, normalised=False, lse=False, times=times)
 
 
@@ -147,6 +151,7 @@ def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
             )
         except (TypeError, ValueError):
             raise InputError(f"{name} is neither a number nor an array of numbers") from None
+        # Kernels take factors in float32.
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
         if not (np.isfinite(narrow) & (narrow >= 0)).all():
@@ -163,8 +168,10 @@ def _spread_descale_factors(
 ) -> np.ndarray:
     """Return one factor for each token, (…, tokens, 1)."""
     *front, tokens, _ = shape
+    # With one axis more than the heads, there is a factor for each block.
     blocks = factors.ndim > len(front) and factors.ndim > 0
     per_head = factors[..., None] if not blocks else factors
+    # A factor of queries may be one for all heads that share keys.
     if (
         spec.head_axis
         and per_head.ndim > 1
@@ -174,6 +181,7 @@ def _spread_descale_factors(
         per_head = np.repeat(per_head, spec.group, axis=-2)
     count = per_head.shape[-1]
     try:
+        # Only a check: it raises for factors that do not fit the heads.
         np.broadcast_to(per_head[..., 0], tuple(front))
         fits = count > 0 and tokens % count == 0
     except (ValueError, IndexError):

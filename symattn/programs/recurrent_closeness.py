@@ -40,6 +40,7 @@ MAX_LENGTH_OF_ALL_ROWS = 512
 FURTHEST_ROWS, DRAWN_ROWS = 64, 128
 #: Rows with which other arithmetics are tried first.
 FEW_ROWS = 8
+#: The arrays that a question may have.
 NAMES = ("q", "k", "v", "g", "beta", "initial_state", "final_state", "cu_seqlens")
 
 
@@ -136,6 +137,7 @@ def _yield_recurrent_questions(
     arithmetic = replace(arithmetic, output=Format(dtype))
     kept = Format(read_as["final_state"][1]) if "final_state" in read_as else None
     sequences = list(_yield_recurrent_sequences(given.get("cu_seqlens"), values, result))
+    # Divided, so that the probability applies to all sequences together.
     share = None if alpha is None else alpha / len(sequences)
     for place, mine, its in sequences:
         length = mine["q"].shape[-2]
@@ -206,6 +208,7 @@ def _yield_recurrent_sequences(
     bounds = [
         int(x) for x in (cu_seqlens.tolist() if hasattr(cu_seqlens, "tolist") else cu_seqlens)
     ]
+    # Rising without repeats, since a sequence has at least one token.
     if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != length or bounds != sorted(set(bounds)):
         raise InputError(f"cu_seqlens is {bounds[:6]}; hint: numbers that rise from 0 to {length}")
     _check_states(values, (len(bounds) - 1, *state))
@@ -239,6 +242,7 @@ def _list_possible_arithmetics(
             f"contract is {contract!r}; hint: 'eager', 'fused', or a RecurrentArithmetic"
         )
     ways = [replace(way, ending=kept) for way in of_precision(precision, length)]
+    # A final state in a narrow format may have been stored in it after every chunk.
     if kept is not None and kept.u > precision.accumulate.u:
         ways += [replace(way, kept=kept) for way in ways]
     return tuple(ways)
@@ -267,6 +271,7 @@ def _judge_recurrent_output(question: RecurrentQuestion) -> RecurrentVerdict:
     state_finite = None if question.final is None else np.isfinite(question.final)
     every = bool(finite.all() and (state_finite is None or state_finite.all()))
     if not every:
+        # A fault only where neither gates nor exact numbers can overflow.
         reach = _largest_chunk_exponent(question)
         held = all(
             _is_output_representable(exact_values(of), question.precision) for of in question.heads
@@ -327,6 +332,7 @@ def _compute_head_limits(
     rows: list[int],
     with_state: bool,
 ) -> Limits:
+    # Without alpha the sharp limits are dropped, and any probability serves for the others.
     alpha = question.alpha or 0.5
     found = limits(question.heads[head], way, rows, alpha, len(question.heads), with_state)
     return found if question.alpha is not None else replace(found, sharp=None, sharp_state=None)
@@ -358,9 +364,11 @@ def _measure_worst_excess(
             (True, question.final[head], exact.state, found.worst_state, found.sharp_state)
         )
     for of_state, got, right, worst, sharp in parts:
+        # Elements that are not finite are judged before.
         error = np.where(np.isfinite(got), np.abs(got - right), 0.0)
         limit = worst if sharp is None else np.minimum(worst, sharp)
         with np.errstate(divide="ignore", invalid="ignore"):
+            # Without an error, a limit of 0 is not exceeded.
             ratios, by_worst = (np.where(error > 0, error / a, 0.0) for a in (limit, worst))
         if not ratios.size or not ratios.max() > 1:
             continue
@@ -374,6 +382,7 @@ def _measure_worst_excess(
     if not results:
         return None
     excess = max(results, key=lambda one: one.by_limit)
+    # Where the worst case is exceeded it decides, since it assumes nothing about roundings.
     if max(one.by_worst for one in results) > 1:
         return max(results, key=lambda one: one.by_worst)
     needed = guard(question, way, exact, head)
@@ -413,9 +422,12 @@ def _choose_rows_of_head(
         return list(range(length))
     error = np.nan_to_num(np.abs(question.out[head] - exact.output), nan=0.0, posinf=0.0)
     furthest = max(1, most // 4)
+    # The small number is for rows of zeros.
     sizes = np.abs(exact.output).mean(axis=1) + 1e-300
     by_error, by_part = error.max(axis=1).argsort(), (error.max(axis=1) / sizes).argsort()
+    # Seeded, so that a repeated judgement reads the same rows.
     drawn = np.random.default_rng((length, head)).permutation(length)
+    # The ends first, then the rows furthest off; drawn rows fill up the number.
     chosen = [0, length - 1, *by_error[-furthest:], *by_part[-furthest:], *drawn]
     return sorted([int(row) for row in dict.fromkeys(chosen)][:most])
 
@@ -429,6 +441,7 @@ def _largest_chunk_exponent(question: RecurrentQuestion) -> float:
 
 
 def _is_output_representable(exact: ExactRecurrence, precision: Precision) -> bool:
+    # Half of the largest number leaves room for roundings.
     most = float(precision.returned.largest) / 2
     return bool(np.abs(exact.output).max() < most and np.abs(exact.state).max() < most)
 

@@ -33,7 +33,9 @@ from types import FrameType, ModuleType, TracebackType
 from symattn.bounds.called_target import APART, Failure, Memory, Refusal
 from symattn.document.errors import InputError
 
+#: Beginnings of files without code of the user: compiled texts, and symattn.
 _NOT_USERS = ("<", str(Path(__file__).parents[1]) + os.sep)
+#: The folder of Python's standard library.
 LIBRARY = str(Path(os.__file__).parent) + os.sep
 
 
@@ -80,7 +82,9 @@ def users_frame(frames: Sequence[tuple[str, int]]) -> str:
     return f"{Path(result[0][0]).name}:{result[0][1]}" if result else ""
 
 
+#: Exceptions by which a function refuses inputs on purpose.
 _OWN = (ValueError, TypeError, AssertionError, NotImplementedError)
+#: The same for libraries, whose compiled code raises ``RuntimeError``.
 _LIBRARYS = (RuntimeError, ValueError, AssertionError)
 _ENDS = (SyntaxError, RecursionError)  # never a deliberate check
 #: Modules, with their submodules, whose functions are operations on arrays.
@@ -89,6 +93,7 @@ _ARRAYS = (
     "jax.lax", "jax._src.lax", "einops", "opt_einsum", "tensorflow.python", "keras.src.ops", "mlx.core", "cupy",
 )  # fmt: skip
 _ALONE = ("torch", "torch._C")  # the same, without their submodules
+#: Modules between a call and the function that is meant.
 _PLUMBING = (
     "jax._src.traceback_util",
     "jax._src.api",
@@ -96,11 +101,14 @@ _PLUMBING = (
     "torch._ops",
     "torch.nn.modules.module",
 )
+#: Messages that only say that sizes do not fit each other.
 _MISFIT = re.compile(
     r"must match|must be equal|equal size|same (shape|size)|cannot be multiplied|broadcast|mismatch|inconsistent"
     r"|invalid for input of size|out of (range|bounds)|[Ee]xpected size|input with shape|incompatible|subscript"
 )
+#: Messages about the memory layout of an array.
 _STRIDES = re.compile(r"\bstrides?\b|\bcontiguous\b")
+#: Exceptions that are slips of the code, whatever the memory layout.
 _SLIPS = (
     "NameError",
     "UnboundLocalError",
@@ -124,6 +132,7 @@ def refuses(error: BaseException, function: object = None) -> Refusal:
         if _is_own_code_frame(f, package) or _is_library_code_frame(f, package)
     ]
     mine = [k for k, (f, _) in enumerate(frames) if _is_own_code_frame(f, package)]
+    # The innermost frame is of the user's code, and stopped at a ``raise`` or an ``assert``.
     if (
         mine
         and mine[-1] == len(frames) - 1
@@ -235,6 +244,7 @@ def _is_elementary_library(module: str) -> bool:
 
 def _resolve_called_function(frame: FrameType, at: int) -> object:
     """Return the function of a library that an instruction calls, read from the source, or None."""
+    # Positions are listed by instruction, and an instruction has two bytes.
     where = next(islice(frame.f_code.co_positions(), at // 2, None), None)
     if where is None or None in where:
         return None
@@ -244,9 +254,11 @@ def _resolve_called_function(frame: FrameType, at: int) -> object:
     ]
     if not any(lines):
         return None
+    # The end first: if there is one line only, cutting its start would move the end.
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][start:]
     try:
+        # In parentheses, since the call may go over several lines.
         call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
         return None
@@ -259,5 +271,6 @@ def _evaluate_name_in_frame(node: ast.expr, frame: FrameType) -> object:
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
         base = _evaluate_name_in_frame(node.value, frame)
+        # An attribute of another object may run code of the user.
         return getattr(base, node.attr, None) if isinstance(base, ModuleType) else None
     return None

@@ -30,7 +30,9 @@ from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence
 
+#: The group of a case that is repeated.
 GROUP = "case"
+#: Memory layouts in which a case is tried, in this order.
 _MEMORIES: tuple[Memory, ...] = ("contiguous", "strided", "transposed")
 
 
@@ -82,6 +84,7 @@ def _yield_repeat_attempts(
     free = session.subject.free(
         inputs
     )  # arrays with arbitrary numbers: negate them in the first call
+    # 0 − a and not −a, which turns 0 into −0.
     others = session.subject.completed(
         session, {n: 0.0 - a if n in free else a for n, a in inputs.items()}
     )
@@ -145,7 +148,9 @@ def verify_case(
 # -- a fault as a file for pytest --------------------------------------------------------------------------------------
 # The file needs only NumPy: it has the call as it was made, the exact output, and the allowed error.
 
+# Digits of the exact numbers in a test; what they cut off is added to the limits.
 _DIGITS = 40
+#: The beginning of a test file.
 _HEAD = '''"""{title}
 
 Each test makes one call and compares it with the exact output. What is allowed is proved for every implementation in
@@ -239,6 +244,7 @@ def _write_import_lines(target: str, folder: Path) -> tuple[str, str]:
 def _write_test_function(attribute: str, word: str, one: Repeated) -> str:
     """Return the text of one test function."""
     judged, convention = one.judged, one.convention
+    # The text stands within quotes.
     said = (
         sentence(one.report.faults[0].message if one.report.faults else "")
         .replace("\\", "")
@@ -275,11 +281,13 @@ def _yield_assertion_lines(
     for at in np.ndindex(entries.shape):
         x: Any = entries[at]
         digits[at] = "nan" if isinstance(x, Undefined) else x.mid().str(_DIGITS, radius=False)
+        # The decimal is off by the radius of the ball, and by the digits that are cut off.
         away = (
             0.0
             if digits[at] == "nan"
             else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
         )
+        # Rounded upwards, since the sum itself is rounded.
         limits[at] = np.nextafter(float(allowed[at]) + away, np.inf)
     like = "q" if "q" in judged.case.inputs else "x"
     wanted = Format(convention.dtype).u

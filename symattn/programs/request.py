@@ -18,6 +18,7 @@ from symattn.programs.names import MASKS, SETTINGS
 if TYPE_CHECKING:
     from symattn.programs.judging.kernel_form import KernelForm
 
+#: The defaults: settings are listed only where they differ.
 _USUAL, _PROMISED = Attention(), Domain()
 _OWN = ("causal", "scale", "heads")  # settings with their own field
 

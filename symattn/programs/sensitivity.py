@@ -57,6 +57,7 @@ def sought(
     if of.spec.lse:
         raise InputError("power is for an output alone; hint: leave out lse")
     looks, got = _choose_row_sets(of, rows), read_array("out", out)[0]
+    # Divided among the looks, so that the probability applies to all of them together.
     result, left, share = dict[Aim, Sought](), list(wanted), alpha / len(looks)
     look = None
     for at in looks:
@@ -88,6 +89,7 @@ def _choose_row_sets(of: Ready, rows: int | Sequence[int] | None) -> list[list[i
         count = min(n, averaged(heads, keys) if rows is None else int(rows))
         most = min(n, _CELLS // (heads * keys))
     looks = [chosen(spec, inputs, count) if count < n else list(range(n))]
+    # The last step may be less than a doubling if it reads all rows.
     while count < most and (2 * count <= most or most == n):
         count *= 2
         looks.append(chosen(spec, inputs, count) if count < n else list(range(n)))
@@ -194,6 +196,7 @@ class _Look:
     @cached_property
     def _likeliest_contract(self) -> Contract:
         """The arithmetic that is nearest to the output by the bits of a few rows."""
+        # A few rows, spread over the selection.
         few = self.rows[:: -(-len(self.rows) // _BITS)]
         spec, inputs = of_rows(self.of.spec, self.of.inputs, few)
         return likeliest(BitSample(spec, inputs, self.out[..., few, :], self.of.precision.input))

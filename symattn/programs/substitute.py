@@ -31,7 +31,9 @@ from symattn.programs.graphs.values import Context
 from symattn.programs.names import Function, without_partial
 from symattn.programs.refusing import LIBRARY, installed
 
+#: Functions of NumPy that create arrays, here of the kind.
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "array", "copy"])
+#: Functions of NumPy that convert to arrays, here of the kind.
 _AS_ARRAY = frozenset(["asarray", "ascontiguousarray", "asfortranarray", "asanyarray"])
 
 
@@ -65,6 +67,7 @@ class _Numpy:
             return functools.partial(_square_root, self._kind, np.sqrt)
         if name in ("cos", "sin"):
             return functools.partial(_tabulated_cosine_or_sine, self._kind, result)
+        # Ufuncs dispatch to arrays of the kind; types, modules and constants stay as they are.
         plain = isinstance(result, (type, types.ModuleType, np.ufunc)) or not callable(result)
         return result if plain else functools.partial(_with_plain_sizes, result)
 
@@ -199,6 +202,7 @@ class _Substitution:
             return functools.partial(self.value(x.func), *x.args, **x.keywords)
         if isinstance(x, np.ndarray):
             return x.copy()
+        # A copy, so that no array of a kind stays in a container of the user.
         if type(x) in (dict, list, set):
             return x.copy()
         return self._substitute_library_function(x)
@@ -215,6 +219,7 @@ class _Substitution:
     def _substitute_library_function(self, x: object) -> object:
         """Return the substitute of a function of NumPy, math or scipy.special that was imported by its name."""
         name, home = getattr(x, "__name__", ""), getattr(x, "__module__", None) or ""
+        # A type stays as it is, since ``isinstance`` needs it.
         if not callable(x) or isinstance(x, type):
             return x
         if getattr(math, name, None) is x:
@@ -229,6 +234,7 @@ class _Substitution:
         cells = tuple(types.CellType() for _ in f.__closure__ or ())
         space = id(f.__globals__)
         if space not in self._globals:
+            # Recorded before it is filled, since its functions lead back to it.
             names = self._globals[space] = dict(f.__globals__)
             names.update(
                 {k: self.value(v) for k, v in f.__globals__.items() if not k.startswith("__")}
@@ -283,6 +289,7 @@ def _square_root(kind: type[Planes], real: Function, x: Tensor, **kwargs: Tensor
     if isinstance(x, (np.ndarray, ArrayBase)):
         return np.sqrt(x, **kwargs)
     number = Fraction(int(x) if isinstance(x, Size) else float(x))
+    # The root of a square is exact as a float; the kind takes all other roots.
     exact = number >= 0 and all(isqrt(n) ** 2 == n for n in (number.numerator, number.denominator))
     return real(float(number)) if exact else kind.xp.sqrt(kind.lift(number))
 

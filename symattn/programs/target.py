@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _QKV = ("q", "k", "v")
+#: The note where no name in the code suggests a framework.
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
 
 
@@ -54,6 +55,7 @@ def target(
         return Target(next(way for way in ways if way.reading == agreed.reading), agreed, name)
     if agreed is not None:
         return Target(function, agreed, name)
+    # Raises for an unknown format, before anything is called.
     frameworks.numpy_dtype(request.dtype)
     if host := host_of(function):
         request = replace(request, framework=request.framework or host.framework)
@@ -179,6 +181,7 @@ class Attempt(Protocol):
 
 
 A = TypeVar("A", bound=Attempt)
+#: What is passed in each framework.
 _GIVEN: Mapping[Framework, str] = {
     "numpy": "NumPy arrays",
     "torch": "tensors",
@@ -211,6 +214,7 @@ def preferred(
         failed = one.error if one.right is None else "an output that is not right"
         return two, (f"{other} are passed, since {given} gave {failed}",)
     if one.right is None:
+        # At the same line, the second framework is taken if names of torch suggest it.
         if one.error and two.error and (line(two.error), unclear) > (line(one.error), False):
             one, given, other = two, other, given
         return one, (f"{given} are passed; {other}, tried too, are refused as well",)

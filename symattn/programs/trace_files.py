@@ -30,9 +30,11 @@ from symattn.programs.names import TRACES, is_trace, meaning
 #
 # Source: the format's description in the repository of Hugging Face's safetensors, "Format".
 MOST_HEADER = 2**22  # bytes: some ten thousand arrays
+# More axes than this are taken for a damaged file.
 _MOST_AXES = 16
 _MOST_ENTRIES = 2**60  # product of the lengths other than 0; NumPy makes no larger array
 _LENGTH = 8  # bytes of the leading number
+#: Types of safetensors that are read.
 DTYPES: dict[str, np.dtype] = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -63,6 +65,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     entries, start = _read_safetensors_header(path)
     if not entries:
         raise InputError(f"{path} holds no array")
+    # No bytes follow the header, and nothing can be mapped.
     if not any(e.end for e in entries.values()):
         return {name: np.zeros(e.shape, e.dtype) for name, e in entries.items()}
     whole = np.memmap(path, dtype=np.uint8, mode="r", offset=start)
@@ -77,6 +80,7 @@ def _read_safetensors_header(path: Path) -> tuple[dict[str, TensorRange], int]:
     with path.open("rb") as opened:
         first = opened.read(_LENGTH)
         length = int.from_bytes(first, "little")
+        # Checked before the header is read, since the number may be anything.
         if len(first) < _LENGTH or length > size - _LENGTH:
             what = (
                 f"a header of {length} bytes is declared, and {max(size - _LENGTH, 0)} bytes follow"
@@ -124,6 +128,7 @@ def _parse_tensor_range(place: str, result: Any) -> TensorRange:
         raise InputError(
             f"{place}: shape and data_offsets must be lists of whole numbers from 0 on"
         )
+    # Without entries no bytes are needed, so the other lengths have a limit of their own.
     if 0 in shape and math.prod(n for n in shape if n) >= _MOST_ENTRIES:
         raise InputError(f"{place} declares the shape {shape}, which no array has")
     needed = math.prod(shape) * DTYPES[name].itemsize
@@ -143,6 +148,7 @@ def _is_whole_number_list(x: object) -> bool:
 def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> None:
     """Raise ``InputError`` unless the ranges exactly cover what follows the header."""
     at = 0
+    # In the order of the ranges; names may have another order.
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
         if entry.start != at:
             word = "overlaps the one before" if entry.start < at else "leaves a gap before it"
@@ -162,6 +168,7 @@ def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> No
 # Source: NumPy, ``numpy.lib.format``; PKWARE, APPNOTE.TXT, §4.3.7, local file header.
 
 MOST_BYTES = 2**28  # of a compressed file, and of each array in it
+# Archives of more arrays are unpacked within a limit of bytes.
 _MOST_ARRAYS = 32
 _LOCAL = 30  # bytes before the name
 
@@ -200,6 +207,7 @@ def _map_array_from_archive(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
         local = opened.read(_LOCAL)
         if len(local) < _LOCAL or local[:4] != b"PK\x03\x04":
             raise InputError(f"{place} is not where the file says; the file is damaged")
+        # The local header has a name and an extra field of its own, whose lengths are these.
         lengths = (int.from_bytes(local[at : at + 2], "little") for at in (26, 28))
         start = member.header_offset + _LOCAL + sum(lengths)
         opened.seek(start)
@@ -208,6 +216,7 @@ def _map_array_from_archive(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
     check_declared(shape, dtype, member.file_size - (first - start), place)
     if first + math.prod(shape) * dtype.itemsize > path.stat().st_size:
         raise InputError(f"{place} ends beyond the end of the file; the file is cut off")
+    # An array without entries cannot be mapped.
     if not math.prod(shape):
         return np.zeros(shape, dtype)
     return np.memmap(
@@ -216,13 +225,16 @@ def _map_array_from_archive(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
 
 
 # -- a trace: the arrays of a file under the names of a specification, not yet read ------------------------------------
+#: The reader of files with each suffix.
 _READERS = dict(zip(TRACES, (read_safetensors, read_npz), strict=True))
+#: Names of results in a trace.
 _MADE = {
     "o": "o out output attn_output attention_output",
     "lse": "lse logsumexp softmax_lse",
     "weights": "weights attn_weights attention_weights probs attn_probs",
     "scores": "scores attn_scores",
 }
+#: The result that a name stands for.
 _WORDS = {plain(word): name for name, words in _MADE.items() for word in words.split()}
 #: Orders of axes that a trace may have.
 LAYOUTS = ("nd", "bnd", "nhd", "bhnd", "bnhd")
@@ -285,6 +297,7 @@ def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.nd
 
 
 # -- the pieces in which a large trace is judged: one element of the batch, and one head if heads are independent ------
+#: Results in a trace, which are judged.
 MADE = ("o", "lse", "weights", "scores")
 MOST = 2**26  # entries of a piece: half a GiB in float64
 
@@ -317,6 +330,7 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
     ``MOST`` entries.
     """
     inputs = {name: a for name, a in arrays.items() if name not in MADE}
+    # Single zeros are broadcast, so that shapes are checked without reading numbers.
     zeros = {
         name: np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64)
         for name, a in inputs.items()
@@ -350,6 +364,7 @@ def _yield_heads_of_piece(piece: TracePiece) -> Iterator[TracePiece]:
     masks = [n for n, a in piece.inputs.items() if n in ("mask", "bias") and a.ndim == 3]
     for head in range(spec.heads):
         at = {"q": head, "k": head // spec.group, "v": head // spec.group}
+        # A mask with one head applies to all heads.
         at |= {n: min(head, piece.inputs[n].shape[0] - 1) for n in masks}
         inputs = {n: np.asarray(a[at[n]]) if n in at else a for n, a in piece.inputs.items()}
         result = {name: a[head] for name, a in piece.made.items()}

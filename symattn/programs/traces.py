@@ -102,6 +102,7 @@ def measure_scores(
     result = run(spec, inputs, kind=Enclosure)
     tau = np.asarray(score_errors(result, precision).tau, dtype=float)
     exact = result.final_scores
+    # Storing a score within τ of the exact one adds u relative to it, and η near 0.
     allowed = tau + float(stored.u) * (np.abs(exact.mid) + exact.rad + tau) + float(stored.eta)
     ratios = np.where(result.allowed, shares(got, exact.mid, exact.rad, allowed)[0], 0.0)
     return Measured(ratios, exact.mid, allowed)
@@ -119,14 +120,18 @@ FURTHER: Mapping[str, tuple[Look, int]] = {
 # -- the verdict -------------------------------------------------------------------------------------------------------
 # ``verify_trace``: compare the output of an earlier run with the specification's for the same q, k and v.
 
+#: Queries of each head that are judged, and the probability of a false alarm.
 ROWS, ALPHA = 32, 1e-9
 _CHOSEN = 2.0**-10  # the share of the probability alpha for the queries ``also``
+#: The step in which a fault of each array is.
 _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
+#: The arrays in words.
 _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
 _ROWS = 48  # queries from which a cause is sought
 _ENTRIES = (
     2**18
 )  # most entries of the inputs for which a cause is sought, since hundreds of mistakes are tried
+#: The note on what a trace cannot say.
 _RAN = "Nothing was run: the numbers of the file are judged, and the program that made them is unknown."
 
 
@@ -266,6 +271,7 @@ class _JudgedTrace:
             max(tally.worst, share),
             tally.wrong + bool(words),
         )
+        # The first fault, unless a later one is certain and the first one is not.
         if words and (tally.first is None or (share > 1 and not tally.first.certified)):
             said = ". ".join(words.splitlines())
             said += f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
@@ -342,8 +348,10 @@ def _sample_end_queries(piece: TracePiece, precision: Precision, name: str) -> B
     }
     if name == "weights":
         inputs["v"] = np.broadcast_to(np.eye(n_k), (*inputs["k"].shape[:-1], n_k))
+    # Rows taken out of the sequence have other positions; large inputs take too long.
     if sum(a.size for a in inputs.values()) > _ENTRIES or piece.spec.position is not None:
         return None
+    # A mistake may mask a row fully, which must not raise.
     spec = (
         replace(piece.spec, fully_masked="zeros")
         if piece.spec.fully_masked == "error"

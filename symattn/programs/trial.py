@@ -52,7 +52,9 @@ from symattn.programs.request import Request
 from symattn.verification.effort import Effort
 from symattn.verification.probing.probes import small
 
+#: Calls a function as a convention says.
 Call = Callable[[Convention, Inputs], Outcome]
+# A search that needs more calls ends, and a note says so.
 _CALLS = 2000
 _SECONDS = 120.0  # upper limit; reaching it is reported
 _NEAR = 64  # tolerance, in units of roundoff
@@ -60,6 +62,7 @@ _LEVELS = (  # the last ones for functions that take only multiples of powers of
     Sizes(5, 11, 6, 7, 10), Sizes(9, 9, 6, 7, 10), Sizes(9, 9, 6, 6, 12), Sizes(16, 16, 16, 16, 32),
     Sizes(64, 64, 64, 64, 128),
 )  # fmt: skip
+# Lengths of leading axes, which differ so that exchanged axes show.
 _BATCH = (2, 3)
 _ALIKE = ("k", "qk", "1qk", "11qk")  # forms without an axis of batches
 
@@ -383,6 +386,7 @@ class ConventionTrial:
             and self._optional_mask[0] not in result
         ):
             mask = Argument(self._optional_mask[0], CAUSAL_MASK)
+            # The note says how to pass a mask, which is passed here.
             notes = tuple(n for n in convention.notes if "--mask-arg" not in n)
             for one in (mask, *self._other_masks(mask)):
                 yield replace(convention, arguments=(*convention.arguments, one), notes=notes)
@@ -445,6 +449,7 @@ class ConventionTrial:
 
         The inputs ``without`` are set to zero.
         """
+        # Where n_q = n_k is promised, the first level is left out, since it breaks the promise.
         levels = tuple(enumerate(_LEVELS))[self._request.domain.square :]
         for level, sizes in levels if at is None else [(at, _LEVELS[at])]:
             inputs = self._make_trial_inputs(convention, sizes)
@@ -512,6 +517,7 @@ class ConventionTrial:
         forms = tuple((a.input, a.form) for a in convention.arguments)
         key = (sizes, batch, axes, convention.layout[-1] == "c", forms)
         if key not in self._made:
+            # Seeded, so that every process determines the same convention.
             rng = np.random.default_rng(0)
             try:
                 self._made[key] = maker.make(replace(sizes, batch=batch), small(rng), rng)
@@ -525,6 +531,7 @@ class ConventionTrial:
             result: Tensor = None
             with np.errstate(all="ignore"), suppress(SymattnError):
                 result = self._request.spec(**inputs)
+            # The inputs are stored too, so that the id stays in use.
             self._outputs[id(inputs)] = inputs, result[0] if isinstance(result, tuple) else result
         return self._outputs[id(inputs)][1]
 
@@ -549,6 +556,7 @@ class ConventionTrial:
         if other is None or other.shape != got.shape:
             return False
         apart = got.ndim - 2
+        # Corners beside the first: heads and items that are unchanged.
         corners = [c for c in product((0, -1), repeat=min(axes, apart)) if any(c)]
         return all(np.array_equal(got[c], other[c], equal_nan=True) for c in corners)
 
@@ -562,11 +570,13 @@ class ConventionTrial:
         if inputs is None or not names:
             return False
         changed = np.array(inputs[names[0]])
+        # Negated and shifted, so that zeros change as well.
         changed[..., -1, :] = -changed[..., -1, :] + 1
         before = self._call_with_convention(best.convention, inputs).output
         after = self._call_with_convention(best.convention, {**inputs, names[0]: changed}).output
         if before is None or after is None or before.shape != after.shape:
             return False
+        # In a causal function the last token does not reach the first query.
         return not np.array_equal(before[..., 0, :], after[..., 0, :], equal_nan=True)
 
     def _takes_front(self, convention: Convention) -> bool:

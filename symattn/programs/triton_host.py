@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 from symattn.arrays.notes import note
 
+#: Modules of Triton that are changed.
 _DRIVER, _TUNER = "triton.runtime.driver", "triton.runtime.autotuner"
 _INTERPRETER = "triton.runtime.interpreter"
 _ARCHITECTURE, _LANES = (
@@ -141,6 +142,7 @@ def _run_tuned_kernel(tuner: Any, *places: Any, **keywords: Any) -> Any:
     tuner.nargs = dict(zip(tuner.arg_names, places, strict=False))
     given = {**tuner.nargs, **keywords}
     configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
+    # Tensors are left out, since addresses differ between runs.
     key = repr(
         [
             given[name]
@@ -148,6 +150,7 @@ def _run_tuned_kernel(tuner: Any, *places: Any, **keywords: Any) -> Any:
             if name in given and not hasattr(given[name], "data_ptr")
         ]
     )
+    # Not ``hash``, which differs between processes.
     first = zlib.crc32(key.encode()) % len(configurations)
     if len(configurations) > 1:
         name = getattr(tuner.base_fn, "__name__", "a kernel")
@@ -189,6 +192,7 @@ def _patched_once(module: Any) -> None:
     small kernel runs."""
     own: Any = module._patch_lang
     ready: set[int] = set()
+    # The module is patched already.
     if own.__module__ == __name__:
         return
 
@@ -199,6 +203,7 @@ def _patched_once(module: Any) -> None:
         if not used or not used <= ready:
             own(function)
             ready.update(used)
+        # Nothing is restored, so that the next launch needs no patch.
         return SimpleNamespace(restore=lambda: None)
 
     module._patch_lang = patch_language
@@ -216,6 +221,7 @@ def without_checks_of_overflow() -> Iterator[None]:
         yield
 
 
+#: What is changed in each module once it is loaded.
 _CHANGES: dict[str, Callable[[Any], None]] = {
     _DRIVER: _with_driver,
     _TUNER: _without_clock,

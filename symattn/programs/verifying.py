@@ -109,6 +109,7 @@ class Options(Answering):
         )
 
 
+#: Options that are passed on by name.
 _TRIED = ("seed", "examples", "budget", "progress", "power")
 
 
@@ -138,6 +139,7 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
 
     if not isinstance(spec, Attention):
         return one(spec)
+    # The output first, since a mistake in it also spoils the logarithms.
     first = one(replace(spec, lse=False))
     if first.verdict is Verdict.FAULT and how.verdict_alone:
         return first
@@ -161,6 +163,7 @@ def _right_otherwise(
     Both are judged like the specification, if no input with as many queries as keys is known to be wrong.
     """
     sizes = [fault.counterexample.sizes if fault.counterexample else {} for fault in report.faults]
+    # Only unequal lengths show an alignment, and only masks by position have one.
     if not (spec.causal or spec.window is not None) or any(
         s.get("n_q") == s.get("n_k") for s in sizes
     ):
@@ -169,6 +172,7 @@ def _right_otherwise(
         spec, lse=False, alignment="bottom-right" if spec.alignment == "top-left" else "top-left"
     )
     words = []
+    # A refusal means only that this reading explains nothing.
     with suppress(InputError, CannotRun):
         if judge(aligned).verdict is Verdict.NO_FAULT:
             words.append(f"with --alignment {aligned.alignment}")

@@ -59,6 +59,7 @@ def main() -> None:
             except MemoryError:
                 reply = "refused", NeedsMemory, f"the function {_out_of_memory()}"
             except Exception:
+                # Errors of the target are caught before, so this is a defect of symattn.
                 reply = "defect", traceback.format_exc()
             _send_timed_message(replies, reply)
 
@@ -185,6 +186,7 @@ def _out_of_memory() -> str:
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # Reads then meet the end of a file, and prints go to the standard error.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -193,6 +195,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     return requests, replies
 
 
+#: The process that answers; a copy of it must not.
 _OWN_PROCESS = os.getpid()
 
 

@@ -35,6 +35,7 @@ from symattn.programs.graphs.values import (
 #: Operators that NumPy computes exactly for whole numbers, such as a mask of 0 and 1: they are computed at once.
 _EXACT = frozenset(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
 _EXACT |= {"add", "subtract", "multiply"}
+#: The operand with which each operator returns its other operand unchanged.
 _NEUTRAL = {"add": 0, "multiply": 1}
 _LAST = 2**31  # an end of a slice that is at least this means the end of the axis
 
@@ -69,6 +70,7 @@ def binary(name: str) -> Rule:
                 and one == _NEUTRAL[name]
             ):
                 return other
+        # Joined arrays stay apart under a bias, so that a later split needs no slices of columns.
         if isinstance(a, Joined) and isinstance(b, Joined) and len(a.parts) == len(b.parts):
             return Joined(tuple(run(c, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
         a, b = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b))
@@ -115,6 +117,7 @@ def _has_float(*arrays: Value) -> bool:
                or isinstance(a, float) for a in arrays)  # fmt: skip
 
 
+#: Operators by Python's sign, since open sizes overload signs and not NumPy's functions.
 _BY_SIGN = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "floor_divide": operator.floordiv,
     "divide": operator.truediv,
@@ -134,6 +137,7 @@ def divide_whole(c: Context, a: Value, b: Value) -> Value:
             return a // b
         if not np.all(b):
             raise InputError("a whole number is divided by 0")
+        # NumPy's quotient rounds down, so absolute values are divided, and the sign is put back.
         return np.abs(a) // np.abs(b) * (np.sign(a) * np.sign(b))
     return binary("divide")(c, a, b)
 
@@ -167,6 +171,7 @@ def arange(c: Context, start: Value, stop: Value, step: Value = 1) -> Value:
     count = length(stop) - length(start)
     if isinstance(count, int):
         return np.arange(count) + length(start)
+    # Open ranges of a kind start at 0; any other start is added to the elements.
     first = length(start)
     result = c.xp.arange(length(stop) if isinstance(first, int) and first == 0 else count)
     return result if isinstance(first, int) and first == 0 else result + first
@@ -179,6 +184,7 @@ def full(c: Context, shape: Value, value: object) -> Value:
         return c.xp.broadcast_to(value, wanted)
     numbers = all(isinstance(n, int) for n in wanted)
     plain = np.asarray(value)
+    # Plain booleans and whole numbers can serve as masks and places; floats are lifted.
     if numbers and (plain.dtype.kind in "biu" or c.kind is None):
         return np.full(wanted, plain if plain.dtype.kind != "f" else plain.astype(c.dtype))
     return c.xp.broadcast_to(c.lifted(plain if plain.ndim else plain.item()), wanted)
@@ -221,6 +227,7 @@ def reshape(c: Context, x: Value, shape: Value) -> Value:
 def unsqueeze(c: Context, x: Value, axes: object) -> Value:
     """Insert axes of length 1."""
     x = np.asarray(x) if isinstance(x, (int, float)) else x
+    # In ascending order, so that each axis counts the ones inserted before it.
     for k in sorted(
         place(n, x.ndim + len(_convert_to_integer_list(axes)))
         for n in _convert_to_integer_list(axes)
@@ -231,6 +238,7 @@ def unsqueeze(c: Context, x: Value, axes: object) -> Value:
 
 def squeeze(c: Context, x: Value, axes: object) -> Value:
     """Remove axes of length 1."""
+    # From the last axis on, so that the places of the other axes stay valid.
     for k in sorted((place(n, x.ndim) for n in _convert_to_integer_list(axes)), reverse=True):
         x = _choose_array_namespace(c, x).squeeze(x, axis=k)
     return x
@@ -248,6 +256,7 @@ def expand(c: Context, x: Array, shape: Value) -> Value:
 
 def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
     """Concatenate along an axis; parts of length 0 are left out."""
+    # If every part is empty, the first one is the result.
     arrays = [
         a for a in arrays if np.ndim(a) == 0 or length(a.shape[place(axis, a.ndim)]) != 0
     ] or arrays[:1]
@@ -265,6 +274,7 @@ def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
         or not by_numbers
     ):
         return c.xp.concat(lifted, axis=k)
+    # Fixed lengths, but an axis that is a sum of products: stack the elements one by one.
     return c.xp.stack(
         [one for a in lifted for one in _slice_axis_at_places(a, k, range(int(a.shape[k])))], axis=k
     )
@@ -277,9 +287,11 @@ def part(
     k, by = place(axis, x.ndim), whole(step, "the step of a slice")
     first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
     last = None if isinstance(last, int) and last >= _LAST else last
+    # A slice of whole parts stays joined; any other slice needs the concatenation.
     if isinstance(x, Joined):
         one = x.between(first, last) if k == x.ndim - 1 and by == 1 else None
         return part(c, x.whole(c), axis, start, stop, step) if one is None else one
+    # The slice is the whole axis. Open lengths may be expressions, so they are compared as text.
     if (
         by == 1
         and isinstance(first, int)
@@ -291,6 +303,7 @@ def part(
     try:
         return x[key]
     except Refused:
+        # A kind that lacks this slice can still take the elements of a known range one by one.
         n = length(x.shape[k])
         if not isinstance(n, int) or not (isinstance(first, int) and isinstance(last, int | None)):
             raise
@@ -319,6 +332,7 @@ def replaced(c: Context, x: Value, new: Value, axis: int, places: range) -> Valu
         (new, 0, None),
         (x, places.stop, None),
     ]
+    # With a step, new elements alternate with old ones, so all are taken one by one.
     if not places or places.step != 1:
         at = {i: n for n, i in enumerate(places)}
         ends = [
@@ -355,6 +369,7 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     k = place(axis, x.ndim)
     if at.ndim == 0:
         return x[(*[slice(None)] * k, int(at))]
+    # Rows are sliced one by one, which every kind supports, and stacked.
     rows = c.xp.stack(_slice_axis_at_places(x, k, [int(i) for i in at.reshape(-1)]), axis=k)
     return (
         rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
@@ -390,6 +405,7 @@ def reduce(name: str) -> Rule:
         )
         if chosen == ():
             return x
+        # A mean of whole numbers is no whole number, so it is left to the kind.
         if name != "mean" and are_whole(x):
             return getattr(np, name)(x, axis=chosen, keepdims=keep)
         return getattr(c.xp, name)(
@@ -425,6 +441,7 @@ def softmax(c: Context, x: Value, axis: int = -1) -> Value:
     k = place(axis, x.ndim)
     if k == x.ndim - 1:
         return soft(x)
+    # ``soft`` is over the last axis: move the axis there, and back.
     order = [n for n in range(x.ndim) if n != k] + [k]
     return transpose(c, soft(transpose(c, x, order)), [order.index(n) for n in range(x.ndim)])
 
@@ -440,6 +457,7 @@ def product(
     transB: int = 0,
 ) -> Value:
     """Return α A B + β C, with A and B optionally transposed: matrix products, linear layers, ONNX's Gemm."""
+    # A [B₁ B₂] = [A B₁, A B₂]: projections stay apart if B is stored as it is multiplied.
     if isinstance(b, Joined) and not transA and bool(transB) == b.turned and alpha == beta == 1:
         result = Joined(tuple(c.lifted(a) @ p for p in b.parts))
         return result if add is None else binary("add")(c, result, add)
@@ -473,6 +491,7 @@ def scaled_dot_product_attention(
     if mask is not None:
         fields["mask"] = "boolean" if are_booleans(mask) else "additive"
         inputs["mask"] = mask
+    # Heads are the third axis from the end; two axes are a single head.
     heads, shared = (
         (whole(x.shape[-3], "the number of heads") for x in (q, k)) if q.ndim > 2 else (1, 1)
     )
@@ -481,6 +500,7 @@ def scaled_dot_product_attention(
             f"scaled_dot_product_attention: {heads} heads of queries and {shared} of keys, not enable_gqa"
         )
     fields |= {"heads": heads, "kv_heads": shared if shared != heads else None}
+    # One head is computed without its axis, which the mask must then lack too.
     if heads == 1 and q.ndim > 2 and "mask" in inputs and mask.ndim > 2:
         inputs["mask"] = mask[..., 0, :, :] if mask.ndim == q.ndim else mask
         return Attention(**fields)(*(x[..., 0, :, :] for x in (q, k, v)), **inputs)[..., None, :, :]

@@ -31,6 +31,7 @@ _TABLES = {
     plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")
 }  # names of tables of angles
 _TABLES |= {plain("position_embeddings_0"): "cos", plain("position_embeddings_1"): "sin"}
+#: The gradient of the output, an input of specifications of gradients only.
 _UPSTREAM = ("do",)
 
 
@@ -61,6 +62,7 @@ class GraphSlot:
         arrays = [inputs[name] for name in self.parts]
         if len(arrays) > 1:
             return Joined(tuple(arrays), self.transposed)
+        # A table for the half-split layout repeats its angles, so it is twice as wide.
         twice = self.table and self.given.shape[-1] == 2 * arrays[0].shape[-1]
         result = concat(c, [*arrays, *arrays], -1) if twice else arrays[0]
         if self.transposed:
@@ -72,6 +74,7 @@ class GraphSlot:
             self.table and more > 0
         ):  # with heads, the first axes of ``batch`` are those of the batch itself
             return expand(c, result, (*batch[:more], *result.shape))
+        # A vector broadcasts without further axes.
         return result[(*[None] * more, ...)] if more > 0 and result.ndim > 1 else result
 
 
@@ -86,12 +89,14 @@ def bind(
     there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
     if unknown := next((n for n in named if n not in there), None):
         raise InputError(f"{graph.name} has no input or weight called {unknown[:60]!r}")
+    # An array that no node takes needs no meaning.
     used = graph.used
     slots = [_match_graph_input(graph, g, spec, named) for g in graph.inputs if g.name in used]
     slots += [_match_graph_weight(graph, g, named) for g in graph.weights if g.name in used]
     names = [n for s in slots for n in dict.fromkeys(s.parts)]
     if twice := next((n for n in names if names.count(n) > 1), None):
         raise InputError(f"{graph.name}: two arrays may be {twice}; hint: choose one, {twice}=NAME")
+    # Tokens come with projections; without tokens, queries, keys and values are inputs.
     base = ("x", "w_q", "w_k", "w_v") if "x" in names else ("q", "k", "v")
     if lacking := next((n for n in (*base, *required(spec)) if n not in names), None):
         raise InputError(
@@ -128,6 +133,7 @@ def _match_graph_input(
         )
     if name in ("cos", "sin"):
         return GraphSlot(g, (name,), table=True)
+    # Three axes where the specification has heads: the heads are side by side in the columns.
     return GraphSlot(
         g,
         (name,),
@@ -137,6 +143,7 @@ def _match_graph_input(
 
 def _match_graph_weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -> GraphSlot:
     label = g.label or g.name
+    # The caller's word overrides the name; ``w_q|w_k`` means both, side by side.
     if g.name in named or label in named:
         parts: tuple[str, ...] = tuple((named.get(g.name) or named[label]).split("|"))
     elif table := _TABLES.get(plain(label)):
@@ -145,6 +152,7 @@ def _match_graph_weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -
         parts = tuple(_yield_weight_roles(graph, label, len(g.shape)))
     if parts[0] in ("cos", "sin"):
         return GraphSlot(g, parts, table=True)
+    # Only a matrix can be transposed; gains and biases have one axis.
     return GraphSlot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
 
 
@@ -152,7 +160,9 @@ def _yield_weight_roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
     """Yield the inputs in a weight, by its name: ``attn.c_attn.weight`` has w_q, w_k and w_v, ``q_norm.weight`` the
     gain g_q."""
     path, _, last = label.rpartition(".")
+    # The number of a layer says nothing about the role of its weights.
     words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
+    # A gain and a bias of a norm are vectors like other biases, so the norm is tried first.
     if axes == 1 and (normed := gain("".join(words[-1:]), last)):
         yield normed
         return
@@ -167,6 +177,7 @@ def _yield_weight_roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
 
 def _is_transposed(graph: Graph, name: str) -> bool:
     """Return whether the graph multiplies by the transpose of a stored matrix."""
+    # The first node that takes the matrix decides, through transposes and moves before a product.
     node = next((n for n in graph.nodes if Ref(name) in n.refs()), None)
     if node is None:  # the matrix itself is an output
         return False
@@ -185,11 +196,13 @@ def bound(
     like = inputs["x"] if "x" in inputs else inputs["q"]
     batch = tuple(like.shape[:-2])
     filled = {s.given.name: s.filled(c, inputs, batch) for s in slots}
+    # Indexing may have returned NumPy's scalars; rules expect arrays.
     return {name: np.asarray(a) if isinstance(a, np.generic) else a for name, a in filled.items()}
 
 
 # -- the sizes of a graph: open ones, fixed ones, and those at which it is tested --------------------------------------
 _TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, if they are open
+# More than one item, so that a mix-up of items changes the output.
 _BATCH = 2
 _BEYOND = 3  # number of positions beyond the last at which a specification changes
 _ENTRIES = 2**27  # of scores, tokens or weights
@@ -223,6 +236,7 @@ class MeasuredSizes:
         beyond = ((far + _BEYOND, far + _BEYOND),) if 0 < far <= _MOST else ()
         for n_q, n_k in (*_TRIED, *beyond):
             q = n_q if isinstance(self.n_q, str) else self.n_q
+            # In self-attention both numbers are one open size, so the keys follow the queries.
             k = q if self.n_k == self.n_q else n_k if isinstance(self.n_k, str) else self.n_k
             result.append(Sizes(q, k, self.d_k, self.d_v, self.d_model, batch))
         return tuple(dict.fromkeys(result))
@@ -291,6 +305,7 @@ def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) 
             slot.given.shape[0 if slot.transposed else -1],
             slot.given.label or slot.given.name,
         )
+        # The columns of a merged weight are the heads of all its parts.
         together = sum(spec.heads_of[part[-1]] for part in slot.parts)
         if not isinstance(out, int) or out % together:
             raise InputError(f"{graph.name}: {named} has {out} columns for {together} heads")
@@ -300,6 +315,7 @@ def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) 
 
 def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:
     q, k, v = (by_part[name].given.shape for name in "qkv")
+    # Axes of one item: tokens, columns, and heads unless they are side by side.
     merged, own = by_part["q"].merged, 2 + (spec.heads > 1 and not by_part["q"].merged)
     widths = [s[-1] for s in (q, k, v)]
     if not all(isinstance(w, int) for w in widths) or len(q) < own:

@@ -18,6 +18,7 @@ def take_places(c: Context, x: Value, places: Sequence[Value]) -> Value:
     """Return x[places], as NumPy and torch read arrays of places."""
     if is_plain(x):
         return np.asarray(x)[_known_places(places)]
+    # Index the numbers of the elements as NumPy does, then take the elements by a flat index.
     numbered = _numbered_elements(x)[_known_places(places)]
     return reshape(c, reshape(c, x, [-1])[numbered.reshape(-1)], numbered.shape)
 
@@ -30,12 +31,14 @@ def put_places(
         raise InputError("a sum into places of an array is not read")
     numbered = _numbered_elements(x)
     written = numbered[_known_places(places)]
+    # Which of several values remains at one place is not defined.
     if np.unique(written).size != written.size:
         raise InputError("an assignment of several values to one place is not read")
     if np.ndim(values) == 0:
         return where(c, np.isin(numbered, written), values, x)
     spread = expand(c, c.lifted(values), written.shape)
     both = concat(c, [reshape(c, c.lifted(x), [-1]), reshape(c, spread, [-1])])
+    # Old elements are numbered first, so a written place takes a number beyond them.
     source = np.arange(numbered.size)
     source[written.reshape(-1)] = numbered.size + np.arange(written.size)
     return reshape(c, both[source], numbered.shape)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from jax.core import ShapedArray
     from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
+#: Parameters in which the equation of a call may have its jaxpr.
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+#: Primitives that only call a jaxpr: rules for derivatives and checkpoints change no value.
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 #: Options for how and where a result is computed, not what it is.
@@ -63,8 +65,10 @@ _SUMS = (
     ast.Mult,
     ast.USub,
 )
+# A longer text is refused, so that the syntax tree of a length stays small.
 _MOST = 200
 _LONGEST = 256  # most iterations of an unrolled scan
+#: Orders of axes that a caller may name: batch, heads, tokens, columns.
 Axes = Literal["nd", "bnd", "hnd", "nhd", "bhnd", "bnhd"]
 _SPECIFIED = "bhnd"  # the order of axes in a specification
 
@@ -89,6 +93,7 @@ def traced(
         raise InputError(f"layout is {layout!r}; known: {', '.join(get_args(Axes))}")
     jax = import_jax()
     label = name or getattr(function, "__name__", type(function).__name__)
+    # Flattened with the function itself, so that the arrays of a module are its weights.
     flat, tree = jax.tree_util.tree_flatten_with_path((function, args, keywords))
     traceable = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for _, leaf in flat]
     own = [known for known, is_array in zip(flat, traceable, strict=True) if is_array]
@@ -138,6 +143,7 @@ def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> ClosedJa
 
 def _name_array_of_tree(path: Sequence[Value], function: Function, places: int) -> tuple[str, bool]:
     """Return the name of an array, and whether it is a weight, that is, within a tree."""
+    # A path starts with 0 for the function, 1 for its positional arguments, 2 for its keywords.
     which, *inner = path
     deeper = inner if which.idx == 0 else inner[1:]
     if which.idx == 0 or deeper:
@@ -145,6 +151,7 @@ def _name_array_of_tree(path: Sequence[Value], function: Function, places: int) 
     if which.idx == 2:
         return str(inner[0].key), False
     named = [p.name for p in parameters(function) or () if p.kind in PLACED]
+    # Variadic arguments have no names, so their places serve as names.
     return [*named, *(str(n) for n in range(len(named), places))][inner[0].idx], False
 
 
@@ -160,6 +167,7 @@ def of_jaxpr(
     """
     if names is None:
         outcome = closed.jaxpr.debug_info.arg_names or ()
+        # JAX may record fewer names than arguments; the rest are numbered.
         names = [
             _of_debug(word, at)
             for at, word in enumerate([*outcome, *[None] * len(closed.jaxpr.invars)])
@@ -212,6 +220,7 @@ def _check_layout(name: str, layout: Axes, shapes: Mapping[str, Sequence[object]
         if axis not in layout or not {one, other} <= heads.keys():
             continue
         a, b = (heads[n][layout.index(axis)] for n in (one, other))
+        # Open lengths are expressions of JAX, compared as text.
         if str(a) != str(b):
             raise InputError(
                 f"{name}: in the layout {layout} {one} has {axis} = {a}, and {other} {axis} = {b}"
@@ -328,6 +337,7 @@ class _JaxprReader:
             tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape),
             _target_of_jax_cast(aval.dtype) == "float",
         )
+        # Two leaves may have one name, and values of a graph need names of their own.
         unique = (
             called
             if called not in self._list_taken_names
@@ -342,6 +352,7 @@ class _JaxprReader:
                 if side == shape
                 else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
             )
+        # Only queries, keys, values and dO are in the caller's order of axes.
         of_heads = (
             meaning(called) in ("q", "k", "v") or called == "do" or called in UPSTREAM.split()
         )
@@ -377,6 +388,7 @@ class _JaxprReader:
         """Add a node for each open length, from the first input or weight that has it."""
         for g in (*self._inputs, *self._weights):
             for axis, n in enumerate(g.shape):
+                # A sum such as n + 1 is computed from its letters, so only letters are looked for.
                 if isinstance(n, str) and n.isidentifier() and n not in self._sizes:
                     self._sizes[n] = self.add("size", [Ref(g.name), axis])[0]
 
@@ -388,6 +400,7 @@ class _JaxprReader:
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*entries, *values), strict=True))
         for equation in jaxpr.eqns:
             operands = [self._read_jaxpr_operand(env, v) for v in equation.invars]
+            # Looked up for messages only, since the look-up walks a traceback.
             self._place = partial(_place_of, equation)
             results = self._read_jaxpr_equation(equation, operands)
             env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
@@ -407,6 +420,7 @@ class _JaxprReader:
         name, outcome = equation.primitive.name, equation.params
         if name == "scan":
             return self._unroll_scan(outcome, operands)
+        # Moving an array to a device computes nothing.
         if name == "device_put":
             return operands
         if name == "pallas_call":
@@ -421,11 +435,13 @@ class _JaxprReader:
         if inner is not None:
             return self.inlined(inner, operands)
         types = [type_name(getattr(v.aval, "dtype", "")) for v in equation.outvars]
+        # Derivatives of a maximum compare with it, which residues answer by letters.
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
         inputs = {
             k: self._convert_equation_parameter(v) for k, v in outcome.items() if k not in _PLACED
         }
         result = self.add(name, operands, len(types), types, **inputs)
+        # A reshaped or broadcast maximum is still a maximum.
         if name == "reduce_max" or (
             name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima
         ):
@@ -436,6 +452,7 @@ class _JaxprReader:
         self, parameters: Mapping[str, Value], operands: list[Value]
     ) -> list[Value]:
         """Add the solver of a system of equations, which JAX runs; the other parts are for its derivatives."""
+        # Operands: the constants of the solver's four parts in this order, then the right sides.
         lengths = parameters["const_lengths"]
         before = lengths.matvec + lengths.vecmat
         own = operands[before : before + lengths.solve]
@@ -450,6 +467,7 @@ class _JaxprReader:
             return [self._convert_equation_parameter(part) for part in x]
         if isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)):
             return _target_of_jax_cast(np.dtype(x))
+        # Before whole numbers, since True is one of them in Python.
         if isinstance(x, (bool, str, float, type(None))):
             return x
         if isinstance(x, (int, np.integer)):
@@ -458,9 +476,11 @@ class _JaxprReader:
 
     def _add_symbolic_length(self, text: str) -> Ref:
         """Add a length as JAX prints it, ``2*n^2 - 1``. Raises ``InputError`` for quotients, and unknown letters."""
+        # Powers become products, so that the accepted syntax needs no powers.
         product = re.sub(
             r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text[:_MOST]
         )
+        # The code is evaluated later, so only arithmetic of known letters may pass.
         tree = ast.parse(product, mode="eval")
         known = all(
             isinstance(part, _SUMS) and getattr(part, "id", "n") in self._sizes
@@ -488,6 +508,7 @@ class _JaxprReader:
             operands[consts : consts + carries],
             operands[consts + carries :],
         )
+        # Without a turn there is no row whose shape a stack could have.
         if not count and len(results["jaxpr"].jaxpr.outvars) > carries:
             raise InputError(f"{self.name}: rows of a scan of 0 turns are not read")
         turns = range(count)[::-1] if results["reverse"] else range(count)
@@ -497,6 +518,7 @@ class _JaxprReader:
             result = self.inlined(results["jaxpr"], [*fixed, *carry, *row])
             carry = result[:carries]
             stacked.append(result[carries:])
+        # Rows are in the order of the operand, whichever way the scan runs.
         stacked = stacked[::-1] if results["reverse"] else stacked
         return [
             *carry,
@@ -522,6 +544,7 @@ class _JaxprReader:
         """Return a graph of its own, whose inputs are numbered."""
         reader = _JaxprReader(self.name)
         reader._kernel = self._kernel
+        # A number means no input of attention, so no axes are moved.
         values = [
             reader.given(v.aval, str(at), False, "bhnd") for at, v in enumerate(closed.jaxpr.invars)
         ]

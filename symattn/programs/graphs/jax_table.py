@@ -66,6 +66,7 @@ def _select_jax_case(c: Context, which: Value, *cases: Value) -> Value:
 
 def _cast_jax_array(c: Context, x: Value, new_dtype: str) -> Value:
     plain = is_plain(x) and not isinstance(x, Joined)
+    # Plain integers stay plain as floats, so that NumPy can compute with them.
     if plain and new_dtype == "float" and np.asarray(x).dtype.kind in "biu":
         return np.asarray(x).astype(np.float64)
     return cast(c, x, new_dtype)
@@ -131,6 +132,7 @@ def _iota_along_axis(
 def _broadcast_in_dim(
     c: Context, x: Value, *_: object, shape: Sequence[Value], broadcast_dimensions: Sequence[int]
 ) -> Value:
+    # One plain value: ``full`` leaves masks and whole numbers plain.
     if x.ndim == 0 and is_plain(x):
         return op.full(c, shape, x[()])
     return _broadcast_in_dimensions(c, x, shape, broadcast_dimensions)
@@ -172,6 +174,7 @@ def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> V
             c, of, replaced(op.part(c, of, k, start, stop), inner), k, range(start, stop)
         )
 
+    # Only axes along which the slice is shorter are cut.
     return replaced(x, [k for k, n in enumerate(counts) if n != int(x.shape[k])])
 
 
@@ -184,14 +187,17 @@ def _gather_jax_slices(
         raise InputError("a gather by places that are computed from the inputs is not read")
     first, shape = np.asarray(index), [length(n) for n in x.shape]
     last = first + [slice_sizes[k] - 1 for k in numbers["start_index_map"]]
+    # JAX clamps or fills such a gather by its mode, which is not read.
     if (first < 0).any() or (last >= [shape[k] for k in numbers["start_index_map"]]).any():
         raise InputError("a gather beyond the end of an axis is not read")
     axis, *more = numbers["start_index_map"]
     whole = all(n == shape[k] for k, n in enumerate(slice_sizes) if k != axis)
     whole = whole and not numbers["operand_batching_dims"]
+    # Whole rows of one axis can be taken on every kind; all other gathers need arrays of places.
     if more or not whole or numbers["collapsed_slice_dims"] != [axis] or index.ndim != 2:
         return x[_gather_places_by_axis(first, numbers, slice_sizes)]
     result = op.gather(c, x, index[:, 0], axis)
+    # The axis of the gathered rows goes to the first place that is no offset.
     to = next(k for k in range(result.ndim) if k not in numbers["offset_dims"])
     order = [k for k in range(result.ndim) if k != axis]
     return op.transpose(c, result, [*order[:to], axis, *order[to:]])
@@ -205,6 +211,7 @@ def _gather_places_by_axis(
     left_out = [*numbers["collapsed_slice_dims"], *batching]
     within = [k for k in range(len(slice_sizes)) if k not in left_out]
     axes = len(within) + first.ndim - 1
+    # The batch axes of the indices, among the axes of the result that are no offsets.
     batch = tuple(1 if k in numbers["offset_dims"] else -1 for k in range(axes))
     lengths = iter(first.shape[:-1])
     batch = tuple(n if n == 1 else next(lengths) for n in batch)
@@ -215,6 +222,7 @@ def _gather_places_by_axis(
     for k, of in zip(batching, numbers["start_indices_batching_dims"], strict=True):
         items = np.arange(first.shape[of])
         result[k] = items.reshape([-1 if n == of_items[of] else 1 for n in range(axes)])
+    # Places within a slice are added to its start.
     for to, k in zip(sorted(numbers["offset_dims"]), within, strict=True):
         result[k] = result[k] + np.arange(slice_sizes[k]).reshape(
             [-1 if n == to else 1 for n in range(axes)]
@@ -257,6 +265,7 @@ def _triangular_solve(
     unit_diagonal: bool,
     **_: object,
 ) -> Value:
+    # The transpose of a lower triangle is an upper one.
     a, upper = (op.swap(c, c.lifted(a), -2, -1), lower) if transpose_a else (a, not lower)
     return linear_systems.solve_triangle(
         c, a, b, upper=upper, left=left_side, unitriangular=unit_diagonal
@@ -282,6 +291,7 @@ def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Va
     ):
         return Joined(tuple(c.lifted(a) @ part for part in b.parts))
     a, b = (c.lifted(x.whole(c) if isinstance(x, Joined) else x) for x in (a, b))
+    # A letter for each axis: contracted axes share one, and so do batch axes.
     left, right = list(ascii_letters[: a.ndim]), list(ascii_letters[a.ndim : a.ndim + b.ndim])
     for i, j in zip((*of_a, *batch_a), (*of_b, *batch_b), strict=True):
         right[j] = left[i]
@@ -305,6 +315,7 @@ def _while_loop_of_jax(
     """Run the body as long as the condition holds, each after its own constants."""
     first, last = constants[0], sum(constants)
     tested, fixed, carry = values[:first], values[first:last], values[last:]
+    # An endless loop must end, so turns are limited as nodes are.
     for _ in range(MOST_NODES):
         (holds,) = _evaluate_subgraph(c, cond, (*tested, *carry))
         if not is_plain(holds):
@@ -320,6 +331,7 @@ def _evaluate_chosen_branch(
 ) -> tuple[Value, ...]:
     if not is_plain(which):
         raise InputError("a choice by a condition that is computed from the inputs is not read")
+    # As in JAX, a number beyond the branches is clamped.
     return _evaluate_subgraph(c, branches[min(max(int(which), 0), len(branches) - 1)], values)
 
 
@@ -334,9 +346,11 @@ def _make_undefined_element(c: Context) -> Value:
     """Return an element of memory that was never written."""
     if c.kind is None:
         return c.lifted(np.nan)
+    # A kind without an element for unwritten memory has 0/0, which is undefined too.
     return c.kind.undefined() if hasattr(c.kind, "undefined") else c.lifted(0.0) / c.lifted(0.0)
 
 
+#: Primitives that return their operand: rounding and storage are no part of semantics.
 _KEPT = "stop_gradient copy copy_p name reduce_precision sharding_constraint"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
@@ -405,6 +419,7 @@ RULES: Mapping[str, Rule] = {
     "optimization_barrier": lambda c, *xs: xs,
     "size": op.size,
     "dim_as_value": lambda c, dim: dim,
+    # The reader lets only names, numbers and arithmetic into this code.
     "length": lambda c, names, sizes, code: eval(
         code, {"__builtins__": {}}, dict(zip(names, sizes, strict=True))
     ),

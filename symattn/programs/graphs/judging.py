@@ -36,6 +36,7 @@ _JUDGED = Precision.of(
 )  # a difference that exceeds the bound of this precision is a fault
 _DRAWS = 4  # of inputs at which floats may show a difference: one may not meet what is wrong, as a maximum that grows
 _LEFT = 1e-6  # share of the squared difference that an explaining mistake may leave: the graph is run in float64
+#: The note on what is run, and what is not.
 _ABOUT = "The graph is run by the definitions of its operators; no runtime is, and nothing is said of its rounding."
 
 
@@ -69,6 +70,7 @@ def judge_graph(
     specs: list[Any] = [Derivative(attention, by) for by in wrt] or [spec]
     programs = [replace(GraphProgram.of(graph, s, names), output=at) for at, s in enumerate(specs)]
     with listening() as notes:
+        # The probability of a wrong yes is divided, so that it is at most epsilon for all outputs.
         results = [tested(p, epsilon / len(programs), seed) for p in programs]
     checks = tuple(
         map(semantics, results, (f"semantics of d{by}" for by in wrt) if wrt else ("semantics",))
@@ -248,8 +250,10 @@ def _make_fault_of_difference(
     if got.shape != right.shape:
         said = f"{what} {'has' if by else 'gives'} the shape {got.shape}, expected {right.shape}"
         return Fault(step, None, said, certified=True)
+    # An undefined entry counts as the largest error.
     at = np.unravel_index(int(np.nan_to_num(np.abs(got - right), nan=np.inf).argmax()), got.shape)
     place = tuple(int(n) for n in at)
+    # The bound of float32 allows the difference, so floats do not show it.
     if legal(got, place):
         return None
     where = f"at {f'd{by}' if by else 'output '}{list(place)}: got {got[at]:.6g}, expected {right[at]:.6g}"
@@ -297,10 +301,12 @@ def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats
 def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     attention, number = cast(Derivative, program.spec).attention, len(program.graph.outputs)
     known = subject(Gradient(attention), "bhnd" if attention.head_axis else "nd")
+    # Without dO the gradients are of the sum of the output, whose dO is all ones.
     arrays = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
     right = expected_gradients(known, arrays, _JUDGED, known.ways[:1])[program.output]
 
     def explain(got: np.ndarray, at: _Place) -> DefinitionMistake | None:
+        # A mistake has to explain every gradient, not only the judged one.
         every: list[Value] = [replace(program, output=k).run(inputs).output for k in range(number)]
         for m in (*known.mistakes, *known.others):
             try:
@@ -314,6 +320,7 @@ def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
             ):  # it does not apply at these sizes
                 continue
             slack = [_NEAR * np.abs(y).max(initial=0.0) for y in wrong]
+            # The graph may return only the first of the three gradients.
             compared = zip(wrong, every, slack, strict=False)
             if all(y.shape == g.shape and (np.abs(y - g) <= s).all() for y, g, s in compared):
                 return m

@@ -21,6 +21,7 @@ def solve_triangle(
     """Return A⁻¹ B, or B A⁻¹ if not ``left``, reading one triangle of A; if ``unitriangular``, with ones on its
     diagonal. Shapes: A (…, n, n), B (…, n, m) or (…, m, n)."""
     a, b = c.lifted(a), c.lifted(b)
+    # X A = B is Aᵀ Xᵀ = Bᵀ, and the transpose of an upper triangle is a lower one.
     if not left:
         turned = solve_triangle(
             c, swap(c, a, -2, -1), swap(c, b, -2, -1), upper=not upper, unitriangular=unitriangular
@@ -37,6 +38,7 @@ def solve(
 ) -> Value:
     """Return A⁻¹ B, or B A⁻¹ if not ``left``. Shapes: A (…, n, n), B (…, n, m), or (…, n) for vectors."""
     a, b = c.lifted(a), c.lifted(b)
+    # As in torch, an array with the shape of the rows of A is a batch of vectors.
     if b.ndim == 1 or tuple(b.shape) == tuple(a.shape[:-1]):
         return (
             solve(c, a, b[..., None])[..., 0]
@@ -47,6 +49,7 @@ def solve(
         return swap(c, solve(c, swap(c, a, -2, -1), swap(c, b, -2, -1)), -2, -1)
     n, zero = _order_of_square_matrix(a), _known_zeros(a)
     unit = _ones_on_diagonal(c, a)
+    # A triangle needs no elimination, and no division if its diagonal is 1.
     if zero[..., *np.triu_indices(n, 1)].all():
         return _solve_by_substitution(c, a, b, range(n), unit)
     if zero[..., *np.tril_indices(n, -1)].all():
@@ -78,6 +81,7 @@ def factorise(c: Context, a: Value, *_: object, **__: object) -> tuple[Value, Va
     rows = np.broadcast_to(np.arange(n), tuple(map(int, a.shape[:-1])))
     is_upper = zero[..., *np.tril_indices(n, -1)].all()
     is_unit_lower = zero[..., *np.triu_indices(n, 1)].all() and _ones_on_diagonal(c, a)
+    # A triangle is one factor, and the identity is the other.
     if not (is_upper or is_unit_lower):
         for i in range(n - 1):
             a = _eliminate_below_pivot(c, a, i)
@@ -99,6 +103,7 @@ def order_rows(exchanged: np.ndarray, permutation_size: int) -> np.ndarray:
 def _eliminate_below_pivot(c: Context, a: Array, i: int) -> Value:
     """Return A with multiples of row i subtracted from those below, and the factors in column i."""
     pivot = a[..., i : i + 1, i : i + 1]
+    # Without exchanges a pivot of 0 would be divided by, even if there is a solution.
     if _known_zeros(pivot).any():
         raise Refused("a system of equations is not read if its rows have to be exchanged")
     below = a[..., i + 1 :, i : i + 1] / pivot
@@ -119,6 +124,7 @@ def _solve_by_substitution(
     for i in order:
         row = b[..., i : i + 1, :]
         if rows:
+            # Rows are solved from one end, so the known ones are contiguous.
             first, last = min(rows), max(rows) + 1
             known = concat(c, [rows[j] for j in range(first, last)], -2)
             row = row - a[..., i : i + 1, first:last] @ known
@@ -133,9 +139,11 @@ def _known_zeros(a: Value) -> np.ndarray:
         try:
             return np.asarray(a == 0, dtype=bool)
         except Refused:
+            # A kind that cannot compare knows no zeros; elimination then serves for all matrices.
             return np.zeros(tuple(map(int, a.shape)), dtype=bool)
     if state.value is None or state.forbidden is not None:
         raise Refused("a system of equations with a logarithm or with −∞ is not read")
+    # An element has a residue mod p and one mod q for exponents; both have to be 0.
     exponent = True if state.exponent is None else state.exponent.value == 0
     return np.asarray((state.value.value == 0) & exponent)
 

@@ -20,10 +20,13 @@ from symattn.programs.refusing import one_line
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+# A larger model is refused before it is parsed; weights can be external data.
 MOST_BYTES = 2**28
 _SMALL = 2**16  # most entries of a constant
+# More axes than this are taken for a damaged file.
 _MOST_AXES = 16
 _LONGEST = 2**16  # largest fixed length of an input's axis
+#: The opsets whose operators the table describes.
 _OPSETS = range(11, 26)
 _FLATTENING = 13  # the first opset whose Softmax is over one axis
 
@@ -61,12 +64,15 @@ def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
     """Return the graph of a ``ModelProto``; ``file`` gives its name and the place of its external data."""
     g, name = model.graph, file.name
     arrays = {a.name: a for a in g.initializer}
+    # A second array of one name would replace the first one unnoticed.
     if len(arrays) < len(g.initializer) or g.sparse_initializer:
         raise InputError(f"{name}: sparse initializers, and two with one name, are not read")
+    # Older exporters list initializers among the inputs, too.
     inputs = tuple(_read_onnx_graph_input(name, v) for v in g.input if v.name not in arrays)
     weights, constants = [], {}
     for key, a in arrays.items():
         shape = _check_initializer_shape(f"{name}: {key[:40]!r}", a, file)
+        # The numbers of weights do not matter; a scalar, such as a scale, keeps its value.
         if a.data_type in FLOATS and len(shape) > 0:
             weights.append(GraphArray(key, shape, label=_label_of_onnx_weight(g, key)))
         else:
@@ -76,6 +82,7 @@ def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
     types = {v.name: _convert_onnx_type_number(v.type.tensor_type.elem_type) for v in known}
     nodes = tuple(_convert_onnx_node(name, n, opset, types) for n in spelled.node)
     outputs = tuple(v.name for v in g.output)
+    # The first output is the one that is judged.
     return Graph(ONNX, name, inputs, tuple(weights), constants, nodes, outputs[:1])
 
 
@@ -103,6 +110,7 @@ def _inline_missing_operators(name: str, model: ModelProto) -> GraphProto:
     from onnx import defs, helper, inliner, shape_inference
 
     g = model.graph
+    # Initializers become typed inputs without numbers, of which inference needs the shapes only.
     known = [helper.make_tensor_value_info(a.name, a.data_type, a.dims) for a in g.initializer]
     graph = helper.make_graph(g.node, g.name, [*g.input, *known], g.output, value_info=g.value_info)
     bare = helper.make_model(graph, opset_imports=model.opset_import)
@@ -145,6 +153,7 @@ def _read_onnx_graph_input(name: str, value: ValueInfoProto) -> GraphArray:
         if n.HasField("dim_value") and not 1 <= n.dim_value <= _LONGEST:
             place = f"{name}: the input {value.name[:40]!r} has the length {n.dim_value}"
             raise InputError(f"{place}; 1 to {_LONGEST} is read; hint: leave that axis open")
+        # An open axis without a usable name is named by its place.
         letter = n.dim_param if n.dim_param.isidentifier() else f"n_{len(value.name)}_{k}"
         shape.append(n.dim_value if n.HasField("dim_value") else letter)
     return GraphArray(value.name, tuple(shape), tensor.elem_type in FLOATS)
@@ -160,6 +169,7 @@ def _check_initializer_shape(place: str, a: TensorProto, file: Path) -> tuple[in
     ):  # in a file, which is not read, and must nevertheless be in the model's folder
         location = {e.key: e.value for e in a.external_data}.get("location", "")
         folder = file.resolve().parent
+        # Resolved first, so that neither links nor ``..`` lead out of the folder.
         there = (folder / location).resolve()
         if not there.is_relative_to(folder) or there == folder:
             raise InputError(
@@ -198,6 +208,7 @@ def _read_onnx_constant(place: str, a: TensorProto, shape: tuple[int, ...]) -> n
     """Return the numbers of a constant."""
     from onnx import numpy_helper
 
+    # Checked before the array is allocated: a small file may claim a large shape.
     if math.prod(shape) > _SMALL or a.data_location == 1:
         raise InputError(
             f"{place} is a constant of shape {shape}; at most {_SMALL} entries in the model itself are read"
@@ -217,6 +228,7 @@ def _convert_onnx_node(
     )
     operands = tuple(Ref(i) if i else None for i in proto.input)
     attributes = dict(_yield_onnx_attributes(f"{name}: {operator}", proto))
+    # Below opset 13 Softmax flattens the axes from ``axis`` on, which is 1 by default.
     if operator == "Softmax" and opset < _FLATTENING:
         attributes = {"axis": 1, **attributes, "flattening": True}
     if operator == "Attention":
@@ -236,6 +248,7 @@ def _yield_onnx_attributes(place: str, proto: NodeProto) -> Iterator[tuple[str, 
     from onnx import helper
 
     for attribute in proto.attribute:
+        # Type 4 is a tensor, whose size has to be checked before it is read.
         if attribute.type == 4:
             yield attribute.name, _read_onnx_constant(place, attribute.t, tuple(attribute.t.dims))
             continue

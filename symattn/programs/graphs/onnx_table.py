@@ -36,6 +36,7 @@ from symattn.programs.graphs.values import (
 )
 from symattn.programs.onnx import INPUTS, OUTPUTS, OnnxNode, of_node
 
+#: Numbers of ONNX's TensorProto.DataType, and the types of values that they are read as.
 TYPES = {
     1: "float",
     10: "float",
@@ -69,6 +70,7 @@ def _make_onnx_reduction(name: str) -> Rule:
     def run(
         c: Context, x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Value:
+        # No axes mean all of them, unless the attribute says that nothing is reduced.
         if axes is None or not np.size(axes):
             return x if noop_with_empty_axes else rule(c, x, None, bool(keepdims))
         return rule(c, x, axes, bool(keepdims))
@@ -84,6 +86,7 @@ def _softmax_of_onnx(c: Context, x: Value, axis: int = -1, flattening: bool = Fa
 
 def _flatten_onnx_tensor(c: Context, x: Array, axis: int = 1) -> Value:
     """Flatten to two axes: all before ``axis``, and all from there on."""
+    # ``axis`` may be the number of axes, which is no place of an axis.
     k = x.ndim if axis == x.ndim else place(axis, x.ndim)
     lengths = [length(n) for n in x.shape]
     return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))
@@ -182,6 +185,7 @@ def group_query_attention(
     With ``do_rotary``, queries and new keys are rotated by the angles of their positions after the past. All sequences
     must be as long as their keys: lengths that differ along a batch are refused.
     """
+    # Further attributes at their defaults change nothing.
     _refuse_unread_onnx_inputs(
         {"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")}
     )
@@ -196,11 +200,13 @@ def group_query_attention(
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise InputError("do_rotary needs cos_cache and sin_cache")
+        # Without ids, new tokens are at the positions after the past.
         places = (
             position_ids
             if position_ids is not None
             else arange(c, past, past + length(q.shape[-2]))
         )
+        # Tables are shared by all heads, so they have an axis of length 1 for heads.
         cos, sin = (
             gather(c, c.lifted(table), places)[..., None, :, :] for table in (cos_cache, sin_cache)
         )
@@ -217,6 +223,7 @@ def group_query_attention(
     result |= {
         name: x for name, x in (("scale", scale), ("softcap", softcap)) if x
     }  # 0 means the default
+    # The local window includes the query itself; ONNX's left window starts before it.
     result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 

@@ -18,6 +18,7 @@ from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plai
 from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
 
+# Each test runs every node, so larger graphs, and longer unrolled loops, are refused.
 MOST_NODES = 10_000
 _KINDS = (
     "modular",
@@ -173,6 +174,7 @@ def on_kind(
                 *every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True))
             )
 
+        # Values of constants are part of the key, since tracing may depend on them.
         fixed = [
             x.tolist() if isinstance(x, np.ndarray) else x
             for i, x in enumerate(leaves)
@@ -247,6 +249,7 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
             check_operators(graph)
         result = _compute_node_value(graph.dialect, like, node, values)
         several = result if isinstance(result, tuple) and not graph.dialect.tuples else (result,)
+        # An output without a name is unused; a named one that the rule lacks is refused.
         if lost := next((name for name in node.outputs[len(several) :] if name), None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
         typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
@@ -278,6 +281,7 @@ def _compute_node_value(
         raise
     except SymattnError as error:
         raise _locate_refusal_in_graph(error, node) from None
+    # A rule that meets unexpected shapes or arguments refuses the node; it is no crash.
     except (
         TypeError,
         ValueError,

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+#: Checks that torch adds to a program; they compute nothing.
 _LEFT_OUT = (
     "_assert_scalar",
     "_assert_tensor_metadata",
     "sym_constrain_range",
     "sym_constrain_range_for_size",
 )
+#: Types of torch as types of values; all formats of floats are one type.
 _TYPES = {
     "bool": "bool",
     "int64": "int",
@@ -87,6 +89,7 @@ def constant(x: Value, dtype: str) -> Value:
     if not isinstance(x, np.ndarray):
         return x
     torch = import_torch()
+    # A copy, since a tensor would share the memory of an argument that may be read-only.
     tensor = torch.from_numpy(np.array(x))
     return tensor.to(getattr(torch, dtype)) if x.dtype.kind == "f" else tensor
 
@@ -123,6 +126,7 @@ def _decompose_exported_program(program: ExportedProgram, name: str) -> Exported
         for node in program.graph.nodes
         if node.op == "call_function" and not _is_check(node)
     }
+    # Mutating operators have no rule, and decomposition replaces them by functional ones.
     writes = any(
         getattr(getattr(target, "_schema", None), "is_mutable", False) for target in called
     )

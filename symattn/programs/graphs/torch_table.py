@@ -133,6 +133,7 @@ def _split_torch_axis(c: Context, x: Value, size: int, dim: int = 0) -> Value:
 
 
 def _repeat_torch_axes(c: Context, x: Value, times: Value) -> Value:
+    # With more numbers than axes, ``repeat`` adds axes in front.
     x = op.reshape(c, x, (*(1,) * (len(times) - x.ndim), *x.shape))
     for axis, n in enumerate(times):
         x = op.concat(c, [x] * int(n), axis) if int(n) != 1 else x
@@ -201,6 +202,7 @@ def _clamp_between_limits(c: Context, x: Value, least: Value = None, most: Value
     return x if most is None else op.binary("minimum")(c, x, most)
 
 
+#: Operators that copy, alias or check, and change no number.
 _KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
@@ -344,6 +346,7 @@ RULES: Mapping[str, Rule] = {
     "mul": op.of_lengths(operator.mul),
     "floordiv": op.of_lengths(operator.floordiv),
 }
+#: Operators whose rules take ``Joined`` arrays as they are.
 _PARTS = ("linear", "addmm", "matmul", "add", "chunk", "split", "split_with_sizes", "slice")
 TORCH = Dialect(
     RULES,

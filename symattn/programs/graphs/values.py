@@ -28,9 +28,11 @@ Value = Any
 #: The function of an operator: it takes the context, the operands in order, and the attributes by name.
 Rule = Callable[..., Value]
 
+# Roots of larger numbers stay floats: heads are less wide.
 _LARGEST_ROOT = 4096
 _FEW = 64  # elements that are lifted one by one, even if some are equal
 _WIDEST = 1e38  # roughly the largest float32
+#: The least number of each format, which code writes for −∞.
 _LEAST = {float(np.finfo(t).min) for t in (np.float64, np.float32, np.float16)}
 _LEAST.add(float(ml_dtypes.finfo(ml_dtypes.bfloat16).min))
 _FORBIDS = -1e9  # numbers up to this one are written for −∞
@@ -60,6 +62,7 @@ class Context:
             return x.astype(self.dtype) if x.dtype.kind == "f" else x
         if isinstance(x, np.ndarray) and x.dtype == bool and not self.in_letters:
             return x
+        # Elements are lifted one by one, so equal ones of a large array are lifted once.
         if (
             isinstance(x, np.ndarray)
             and x.size > _FEW
@@ -173,12 +176,15 @@ def root(x: float) -> tuple[int, bool]:
     >>> root(0.3535533905932738), root(0.5), root(2.2250738585072014e-308)
     ((8, True), (0, False), (0, False))
     """
+    # A dyadic number with a small denominator, such as 0.5, is exact as it stands.
     if not _LARGEST_ROOT**-0.5 < x < _LARGEST_ROOT**0.5 or x.as_integer_ratio()[1] <= 2**12:
         return 0, False
     for inverse in (False, True):
         k = round(x**-2 if inverse else x**2)
+        # The root of a square is rational, and needs no stand-in.
         if math.isqrt(k) ** 2 != k:
             value = k**-0.5 if inverse else k**0.5
+            # Code may have computed the root in float64, or in float32.
             if x in (value, float(np.float32(value))):
                 return k, inverse
     return 0, False
@@ -261,11 +267,13 @@ def whole(x: object, what: str) -> int:
 # A whole number beyond the range of its type would wrap around in the graph. Here NumPy's whole numbers are int64
 # whatever the name of their type, and a number that would wrap around is refused.
 
+# NumPy's whole numbers are int64, which wrap around from here on.
 _WIDE = 2**63
 _SIZES = ("int32", "int64")  # the types of sizes and positions, which are assumed to hold open ones
 
 UNKNOWN = "unknown"  # the type of a value that a typed language could not infer
 
+#: Targets of a cast, by the kinds of NumPy's types.
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
 
 
@@ -340,6 +348,7 @@ def are_whole(*arrays: Value) -> bool:
             return False
         with np.errstate(invalid="ignore"):
             finite = np.asarray(a)[np.isfinite(a)]
+            # Beyond 2⁵³ sums of float64 are rounded.
             if (
                 np.asarray(a).dtype.kind == "f"
                 and ((finite % 1 != 0) | (abs(finite) > 2**53)).any()

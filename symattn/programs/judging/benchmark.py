@@ -20,11 +20,13 @@ from symattn.programs.loading import load_module
 from symattn.programs.modules import heads_of
 from symattn.programs.refusing import one_line
 
+#: The classes of a reference and of a candidate in KernelBench's files.
 MODEL, CANDIDATE = "Model", "ModelNew"
 _MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
 _MAX_SCORES_IN_HALF = (
     1 << 22
 )  # of rows with rows, whose bounds take seconds a million in half precision
+#: Formats whose bounds are slow, so that the number of scores is limited too.
 _HALF = ("float16", "bfloat16")
 _KEPT_AXES = 2  # the last ones, which are never cut
 
@@ -65,6 +67,7 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
             f"{path} has no {lacking[0]}; hint: a reference is a module with {model}, get_inputs and get_init_inputs"
         )
     init = tuple(_call_benchmark_function(path, module, "get_init_inputs"))
+    # The arguments become part of the target's name, from which another process reads them.
     if any(not _is_literal(value) for value in init):
         raise InputError(
             f"{path}: get_init_inputs returns {init!r}; hint: numbers, words, lists of these"
@@ -89,6 +92,7 @@ def _call_benchmark_function(path: str, module: Any, name: str) -> list[Any]:
     try:
         return list(getattr(module, name)())
     except Exception as error:
+        # The caller reports a failure of the inputs, which does not end the judgement.
         if name == "get_inputs":
             raise
         raise CannotRun(f"{path}: {name} fails: {one_line(error)}") from error

@@ -13,8 +13,11 @@ from collections.abc import Callable, Mapping
 from symattn.document.errors import InputError
 
 _MAX_LENGTH = 400  # characters of an expression
+# A larger power may take all memory.
 _MAX_POWER = 16
+#: The only expressions that are read: the text is not trusted.
 _PARTS = (ast.Constant, ast.Name, ast.UnaryOp, ast.BinOp)
+#: Operations whose results are whole; quotients and powers have checks of their own.
 _OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -41,6 +44,7 @@ def compute_axis(expression: str, sizes: Mapping[str, int], where: str) -> int |
             isinstance(node, ast.expr) and not isinstance(node, _PARTS) for node in ast.walk(tree)
         ):
             raise ValueError("it has parts other than numbers, axes and operations")
+        # The axis may have a size later, from another expression.
         if any(isinstance(node, ast.Name) and node.id not in sizes for node in ast.walk(tree)):
             return None
         result = _value_of(tree, sizes)
@@ -53,6 +57,7 @@ def compute_axis(expression: str, sizes: Mapping[str, int], where: str) -> int |
 
 def _value_of(node: ast.expr, sizes: Mapping[str, int]) -> int:
     """Return the whole number that a part of an expression stands for. Raises ``ValueError`` for any other part."""
+    # Not ``isinstance``, since True is an int in Python.
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.Name):

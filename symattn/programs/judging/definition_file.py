@@ -23,8 +23,10 @@ from symattn.programs.judging.kernel_form import KernelForm, RequestBatch, batch
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import Specification
 
+#: The function of the reference's text.
 RUN = "run"
 _LARGEST = 2**22  # bytes of a file
+#: Fields without which a file is no definition of a kernel.
 _FIELDS = ("axes", "inputs", "outputs", "reference")
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 
@@ -53,6 +55,7 @@ class KernelDefinition:
         """Return the ways to take the inputs and to return logarithms that the file leaves open."""
         plain = KernelForm(self.inputs, self.outputs, self.constants, self.batch())
         attends = {"q", "k", "v"} <= {role_of(name) for name in self.inputs}
+        # The file does not say whether logarithms are natural or to the base 2.
         return (
             (plain, replace(plain, base_two=True))
             if attends and len(self.outputs) > 1
@@ -92,6 +95,7 @@ class KernelDefinition:
             )
             masked = replace(plain, causal=True)
             return plain, masked, replace(masked, alignment="top-left")
+        # A norm takes an array, and at most a gain and a bias, which have one axis.
         vectors = [axes for axes in self.inputs.values() if len(axes) == 1]
         if len(vectors) <= 2 and any(len(axes) > 1 for axes in self.inputs.values()):
             known = [said["eps"]] if "eps" in said else _EPSILONS
@@ -153,12 +157,14 @@ def _own_scale(said: float | None, width: int | None) -> float | None:
 def _add_computed(sizes: dict[str, int], computed: Mapping[str, str], where: str) -> None:
     """Add the axes whose expressions have a value, until no other one has."""
     left: Iterable[str] = list(computed)
+    # Each pass may add sizes that further expressions need.
     while left:
         values = {
             name: compute_axis(computed[name], sizes, f"{where}: the axis {name}") for name in left
         }
         found = {name: value for name, value in values.items() if value is not None}
         sizes.update(found)
+        # The remaining expressions need variable axes, or each other.
         if not found:
             return
         left = [name for name in left if name not in found]

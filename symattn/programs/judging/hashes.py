@@ -11,7 +11,9 @@ from pathlib import Path
 from symattn.programs.loading import place_of
 from symattn.programs.names import Function
 
+#: The folder of symattn's own code.
 _ROOT = Path(__file__).parents[2]
+#: Files on which a judgement may depend: code and data.
 _READ = (".py", ".pyi", ".txt", ".json")
 
 
@@ -35,6 +37,7 @@ def _file_of(place: str) -> Path | None:
         return Path(place)
     folders: list[str] | None = None
     for name in place.split("."):
+        # The working directory comes first, as when the candidate is loaded.
         spec = PathFinder.find_spec(name, [str(Path.cwd())]) if folders is None else None
         spec = spec or PathFinder.find_spec(name, folders)
         if spec is None:
@@ -54,6 +57,8 @@ def _source_of(function: Function) -> Path | None:
 def hash_of_symattn() -> str:
     """Return the hash of the names and contents of symattn's own files."""
     result = hashlib.sha256()
+    # Sorted, since the order of a folder's entries differs between machines.
     for path in sorted(p for p in _ROOT.rglob("*") if p.suffix in _READ):
+        # The separator marks where a name ends and its content begins.
         result.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return result.hexdigest()

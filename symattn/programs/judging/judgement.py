@@ -14,6 +14,7 @@ from symattn.document.text import equal_sizes
 from symattn.verification.codes import bracketed, code_of
 from symattn.verification.report import LargestSizes
 
+# Version of the form of the record, for its readers.
 SCHEMA = 1
 
 
@@ -42,6 +43,7 @@ class Status(Enum):
         return {"FAIL": 1, "TAMPERED": 1, "INVALID_REFERENCE": 2, "UNDECIDED": 3}.get(self.value, 0)
 
 
+#: What docs/judge.md prints for each status.
 _MEANS = {
     Status.PASS: "no fault was found, and a 1 % error in the numbers of any step would have been noticed",
     Status.PASS_WITH_LIMITS: "no fault was found; the limits name what could not have been noticed or was not tried",

@@ -42,9 +42,11 @@ from symattn.verification.definitions.registry import (
 )
 from symattn.verification.report import Fault, Report
 
+# Fresh seeds are below this, so that every random generator takes them.
 _MAX_SEED = 2**31
 _MAX_SHOWN = 64  # entries of the inputs of a call that a judgement holds
 _SMALL_ERROR = 0.01  # an error of a step's numbers that PASS promises to have noticed
+#: The limit for a candidate that is a function.
 _IN_THIS_PROCESS = (
     "the candidate ran in the judge's own process, without a time limit, and could have read the definition; "
     "hint: judge file.py:function"
@@ -164,6 +166,7 @@ class CandidateJudge:
         if isinstance(how, TargetOptions):
             how = replace(how, started=clock.follow)
         spec = checked(self.definition, how.domain)
+        # Hashed before the candidate runs, so that a change of its file shows.
         before, noted = (
             hash_of_target(self.candidate),
             notes_of_source(file_of_target(self.candidate)),
@@ -172,6 +175,7 @@ class CandidateJudge:
             judged = self._fields_from_report(
                 verified(self.candidate, spec, replace(how, fresh=draw))
             )
+            # Causes are sought in a second run, since the first one stops at a wrong output.
             if self.why and judged["status"] is Status.FAIL:
                 explained = replace(how, fresh=draw, verdict_alone=False)
                 judged |= _fields_of_fault_cause(verified(self.candidate, spec, explained))
@@ -179,6 +183,7 @@ class CandidateJudge:
             judged = self._fields_of_failed_candidate(error)
         except Tampered as error:
             judged = _fields_of_tampering(str(error))
+        # Outputs of a file that changed say nothing about it, so this comes last.
         if before != hash_of_target(self.candidate):
             judged = _fields_of_tampering("the candidate's file changed while it was judged")
         judged["notes"] = (*judged.get("notes", ()), *noted)
@@ -215,6 +220,7 @@ class CandidateJudge:
             "worst_ratio": max((check.worst_ratio for check in report.checks), default=0.0),
             "grade": str(report.grade),
         }
+        # Limits qualify a pass; a failure needs none.
         if report.verdict is Verdict.FAULT and fault is not None:
             return result | {
                 "status": Status.FAIL,
@@ -301,6 +307,7 @@ def shown_fault(fault: Fault) -> dict[str, Any]:
     example = fault.counterexample
     if example is None:
         return named
+    # Large inputs are left out: the seed reproduces them.
     few = sum(np.size(a) for a in example.inputs.values()) <= _MAX_SHOWN
     inputs = example.inputs if few else {}
     entry = WrongEntry(example.expected, example.got, example.allowed, example.error, inputs)

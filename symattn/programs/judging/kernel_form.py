@@ -26,6 +26,7 @@ from symattn.programs.frameworks import Tensor, import_torch
 from symattn.programs.names import Function, meaning, parameters
 from symattn.programs.packed import Wrapper
 
+#: Roles of inputs that separate the requests of a call.
 Q_OFFSETS, K_OFFSETS, PAGES, LAST, TABLE, LENGTHS = (
     "q offsets",
     "k offsets",
@@ -34,6 +35,7 @@ Q_OFFSETS, K_OFFSETS, PAGES, LAST, TABLE, LENGTHS = (
     "table",
     "lengths",
 )
+#: Names of the inputs of kernels, by role.
 _ROLES = {
     Q_OFFSETS: "qo_indptr q_indptr cu_seqlens_q cu_seq_lens_q",
     K_OFFSETS: "kv_indptr k_indptr cu_seqlens_k cu_seqlens_kv cu_seq_lens_k cu_seq_lens_kv",
@@ -44,6 +46,7 @@ _ROLES = {
     "k": "k_cache key_cache paged_k_cache",
     "v": "v_cache value_cache paged_v_cache",
 }
+#: The role of each name.
 _ROLE_OF = {plain(name): role for role, names in _ROLES.items() for name in names.split()}
 #: What tells the requests of a call apart, beside q, k, v and a scale.
 _KNOWN_SETS = (
@@ -91,7 +94,9 @@ class KernelForm:
     def around(self, function: Function, name: str) -> Function:
         """Return the kernel as a function of the definition's inputs that returns its outputs."""
         given = [p.name for p in parameters(function) or ()]
+        # Wrappers nest from the kernel outwards: outputs, requests, logarithms.
         result = function
+        # All outputs are among its parameters: the kernel writes into them.
         if self.outputs and set(self.outputs) <= set(given):
             result = Returning(result, self, name)
         if self.batch is not None:
@@ -109,6 +114,7 @@ def batch_of(
     Raises ``InputError`` for inputs of several requests that are not read, with their names.
     """
     roles = {name: role_of(name) for name in inputs}
+    # Names of a cache alone do not mean several requests.
     several = {role for role in roles.values() if role in _ROLES} - {"k", "v"}
     if not several:
         return None
@@ -124,11 +130,13 @@ def batch_of(
         raise InputError(
             f"it has requests of several lengths, and no input is {', '.join(lacking)} by its name"
         )
+    # Offsets of queries may come with any set; without them each request has one query.
     if not any(several in (known, known | {Q_OFFSETS}) for known in _KNOWN_SETS):
         named = ", ".join(name for name, role in roles.items() if role in several)
         raise InputError(f"{named} alone do not tell its requests apart")
     paged = PAGES in several or TABLE in several
     size = _page_size(inputs, roles, constants) if paged else None
+    # Pages of one key are always full.
     if size is not None and size > 1 and not {LAST, LENGTHS} & several:
         raise InputError(f"no input gives the number of keys in the last page of {size}")
     return RequestBatch(tuple((name, str(role)) for name, role in roles.items()), size)
@@ -173,6 +181,7 @@ class Returning(Wrapper):
         made = {}
         for name, (axes, dtype) in form.outputs.items():
             shape = [sizes[axis] for axis in axes]
+            # NaN shows an entry that the kernel never writes.
             made[name] = torch.full(
                 shape, math.nan, dtype=_dtype_of(torch, dtype, first), device=first.device
             )
@@ -296,6 +305,7 @@ def _slots_of(lengths: Sequence[int], page_size: int | None) -> tuple[list[np.nd
         return [np.arange(a, b) for a, b in pairwise(ends)], int(ends[-1])
     needed = [-(-n // page_size) for n in lengths]
     count = sum(needed) + _SPARE_PAGES
+    # Mixed order shows a kernel that ignores its table; the seed makes calls repeatable.
     pages = np.random.default_rng(count).permutation(count)
     ends = np.cumsum([0, *needed])
     result = []
@@ -335,14 +345,18 @@ def _make_request_tables(
         return torch.as_tensor(np.asarray(values, dtype=np.int32), device=device)
 
     size = page_size or 1
+    # The first place of a page, divided by the page size, is the number of the page.
     pages = [places[::size] // size for places in slots]
+    # With pages, offsets count pages and not keys.
     counts = keys if page_size is None else [len(of) for of in pages]
     widest = max(map(len, pages))
     return {
         Q_OFFSETS: table(np.cumsum([0, *queries])),
         K_OFFSETS: table(np.cumsum([0, *counts])),
         PAGES: table(np.concatenate(pages)),
+        # Keys in the last page of each request, from 1 to the page size.
         LAST: table([(n - 1) % size + 1 for n in keys]),
+        # Shorter rows of the table are padded with page 0, which their lengths exclude.
         TABLE: table([np.pad(of, (0, widest - len(of))) for of in pages]),
         LENGTHS: table(keys),
     }
@@ -359,4 +373,5 @@ def _gather_judged_requests(
         return output
     batch, tokens = shape[:2]
     chosen = output[rows].reshape(batch, tokens, *output.shape[1:])
+    # Three axes are logarithms of sums, which a definition has as (b, h, n).
     return chosen.swapaxes(1, 2) if chosen.ndim == 3 else chosen

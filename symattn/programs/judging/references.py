@@ -38,6 +38,7 @@ from symattn.verification.definitions.registry import Specification
 from symattn.verification.definitions.weights import Softmax
 
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
+#: The mistake whose smallest visible part is reported.
 _TWICE = "twice as large"
 
 
@@ -91,6 +92,7 @@ class ByReference:
         how = replace(
             self._adopt_benchmark_options(kernel.domain(), kernel.dtype), framework="torch"
         )
+        # Kernels of several requests have tokens before heads.
         if forms[0].batch is not None:
             how = replace(how, layout="bnhd")
         known = kernel.plausible({} if workloads is None else workloads.numbers)
@@ -98,12 +100,14 @@ class ByReference:
             text = Path(folder) / "reference.py"
             text.write_text(kernel.reference, encoding="utf-8")
             found, reason = None, ""
+            # The first form by which the reference computes a known definition decides.
             for form in forms:
                 how = replace(how, form=form)
                 found, reason = self._find_reference_definition(f"{text}:{RUN}", known, how, None)
                 if found is not None:
                     break
         if found is None:
+            # The path of the temporary file means nothing to the user.
             return self._make_invalid_judgement(reason.replace(str(text), self.reference), clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
         result = self._judge_by_definition(target, found, how)
@@ -229,6 +233,7 @@ def named(candidate: str, benchmark: Benchmark) -> str:
     reference's; anything else is the target itself."""
     if candidate.endswith(".py"):
         return benchmark.name_of(candidate, CANDIDATE)
+    # A name with a capital letter is a class, of which an instance is called.
     place, _, attribute = candidate.rpartition(":")
     return (
         benchmark.name_of(place, attribute)
@@ -315,6 +320,7 @@ def _yield_input_blind_mistakes(spec: Attention) -> Iterator[power.Mutation]:
         return power.Mutation("output", words, outputs)
 
     yield mistake("all zeros", lambda v, shape: np.zeros(shape))
+    # With fewer key heads, the mean of the values has not the heads of the output.
     if spec.kv_heads is None:
         yield mistake(
             "the mean of the values",

@@ -29,8 +29,10 @@ _MODULES = {
     "sys": "looks at the interpreter",
     "os": "reaches files and processes",
 }
+#: Calls that run text, reach files or change other objects.
 _CALLS = ("eval", "exec", "compile", "open", "__import__", "globals", "setattr")
 _DIGITS = 8  # of a constant in a comparison that no formula explains
+# Further notes are only counted, so that a judgement stays readable.
 _MAX_NOTES = 12
 _MAX_BYTES = 1 << 21  # of a file that is read
 
@@ -44,6 +46,7 @@ def notes_of_source(path: Path | None) -> tuple[str, ...]:
             return (f"its source was not read: {path.name} has more than {_MAX_BYTES >> 20} MiB",)
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        # A text that cannot be parsed has no notes; its import reports the error.
         return ()
     lines: dict[str, set[int]] = {}
     for node in ast.walk(tree):
@@ -101,6 +104,7 @@ def _is_long(value: object) -> bool:
     """Return whether a constant has eight significant digits or more; powers of two, such as 2³⁰, are usual."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, bytes)):
         return False
+    # Long hexadecimal texts may be hashes of inputs.
     if isinstance(value, (str, bytes)):
         return len(value) >= 2 * _DIGITS and all(
             c in "0123456789abcdefABCDEF" for c in _convert_constant_to_text(value)
@@ -108,6 +112,7 @@ def _is_long(value: object) -> bool:
     if isinstance(value, int) and abs(value).bit_count() <= 1:
         return False
     mantissa = _convert_constant_to_text(value).lower().partition("e")[0]
+    # Leading and trailing zeros are no significant digits.
     return len("".join(c for c in mantissa if c.isdigit()).strip("0")) >= _DIGITS
 
 
@@ -126,6 +131,7 @@ def _format_line_numbers(lines: set[int]) -> str:
     return f"line{'s' * (len(lines) > 1)} {', '.join(few)}{more}"
 
 
+#: What is looked for in each type of node.
 _FINDERS: dict[type, Callable[[ast.AST], Iterator[str]]] = {
     ast.Import: _yield_notable_imports,
     ast.ImportFrom: _yield_notable_imports,

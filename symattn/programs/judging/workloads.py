@@ -57,6 +57,7 @@ def find_workloads(definition: str) -> Path | None:
         places.append(path.with_suffix(".jsonl"))
     parts = path.resolve().parts
     if "definitions" in parts:
+        # A path may have several such folders; the innermost one counts.
         at = len(parts) - 1 - parts[::-1].index("definitions")
         places.append(Path(*parts[:at], "workloads", *parts[at + 1 :]).with_suffix(".jsonl"))
     return next((place for place in places if place.is_file()), None)
@@ -79,7 +80,9 @@ def read_workloads(path: Path, kernel: KernelDefinition) -> Workloads:
         if lacking:
             raise InputError(f"{where} gives no value of the axis {lacking[0]}")
         sizes = {axis: axes[axis] for axis in sorted(wanted)}
+        # Lines with equal sizes count once.
         found.setdefault(tuple(sizes.values()), kernel.constants | sizes)
+    # A number that differs between lines is no property of the kernel.
     agreed = {name: min(values) for name, values in numbers.items() if len(values) == 1}
     return Workloads(str(path), tuple(found.values()), len(lines), agreed)
 
@@ -125,6 +128,7 @@ def with_workloads(
         if _is_workload_small_enough(kernel, sizes)
     ]
     tried, problem, unjudged = fitting[:MAX_SIZES], "", list[str]()
+    # The seed of the judgement, so that its command repeats these calls too.
     rng = np.random.default_rng(judgement.seeds.get("inputs"))
     with how.opened(target, spec) as child:
         session = how.session(child, spec)
@@ -171,6 +175,7 @@ def _count_workload_entries(kernel: KernelDefinition, sizes: Mapping[str, int]) 
 
 
 def _is_workload_small_enough(kernel: KernelDefinition, sizes: Mapping[str, int]) -> bool:
+    # Sizes with an empty array show nothing.
     return 0 < _count_workload_entries(kernel, sizes) <= MAX_ENTRIES and all(
         map(prod, _yield_workload_shapes(kernel, sizes))
     )

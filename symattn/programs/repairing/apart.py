@@ -95,6 +95,7 @@ class EditedInChild:
         self, spec: Attention, seconds: float, domain: Domain | None = None
     ) -> IdentityResult:
         """Return the identity test on residues."""
+        # Longer than the identity test's own limit, so that the process ends only as a last resort.
         result: IdentityResult = self._ask_edited_target(
             60.0 + 2 * seconds, "semantics", spec, seconds, domain
         )

@@ -11,11 +11,14 @@ from symattn.programs.repairing.expressions import OPERATORS
 from symattn.programs.repairing.observing import NUMBERS
 from symattn.verification.repair import Replacement
 
+#: Replacements, with the old and the new text for a reader.
 Changes = Iterator[tuple[Sequence[Replacement], str, str]]
+#: Signs of augmented assignments.
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
     ast.BitOr: "|", ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@",
 }  # fmt: skip
+#: Statements with a body that another statement can move into or out of.
 _BLOCKS = (ast.For, ast.While, ast.If, ast.With)
 
 
@@ -24,9 +27,11 @@ def _first_line(text: str) -> str:
 
 
 def remove(s: BlockStatement) -> Changes:
+    # Without its return a function returns None, which no definition does.
     if isinstance(s.node, ast.Return):
         return
     text = _first_line(s.text(s.node))
+    # A block must not be empty.
     if len(s.body) == 1:
         yield [s.put(s.node, "pass")], text, "pass"
     else:
@@ -64,6 +69,7 @@ def move_out(s: BlockStatement) -> Changes:
         return
     outer = s.indent(s.node)
     first, last = s.node.body[0], s.node.body[-1]
+    # With an ``else``, the end of the body is not the end of the statement.
     if not s.node.orelse if hasattr(s.node, "orelse") else True:
         lines, _ = s.whole_lines(last)
         moved = _reindent_statement_lines(lines, s.indent(last), outer)
@@ -88,6 +94,7 @@ def move_in(s: BlockStatement) -> Changes:
         or isinstance(after, ast.Return | ast.FunctionDef)
     ):
         return
+    # After an ``else``, the next statement does not follow the body.
     if getattr(s.node, "orelse", None):
         return
     lines, _ = s.whole_lines(after)
@@ -128,8 +135,10 @@ def change_assignment(s: BlockStatement) -> Changes:
         return
     left, value, old = s.text(target), s.text(s.node.value), s.text(s.node)
     if isinstance(s.node, ast.AugAssign):
+        # The empty sign is that of a plain assignment.
         signs = ["", *(_SIGNS[op] for op in OPERATORS.get(type(s.node.op), ()) if op in _SIGNS)]
     else:
+        # A name needs a value before an augmented assignment can change it.
         assigned = isinstance(target, ast.Subscript) or left in s.scope
         signs = ["+", "*", "-"] if assigned else []
     for sign in signs:
@@ -173,6 +182,7 @@ def assign_at_end(s: BlockStatement) -> Changes:
     if not isinstance(s.owner, ast.For | ast.While) or s.next is not None:
         return
     inner = s.scope
+    # Only a name from before the loop carries a value from one pass to the next.
     outer = s.function.observed.scopes.get(getattr(s.owner, "number", -1), {})
     for name, kind in outer.items():
         for other, held in inner.items():

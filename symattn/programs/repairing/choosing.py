@@ -38,6 +38,7 @@ MAX_PAIRS = 3000  # pairs of edits
 MAX_EDITS_OF_KERNELS = 2500  # single edits of a function that launches kernels, which run slowly
 MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
+# In screening an error may exceed the bound by this factor; the last questions are strict.
 _MOST_SLACK = 8.0
 _SHARE_OF_BUDGET = 3  # the part of the budget of processor time: a third
 _TOKENS_OF_KERNEL = 40  # tokens of the last inputs of an interpreted kernel of short blocks,
@@ -46,9 +47,11 @@ _SHARE_FOR_KERNELS = 1  # interpreted kernels get all of it
 _CHUNK = 250  # edits sent to the function's process at once
 _FIRST_WRONG, _FIRST_RIGHT, _VARIOUS = 9, 6, 12  # cases of the first screen, and of partial repairs
 _MAX_ENTRIES = 20_000  # of a case that is sent along
+# Cases on which a candidate is tried after the first screen.
 _MAX_SAMPLES = 150
 _BEAM = 8  # edits that repair a part, and get a second one
 _PATIENCE = 0.1  # by how much more a partial repair must repair than the function as it is
+#: Findings about a single call, which an edit can repair.
 _FINDINGS = ("values", "not finite", "shape", "raises", "dtype", "mutates", "overwrites")
 
 
@@ -65,6 +68,7 @@ class TriesEdits(Protocol):
 def find_repairs(session: Session) -> Repairs:
     """Return the smallest edits of the function's source that make it equal to the definition."""
     make: Callable[[Samples], TriesEdits] | None = getattr(session.runner, "trials", None)
+    # Edits are judged call by call, so findings that need several calls are left out.
     wrong = [r for r in session.records if r.finding in _FINDINGS and r.case.alone and r.parts]
     if make is None or not wrong:
         return Repairs()
@@ -84,6 +88,7 @@ def find_repairs(session: Session) -> Repairs:
 
 # -- the cases to try --------------------------------------------------------------------------------------------------
 def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
+    # Large cases are slow to send and to run; without small ones, the first wrong one has to do.
     small = [r for r in wrong if r.case.size <= _MAX_ENTRIES] or list(wrong[:1])
     right = [
         r
@@ -102,6 +107,7 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     made: dict[int, JudgedSample] = {}
 
     def sample(r: CaseResult) -> JudgedSample:
+        # A record may be in several lists, which share its sample.
         if id(r) not in made:
             near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
             allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
@@ -135,6 +141,7 @@ def _numbers_told(subject: object) -> tuple[float, ...]:
     settings = getattr(subject, "settings", {}).values()
     plain = [x for x in settings if isinstance(x, int | float) and not isinstance(x, bool)]
     specs = getattr(subject, "spec", None), getattr(subject, "described", None)
+    # Rules try 0 and 1 anyway.
     told = [x for spec in specs for x in numbers_of(spec)] + [
         x for x in plain if isfinite(x) and x not in (0, 1)
     ]
@@ -177,6 +184,7 @@ _TOKENS = re.compile(r"\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S")
 _ARBITRARY = (
     0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
 )
+#: New numbers that are no arbitrary ones.
 _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
 
@@ -237,10 +245,12 @@ class _EditSearch:
             edits = [e for e in self._opened.edits if e.tier == tier]
             self._cut |= len(edits) > left
             ordered = in_turn(edits) if kernels else edits
+            # Kernels in small parts: an accepted edit spares the screening of the rest.
             for part in _parts([(e,) for e in ordered[:left]], _CHUNK if kernels else left):
                 if self._settle_edit_candidates(part):
                     return self._collect_accepted_repairs()
             left -= len(edits[:left])
+        # Pairs only if no single edit is accepted; interpreted kernels are too slow for pairs.
         if not self._accepted and not self._effort.over and not kernels:
             best = self._rank_partial_repairs()
             if self._settle_edit_candidates(self._pair_up_edits(best)):
@@ -263,9 +273,11 @@ class _EditSearch:
                 likely = all(e.likely for e in edits)
                 order = strays, sum(map(size_of, edits)), not likely, start + number, edits
                 candidates.append(order)
+        # Edits on the same path first, then the smallest, then likely rules.
         candidates.sort(key=lambda c: c[:4])
         searched = 0
         for strays, *_, edits in candidates[:MAX_CANDIDATES]:
+            # Beside an accepted edit, one by which the code takes another path adds nothing.
             if (strays and self._accepted) or searched == MAX_EXAMINED or self._effort.over:
                 break
             answer = self._examine_edited_version(edits)
@@ -281,6 +293,7 @@ class _EditSearch:
         if edited is None:
             return EditAnswer(None)
         block = self._opened.longest_block
+        # More tokens than two blocks, so that full and partial blocks both occur.
         most_tokens = max(_TOKENS_OF_KERNEL, 2 * block + _BEYOND_BLOCKS) if block else 0
         return examine(self._session, edited, self._refuting, most_tokens)
 
@@ -293,6 +306,7 @@ class _EditSearch:
                 self._cut = True
                 break
             scores += self._trials.score(edits[start : start + _CHUNK])
+        # Rounded, so that among edits that repair about as much the smallest comes first.
         order = sorted(range(len(scores)), key=lambda k: (-round(scores[k], 1), size_of(edits[k])))
         return [edits[k] for k in order if scores[k] > _PATIENCE][: 2 * _BEAM]
 

@@ -20,7 +20,9 @@ import numpy as np
 
 from symattn.programs.frameworks import INTERPRETER
 
+#: The module of Triton's objects that choose configurations.
 _TUNER = "triton.runtime.autotuner"
+#: The module of the values of kernels.
 LANGUAGE = "triton.language"
 
 
@@ -38,8 +40,10 @@ def is_tuned(x: object) -> bool:
 
 def with_function(kernel: Any, function: types.FunctionType) -> Any:
     """Return a kernel that runs another function, whose code is as the interpreter needs it."""
+    # A copy, since the user's kernel must stay as it is.
     result = copy(kernel)
     result.fn = function
+    # The interpreter rewrites a function from its file, which edited code does not have.
     result.rewrite = lambda: function
     return result
 
@@ -95,6 +99,7 @@ class _GuardedMemory:
     def _check(self, pointers: Any, mask: Any, width: int) -> None:
         if mask.size != pointers.size:
             raise OutOfBounds("a mask has another shape than its pointers")
+        # A masked access touches no memory.
         addresses = pointers.reshape(-1)[mask.reshape(-1).astype(bool)].astype(np.int64)
         within = np.zeros(addresses.shape, bool)
         for first, end in self._ranges:

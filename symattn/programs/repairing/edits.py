@@ -21,6 +21,7 @@ from symattn.programs.repairing.observing import NUMBERS, UNSEEN, Kind, Observed
 from symattn.programs.repairing.source import SourceFunction, Sources
 from symattn.verification.repair import Replacement, replaced
 
+#: Tiers of edits, in the order in which they are tried.
 TIERS = (1, 2, 3)
 #: The functions in which a rule makes edits: those on arrays, kernels of Triton, or both.
 Where = Literal["arrays", "kernels", "everywhere"]
@@ -28,6 +29,7 @@ _SHOWN = 48  # characters up to which a change is shown whole
 _AROUND = 3  # tokens that are shown around a change
 _LONGEST_GRAFT = 40  # characters of an expression that may stand in place of another one
 MOST_NAMES_IN_KERNEL = 6  # names that are tried in place of one
+#: Calls whose arguments bound something, such as a loop or an index.
 _BOUNDING = ("range", "static_range", "minimum", "maximum", "min", "max", "cdiv")
 _LONGEST = 120  # characters of a text that is shown
 
@@ -286,6 +288,7 @@ EVERYWHERE_TIER = 2
 
 def expression_rules() -> tuple[EditRule, ...]:
     """Return the rules that change an expression."""
+    # Imported late, since the rules need this module.
     from symattn.programs.repairing import expressions, kernel_rules, lengths, orders
 
     return (*expressions.RULES, *orders.RULES, *lengths.RULES, *kernel_rules.RULES)
@@ -342,6 +345,7 @@ class _EditsOfFunction:
         runs = True
         for node, parent, name, index in places_of(self._function.found.tree):
             if isinstance(node, ast.stmt):
+                # A statement that did not run in a wrong call cannot have spoiled it.
                 runs = not self._function.observed.of_wrong or self._has_run(node)
                 scope = self._scope_at(node)
                 if runs:
@@ -417,6 +421,7 @@ class _EditsOfFunction:
     def _scope_at(self, node: ast.stmt) -> dict[str, Kind]:
         observed = self._function.observed.scopes.get(getattr(node, "number", -1), {})
         used = self._function.found.function
+        # Global numbers are in scope too, unless a local name hides them.
         names = {n: used.__globals__[n] for n in used.__code__.co_names if n in used.__globals__}
         plain = {n: Kind(type(x).__name__) for n, x in names.items() if type(x) in (int, float)}  # type: ignore[arg-type]
         return plain | observed
@@ -426,6 +431,7 @@ class _EditsOfFunction:
             tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
             text = ast.unparse(tree)
         except (SyntaxError, ValueError, AttributeError):
+            # A rule may compose a text that is no expression.
             return
         node = place.node
         if text == ast.unparse(node):
@@ -434,6 +440,7 @@ class _EditsOfFunction:
         replacement = narrowed(self._function.found.span(node, new), old)
         if rule.tier == 1:
             self._same.setdefault((rule.name, old, text), []).append(replacement)
+        # A bare name or constant is like every other one, so parallel places say nothing.
         if rule.likely and not isinstance(node, ast.Name | ast.Constant):
             key = (rule.name, *_without_names(old, text))
             self._alike.setdefault(key, {}).setdefault(old, (replacement, text))
@@ -468,6 +475,7 @@ class _EditsOfFunction:
     def _record_new_edit(
         self, rule: EditRule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str
     ) -> None:
+        # Two rules may yield the same edit; the first one counts.
         if replacements not in self._known:
             self._known.add(replacements)
             likely = rule.likely
@@ -482,6 +490,7 @@ def overlapping(replacements: Sequence[Replacement]) -> bool:
     return any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(spans))
 
 
+#: A name by itself: no attribute, nothing with attributes, no function, no keyword.
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\s*[\w.(=])")
 
 
@@ -495,6 +504,7 @@ def _without_names(old: str, new: str) -> tuple[str, str]:
     return _NAME.sub(numbered, old), _NAME.sub(numbered, new)
 
 
+#: A text in quotes, a word, or a single sign.
 _TOKEN = re.compile(r"""'[^'\n]*'|"[^"\n]*"|\w+|\S""")
 
 
@@ -539,6 +549,7 @@ def shorten(text: str) -> str:
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 
 
+#: The module of array functions of each library.
 _MODULES = {
     "torch": "torch", "jax": "jax.numpy", "numpy": "numpy", "triton": "triton.language",
 }  # fmt: skip
@@ -548,6 +559,7 @@ def _name_of_library(found: SourceFunction, library: str) -> str | None:
     """Return the name by which a function reaches the module of its arrays: a global one, or of its own imports."""
     module = _MODULES.get(library, "numpy")
     space = found.function.__globals__
+    # Names that the code uses come before other names of the same module.
     used_first = {**{n: space[n] for n in found.function.__code__.co_names if n in space}, **space}
     for name, value in used_first.items():
         if isinstance(value, ModuleType) and value.__name__ == module:
@@ -569,10 +581,12 @@ def _is_read(node: ast.AST, parent: ast.AST) -> bool:
     return not (isinstance(parent, ast.Expr) and isinstance(node, ast.Constant))  # a docstring
 
 
+#: How tightly expressions bind in Python's grammar, from 0 for the loosest.
 _PRECEDENCE: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], int], ...] = (
     (ast.NamedExpr, 0), (ast.Lambda, 1), (ast.IfExp, 2), (ast.BoolOp, 3), (ast.Compare, 5), (ast.UnaryOp, 12),
     (ast.Await, 14), (ast.Tuple, 0), (ast.Starred, 0),
 )  # fmt: skip
+#: The same for binary operators; products and quotients, left out here, have 11.
 _OF_OPERATORS: tuple[tuple[tuple[type[ast.operator], ...], int], ...] = (
     ((ast.BitOr,), 6), ((ast.BitXor,), 7), ((ast.BitAnd,), 8), ((ast.LShift, ast.RShift), 9),
     ((ast.Add, ast.Sub), 10), ((ast.Pow,), 13),
@@ -590,6 +604,7 @@ def precedence(node: ast.AST) -> int:
 
 def _bracket_if_needed(tree: ast.expr, text: str, node: ast.expr, place: Place) -> str:
     """Return the new text, in brackets if the old one bound more tightly and its place needs that."""
+    # As tight as the old expression, so the place needs no brackets.
     if isinstance(tree, ast.Tuple) or precedence(tree) >= precedence(node):
         return text
     parent, binds = place.parent, precedence(tree)
@@ -609,6 +624,7 @@ def _bracket_if_needed(tree: ast.expr, text: str, node: ast.expr, place: Place) 
     if isinstance(parent, ast.Subscript) and place.field == "slice":
         return text
     if isinstance(parent, ast.BinOp):
+        # Operators group from the left, and powers from the right.
         on_left = place.field == "left" and not isinstance(parent.op, ast.Pow)
         loose = binds < precedence(parent) + (not on_left)
         return f"({text})" if loose else text

@@ -11,9 +11,11 @@ from typing import Any
 from symattn.programs.repairing.edits import EditRule, Place
 from symattn.programs.repairing.observing import NUMBERS
 
+#: New expressions, as text or as trees.
 Changes = Iterator[str | ast.expr]
 unparse = ast.unparse
 
+#: Functions that are easily confused, in groups; most take the same arguments.
 _GROUPS_OF_TWINS = """
 exp exp2 expm1; log log2 log1p log10; max min; maximum minimum; amax amin; sum mean max prod; sum cumsum; triu tril
 repeat tile; repeat repeat_interleave; zeros ones; zeros_like ones_like; sin cos; var std; sqrt square rsqrt
@@ -32,20 +34,26 @@ def _read_twins() -> dict[str, list[str]]:
     return result
 
 
+#: The functions that are tried in place of each one.
 TWINS = _read_twins()
+#: Comparisons that are tried in place of each one.
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt, ast.GtE), ast.LtE: (ast.Lt, ast.GtE, ast.Gt), ast.Gt: (ast.GtE, ast.Lt, ast.LtE),
     ast.GtE: (ast.Gt, ast.LtE, ast.Lt), ast.Eq: (ast.NotEq, ast.GtE, ast.LtE), ast.NotEq: (ast.Eq,),
     ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
 }  # fmt: skip
+#: Operators that are tried in place of each one.
 OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
     ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add, ast.Pow, ast.MatMult),
     ast.Div: (ast.Mult, ast.FloorDiv, ast.Sub), ast.FloorDiv: (ast.Mod, ast.Div), ast.Mod: (ast.FloorDiv,),
     ast.BitAnd: (ast.BitOr,), ast.BitOr: (ast.BitAnd,), ast.Pow: (ast.Mult,), ast.LShift: (ast.RShift,),
     ast.RShift: (ast.LShift,), ast.MatMult: (ast.Mult,),
 }  # fmt: skip
+#: Operators whose operands are exchanged without effect.
 _COMMUTES = (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)
+#: The factor between exponents to the bases 2 and e.
 _LN2 = math.log(2)
+#: Functions that work along an axis.
 _REDUCTIONS = (
     "sum",
     "max",
@@ -59,6 +67,7 @@ _REDUCTIONS = (
     "amin",
     "prod",
 )
+#: Arguments that name an axis, in NumPy and JAX, and in torch.
 AXIS_WORDS = ("axis", "dim")
 
 
@@ -102,6 +111,7 @@ def drop_operand(p: Place) -> Changes:
         yield node.operand
     elif isinstance(node, ast.BoolOp):
         yield from node.values
+    # One operand of a product of matrices has another shape than the product.
     elif not isinstance(node.op, ast.MatMult):
         yield node.left
         yield node.right
@@ -159,6 +169,7 @@ def _with_items(items: list[Any], k: int, j: int) -> list[Any]:
 def swap_arguments(p: Place) -> Changes:
     node = p.node
     for k in range(len(node.args)):
+        # Only arguments up to two places apart, so that a long call yields few edits.
         for j in range(k + 1, min(len(node.args), k + 3)):
             yield ast.Call(node.func, _with_items(node.args, k, j), node.keywords)
     for k in range(len(node.keywords)):
@@ -174,6 +185,7 @@ def swap_arguments(p: Place) -> Changes:
 
 def drop_argument(p: Place) -> Changes:
     node = p.node
+    # A function needs an argument; a method has its object.
     if len(node.args) > 1 or (node.args and _is_method(p)):
         yield ast.Call(node.func, node.args[:-1], node.keywords)
     for one in node.keywords:
@@ -196,6 +208,7 @@ def add_axis_argument(p: Place) -> Changes:
 
 def swap_items(p: Place) -> Changes:
     items = p.node.elts
+    # Long lists have too many pairs.
     for k in range(len(items) if len(items) < 6 else 0):
         for j in range(k + 1, len(items)):
             yield type(p.node)(_with_items(items, k, j), ast.Load())
@@ -286,6 +299,7 @@ def change_einsum(p: Place) -> Changes:
         return
     for k in range(len(text)):
         for j in range(k + 1, len(text)):
+            # Two letters of one operand, or of the output, are exchanged.
             if (
                 text[k].isalpha()
                 and text[j].isalpha()
@@ -435,6 +449,7 @@ def insert_term(p: Place) -> Changes:
     if not _is_number_to_change(p):
         return
     numbers = [f"({x!r})" for x in p.function.numbers if isinstance(x, float)]
+    # Whole numbers as terms are another rule's.
     fitting = [n for n in _numbers_that_fit(p) if p.scope[n].name != "int"]
     for term in (*fitting, *numbers):
         yield f"{p.text} + {term}"
@@ -444,6 +459,7 @@ def insert_term(p: Place) -> Changes:
 def normalise(p: Place) -> Changes:
     if _is_number_to_change(p) and p.kind.name == "floats" and p.kind.shape:
         yield f"{p.text} / {p.text}.sum(-1, keepdims=True)"
+        # torch's ``max`` along an axis returns indices, too.
         if not p.is_torch:
             yield f"{p.text} - {p.text}.max(-1, keepdims=True)"
             yield f"{p.text} - {p.text}.mean(-1, keepdims=True)"
@@ -507,6 +523,7 @@ def combine_whole(p: Place) -> Changes:
                 if a != b:
                     for op in ("-", "//", "%"):
                         yield f"{a} {op} {b}"
+                # Products and sums commute, so each pair is tried once.
                 if a < b:
                     yield f"{a} * {b}"
                     yield f"{a} + {b}"
@@ -526,6 +543,7 @@ def insert_function_of_name(p: Place) -> Changes:
                     yield f"{p.text} / {p.xp}.{function}({name})"
 
 
+#: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
     EditRule("comparison", 1, ast.Compare, change_comparison, likely=True),

@@ -14,15 +14,21 @@ from symattn.programs.repairing.edits import BlockRule, BlockStatement, EditRule
 from symattn.programs.repairing.observing import Kind
 from symattn.verification.repair import Replacement
 
+#: New expressions, as text or as trees.
 Changes = Iterator[str | ast.expr]
+#: Functions of Triton that are easily confused.
 _GROUPS_OF_TWINS = (
     ("program_id", "num_programs"), ("store", "atomic_add"), ("exp", "exp2"), ("log", "log2"),
     ("max", "min", "sum"), ("maximum", "minimum"), ("sum", "cumsum"), ("zeros", "zeros_like"),
 )  # fmt: skip
+#: A block of one axis as a column and as a row of two axes.
 _NEW_AXES = ("[:, None]", "[None, :]")
 _MOST_MASKS = 8  # conditions of the kernel that are tried in one place
+#: The factor between exponents to the bases e and 2.
 _LOG2_OF_E = "1.4426950408889634"
+#: The reason that is recorded for rules which wrong kernels suggested.
 _LOOKED_AT = "taken before others after wrong kernels had been looked at"
+#: Kinds of addresses: of one number, and of a block.
 _POINTERS = ("pointer", "pointers")
 
 
@@ -124,6 +130,7 @@ def _conditions(p: Place, of: Kind) -> Iterator[str]:
         if kind.broadcasts_to(of):
             yield name
     for text, (kind, names) in p.function.expressions.items():
+        # A comparison can be repeated only where all of its names have values.
         fits = kind.name == "bools" and kind.broadcasts_to(of) and names <= known
         if fits and count < _MOST_MASKS:
             yield f"({text})"
@@ -132,11 +139,13 @@ def _conditions(p: Place, of: Kind) -> Iterator[str]:
 
 def add_condition(p: Place) -> Changes:
     """Another condition of the kernel in a mask."""
+    # Inside a conjunction the edit is the same as around it.
     inside = isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.BitAnd | ast.BitOr)
     if p.kind.name != "bools" or inside or p.is_called:
         return
     own = ast.unparse(p.node)
     for text in _conditions(p, p.kind):
+        # The mask may have this condition already.
         if text.strip("()") not in own:
             yield f"{p.text} & {text}"
             yield f"{p.text} | {text}"
@@ -194,6 +203,7 @@ def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacemen
                 yield [s.inserted_before(s.node, lines)], "", f"{new}  (a new line)"
 
 
+#: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
 KERNELS: Where = "kernels"
 RULES: tuple[EditRule, ...] = (

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from symattn.programs.repairing.edits import EditRule, Place
 from symattn.programs.repairing.expressions import AXIS_WORDS
 
+#: New expressions, as text or as trees.
 Changes = Iterator[str | ast.expr]
+#: Functions that take the number of a diagonal.
 _WITH_DIAGONALS = ("tri", "tril", "triu", "diagonal", "eye")
 _PLACES_BEFORE = {
     "tri": 2,
@@ -20,7 +22,9 @@ _PLACES_BEFORE = {
     "triu": 1,
     "diagonal": 1,
 }  # arguments before the diagonal
+# Lengths are taken of this many axes, from the last one on.
 _MOST_AXES = 4
+#: The reason that is recorded for rules which wrong programs suggested.
 _LOOKED_AT = "added after wrong programs had been looked at"
 
 
@@ -32,6 +36,7 @@ def lengths(p: Place, kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
             continue
         for axis in range(1, min(len(kind.shape), _MOST_AXES) + 1):
             length = kind.shape[-axis]
+            # A factor of 1 changes nothing, and as a term 1 is among the constants.
             if length > 1:
                 found.setdefault(length, f"{name}.shape[-{axis}]")
     return found
@@ -77,6 +82,7 @@ def move_diagonal(p: Place) -> Changes:
     if word not in _WITH_DIAGONALS:
         return
     is_method = isinstance(p.node.func, ast.Attribute) and p.kind_of(p.node.func.value).is_array
+    # The array of a method is none of its arguments.
     before = _PLACES_BEFORE[word] - is_method
     name = "diagonal" if p.is_torch else "k"
     if word == "diagonal":
@@ -220,6 +226,7 @@ def keep_rows_of_mask(p: Place) -> Changes:
             yield f"{p.xp}.where({name}.any(-1, {word}=True), {p.text}, 0.0)"
 
 
+#: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
     EditRule("diagonal", 2, ast.Call, move_diagonal, likely=True, added=_LOOKED_AT, where="arrays"),

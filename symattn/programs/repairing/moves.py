@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from symattn.programs.repairing.edits import Place
 from symattn.programs.repairing.observing import Kind
 
+#: The rule's name, and the tier of its edits.
 NAME, TIER = "operation moved", 3
 _LONGEST = 60  # characters of an operation that is moved
 _MOST_MOVES = 600  # of one function
+#: Stands for the operand in the text of an operation.
 _HOLE = "__hole__"
+#: Operators that may move with their other operand.
 _MOVED = (ast.Mult, ast.Div, ast.Add, ast.Sub)
 
 
@@ -61,6 +64,7 @@ def _yield_movable_operations(sites: Sequence[Place]) -> Iterator[_Taken]:
         node = p.node
         if isinstance(node, ast.BinOp) and isinstance(node.op, _MOVED):
             pairs = [(node.left, node.right, ast.BinOp(hole, node.op, node.right))]
+            # Only a sum or a product can move with its left operand.
             if isinstance(node.op, ast.Mult | ast.Add):
                 pairs.append((node.right, node.left, ast.BinOp(hole, node.op, node.left)))
             for left, operand, around in pairs:

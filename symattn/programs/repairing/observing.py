@@ -18,9 +18,11 @@ from symattn.programs.names import Function
 from symattn.programs.repairing.edited_kernels import LANGUAGE
 from symattn.programs.repairing.source import SourceFunction, Sources
 
+#: Kinds of values; a plural is an array.
 KindName = Literal[
     "bool", "int", "float", "function", "other", "unseen", "bools", "ints", "floats", "pointer", "pointers"
 ]  # fmt: skip
+#: Names of the recording functions in rebuilt code.
 _SEEN, _SCOPE = "__symattn_seen__", "__symattn_scope__"
 #: Numbers, alone or in arrays.
 NUMBERS = ("int", "float", "bool", "ints", "floats", "bools")
@@ -57,9 +59,11 @@ class Kind:
         return all(a in (1, b) for a, b in pairs)
 
 
+#: The kind of an expression that did not run.
 UNSEEN = Kind("unseen")
 
 
+#: The kind of one number, for each kind of array.
 _OF_SCALARS: dict[KindName, KindName] = {
     "bools": "bool", "ints": "int", "floats": "float", "pointers": "pointer",
 }  # fmt: skip
@@ -89,6 +93,7 @@ def kind_of(x: object) -> Kind:
     """Return the kind of a value."""
     if type(x).__module__.startswith(LANGUAGE):
         return _kind_in_kernel(x)
+    # Before whole numbers, since True is one of them in Python.
     if isinstance(x, bool | np.bool_):
         return Kind("bool")
     if isinstance(x, int | np.integer):
@@ -132,6 +137,7 @@ class Observed:
 
     def see(self, number: int, value: Any) -> Any:
         """Record the kind of an expression, and return its value."""
+        # The first value decides; later passes of a loop record nothing.
         if number not in self.kinds:
             self.kinds[number] = kind_of(value)
             if self.kinds[number].is_array:
@@ -160,6 +166,7 @@ def observe(sources: Sources, run: Callable[[Function], object]) -> Observed:
     for key in sources.functions:
         found = sources.functions[key]
         number = number_nodes(found, number)
+        # A copy, since edits need the numbered tree as the user wrote it.
         tree = deepcopy(found.tree)
         tree.body = _with_scopes([_Recording().visit(s) for s in tree.body], found.tree.body)
         codes[key] = found.compile_tree(ast.fix_missing_locations(tree))
@@ -180,8 +187,10 @@ class _Recording(ast.NodeTransformer):
     """Put each expression into a call that records it, and a record of names before each statement."""
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
+        # Calls cannot stand in an f-string's parts or in parameters.
         if isinstance(node, ast.JoinedStr | ast.arguments):
             return node
+        # Noted before the visit, which replaces the statements that have the numbers.
         bodies = {
             name: list(body)
             for name in ("body", "orelse", "finalbody")
@@ -204,6 +213,7 @@ class _Recording(ast.NodeTransformer):
             return False
         if isinstance(node, ast.Constant | ast.Starred | ast.Slice | ast.Lambda):
             return False
+        # A slice is no value that a call could take.
         if isinstance(node, ast.Tuple) and any(
             isinstance(x, ast.Slice | ast.Starred) for x in node.elts
         ):
@@ -229,6 +239,7 @@ def _unwrap_recorded_callee(recorded: ast.expr, original: ast.expr) -> ast.expr:
 def places_of(tree: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.AST, str, int | None]]:
     """Yield the nodes of a body in order: node, parent, field and index there."""
     stack: list[tuple[ast.AST, ast.AST, str, int | None]]
+    # In reverse on a stack, so that nodes come in the order of the text.
     stack = [(s, tree, "body", k) for k, s in reversed(list(enumerate(tree.body)))]
     while stack:
         node, parent, name, index = stack.pop()
@@ -239,6 +250,7 @@ def places_of(tree: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.AST, str, in
                 node, ast.JoinedStr
             ):
                 continue
+            # Parameters are not edited; arguments of a call are.
             if field_name == "args" and not isinstance(node, ast.Call):
                 continue
             if isinstance(value, list):

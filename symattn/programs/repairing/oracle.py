@@ -47,6 +47,7 @@ def examine(
         if (failed := _find_failing_case(session, edited)) is not None:
             return EditAnswer(None, reason=f"floats, {failed.case.group}")
         again = _session_of(session, edited, most_tokens)
+        # Cases that refuted other edits come first: they are few, and may refute this one too.
         if any(again.run_case(case).finding is not None for case in refuting):
             return EditAnswer(None, reason="a case that refuted another edit")
         answer = replace(_searched_anew(session, again), new_search=True)

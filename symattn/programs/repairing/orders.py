@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from symattn.programs.repairing.edits import EditRule, Place
 from symattn.programs.repairing.observing import NUMBERS
 
+#: New expressions, as text or as trees.
 Changes = Iterator[str | ast.expr]
+# Only this many axes, from the last one on, are exchanged.
 _MOST_AXES = 4
 _MOST_GRAFTS = 30  # expressions of the function that are tried in place of one
 _SMALL_NUMBERS = (0, 1, 2)  # axes and exponents more often than a substitute for infinity
+#: Usual guards against zero.
 _TENFOLDS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
+#: The reason that is recorded for rules which wrong programs suggested.
 _LOOKED_AT = "added after wrong programs had been looked at"
 
 
@@ -26,6 +30,7 @@ def distribute(p: Place) -> Changes:
     node = p.node
     scales, adds = (ast.Mult, ast.Div), (ast.Add, ast.Sub)
     for one, other, on_left in ((node.left, node.right, True), (node.right, node.left, False)):
+        # A quotient or a difference is distributed over its left operand only.
         if not isinstance(one, ast.BinOp) or (
             isinstance(node.op, ast.Div | ast.Sub) and not on_left
         ):
@@ -61,6 +66,7 @@ def swap_nested_calls(p: Place) -> Changes:
     inner = outer.args[0] if outer.args else None
     if not isinstance(inner, ast.Call) or not inner.args or isinstance(inner.args[0], ast.Starred):
         return
+    # Two calls of one function are the same in either order.
     if ast.unparse(outer.func) != ast.unparse(inner.func):
         yield _with_first(inner, _with_first(outer, inner.args[0]))
 
@@ -106,6 +112,7 @@ def repeat_or_tile(p: Place) -> Changes:
     shape = p.kind_of(array).shape
     rest = node.args if is_method else node.args[1:]
     items = rest[0].elts if len(rest) == 1 and isinstance(rest[0], ast.Tuple) else rest
+    # torch's ``repeat`` tiles, and NumPy's repeats each item.
     tiles = word == "tile" or (word == "repeat" and p.is_torch)
     text = f"({ast.unparse(array)})"
     if tiles and len(items) == len(shape):
@@ -244,6 +251,7 @@ def take_expression(p: Place) -> Changes:
             return
 
 
+#: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
     EditRule(

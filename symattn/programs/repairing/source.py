@@ -35,11 +35,13 @@ OUTSIDE_NAMES = frozenset(
         "save", "savez", "savez_compressed", "savetxt", "tofile", "memmap", "setattr", "delattr", "globals",
     )
 )  # fmt: skip
+#: Flags of ``from __future__``, with which edited text is compiled as its file was.
 _FUTURE_FLAGS = functools.reduce(
     lambda flags, name: flags | getattr(__future__, name).compiler_flag,
     __future__.all_feature_names,
     0,
 )
+#: The type of a function with ``functools.lru_cache``.
 _CACHED = type(functools.lru_cache(lambda: None))
 EMPTY = (
     "{}",
@@ -53,9 +55,11 @@ _CONTAINERS = (
     list,
     set,
 )  # copied among the globals, since a rebuilt function must not meet the user's caches
+#: Names of the counting functions in rebuilt code.
 _COUNTED, _PASS = "__symattn_counted__", "__symattn_pass__"
 
 
+# No ``Exception``, so that handlers in the user's code let it pass.
 class EndlessLoop(BaseException):
     """Raised in rebuilt code whose loops have passed more often than the limit."""
 
@@ -92,10 +96,13 @@ class SourceFunction:
     def compile_lines(self, lines: Sequence[str]) -> types.CodeType:
         """Compile the lines of a definition in place of the function's own; free names stay free."""
         first, indented = self.first, lines[0][:1].isspace()
+        # Within a function that has these names as parameters, they are free.
         if free := self.function.__code__.co_freevars:
             lines = [f"def outer({', '.join(free)}):", *lines] if indented else lines
+        # A method is indented, and needs a block around it.
         elif indented:
             lines = ["if 1:", *lines]
+        # Empty lines in front, so that code has the line numbers of its file.
         text = "\n" * (first - 1 - indented) + "\n".join(lines)
         return self._compile_source_function(text)
 
@@ -117,6 +124,7 @@ class SourceFunction:
             code = compile(
                 source, self.function.__code__.co_filename, "exec", flags, dont_inherit=True
             )
+        # The definition is within what was added around it, so it is looked up by name.
         return next(c for c in _codes_within(code) if c.co_name == self.tree.name)
 
     @cached_property
@@ -152,6 +160,7 @@ class SourceFunction:
         """Compile the definition with parts replaced, and with loops that count their passes."""
         if not self.counters:
             return self.compile_lines(replaced(self.lines, replacements, self.first))
+        # A counter within a replaced part is lost, so passes are then counted in the tree.
         if not any(_is_insertion_inside(r, c) for r in replacements for c in self.counters):
             return self.compile_lines(
                 replaced(self.lines, (*replacements, *self.counters), self.first)
@@ -187,10 +196,12 @@ def read_function(
     try:
         block = inspect.getblock(lines[code.co_firstlineno - 1 :])
         block = [line.rstrip("\r\n") for line in block]
+        # Decorators stand before ``def``, and are no part of the definition.
         at = next(k for k, line in enumerate(block) if line.lstrip().startswith("def "))
         first = code.co_firstlineno + at
         found = SourceFunction(function, _NOTHING, block[at:], first, is_kernel)
         found = replace(found, tree=found.parse(found.lines))
+        # Compiled here, so that a definition that cannot be rebuilt is left out.
         found.compile_tree(found.tree)
     except (
         OSError,
@@ -205,6 +216,7 @@ def read_function(
     return found if found.tree.name == code.co_name else None
 
 
+#: Stands for a tree until the text is parsed.
 _NOTHING = ast.parse("def nothing(): pass").body[0]
 
 
@@ -219,6 +231,7 @@ class FileText:
             text = content.decode()
             self.digest = hashlib.sha256(content).hexdigest()
         except (OSError, ValueError):
+            # A cell of a notebook is no file; its text is in the cache of lines.
             text = "".join(linecache.getlines(name, dict(space)))
         self.lines = [f"{line}\n" for line in text.replace("\r\n", "\n").split("\n")]
 
@@ -364,6 +377,7 @@ class Sources:
             self._collect_reachable_objects(x.__func__)
             self._collect_reachable_objects(x.__self__)
         elif isinstance(x, types.FunctionType):
+            # Code of other files runs as it is.
             if x.__code__.co_filename != self.file:
                 return
             self._objects[id(x)] = x
@@ -401,9 +415,11 @@ class Sources:
 
     def _methods_defined_in_file(self, x: Any) -> dict[str, types.FunctionType]:
         """Return the methods of an instance that are defined in the file, by name."""
+        # Classes and modules are shared; instances alone are copied.
         if isinstance(x, type | types.ModuleType):
             return {}
         result: dict[str, types.FunctionType] = {}
+        # From the base classes on, so that overriding methods replace inherited ones.
         for owner in reversed(type(x).__mro__):
             for name, value in vars(owner).items():
                 if (
@@ -463,6 +479,7 @@ class _Rebuilt:
         self, sources: Sources, codes: Mapping[int, types.CodeType], names: Mapping[str, Any]
     ) -> None:
         self._sources, self._codes, self._names = sources, codes, names
+        # By id, so that shared objects stay shared, and cycles end.
         self._made: dict[int, Any] = {}
         self._spaces: dict[int, dict[str, Any]] = {}
 
@@ -506,9 +523,11 @@ class _Rebuilt:
         try:
             result = copy(x)
             if methods:
+                # A subclass with the rebuilt methods, since the user's class must stay as it is.
                 result.__class__ = type(type(x).__name__, (type(x),), methods)
         except TypeError:
             return x
+        # Recorded before its parts, which may refer to it.
         self._made[id(x)] = result
         if within := modules_within(x):
             vars(result)["_modules"] = {name: self.value(part) for name, part in within.items()}
@@ -525,6 +544,7 @@ class _Rebuilt:
         cells = {name: types.CellType() for name in code.co_freevars}
         space = self._rebuild_global_names(f.__globals__)
         made = types.FunctionType(code, space, f.__name__, None, tuple(cells.values()) or None)
+        # Recorded before its cells are filled: a function may refer to itself.
         self._made[id(f)] = made
         made.__defaults__ = self._rebuild_default_values(f)
         made.__kwdefaults__ = f.__kwdefaults__ and {
@@ -556,8 +576,10 @@ class _Rebuilt:
     def _rebuild_global_names(self, space: dict[str, Any]) -> dict[str, Any]:
         if id(space) in self._spaces:
             return self._spaces[id(space)]
+        # Recorded before it is filled, since its functions lead back to it.
         new = self._spaces[id(space)] = dict(space)
         for name, x in space.items():
+            # A cache that is empty in the text begins anew; other containers are copied.
             if type(x) in _CONTAINERS and name != "__builtins__":
                 new[name] = type(x)() if name in self._sources.text.empty_at_first else copy(x)
             elif id(x) in self._sources._objects:
@@ -602,6 +624,7 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
             root = root.__wrapped__
         else:
             break
+    # A module of torch is called through ``forward``.
     if not isinstance(root, types.FunctionType):
         methods = (
             inspect.getattr_static(type(root), name, None) for name in ("forward", "__call__")
@@ -622,6 +645,7 @@ def _yield_closure_contents(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
 def _values_used(f: types.FunctionType) -> Iterator[Any]:
     """Yield the globals, closure values and defaults that a function may use."""
     codes = (f.__code__, *_codes_within(f.__code__))
+    # Sorted, so that functions have the same numbers in every process.
     for name in sorted({n for c in codes for n in c.co_names}):
         if name in f.__globals__:
             yield f.__globals__[name]

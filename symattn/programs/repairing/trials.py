@@ -95,9 +95,11 @@ class Trials:
         if not sources.editable or not samples.first:
             return None
         original = self._target.version(sources.rebuild())
+        # A rebuilt function must be wrong where the original is, and right where it is right.
         for sample in samples.first[:2]:
             if self._is_judged_sample_passed(original, sample) == sample.wrong:
                 return None
+        # The passes of the code without edits: an edit that needs many more is taken for endless.
         most = 0
         for sample in samples.all:
             sources.passes = 0
@@ -119,6 +121,7 @@ class Trials:
 
             observed = observe(sources, run)
             observed.of_wrong = sample.wrong
+            # A call that raises shows only the code before the place where it raises.
             if runs[0].error is None:
                 break
         assert observed is not None
@@ -153,6 +156,7 @@ class Trials:
         except (SyntaxError, ValueError):
             return None
         version = self._target.version(edited)
+        # An edited kernel may compute addresses beyond its tensors, which could end the process.
         if self.sources.has_kernels:
             version.around_call = within_memory
         return version
@@ -200,6 +204,7 @@ class Trials:
     # -- one version ---------------------------------------------------------------------------------------------------
     def _passes_all(self, version: Target) -> bool:
         first, *others = self._samples.first
+        # The first sample alone, without records of the call: most edits fail here.
         self._begin_call()
         if self._share_of(version.attempt(first.inputs), first) < 1:
             return False
@@ -235,6 +240,7 @@ class Trials:
         least = 1.0
         for k, (near, allowed) in enumerate(zip(sample.near, sample.allowed, strict=True)):
             array = got[k]
+            # Loose outputs may have more or fewer axes of length 1.
             if array is not None and k in self._samples.loose and array.size == near.size:
                 array = array.reshape(near.shape)
             if array is None or array.shape != near.shape:
@@ -262,6 +268,7 @@ class Trials:
         )
         for line, count in self._lines.items():
             inside = found.first <= line < last
+            # A line of the edit itself may run more or less often.
             if inside and line not in origin:
                 continue
             # other functions of the file keep their numbers: only one is compiled anew
@@ -269,6 +276,7 @@ class Trials:
                 return True
         known = {origin.get(line, 0) for line in self._lines} | set(self._lines)
         touched = {r.line + k for r in joined.replacements for k in range(r.new.count("\n") + 1)}
+        # A new line outside of the edit means another branch.
         new = [
             n
             for n in now
@@ -296,6 +304,7 @@ class Trials:
 
 @contextmanager
 def _install_trace_function(trace: Any) -> Iterator[None]:
+    # Restored, since a debugger or a coverage tool may have set one.
     before = sys.gettrace()
     sys.settrace(trace)
     try:
