@@ -29,6 +29,7 @@ def _make_ball_operator(
     def method(self: Enclosed, other: object) -> Any:
         y = None if isinstance(other, (Forbidden, Undefined)) else ball_of(other, self.bits)
         if y is None:
+            # Python then tries the operation of the other operand.
             return NotImplemented
         with flint.ctx.workprec(self.bits):
             return taken(operation(self.ball, y), self.bits)
@@ -67,6 +68,7 @@ class Enclosed:
         """Return exp, log, sqrt, tanh, … of the number. Raises Undecided if the ball allows undefined values."""
         with flint.ctx.workprec(self.bits):
             result = getattr(self.ball, name)()
+        # Not finite: part of the ball is outside of the domain, or bits are too few.
         if not result.is_finite():
             raise Undecided(f"{name} of {self}: {self.bits} bits do not say")
         return Enclosed(result, self.bits)
@@ -84,6 +86,7 @@ class Enclosed:
 
     def is_zero(self) -> bool:
         """Return False. Raises Undecided for a ball that contains 0."""
+        # A ball with 0 has no sign, so a sign is never 0.
         return self.sign() == 0
 
     def __lt__(self, other: object) -> bool:
@@ -93,6 +96,7 @@ class Enclosed:
         return bool((self - other).sign() > 0)
 
     def __eq__(self, other: object) -> bool:
+        # Identity: equality of balls would be no equality of numbers.
         return self is other
 
     def __hash__(self) -> int:
@@ -114,6 +118,7 @@ class Enclosed:
 
     def proven(self) -> int:
         """Return how many significant digits the ball proves; 0 if it contains 0."""
+        # Digits per bit, rounded down, less one for the rounding of the last digit.
         return (
             max(0, int(self.ball.rel_accuracy_bits() * 0.30102) - 1)
             if not self.ball.contains(0)
@@ -123,6 +128,7 @@ class Enclosed:
     def decimal(self, digits: int = 6) -> str:
         """Return the number rounded to nearest with ``digits`` significant digits. Raises Undecided."""
         if not self.ball.contains(0) and (
+            # More bits than the ball has, so that rounding adds no doubt.
             result := ball_decimal(self.ball, digits, self.bits + 64)
         ):
             return result
@@ -130,6 +136,7 @@ class Enclosed:
 
     def shown(self, digits: int) -> str:
         """Return the proven digits, at most ``digits``; ``<1e-50`` for a number whose ball contains 0."""
+        # Fewer digits may be decided where more are not.
         for count in range(digits, 0, -1):
             try:
                 return self.decimal(count)
@@ -137,6 +144,7 @@ class Enclosed:
                 pass
         with flint.ctx.workprec(64):
             top = abs(self.ball).upper()
+            # The power of ten above the whole ball.
             e = (top.log() / flint.arb(10).log()).upper().ceil().unique_fmpz() if top > 0 else 0
         return f"<1e{int(e):+03d}"
 
@@ -151,6 +159,7 @@ def ball_of(x: object, bits: int) -> flint.arb | None:
     """Return a ball around a number with about ``bits`` bits; None for anything else."""
     if isinstance(x, Enclosed):
         return x.ball
+    # A truth value is an integer for Python, and no number here.
     if isinstance(x, bool):
         return None
     if isinstance(x, (int, Rational)):
@@ -164,6 +173,7 @@ def taken(ball: object, bits: int) -> Any:
         return ball
     if not ball.is_exact():
         return Enclosed(ball, bits)
+    # A ball without radius is an exact dyadic number.
     man, exp = (int(part) for part in ball.man_exp())
     return Quotient.of(man * Fraction(2) ** exp)
 

@@ -86,6 +86,7 @@ def _draw_whole_numbers(rng: Draw, low: int, high: int, *shape: int) -> list[Any
 
 def _draw_unequal_scores(rng: Draw, n: int = 3) -> list[Any]:
     """Draw scores from 0 to 3 that are not all equal; exponents then stay readable."""
+    # Equal scores would make every weight alike, and the task trivial.
     while len(set(result := _draw_whole_numbers(rng, 0, 3, n))) < 2:
         continue
     return result
@@ -94,6 +95,7 @@ def _draw_unequal_scores(rng: Draw, n: int = 3) -> list[Any]:
 def scaled(rng: Draw) -> Task:
     """Ask for q·k/√d_k with d_k = 4."""
     a, b = _draw_whole_numbers(rng, -2, 3, 4), _draw_whole_numbers(rng, -2, 3, 4)
+    # d_k = 4 has an exact root.
     left, right = exact([a]), exact([b])
     return _make_exercise_task(
         "scaling", "A scaled score", "$q = @a$, $k = @b$. What is the scaled score?", "q·k/√d_k",
@@ -104,6 +106,7 @@ def scaled(rng: Draw) -> Task:
 
 def variance(rng: Draw) -> Task:
     """Ask for Var(q·k) = d_k for entries ±1, by enumeration."""
+    # Four components have 256 pairs, few enough to enumerate.
     width = int(rng.integers(2, 5))
     signs = [[1 if i >> bit & 1 else -1 for bit in range(width)] for i in range(2**width)]
     every = [sum(x * y for x, y in zip(a, b, strict=True)) for a in signs for b in signs]
@@ -118,6 +121,7 @@ $d_k = @width$. What is the variance of the score?"""
 
 def shift(rng: Draw) -> Task:
     """Ask for softmax(s + c) = softmax(s)."""
+    # A large shift makes the exponentials unwieldy unless it is subtracted.
     row, by = _draw_unequal_scores(rng), int(rng.integers(10, 100))
     moved = [x + by for x in row]
     return _make_exercise_task(
@@ -159,6 +163,7 @@ def output(rng: Draw) -> Task:
 def permuted(rng: Draw) -> Task:
     """Ask for the weights of permuted keys, which are permuted weights."""
     row = _draw_unequal_scores(rng)
+    # All orders but the identity.
     order = [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]][int(rng.integers(5))]
     weights = softmax(exact([row])).tolist()[0]
     question = f"""$s = @row$ are the scores of keys 1, 2, 3. The keys come as \
@@ -171,6 +176,7 @@ def permuted(rng: Draw) -> Task:
 
 def tiles(rng: Draw) -> Task:
     """Ask for the sum of exponentials of two tiles, relative to the common maximum."""
+    # The second tile may have the larger maximum, so that the first is rescaled.
     first, second = _draw_unequal_scores(rng, 2), [x + 2 for x in _draw_unequal_scores(rng, 2)]
     row, values = exact([first + second]), exact([[1]] * 4)
     parts = (
@@ -189,6 +195,7 @@ $e^{s_j - m}$ that the tiles merge to?"""
 def lookup(rng: Draw) -> Task:
     """Ask for the limit of softmax(βs): equal shares of the largest scores."""
     row = _draw_unequal_scores(rng, 4)
+    # Ties share the limit equally.
     ties = [int(x == max(row)) for x in row]
     share = softmax(exact([[0] * sum(ties)])).tolist()[0][0]
     return _make_exercise_task(

@@ -65,6 +65,7 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def numpy_section(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
     """Return the section: an enumeration if the cube is small, else a sample with its standard errors."""
+    # Without a number for the mean, 0 or 1 stands for its letter.
     centre = (
         setting.mean
         if isinstance(setting.mean, Fraction)
@@ -95,8 +96,10 @@ def cube(d_k: int, keys: int, low: int, high: int) -> np.ndarray:
     Shape: (keys, 2^{(1 + keys) d_k}). In int64 if the summed squares fit, else in Python's integers.
     """
     width = (1 + keys) * d_k
+    # No squared difference of two scores, summed over all points, may overflow.
     largest = (2 * d_k * max(abs(low), abs(high)) ** 2) ** 2 << width
     kind: Any = np.int64 if largest < 2**62 else object
+    # Each point is a number, whose bits choose low or high for each component.
     bits = np.arange(1 << width)[:, None] >> np.arange(width) & 1
     components = np.array([low, high], dtype=kind)[bits].reshape(-1, 1 + keys, d_k)
     scores: np.ndarray = (components[:, :1] * components[:, 1:]).sum(axis=2).T
@@ -112,6 +115,7 @@ def moments(values: np.ndarray) -> tuple[Fraction, Fraction]:
 
 
 def _enumerate_moments_of_cube(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
+    # Integers in units of 1/denominator make NumPy's sums exact.
     d_k, unit = setting.d_k, centre.denominator
     low, high = (centre.numerator - unit, centre.numerator + unit)  # in units of 1/unit
     first, second = moments(cube(d_k, 1, low, high)[0])
@@ -124,6 +128,7 @@ def _enumerate_moments_of_cube(setting: ScalingSetting, centre: Fraction) -> tup
         _compare_with_closed_form(setting, centre, formula, value, 2 * d_k)
         for formula, value in result
     ]
+    # With two keys the cube has three vectors, which may be too many points.
     if 3 * d_k <= _LARGEST_CUBE:
         one, other = cube(d_k, 2, low, high)
         steps.append(
@@ -177,6 +182,7 @@ def closed(setting: ScalingSetting, centre: Fraction, moment: Node) -> Fraction:
 def _estimate_sampled_moments(
     setting: ScalingSetting, centre: Fraction, seed: int
 ) -> tuple[Block, ...]:
+    # At least two rows, as a variance needs them.
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
     one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
     root = sqrt(setting.d_k)
@@ -210,6 +216,7 @@ def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
     if not spread:
         return float(values.mean()), sqrt(variance / len(values))
     fourth = float((centred**4).mean())
+    # Divided by n − 1, the estimate has no bias.
     return variance * len(values) / (len(values) - 1), sqrt(
         max(fourth - variance**2, 0.0) / len(values)
     )
@@ -225,6 +232,7 @@ def _compare_sampled_moment(
     """Compare a sample with the closed form; one that is too far off is no evidence for it."""
     value, error = results
     expected = closed(setting, centre, formula)
+    # Far beyond the error the sample is no evidence, though it may still be chance.
     agrees = abs(value - float(expected)) <= _FAR * error
     reason = (
         "expected ",

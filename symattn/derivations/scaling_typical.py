@@ -32,8 +32,11 @@ from symattn.proof.relations.reader import Reader
 
 TYPICAL = "The typical row, and the mean over rows"
 """The section that assumes A4."""
+# Sizes of the table; the requested one is added.
 _SIZES = (1, 4, 16, 64, 256)
+# Digits of the table, and bits of the balls behind them.
 _DIGITS, _BITS = 3, 96
+# σ² at which bounds are enclosed: small, one, and larger than one.
 _SQUARES = (Fraction(1, 64), 1, 2)
 _SQUARE = formula("σ²")
 _LETTERS = ("σ", "d_k", "z", "π")
@@ -76,6 +79,7 @@ _MOMENTS = {formula("median(∂p_1/∂s_1)"): median_slope, formula("E[∂p_1/�
 
 def digits_at(d_k: int, ball: Number) -> Decimal:
     """Return a number correctly rounded; at d_k = 1 the ratio is exactly 1."""
+    # No ball decides how a number that is exactly 1 is rounded.
     if ball is _ratio_of_median_slopes and d_k == 1:
         return Decimal("1")
     return Decimal(decimal(lambda bits: ball(d_k, max(bits, _BITS)), _DIGITS))
@@ -117,6 +121,7 @@ def typical(d_k: int) -> tuple[Block, ...]:
     half = _at_precision(
         128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf()
     )  # erf(z/√2)
+    # A wide ball would contain 1/2 whatever the quartile is.
     if not half.overlaps(flint.arb(0.5)) or half.rad() >= 1e-30:
         raise FalseStep("half of a normal law is not within the quartile")
     quartile = Decimal(decimal(lambda bits: _at_precision(bits, gaussian.upper_quartile), 6))
@@ -152,6 +157,7 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
     points = [(d, square) for square in _SQUARES for d in sizes]
 
     def decide(relation: Relation) -> Evidence:
+        # A weaker bound would hold too, so the side must equal what its reason derives.
         if not all(_are_slope_formulas_equal(side, derived) for _, side in relation.rest):
             raise FalseStep(f"{text(relation)} is not what its reason gives")
         with precision(_BITS):
@@ -182,6 +188,7 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     )
     try:
         result = [
+            # Median and mean have enclosures of their own; other sides are read as printed.
             _lift_slope_to_ball(_MOMENTS[x](d_k * square**2, _BITS))
             if x in _MOMENTS
             else reader.one(x).array
@@ -215,6 +222,7 @@ def _make_table_of_slopes(sizes: list[int], value: int) -> Table:
 def _checked_caveat() -> dict[str, Any]:
     """Return the numbers of the caveat. Raises FalseStep unless they satisfy what it says."""
     largest = _SIZES[-1]
+    # The caveat is refused if its numbers do not bear it out.
     if (
         not scaled_mean(largest, _BITS)
         < mean_slope(largest, _BITS)

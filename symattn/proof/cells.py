@@ -44,8 +44,10 @@ _DRAWS = 300  # draws among which numbers of a nonlinear cell are searched for,
 _FEW = 30  # for a bound,
 _DEGREE = 200  # of a comparison in one letter or exponential; larger ones take minutes to factor
 _LINES, _STEPS = 3, 48  # and lines through some of them, with bisections to a change of sign
+# Powers of 2 of both signs, so that a change of sign shows near 0 as well as far from it.
 _ALONG = (*(-(2.0**k) for k in range(14, -7, -1)), 0.0, *(2.0**k for k in range(-6, 15)))
 _in_floats = cache(partial(sympy.lambdify, modules="math"))  # of letters, an expression
+# One sign is enough: "< 0" is stored as "> 0" of the negated expression.
 Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "≥" or ">" 0
 
 
@@ -66,13 +68,16 @@ class Path:
         """Return whether ``relation`` may hold for ``x`` here; True if that is not known for several factors."""
         unit, factors = _factor_compared_side(x, self.terms)
         odd = [f for f, power in factors if power % 2]
+        # Even powers change no sign, so only odd ones decide an order.
         if relation == "=" or (not odd and unit < 0):
+            # If all factors are even and the unit is negative, x ≥ 0 only where a factor is 0.
             zeros = ([*self.constraints, ("=", f)] for f, _ in factors)
             return relation != ">" and (
                 not unit or any(_find_monomial_values(zero) is not None for zero in zeros)
             )
         if len(odd) == 1 and (relation == ">" or len(factors) == 1):
             return _find_monomial_values([*self.constraints, (relation, unit * odd[0])]) is not None
+        # With several odd factors nothing is decided, and True is the safe answer.
         return bool(odd) or unit > 0 or (unit == 0 and relation == "≥")
 
     def answer(self, *options: Constraint) -> int:
@@ -82,10 +87,12 @@ class Path:
             for i, option in enumerate(options)
             if _find_monomial_values([*self.constraints, option]) is not None
         ]
+        # The only possible answer follows from the constraints, so nothing branches here.
         if len(possible) == 1:
             return possible[0]
         n = len(self.counts)
         self.counts.append(len(possible))
+        # Beyond the script the first answer is taken; ``counts`` tells how many others there are.
         chosen = possible[self.script[n] if n < len(self.script) else 0]
         self.constraints.append(options[chosen])
         return chosen
@@ -93,6 +100,7 @@ class Path:
     def positive(self, x: object) -> bool:
         """Return whether ``x`` > 0."""
         unit, factors = _factor_compared_side(x, self.terms)
+        # One odd factor needs two options only, which keeps the number of cells small.
         if len(factors) == 1 and factors[0][1] % 2:
             return self.answer(("≥", -unit * factors[0][0]), (">", unit * factors[0][0])) == 1
         return self.sign(x) > 0
@@ -135,8 +143,11 @@ class Branching(Symbolic):
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
         if name in ("log", "sqrt"):
+            # The logarithm is undefined at 0 too, the root only below 0.
             _path.get().demands.append(("≥" if name == "log" else ">", -x))
+        # In factored form the root of a square is an absolute value, on which a path can branch.
         value = super().function(name, sympy.factor(x) if name == "sqrt" else x)
+        # Without Abs the sides are polynomials in each cell, which expanding decides.
         for absolute in value.atoms(sympy.Abs):
             (inside,) = absolute.args
             value = value.subs(absolute, inside if _path.get().positive(inside) else -inside)
@@ -186,7 +197,9 @@ class _Letters(Numbers):
         entries = np.empty(lengths, dtype=object)
         for place in np.ndindex(*lengths):
             t = sympy.Symbol("_".join([label, *map(str, place)]), real=True, **signs)
+            # Points on a circle are rational in t, so the letters need no side condition.
             turned = (1 - t**2 if cosine else 2 * t) / (1 + t**2)
+            # Names that share a side of a circle are related by squares, so the sign is drawn.
             sign = self._random_generator_of_array(name).choice((1, -1)) if several else 1
             entries[place] = sign * turned if name in seats else t
         return Branching(entries)
@@ -205,6 +218,7 @@ class _Chosen(Numbers):
         numbers = np.empty(entries.shape, dtype=object)
         for place in np.ndindex(*entries.shape):
             x = entries[place].subs(
+                # A letter in no constraint may have any value.
                 {t: values.get(t, sympy.Rational(7, 5)) for t in entries[place].free_symbols}
             )
             numbers[place] = Fraction(int(x.p), int(x.q))
@@ -229,8 +243,10 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
         )
         for path, letters, differences in paths:
             look = _choose_cell_numbers if equal else _find_bound_violations
+            # The loop ends at the first doubt, so later cells cannot overwrite it.
             more, doubt = look(path, letters, differences, brought.numbers)
             worlds += more
+            # Where a side is undefined, the case speaks neither for nor against equality.
             decided = decided and all(
                 _is_zero_in_cell(x, path.constraints) for x in differences or ()
             )
@@ -240,12 +256,14 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
                 and differences is not None
                 and not any(path.may_be(*d) for d in path.demands)
             )
+            # The limit counts begun cells: after the last one allowed, there may be more.
             if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
                 doubt = doubt or (
                     f"there are more than {len(begun)} cases of its comparisons" if equal else ""
                 )
                 break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
+        # A bound needs no doubt here: cells of a bound only bring numbers to try.
         doubt, defined = (
             f"the cases of its comparisons were not examined: {reason}" if equal else "",
             False,
@@ -261,9 +279,11 @@ def _yield_small_sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Ma
     """Yield sizes 1 and 2, and 3 for a single letter; for three letters or more all equal; then ``branches``."""
     sorts = declared.sorts()
     alike = ((n,) * len(sorts) for n in (1, 2))
+    # With three letters of sizes or more, all combinations would be too many.
     every = product((1, 2, 3)[: 4 - len(sorts)], repeat=len(sorts)) if len(sorts) < 3 else alike
     yield from (dict(zip(sorts, sizes, strict=True)) for sizes in every)
     for sizes in brought.branches:
+        # Skipping a branch in silence would leave its cases unexamined.
         if sum(Numbers(sizes).entry_counts(declared)) > _ENTRIES:
             raise Undecided(
                 f"{', '.join(f'{s} = {n}' for s, n in sizes.items())}, at which the code branches, is too large"
@@ -275,6 +295,7 @@ def _yield_comparison_paths(
     sides: Sides, declared: Declared, sizes: Mapping[str, int], begun: list[Path], terms: int
 ) -> Iterator[tuple[Path, _Letters, list[Any] | None]]:
     """Yield each path through the comparisons, with the differences of the sides, or None if one is undefined."""
+    # Permutations and points of several circles are drawn, so a second seed shows other ones.
     for seed in range(2 if declared.permutations or len(declared.units) > 1 else 1):
         letters = _Letters(sizes, seed)
         script: tuple[int, ...] | None = ()
@@ -299,6 +320,7 @@ def _subtract_entries(stated: Sequence[tuple[object, object]]) -> list[Any] | No
     result: list[Any] = []
     for left, right in stated:
         for a, b in np.broadcast(Branching.of(left).entries, Branching.of(right).entries):
+            # An undefined entry makes the whole case undefined: no difference can be formed.
             if isinstance(a, (Undefined, Forbidden)) or isinstance(b, (Undefined, Forbidden)):
                 return None
             result.append(a - b)
@@ -312,7 +334,9 @@ def _choose_cell_numbers(
     literals: Sequence[Fraction],
 ) -> tuple[list[Numbers], str]:
     """Return numbers to try in a cell, and the reason for a doubt, if any."""
+    # Differences that reduce to 0 need no numbers.
     undecided = [d for d in differences or () if not _is_zero_when_expanded(d)]
+    # Without comparisons there is one cell, which ordinary draws test as well.
     if not undecided or (
         not path.constraints and not any(map(_is_decided_by_expanding, undecided))
     ):
@@ -320,11 +344,13 @@ def _choose_cell_numbers(
     symbols = {t for x in (*undecided, *(c for _, c in path.constraints)) for t in x.free_symbols}
     result = _find_numbers_in_cell(path.constraints, sorted(symbols, key=str), literals)
     where = _format_constraints(path.constraints) or "nothing is compared"
+    # As far as monomials tell, the cell has an interior if all its constraints can be strict.
     inner = _find_monomial_values(
         [(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints]
     )
     full = inner is not None and all(relation != "=" for relation, _ in path.constraints)
     doubt = "" if result else f"no numbers were tried where {where}"
+    # In an interior, unequal expressions of the decided class differ somewhere: a doubt.
     if full and any(map(_is_decided_by_expanding, undecided)):
         doubt = doubt or f"the sides are not the same expression where {where}"
     return [_Chosen(letters, values) for values in result], doubt
@@ -339,19 +365,23 @@ def _is_zero_in_cell(difference: Any, constraints: Sequence[Constraint]) -> bool
     """Return whether a difference is 0 in a cell: it reduces to 0 when each equation that is linear in a letter is
     solved, or no numbers of the cell make its numerator positive or negative."""
     numerator = sympy.expand(sympy.fraction(sympy.together(difference))[0])
+    # A number that is not 0 needs no search for a point of the cell.
     if _is_zero_when_expanded(difference) or numerator.is_number:
         return _is_zero_when_expanded(difference)
     with suppress(Refused, TooMany, sympy.PolynomialError):
+        # Monomials count as independent, so "no values" is a proof that neither sign occurs.
         if all(
             _find_monomial_values([*constraints, (">", side)]) is None
             for side in (numerator, -numerator)
         ):
             return True
+    # Each equation of the cell that is linear in a letter lets this letter be eliminated.
     equations = [x for relation, x in constraints if relation == "="]
     while equations and not _is_zero_when_expanded(difference):
         equation = equations.pop()
         for letter in sorted(equation.free_symbols, key=str):
             slope = sympy.expand(equation).coeff(letter)
+            # A slope that is a nonzero number lets the equation be solved for the letter.
             if (
                 slope.is_number
                 and slope != 0
@@ -359,6 +389,7 @@ def _is_zero_in_cell(difference: Any, constraints: Sequence[Constraint]) -> bool
             ):
                 solution = letter - equation / slope
                 difference = difference.subs(letter, solution)
+                # The other equations must follow, or they would bring the eliminated letter back.
                 equations = [x.subs(letter, solution) for x in equations]
                 break
     return _is_zero_when_expanded(difference)
@@ -373,11 +404,14 @@ def _find_bound_violations(
     """Return numbers in a cell at which a difference may be 0 or more, and a doubt if an equation has no known ones."""
     result: list[Numbers] = []
     for x in dict.fromkeys(map(sympy.expand, differences or ()) if path.constraints else ()):
+        # First strictly above 0; equality also breaks a strict bound.
         within: list[list[Constraint]] = [
             [*path.constraints, (relation, x)] for relation in (">", "≥")
         ]
+        # A constant difference adds no constraint: any point of the cell will do.
         if x.is_number:
             within = [path.constraints] if x >= 0 else []
+        # Longer expressions are slow to factor, and ordinary draws try the bound as well.
         elif sympy.count_ops(x) > _OPERATIONS:
             continue
         for constraints in within:
@@ -387,6 +421,7 @@ def _find_bound_violations(
                     _Chosen(letters, one)
                     for one in _find_numbers_in_cell(constraints, symbols, literals, _FEW)[:1]
                 ]
+    # A cell on an equation is thin: random draws never meet it, so a miss is a doubt.
     equations = [x for relation, x in path.constraints if relation == "="]
     missed = (
         equations
@@ -422,6 +457,7 @@ def _find_numbers_in_cell(
             "positive" if t.is_positive else "nonnegative" if t.is_nonnegative else "real"
             for t in symbols
         ]
+        # Fixed seeds: the same statement yields the same numbers in each run.
         for random in map(Random, range(count if symbols else 0)):
             draw = (drawing.plain, drawing.wild)[random.randint(0, 1)]
             more = () if draw is drawing.plain else (literals,)
@@ -429,6 +465,7 @@ def _find_numbers_in_cell(
                 t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)
             }
 
+    # Linear constraints are solved exactly; other ones need draws that are then filtered.
     if all(v.is_Symbol for _, x in constraints for v in _linearize_in_monomials(x)[0]):
         solved = [_find_monomial_values(constraints, Random(seed)) or {} for seed in range(_POINTS)]
         return [
@@ -437,22 +474,27 @@ def _find_numbers_in_cell(
     functions = [(relation, _in_floats(tuple(symbols), x)) for relation, x in constraints]
 
     holds = partial(_are_constraints_met, functions, [x for _, x in constraints])
+    # Draws rarely fulfil an equation, so one letter of each is replaced by a root first.
     result = list(
         islice(filter(holds, (_at_roots(constraints, one) for one in drawn(draws))), _POINTS)
     )
+    # Lines are the fallback: they cost hundreds of evaluations for each draw.
     lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
     return result or list(islice(filter(holds, lines), 1))
 
 
 def _at_roots(constraints: Sequence[Constraint], one: dict[Any, Fraction]) -> dict[Any, Fraction]:
     """Return these numbers with one letter of each equation replaced by a rational root, if it has any."""
+    # Letters of earlier equations stay, else solving a later one would break the earlier one.
     fixed: set[object] = set()
     values = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
+    # Equations with fewer letters have fewer choices, so they come first.
     for x in sorted(
         (x for relation, x in constraints if relation == "="), key=lambda x: len(x.free_symbols)
     ):
         for t in sorted(x.free_symbols - fixed, key=str):
             left = x.subs({other: value for other, value in values.items() if other != t})
+            # Only rational roots can be written as exact numbers.
             roots = (
                 sorted(sympy.Poly(left, t).ground_roots())
                 if left.is_polynomial(t) and left.has(t)
@@ -472,6 +514,7 @@ def _on_lines(
     for seed, one in enumerate(drawn):
         random = Random(seed)
         start = [*map(float, one.values())]
+        # No component of the direction is 0, so every letter changes along the line.
         ways = [random.choice((-3, -2, -1, 1, 2, 3)) for _ in start]
 
         def at(x: float, start: list[float] = start, ways: list[int] = ways) -> list[float]:
@@ -482,11 +525,14 @@ def _on_lines(
             along = lambda x, f=f, at=at: f(*at(x))  # noqa: E731
             sign_changes.update(_yield_sign_changes(along))
         edges = sorted(sign_changes)
+        # A cell may lie between two edges, so midpoints are tried as well as the edges.
         for x in (*edges, *((a + b) / 2 for a, b in pairwise(sorted({*_ALONG, *edges})))):
             values = {
+                # Short fractions keep exact arithmetic on the point fast.
                 t: Fraction(value).limit_denominator(10**9)
                 for t, value in zip(one, at(x), strict=True)
             }
+            # A line may leave the declared signs of the letters.
             if all(
                 v > 0 if t.is_positive else v >= 0 or not t.is_nonnegative
                 for t, v in values.items()
@@ -499,10 +545,12 @@ def _yield_sign_changes(f: Callable[[float], float]) -> Iterator[float]:
     for a, b in pairwise(_ALONG):
         with suppress(ArithmeticError, ValueError):
             below = f(a) < 0
+            # Equal signs at both ends may hide two changes, which only costs points to try.
             if below == (f(b) < 0):
                 continue
             for _ in range(_STEPS):
                 middle = (a + b) / 2
+                # The left end keeps its sign, so the change stays inside the interval.
                 a, b = (middle, b) if (f(middle) < 0) == below else (a, middle)
             yield b
 
@@ -516,6 +564,7 @@ def _are_constraints_met(
     except (ArithmeticError, ValueError):
         return False
     if not all(
+        # Values between 0 and 1e-9 may be rounding errors of 0, so neither sign is believed.
         x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥")
         for relation, x in values
     ):
@@ -543,12 +592,14 @@ def _factor_compared_side(x: object, most: int) -> tuple[int, tuple[tuple[Any, i
     unit, result = 1, []
     if len(sympy.Add.make_args(x := sympy.expand(x))) > most:
         raise Refused(f"a comparison of more than {most} terms")
+    # The sign of a quotient is the product of the signs of its parts, so both are factored.
     for part in sympy.fraction(sympy.together(x)):
         if max(sring(part)[1].degrees(), default=0) > _DEGREE:
             raise Refused(f"a comparison of a degree above {_DEGREE}")
         number, factors = sympy.factor_list(part)
         unit *= int(sympy.sign(number))
         for f, power in factors:
+            # Factors with a known sign need no comparison.
             if f.is_negative:
                 unit *= (-1) ** power
             elif not f.is_positive:
@@ -564,6 +615,7 @@ def _linearize_in_monomials(x: object) -> tuple[dict[Any, Fraction], Fraction]:
     for powers, c in polynomial.terms():
         if not c.is_Rational:
             raise Refused(f"the coefficient {c}")
+        # Products of letters count as unknowns of their own: the system is then linear.
         monomial = sympy.prod([g**e for g, e in zip(polynomial.gens, powers, strict=True)])
         result[monomial] = result.get(monomial, Fraction(0)) + Fraction(int(c.p), int(c.q))
     constant = result.pop(sympy.Integer(1), Fraction(0))
@@ -574,8 +626,10 @@ def _find_monomial_values(
     constraints: Sequence[Constraint], random: Random | None = None
 ) -> dict[Any, Fraction] | None:
     """Return values of the monomials at which the constraints hold; None if no numbers meet the constraints."""
+    # The relaxation to independent monomials can only add solutions, so None is a proof.
     rows: list[Row] = [(relation, *_linearize_in_monomials(x)) for relation, x in constraints]
     for monomial in {v: None for _, coefficients, _ in rows for v in coefficients}:
+        # A square or a declared letter is not negative; this bound excludes many impossible cells.
         if monomial.is_nonnegative:
             rows.append(
                 (">" if monomial.is_positive else "≥", {monomial: Fraction(1)}, Fraction(0))

@@ -114,6 +114,7 @@ About = str | bool | Expression | Part | tuple[str, ...] | tuple[Part, ...]
 Premise = Sign | Differing | Alike | Concluded
 
 
+# The checker refuses any other number.
 SCHEMA = 1
 _SIDES = ("left", "right")
 PARTS = {
@@ -200,6 +201,7 @@ def _record_same_operations(x: Alike) -> Record:
 
 def _record_sign_proof(x: Sign) -> Record:
     indices = bare(x.expression, *x.sides)
+    # Simplifying notes every divisor, and arguments of roots and logarithms.
     with recorded() as collected:
         simplified_parts = [simplified(y) for y in _parts_of(x)]
     return {
@@ -344,9 +346,11 @@ def accepted(
     evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()
 ) -> Evidence:
     """Return ``evidence``, but undecided for a proof that has no certificate, or one that the checker refuses."""
+    # Other grades claim no proof, so they need no certificate.
     if evidence.grade not in (Grade.PROVED, Grade.ARGUED):
         return evidence
     results = verdicts(certificates(proofs, premises))
+    # Without any certificate nothing was checked, which counts as refused.
     refused = next(
         (v.why for v in results if not v.accepted), "" if results else "there is no certificate"
     )

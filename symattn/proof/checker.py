@@ -90,6 +90,7 @@ def check(certificate: object, random: Random | None = None) -> CertificateVerdi
         _check_certificate_record(certificate, dice)
     except Rejected as reason:
         return CertificateVerdict(False, str(reason))
+    # Malformed records fail in any of these ways, and each means "no certificate".
     except (
         LookupError,
         TypeError,
@@ -106,6 +107,7 @@ def _check_certificate_record(certificate: Any, dice: Dice) -> None:
     expect(isinstance(certificate, Mapping), "a certificate is a record")
     kind = certificate.get("kind")
     expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
+    # Premises first: a rule may use only claims of accepted records.
     for premise in certificate["premises"] if kind == "step" else ():
         try:
             _check_certificate_record(premise, dice)
@@ -115,10 +117,12 @@ def _check_certificate_record(certificate: Any, dice: Dice) -> None:
 
 
 def _check_equations(e: Record, dice: Dice) -> None:
+    # One simplifier for all equations: positivity of letters is declared for the certificate.
     rules, simplify = _read_cos_sin_pairs(e), Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
     written = [[read(x[side], scope_of(x)) for side in ("left", "right")] for x in e["equations"]]
+    # A random array has one law in the whole certificate, so all sides are examined together.
     expect_laws((side for both in written for side in both), assumed_letters(e))
     for equation, both in zip(e["equations"], written, strict=True):
         _check_one_equation(equation, both, rules, signs, simplify, dice)
@@ -128,6 +132,7 @@ def _read_cos_sin_pairs(e: Record) -> list[tuple[str, ...]]:
     """Return the pairs (cos, sin), which must have no name in common."""
     rules = [tuple(map(str, pair)) for pair in e["rules"]]
     expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
+    # A letter in two pairs would be a cosine of two angles at once.
     expect(
         len({name for pair in rules for name in pair}) == 2 * len(set(rules)),
         "a letter in two pairs",
@@ -145,23 +150,29 @@ def _check_one_equation(
 ) -> None:
     scope = scope_of(e)
     taken = [without_means(x, scope) for x in written]
+    # As written, before anything cancels: x/x = 1 needs x ≠ 0 although the result has no divisor.
     signs.expect_defined((*taken, *bodies(written[0]), *bodies(written[1])), simplify)
     left, right = sides(simplify(taken[0]), simplify(taken[1]), scope)
+    # Equal forms need no sizes and no random point.
     if e["how"] == "normal form":
         expect(left.own_form == right.own_form, "the normal forms differ")
         return
     numerator = simplify(read(e["numerator"], scope))
+    # A dict would let the later of two powers of one divisor win in silence.
     result = [(simplify(read(d, scope)).own_form, times) for d, times in e["divisors"]]
     divisors = dict(result)
     expect(set(result) == set(divisors.items()), "two powers of one divisor")
     needed = needed_sizes(e, numerator, scope, bool(rules))
+    # Fewer sizes would prove less, and more would waste time.
     expect(
         as_set(e["sizes"]) == as_set(needed), "the sizes are not those that the cut-off asks for"
     )
     own, own_divisors = difference(left, right)
     expect(divisors == own_divisors, "left − right has other divisors")
+    # Guards the clearing itself: quotients are compared without multiplying divisors out.
     expect_equal(left, right, scope, rules, dice)
     rows = e["how"] == "rows"
+    # The certificate's numerator may be arranged in another way; the checker's own one decides.
     if own.own_form != numerator.own_form:
         expect_zero(own, scope, own_sizes(own, scope, rows, bool(rules)), rules, rows, dice)
     expect_zero(numerator, scope, needed, rules, rows, dice)
@@ -177,6 +188,7 @@ def _check_sign_certificate(e: Record, dice: Dice) -> None:
     simplify = Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice, frozenset(map(str, e["not negative"])))
     shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
+    # Numbers without letters are decided by balls, since their form may not show the sign.
     by_form = e["relation"] in shown and shown[e["relation"]](x)
     expect(
         by_form or (e["relation"] == ">" and is_positive_number(x)),
@@ -189,12 +201,14 @@ def _check_sign_certificate(e: Record, dice: Dice) -> None:
     for name in e["only"]:
         alone = replace(signs, nonzero=str(name))
         expect(alone.shows_equal_only_at_zero(x), f"equality may hold where {name} is not 0")
+    # Substitution multiplies sizes: a short record could expand to more than memory has.
     expect_few(sum(len(str(m["expression"])) for m in e["meant"]))
     expect_few(
         str(e["expression"]).count("letter")
         * max((len(str(m["expression"])) for m in e["meant"]), default=1)
     )
     meant = {name: (list(places), body) for name, (places, body) in meanings.items()}
+    # After substitution the expression must be the one that the conclusions speak of.
     equal = simplify(equal)
     expect_same(simplify(read(in_place(e["expression"], meant), scope)), equal, scope, dice)
     for c in e["conclusions"]:
@@ -211,11 +225,13 @@ def _expect_meanings(
     Return them as written, and as expressions, followed by both sides of each conclusion.
     """
     meant = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
+    # All entries of an array have meanings, or none: else one entry would be free and others not.
     arrays = {array_of(name) for name in meant}
     expect(len(meant) == len(e["meant"]), "a letter with two meanings")
     expect(not arrays & set(map(array_of, e["positive"])), "a defined letter is declared positive")
     entries = {y.label for y in x.letters() if array_of(y.label) in arrays}
     expect(entries <= meant.keys(), "an entry of an undefined name")
+    # Neither meanings nor conclusions use a letter with a meaning, so one substitution is enough.
     others = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
     inside = [read(body, scope) for scope, body in (*meant.values(), *others)]
     for y in inside:
@@ -231,6 +247,7 @@ def _expect_laws(
     laws = {str(name): str(law) for name, law in e["laws"]}
     expect(len(laws) == len(e["laws"]), "two laws of one letter")
     expect(
+        # A law may only justify an array that counts as not negative and has a meaning.
         laws.keys() <= signs.known & {array_of(name) for name in meant},
         "a law of an undefined array",
     )
@@ -268,8 +285,10 @@ class Rounding(NamedTuple):
         """Return ``x`` rounded to nearest, ties to even. Rejects numbers beyond the format."""
         if not x:
             return x
+        # Bit lengths give the exponent or one more.
         exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
         exponent -= abs(x) < Fraction(2) ** exponent  # now 2^exponent ≤ |x| < 2^(exponent + 1)
+        # Below the least exponent the unit stays constant: subnormal numbers.
         unit = Fraction(2) ** (max(exponent, self.least) - self.digits + 1)
         result = round(x / unit) * unit  # Python rounds a tie to the even one
         expect(abs(result) < Fraction(2) ** (self.most + 1), "a number beyond the format")
@@ -286,6 +305,7 @@ FORMATS = {
 def bits(record: Record) -> None:
     """Reject unless ``same`` are the same computations, and ``different`` give different numbers."""
     terms = [(str(operation), tuple(operands)) for operation, *operands in record["terms"]]
+    # Terms cost more than characters, so each counts as 1000.
     expect_few(1000 * len(terms))
     for n, (operation, operands) in enumerate(terms):
         if operation in ("input", "number"):
@@ -295,11 +315,13 @@ def bits(record: Record) -> None:
             _OPERANDS.get(operation) == len(operands),
             f"{operation!r} is not an operation on so many numbers",
         )
+        # Operands come before: the list is then a graph without cycles, read once in order.
         expect(
             all(type(k) is int and 0 <= k < n for k in operands),
             "an operand that does not come before",
         )
     left, right = _read_term_number_lists(record["same"], terms)
+    # Two numbers of classes are equal exactly if the trees of operations are.
     classes = _number_term_classes(terms)
     expect(
         [classes[n] for n in left] == [classes[n] for n in right],
@@ -310,6 +332,7 @@ def bits(record: Record) -> None:
     inputs: list[Fraction] = [read(["number", x], {}).label for x in record["inputs"]]
     expect(all(rounded(x) == x for x in inputs), "an input that is no number of the format")
     left, right = _read_term_number_lists(record["different"], terms)
+    # Values of terms outside ``different`` may be undefined, so only needed terms are computed.
     values = _evaluate_needed_terms(terms, sorted({*left, *right}), inputs, rounded)
     expect(
         any(values[a] != values[b] for a, b in zip(left, right, strict=True)),
@@ -333,6 +356,7 @@ def _number_term_classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[i
     numbers: dict[Any, int] = {}
     for operation, operands in terms:
         if operation in ("input", "number"):
+            # As text, since 1 and True would be the same key.
             key: tuple[Any, ...] = (operation, str(operands[0]))
         else:
             below = [result[k] for k in operands]
@@ -348,6 +372,7 @@ def _evaluate_needed_terms(
     rounded: Rounding,
 ) -> dict[int, Fraction | bool]:
     """Return the values of the terms that ``wanted`` need."""
+    # An explicit list, since a chain of operations may be deeper than Python's recursion.
     needed, pending = set[int](), list(wanted)
     while pending:
         n = pending.pop()
@@ -355,6 +380,7 @@ def _evaluate_needed_terms(
             needed.add(n)
             pending += [] if terms[n][0] in ("input", "number") else terms[n][1]
     result: dict[int, Fraction | bool] = {}
+    # Terms come after their operands, so increasing order computes operands first.
     for n in sorted(needed):
         operation, operands = terms[n]
         if operation == "input":
@@ -364,6 +390,7 @@ def _evaluate_needed_terms(
             result[n] = rounded(read(["number", operands[0]], {}).label)
         else:
             operands_ = [result[k] for k in operands]
+            # Only the first operand of ``where`` may be a truth, and only ``isfinite`` makes one.
             truths = [isinstance(x, bool) for x in operands_]
             expect(
                 truths == [operation == "where" and k == 0 for k in range(len(operands_))],
@@ -379,6 +406,7 @@ def _divide_by_nonzero(a: Fraction, b: Fraction) -> Fraction:
     return a / b
 
 
+# A library's exponential may round other values in any way.
 def _exponential_of_zero(x: Fraction) -> Fraction:
     expect(not x, "an exponential of another number than 0")
     return Fraction(1)
@@ -391,12 +419,15 @@ _DONE: Mapping[str, Callable[..., Fraction | bool]] = {
     "/": _divide_by_nonzero,
     "max": max,
     "exp": _exponential_of_zero,
+    # Values in exact rationals that the format holds are always finite.
     "isfinite": lambda a: True,
     "where": lambda condition, a, b: a if condition else b,
 }
 
 
+# Limits against hostile files: larger than what the prover writes.
 LARGEST = 4_000_000  # bytes
+# Deeper nesting could exhaust the recursion of the JSON parser.
 DEEPEST = 200  # lists within lists
 GRADES = ("proved", "argued")
 
@@ -430,6 +461,7 @@ def check_file(content: bytes) -> FileVerdicts:
     verdicts = []
     for n, one in enumerate(records, 1):
         verdict = check(one)
+        # One rejected certificate refuses the file: the claim needs them all.
         if not verdict.accepted:
             return FileVerdicts(
                 name, why=f"certificate {n} of {len(records)}: {_line(verdict.why)}"
@@ -438,6 +470,7 @@ def check_file(content: bytes) -> FileVerdicts:
     hypotheses = tuple(map(_line, record["hypotheses"]))
     results = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
     relations = tuple(
+        # Several certificates may show the same relation, which is printed once.
         dict.fromkeys(relation for one in records for relation in _list_accepted_relations(one))
     )
     return FileVerdicts(
@@ -449,12 +482,14 @@ def _list_accepted_relations(certificate: Record) -> list[str]:
     """Return the relations of an accepted certificate; parts that the checker does not read may be of any form."""
     try:
         return list(relations_of(certificate))
+    # Printing must not fail on unread parts of an accepted record.
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return ["a relation that cannot be printed"]
 
 
 def _parse_certificate_file(content: bytes) -> Record:
     """Return the record in a file. Raises ValueError if there is none."""
+    # Size and depth are limited before anything is parsed.
     if len(content) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     if _measure_bracket_depth(content) > DEEPEST:
@@ -482,6 +517,7 @@ def _parse_certificate_file(content: bytes) -> Record:
     return record
 
 
+# Parsing a long integer takes quadratic time.
 def _parse_short_integer(text: str) -> int:
     if len(text) > 20:
         raise ValueError("a number of more than 20 digits")
@@ -491,6 +527,7 @@ def _parse_short_integer(text: str) -> int:
 def _measure_bracket_depth(content: bytes) -> int:
     """Return how deep brackets are nested, counting those in texts too."""
     deepest = depth = 0
+    # Brackets in texts count too, which can only refuse more.
     for byte in content:
         depth += (byte in b"[{") - (byte in b"]}")
         deepest = max(deepest, depth)

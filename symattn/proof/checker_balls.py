@@ -17,11 +17,13 @@ from typing import NamedTuple
 
 from symattn.proof.checker_reading import MANY, CheckedNode, Rejected, expect, expect_few
 
+# Bits of the ends of intervals.
 BITS = 128
 _FINE = 1 << 256  # series are summed in whole multiples of its reciprocal
 _FARTHEST = 20_000  # powers of 2 by which a number is scaled
 _HIGHEST = 2000  # largest exponent of e
 _WIDEST = 6  # largest argument of erf
+# Anything else, such as a letter or a size, has no single value.
 _OF_NUMBERS = frozenset({"number", "sum", "product", "ratio", "exp", "function"})
 
 
@@ -37,6 +39,7 @@ def is_positive_number(x: CheckedNode) -> bool:
     every = x.all(into_functions=True)
     if any(y.kind not in _OF_NUMBERS for y in every):
         return False
+    # Functions cost about ten times an operation.
     expect_few(sum(10 if y.kind in ("exp", "function") else 1 for y in every))
     try:
         return enclosure(x).low > 0
@@ -61,9 +64,11 @@ def enclosure(x: CheckedNode) -> Interval:
         return result
     if x.kind == "ratio":
         above, under = below
+        # Across 0 the quotient has no bounds.
         expect(under.low > 0 or under.high < 0, "a divisor that may be zero")
         return _multiply_intervals(above, Interval(1 / under.high, 1 / under.low))
     rising = _RISING.get("exp" if x.kind == "exp" else x.label)
+    # The function must rise, so that values at the ends enclose the others.
     if rising is None or len(below) != 1:
         raise Rejected(f"{x.label or x.kind} is not enclosed by the checker")
     return Interval(rising(below[0].low).low, rising(below[0].high).high)
@@ -83,9 +88,12 @@ def _round_to_128_bits(x: Fraction, up: bool) -> Fraction:
     """Return ``x`` rounded to 128 bits, up or down."""
     if not x:
         return x
+    # The shift that leaves 128 bits before the point.
     shift = BITS - (abs(x.numerator).bit_length() - x.denominator.bit_length())
     expect(abs(shift) <= _FARTHEST, "a number beyond what balls are computed for")
+    # Huge shifts would need numbers of as many bits.
     scale = Fraction(1 << shift) if shift >= 0 else Fraction(1, 1 << -shift)
+    # Floor rounds down; its mirror image rounds up.
     whole = -((-x * scale) // 1) if up else (x * scale) // 1
     return Fraction(whole) / scale
 
@@ -98,6 +106,7 @@ def _enclose_fine_units(units: int, off: int) -> Interval:
 
 def _enclose_rational_exp(x: Fraction) -> Interval:
     expect(abs(x) <= _HIGHEST, f"e to a power beyond {_HIGHEST}")
+    # Enough halvings for an argument of at most 1/2, where the series is fast.
     halvings = max(0, (2 * abs(x)).__ceil__().bit_length())
     r = _count_fine_units(x / (1 << halvings))  # |r| ≤ 1/2, off by 1 unit at most
     term = total = _FINE
@@ -105,6 +114,7 @@ def _enclose_rational_exp(x: Fraction) -> Interval:
         term = term * r // (n * _FINE)
         total += term
     result = _enclose_fine_units(total, 400)
+    # Each squaring undoes one halving.
     for _ in range(halvings):
         result = _multiply_intervals(result, result)
     return result
@@ -112,6 +122,7 @@ def _enclose_rational_exp(x: Fraction) -> Interval:
 
 def _enclose_rational_log(x: Fraction) -> Interval:
     expect(x > 0, "the logarithm of what may not be positive")
+    # Near 1 after division by a power of 2, where the series is fast.
     k = x.numerator.bit_length() - x.denominator.bit_length()
     m = x / Fraction(2) ** k
     while m > Fraction(4, 3):
@@ -120,6 +131,7 @@ def _enclose_rational_log(x: Fraction) -> Interval:
         m, k = m * 2, k - 1
     expect_few(abs(k))
     own, two = _twice_artanh((m - 1) / (m + 1)), _twice_artanh(Fraction(1, 3))
+    # k log 2 is added as an interval, since log 2 is no rational number.
     power = _multiply_intervals(two, Interval(Fraction(k), Fraction(k)))
     return _round_interval_outward(own.low + power.low, own.high + power.high)
 
@@ -146,12 +158,14 @@ def _odd_series(z: Fraction, sign: Callable[[int], int]) -> Interval:
 
 def _enclose_error_function(x: Fraction) -> Interval:
     """2/√π Σ (−1)ⁿ x²ⁿ⁺¹/(n! (2n + 1)): terms alternate and, from n = x² on, decrease."""
+    # erf is odd.
     if x < 0:
         low, high = _enclose_error_function(-x)
         return Interval(-high, -low)
     expect(x <= _WIDEST, f"erf beyond {_WIDEST}")
     unit = _count_fine_units(x)
     power, square, total, n = unit, unit * unit // _FINE, 0, 0
+    # Only from n = x² on do terms decrease, so that the remainder is below the first one left out.
     while power > 1 or n <= _WIDEST**2:
         total += (-1) ** n * (power // (2 * n + 1))
         n += 1
@@ -163,13 +177,16 @@ def _enclose_error_function(x: Fraction) -> Interval:
         _enclose_twice_arctangent(Fraction(1, 5)),
         _enclose_twice_arctangent(Fraction(1, 239)),
     )
+    # Machin's formula.
     pi = _round_interval_outward(8 * five.low - 2 * far.high, 8 * five.high - 2 * far.low)
+    # The root rises, so its ends come from the ends of π.
     root = Interval(_enclose_rational_root(pi.low).low, _enclose_rational_root(pi.high).high)
     return _multiply_intervals(series, Interval(2 / root.high, 2 / root.low))
 
 
 def _enclose_rational_root(x: Fraction) -> Interval:
     expect(x >= 0, "the root of what may be negative")
+    # Floor, so the true root lies below the next unit.
     root = isqrt(x.numerator * _FINE * _FINE // x.denominator)
     return _round_interval_outward(Fraction(root, _FINE), Fraction(root + 1, _FINE))
 

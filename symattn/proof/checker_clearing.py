@@ -37,6 +37,7 @@ def vanishing(x: CheckedNode) -> bool:
     counted: dict[Any, Fraction] = {}
     for term in x.below if x.kind == "sum" else (x,):
         numbers = [f.label for f in factors(term) if f.kind == "number"]
+        # Factors in any order make like terms.
         rest = sorted(f.own_form for f in factors(term) if f.kind != "number")
         counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(
             numbers, start=Fraction(1)
@@ -45,9 +46,11 @@ def vanishing(x: CheckedNode) -> bool:
 
 
 def _clear_checked_denominators(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
+    # A masked score is −∞, which has no quotient.
     expect(x.kind != "masked", "−∞ outside of an exponential")
     if x.kind == "ratio":
         (above, over), (below, under) = map(_clear_checked_denominators, x.below)
+        # A divisor of the divisor is a factor of the numerator.
         top = product([above, *_repeat_divisor_bases(under)])
         return _cancel_checked_divisors(
             top, _merge_checked_divisors(over, _split_into_divisors(below))
@@ -70,8 +73,10 @@ def _over_common(parts: list[tuple[CheckedNode, Divisors]]) -> tuple[CheckedNode
     common: Divisors = {}
     for _, divisors in parts:
         for key, (base, times) in divisors.items():
+            # The common denominator has the highest power of each divisor.
             common[key] = (base, max(times, common[key][1] if key in common else 0))
     numerators = []
+    # Each numerator is multiplied by what its own denominator lacks.
     for numerator, divisors in parts:
         missing = {
             k: (b, n - (divisors[k][1] if k in divisors else 0)) for k, (b, n) in common.items()
@@ -84,8 +89,10 @@ def _clear_checked_sum(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
     """Clear a Σ: divisors without the index come out, the others stay inside as reciprocals."""
     numerator, divisors = _clear_checked_denominators(x.below[0])
     outside = {k: d for k, d in divisors.items() if x.label not in d[0].free}
+    # A divisor with the index differs from term to term, so it cannot come out.
     stuck = _repeat_divisor_bases({k: d for k, d in divisors.items() if k not in outside})
     inside = [node("function", [b], "1/") for b in stuck]
+    # The sum may have exposed a factor that is one of the divisors.
     return _cancel_checked_divisors(total(x, product([numerator, *inside])), outside)
 
 
@@ -95,6 +102,7 @@ def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
         return plus([total(x, y) for y in body.below])
     inside = [f for f in factors(body) if x.label in f.free]
     outside = [f for f in factors(body) if x.label not in f.free]
+    # Σ_j 1 is the size.
     if not inside:
         return product([*outside, node("size", (), x.sorts[0])])
     return product([*outside, node("total", [product(inside)], x.label, x.sorts)])
@@ -104,6 +112,7 @@ def _cancel_checked_divisors(
     numerator: CheckedNode, divisors: Divisors
 ) -> tuple[CheckedNode, Divisors]:
     """Cancel Z / Z = 1, also if 1/Z is a letter."""
+    # Most expressions have nothing to cancel.
     if not divisors and not any(_is_reciprocal(f) for f in factors(numerator)):
         return numerator, divisors
     left, below = list(factors(numerator)), dict(divisors)
@@ -113,10 +122,12 @@ def _cancel_checked_divisors(
         key = f.own_form
         if key in below:
             base, times = below.pop(key)
+            # One factor cancels one power.
             if times > 1:
                 below[key] = (base, times - 1)
             left.remove(f)
             continue
+        # 1/Z as a letter cancels Z in the numerator too.
         letter = next((g for g in left if _is_reciprocal(g) and g.below[0].own_form == key), None)
         if letter is not None:
             left.remove(f)

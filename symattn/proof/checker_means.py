@@ -35,7 +35,9 @@ from symattn.proof.checker_reading import (
 _NUMBERS = re.compile("[0-9]+")
 _LAW, _OWN = "law of ", "in a mean "  # the second begins the names of the checker's own indices
 _PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of 0, 1, 2, … letters
+# The number of partitions grows fast, so the order is limited.
 _HIGHEST = len(_PARTITIONS) - 1  # order of a moment
+# An unknown cumulant, which no moment may use.
 _ANY = node("function", [number(0)], "any")
 Laws = Mapping[str, tuple[CheckedNode, ...]]
 Term = tuple[
@@ -51,9 +53,11 @@ def read_means(data: object, scope: Mapping[str, str]) -> CheckedNode:
 def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
     """Return ``x`` with every mean replaced by its value."""
     every = x.all(into_functions=True)
+    # Most expressions have no mean, and need no copy.
     if not any(_is_mean(y) for y in every):
         return x
     names = {*scope, *(y.label for y in every if y.kind in BINDERS)}
+    # Fresh names of the expansion must not meet names of the certificate.
     expect(
         not any(name.startswith(_OWN) for name in names),
         "an index with a name that the checker keeps for itself",
@@ -71,7 +75,9 @@ def expect_laws(sides: Iterable[CheckedNode], assumed: Iterable[str]) -> None:
     for mean in filter(_is_mean, every):
         arrays = {array_of(y.label) for y in mean.below[0].letters()}
         own = {x.label.removeprefix(_LAW) for x in mean.below[1:]}
+        # Inside a mean, an array that is random elsewhere must be averaged as well.
         expect(not arrays & (names - own), "a mean in which what is random elsewhere is not")
+    # Cumulants with a sign or a circle assumed besides would be another law.
     expect(not names & set(map(array_of, assumed)), "more is said of a random array than its law")
 
 
@@ -110,9 +116,11 @@ def _read_laws_of_mean(every: Sequence[CheckedNode]) -> Laws:
     expect(bool(every) and lawful, "a mean without laws")
     result = {x.label.removeprefix(_LAW): x.below for x in every}
     expect(len(result) == len(every), "two laws of one array")
+    # Entries of one array have one law, whatever its block.
     expect(all(name == array_of(name) for name in result), "a law of a part of an array")
     for cumulant in (y for x in every for y in x.below):
         random = any(array_of(y.label) in result for y in cumulant.letters())
+        # Laws are the same for all entries and do not depend on what is averaged.
         expect(not random and not cumulant.free, "a cumulant that is random, or is not one number")
     return result
 
@@ -139,6 +147,7 @@ class _Mean:
 
     def of(self, x: CheckedNode) -> CheckedNode:
         result, every = [], self._expand_under_mean(x)
+        # Partitions are counted first, since their number may be enormous.
         expect_few(
             sum(
                 _PARTITIONS[min(len(same), _HIGHEST)]
@@ -150,11 +159,13 @@ class _Mean:
             of_each = self._of_each(factors)
             random = [f for same in of_each for f in same]
             expect(
+                # Under a permutation it is unknown which entries are the same.
                 all(len(i) == 1 for f in random for i in f.indices),
                 "random letters under a permutation",
             )
             fixed = [f for f in factors if f not in random]
             body = multiplied([number(1), *fixed, *map(self._moment_of_one_array, of_each)])
+            # Outer sums come first in the list, so binders are added from the innermost on.
             for name, sort in reversed(indices):
                 body = node("total", [body], name, (sort,))
             result.append(body)
@@ -165,6 +176,7 @@ class _Mean:
 
     def _expand_under_mean(self, x: CheckedNode) -> list[Term]:
         """Return ``x`` as a sum of products, each under sums over indices with fresh names."""
+        # Nested means would need conditional laws.
         expect(not _is_mean(x), "a mean of a mean")
         if x.kind == "letter" or not self._is_random(x):
             return [((), (x,))]
@@ -180,15 +192,18 @@ class _Mean:
                 (sum((i for i, _ in c), ()), sum((f for _, f in c), ())) for c in product(*parts)
             ]
         if x.kind == "total":
+            # Fresh names keep the indices of two factors apart when their sums are multiplied.
             name = f"{_OWN}{next(self.fresh)}"
             inner = self._expand_under_mean(renamed(x.below[0], x.label, name))
             return [(((name, x.sorts[0]), *indices), factors) for indices, factors in inner]
+        # A divisor without random letters is a constant of the mean.
         if x.kind == "ratio" and not self._is_random(x.below[1]):
             over = x.of([number(1), x.below[1]])
             return [
                 (indices, (*factors, over))
                 for indices, factors in self._expand_under_mean(x.below[0])
             ]
+        # Exponentials and other functions have no moments by cumulants of finite order.
         raise Rejected("a mean of what is not a polynomial in random letters")
 
     def _of_each(self, factors: Sequence[CheckedNode]) -> list[list[CheckedNode]]:
@@ -206,6 +221,7 @@ class _Mean:
         terms = []
         for parts in _yield_list_partitions(letters):  # Π κ_{|B|} [all entries of B are the same]
             known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
+            # A vanishing cumulant removes the term, even if the others are unknown.
             if any(k.kind == "number" and k.label == 0 for k in known):
                 continue
             expect(
@@ -223,6 +239,7 @@ def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
     first = part[0]
     for other in part[1:]:
         expect(other.sorts == first.sorts, "entries of one array with indices of other sorts")
+        # All indices of both entries must agree.
         for i, j, sort in zip(first.indices, other.indices, first.sorts, strict=True):
             yield node("is", (), "=", (sort, sort), (i, j))
 
@@ -233,6 +250,7 @@ def _yield_list_partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[Chec
         yield []
         return
     for parts in _yield_list_partitions(xs[:-1]):
+        # The last element joins each part in turn, or is a part of its own.
         for n, part in enumerate(parts):
             yield [*parts[:n], [*part, xs[-1]], *parts[n + 1 :]]
         yield [*parts, [xs[-1]]]

@@ -13,8 +13,11 @@ from typing import Any
 
 Record = Mapping[str, Any]  # a certificate, or a part of one
 BINDERS = ("total", "bound")
+# Kinds with a fixed number of parts; sums and products take any.
 _FIXED = {"ratio": 2, "exp": 1, "masked": 2}
+# Functions of one number; max, norms and means take several.
 _OF_ONE = frozenset({"sqrt", "rsqrt", "1/", "log", "sign", "tanh", "erf", "cos", "sin"})
+# Long numbers are refused before arithmetic with them costs time.
 _NUMBER = re.compile(r"-?[0-9]{1,60}(/[0-9]{1,60})?")
 _RELATIONS = frozenset({"=", "≤", "<"})
 
@@ -38,6 +41,7 @@ def expect_few(n: int) -> None:
         raise Rejected("it asks for more than the checker takes on")
 
 
+# eq=False: equal expressions are one object, so that they are compared in constant time.
 @dataclass(frozen=True, eq=False)
 class CheckedNode:
     """An expression. ``label`` is its number, name or relation; a binder binds ``label``, of the sort ``sorts[0]``.
@@ -55,6 +59,7 @@ class CheckedNode:
     def free(self) -> frozenset[str]:
         """The names of the free indices."""
         names = frozenset(i[0] for i in self.indices).union(*[x.free for x in self.below])
+        # A bound index is free inside its binder and nowhere else.
         return names - {self.label} if self.kind in BINDERS else names
 
     @cached_property
@@ -78,6 +83,7 @@ class CheckedNode:
         while pending:
             x = pending.pop()
             if x not in result:
+                # Shared parts are visited once: else the time would grow exponentially with depth.
                 result[x] = None
                 pending.extend(x.below if x.kind != "function" or into_functions else ())
         return list(result)
@@ -92,6 +98,7 @@ class CheckedNode:
 
 
 Indices = tuple[tuple[str, ...], ...]
+# Bounded, since a checker may run for many certificates.
 _shared = lru_cache(MANY)(CheckedNode)
 
 
@@ -118,11 +125,13 @@ def scope_of(part: Record) -> dict[str, str]:
 
 def array_of(letter: str) -> str:
     """Return the name of the array to which a letter belongs, without the numbers of its blocks."""
+    # Names of blocks follow "@", fixed entries follow "[".
     return letter.split("@")[0].split("[")[0]
 
 
 def read(data: object, scope: Mapping[str, str]) -> CheckedNode:
     """Return the expression in ``data``; ``scope`` maps every index name to its sort. Raises ``Rejected``."""
+    # Hostile data may be of any form, so the type is decided first.
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
         raise Rejected(f"{data!r} is not an expression")
     kind, *rest = data
@@ -164,6 +173,7 @@ def _read_indexed_node(
     results = tuple(tuple(map(str, i)) for i in indices)
     for i in results:
         if not i or i[0] not in scope:
+            # Each index must be bound: a free one would mean another statement.
             raise Rejected(f"the index {i} of {label} is bound nowhere")
     return node(kind, (), label, tuple(scope[i[0]] for i in results), results)
 
@@ -171,6 +181,7 @@ def _read_indexed_node(
 def _read_index_relation(rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     relation, left, right = rest
     result = _read_indexed_node("is", relation, [left, right], scope)
+    # Indices of two sorts have no common order.
     if relation not in _RELATIONS or result.sorts[0] != result.sorts[1]:
         raise Rejected(f"{rest} compares nothing")
     return result
@@ -178,6 +189,7 @@ def _read_index_relation(rest: list[Any], scope: Mapping[str, str]) -> CheckedNo
 
 def _read_binder_node(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     name, sort, body = rest
+    # No shadowing: renaming may then replace names without looking at binders.
     if not isinstance(name, str) or not isinstance(sort, str) or name in scope:
         raise Rejected(f"{kind} binds {name!r}, which is bound already")
     return node(kind, [read(body, {**scope, name: sort})], name, (sort,))
@@ -187,6 +199,7 @@ def _read_operator_node(kind: str, rest: list[Any], scope: Mapping[str, str]) ->
     label = ""
     if kind == "function":
         label, *rest = rest
+        # Several arguments would make these functions unknown ones.
         if not isinstance(label, str) or (label in _OF_ONE and len(rest) != 1):
             raise Rejected(f"{label!r} of {len(rest)} expressions is not a function")
     elif kind in _FIXED:
@@ -209,6 +222,7 @@ def form(x: CheckedNode, names: Mapping[str, object]) -> str:
 
 def _form_with_index_names(x: CheckedNode, names: Mapping[str, object]) -> str:
     """Return the form; free indices that are not in ``names`` keep their own names."""
+    # A cached form serves if no free index has another name.
     return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
 
 
@@ -220,19 +234,23 @@ def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
             repr((names.get(i[0], i[0]), s, *i[1:]))
             for i, s in zip(x.indices, x.sorts, strict=True)
         ]
+        # Equality of indices is symmetric.
         return _format_node_text(
             x.kind, x.label, sorted(seats) if x.label == "=" and x.kind == "is" else seats
         )
     if x.kind in BINDERS:
+        # By height, the outermost bound index differs from all inner ones, whatever its name.
         inside = {**names, x.label: ("bound", x.height)}
         return _format_node_text(x.kind, x.sorts[0], [_form_with_index_names(x.below[0], inside)])
     if x.kind not in ("sum", "product"):
         return _format_node_text(
             x.kind, x.label, [_form_with_index_names(y, names) for y in x.below]
         )
+    # A product with 0 adds nothing.
     nonzero = (
         fs for fs in _expand_sum_terms(x) if not any(f.kind == "number" and not f.label for f in fs)
     )
+    # Order of terms and factors does not matter, so both are sorted.
     terms = sorted(_form_of_product(factors, names) for factors in nonzero)
     return _format_node_text("sum", "", terms) if len(terms) > 1 else terms[0] if terms else "0"
 
@@ -241,6 +259,7 @@ def _form_of_product(factors: list[CheckedNode], names: Mapping[str, object]) ->
     """Return the form of a product, with its numbers as one, which is left out if it is 1."""
     parts = sorted(_form_with_index_names(f, names) for f in factors if f.kind != "number")
     value = prod(f.label for f in factors if f.kind == "number")
+    # 1 is left out unless it is the whole product.
     if value != 1 or not parts:
         parts.append(str(value))
     return _format_node_text("product", "", parts) if len(parts) > 1 else parts[0]
@@ -249,6 +268,7 @@ def _form_of_product(factors: list[CheckedNode], names: Mapping[str, object]) ->
 def _format_node_text(kind: str, label: str, parts: list[str]) -> str:
     """Return a text from which kind, label and parts can be recovered: all labels and names in it are quoted."""
     text = f"{kind}({label!r}, {', '.join(parts)})"
+    # A long text would take more memory than a certificate does.
     expect_few(len(text))
     return text
 
@@ -259,6 +279,7 @@ def _expand_sum_terms(x: CheckedNode) -> list[list[CheckedNode]]:
         return [term for y in x.below for term in _expand_sum_terms(y)]
     factors = _flatten_product_factors(x)
     rest = [f for f in factors if f.kind != "number"]
+    # A number times a sum is multiplied out, so that 2(x + y) and 2x + 2y are one form.
     if len(factors) > 1 and len(rest) == 1 and rest[0].kind == "sum":
         numbers = [f for f in factors if f.kind == "number"]
         return [[*term, *numbers] for term in _expand_sum_terms(rest[0])]
@@ -278,6 +299,7 @@ def moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...])
     """Return ``x`` with ``new`` in place of the beginning ``old`` of indices, which all indices of ``name`` share."""
     if old == new or name not in x.free:
         return x
+    # Else a free index would come under a binder of its name.
     expect(x.kind not in BINDERS or x.label != new[0], "an index is bound twice")
     indices = tuple((*new, *i[len(old) :]) if i[: len(old)] == old else i for i in x.indices)
     return x.of((moved(y, name, old, new) for y in x.below), indices)
@@ -286,6 +308,7 @@ def moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...])
 # -- expressions as they are written -----------------------------------------------------------------------------------
 def holds_letter(data: object, names: Container[str]) -> bool:
     """Return whether one of these letters occurs. Skip indices, which may look like letters."""
+    # Names of indices may be equal to names of letters.
     if not isinstance(data, list) or not data or data[0] in ("letter", "is"):
         return isinstance(data, list) and data[:1] == ["letter"] and data[1] in names
     return any(holds_letter(x, names) for x in data)
@@ -312,6 +335,7 @@ def in_place(data: object, meant: Mapping[str, tuple[list[str], object]]) -> Any
         if x[0] != "letter" or x[1] not in meant:
             return None
         own, body = meant[x[1]]
+        # Under a permutation the meaning would need the permuted index in each of its letters.
         plain = all(len(i) == 1 for i in x[2]) and len(own) == len(x[2])
         expect(plain, "a defined letter is permuted")
         return reindexed(body, dict(zip(own, [i[0] for i in x[2]], strict=True)), fresh)
@@ -324,6 +348,7 @@ def reindexed(data: object, to: Mapping[str, str], fresh: Iterator[int] | None =
 
     def change(x: list[Any]) -> Any:
         if x[0] in ("letter", "is"):
+            # Relations list their indices directly, letters in a list of their own.
             head, indices = x[1], x[2:] if x[0] == "is" else x[2]
             named = [[to[i[0]] if fresh else to.get(i[0], i[0]), *i[1:]] for i in indices]
             return [x[0], head, *named] if x[0] == "is" else [x[0], head, named]
@@ -331,6 +356,7 @@ def reindexed(data: object, to: Mapping[str, str], fresh: Iterator[int] | None =
             return None
         _, name, sort, body = x
         expect(bool(fresh) or name not in to, f"{x[0]} binds {name!r}, which is bound already")
+        # Fresh names, as the same meaning may be substituted twice on one path.
         new = f"in place {next(fresh)}" if fresh else name
         return [x[0], new, sort, reindexed(body, {**to, name: new}, fresh)]
 

@@ -48,8 +48,11 @@ class Said:
 
     def instances(self, scope: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the forms of both sides, with indices of ``scope`` in place of their own."""
+        # Indices that do not occur are left out, or instances would repeat.
         used = [i for i in self.scope if i in self.left.free | self.right.free]
+        # The number of instances grows like a factorial.
         expect_few(perm(len(scope), len(used)))
+        # Indices are renamed one to one: no two of them become the same index.
         for chosen in permutations(scope, len(used)):
             if all(self.scope[i] == scope[j] for i, j in zip(used, chosen, strict=True)):
                 names = dict(zip(used, chosen, strict=True))
@@ -67,6 +70,7 @@ def substitute(record: Record, same: Same) -> None:
     That the terms are equal is a hypothesis.
     """
     scope = scope_of(record["left"])
+    # Without equal parts there is nothing to substitute.
     if not record["equal"] or any(scope_of(record[key]) != scope for key in ("right", "through")):
         raise Rejected("the sides are not about the same places")
     for key, side in (("equal", "left"), ("to", "right")):
@@ -84,8 +88,10 @@ def assumes(record: Record, array: str) -> bool:
     """Return whether a premise assumes a sign of an array's entries, or of an expression in them."""
     if record["kind"] != "sign":
         return any(assumes(p, array) for p in record["premises"])
+    # A law is a theorem about the meaning, so nothing is assumed by it.
     lawful = {str(name) for name, _ in record["laws"]}
     names = set(map(str, record["not negative"])) - lawful
+    # A hypothesis about a meaning is one about the letters in it.
     meant = [m["expression"] for m in record["meant"] if array_of(str(m["letter"])) in names]
     return array in {*record["positive"], *names} or any(holds_letter(x, {array}) for x in meant)
 
@@ -119,6 +125,7 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
     for top in (
         x
         for x in within
+        # A maximum over a bound index has other values under each binder.
         if x.kind == "function" and x.label == "max" and x.free <= conclusion.scope.keys()
     ):
         cases = [
@@ -129,6 +136,7 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
             )
             for scope, one in _yield_maximum_terms(top, conclusion.scope, fresh)
         ]
+        # One maximum is enough: it is replaced on both sides at once.
         if all(any(p.says(*case) for p in premises) for case in cases):
             return
     raise Rejected(
@@ -142,6 +150,7 @@ def _yield_maximum_terms(
     """Yield the terms of a maximum, including those of inner maxima, with names for the bound indices."""
     for term in top.below:
         inside = dict(scope)
+        # The maximum over an index: the claim must be shown for any value of the index.
         while term.kind == "bound":
             name = next(fresh)
             inside[name] = term.sorts[0]
@@ -161,12 +170,14 @@ def _replace_function_by_form(x: CheckedNode, old: object, new: CheckedNode) -> 
         return x
     below: list[CheckedNode] = []
     for y in (_replace_function_by_form(y, old, new) for y in x.below):
+        # Flat again, since forms compare flat sums and products.
         below += y.below if y.kind == x.kind and x.kind in ("sum", "product") else (y,)
     return x.of(below)
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------
 FIRST, SECOND = "first ", "second "
+# Merging may look at states alone, or the induction over the tree fails.
 _BLIND = "merging looks at what the states are of"
 
 
@@ -181,13 +192,16 @@ def fold(record: Record, same: Same) -> None:
     named_parts = [(part, True) for part in (*state, *record["result"])] + [
         (part, False) for part in (*merge, *record["made"])
     ]
+    # Prefixed names are the checker's own, so they must not occur in the record.
     reserved = any(_has_block_prefix(part["expression"], letters) for part, letters in named_parts)
     expect(not reserved, "a name that the checker keeps for one of two blocks")
     blocks = arrays | {prefix + name for prefix in (FIRST, SECOND) for name in arrays}
     sides = [meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
     for part, merged in zip(state, merge, strict=True):
         scope = scope_of(part)
+        # The merge must not depend on the arrays or sizes behind a state.
         expect(not holds_letter(merged["expression"], blocks), _BLIND)
+        # A part that runs along the split axis would change its size with the block.
         apart = scope_of(merged) == scope and sort not in scope.values()
         expect(apart, "a part of a state that runs along what is split")
         left = read(in_place(merged["expression"], {**sides[0], **sides[1]}), scope)
@@ -196,6 +210,7 @@ def fold(record: Record, same: Same) -> None:
     many = len(record["made"]) == len(record["result"])
     expect(many, "the state has other parts than are declared")
     for outcome, result in zip(record["made"], record["result"], strict=True):
+        # The same holds at the end: the output is computed from the state.
         expect(not holds_letter(outcome["expression"], blocks), _BLIND)
         _check_fold_result(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)
 
@@ -206,6 +221,7 @@ def _check_fold_result(
     """Reject unless the end of a state is the result, which may not contain numbers that a state can choose."""
     scope = scope_of(result)
     right = read(result["expression"], scope)
+    # Two states of the same data may have chosen different numbers.
     chosen = any(x.label in numbers for x in right.letters())
     expect(not chosen, "the result depends on a number that the states may choose")
     finished = scope_of(record) == scope and same(
@@ -235,6 +251,7 @@ def _of_block(data: object, prefix: str, own: set[str], sort: str) -> Any:
             return [x[0], prefix + x[1], x[2]]
         if x[0] == "size" and own and x[1] == sort:
             return [x[0], prefix + sort]
+        # The body of the binder needs the change as well, since ``change`` replaces it whole.
         if x[0] in BINDERS and own and x[2] == sort:
             return [x[0], x[1], prefix + sort, _of_block(x[3], prefix, own, sort)]
         return None
@@ -257,16 +274,20 @@ def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) 
     def change(x: list[Any]) -> Any:
         kind, *rest = x
         if kind == "size" and rest[0] == sort:
+            # The size of both blocks is the sum of their sizes.
             return ["sum", [kind, FIRST + sort], [kind, SECOND + sort]]
         if kind == "total" and rest[1] == sort:
+            # A sum over both blocks is the sum over the first plus the sum over the second.
             return ["sum", *[over(p, rest[0], rest[2]) for p in (FIRST, SECOND)]]
         if kind == "letter":
             inside = [block[i[0]] for i in rest[1] if i[0] in block]
             expect(
+                # Along the split axis exactly once: else an entry would need both blocks.
                 (rest[0] in arrays) == (len(inside) == 1),
                 f"{rest[0]} does not run along the blocks once",
             )
             return [kind, (inside[0] if inside else "") + rest[0], rest[1]]
+        # Merges in any bracketing must not depend on order.
         ordered = (kind == "is" and any(i[0] in block for i in rest[1:])) or (
             kind == "bound" and rest[1] == sort
         )
@@ -279,6 +300,7 @@ def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) 
 def _has_block_prefix(data: object, letters: bool) -> bool:
     """Return whether a name has the prefix of a block; names of letters count only if ``letters``."""
     if isinstance(data, list):
+        # Names of letters are skipped where the merge uses prefixed letters on purpose.
         parts = data if letters or data[:1] != ["letter"] else data[2:]
         return any(_has_block_prefix(x, letters) for x in parts)
     return isinstance(data, str) and data.startswith((FIRST, SECOND))

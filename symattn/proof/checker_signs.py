@@ -30,6 +30,7 @@ from symattn.proof.checker_values import Dice
 Same = Callable[[CheckedNode, CheckedNode], bool]
 Sign = Callable[[CheckedNode], bool]
 Scope = Mapping[str, str]
+# Functions with values between −1 and 1, the only fact about them that a law uses.
 BOUNDED = frozenset({"tanh", "sign", "cos", "sin", "erf"})
 
 
@@ -49,7 +50,9 @@ class Signs:
         """Reject unless the expressions, as written, are defined: divisors, and arguments of roots and logarithms, have
         the required relation to 0 by their form or by hypothesis."""
         for x, enough in (demand for written in every for demand in simplify.demands(written)):
+            # Positive by its form is enough for any demand.
             if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
+                # By order of occurrence, so that a hypothesis covers all names of its indices.
                 relation = self.relations.get(form(x, _in_order(x)))
                 expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
 
@@ -59,16 +62,19 @@ class Signs:
             return bool(x.label > 0)
         if self.nonzero and self._apart_from_zero(x):
             return True
+        # One positive term is enough if no other term is negative.
         if x.kind == "sum":
             signs = [(self.shows_positive(y), self.shows_not_negative(y)) for y in x.below]
             return any(above for above, _ in signs) and all(
                 above or least for above, least in signs
             )
+        # The sum over j includes j = i, so one term is positive though relations may be 0.
         if x.kind == "total" and self._meets_itself(x):
             return True
         if x.kind in ("product", "ratio", "total"):
             return all(map(self.shows_positive, x.below))
         if x.kind == "function":
+            # The argument of rsqrt must be positive, or the expression has no value.
             return x.label == "rsqrt" or (x.label == "sqrt" and self.shows_positive(x.below[0]))
         if x.kind == "exp":
             return x.below[0].kind != "masked"
@@ -78,10 +84,12 @@ class Signs:
         """Return whether ``x`` > 0 because a letter is not 0: u², e^u − 1 − u or, for u ≥ 0, u and e^u − 1."""
         if x.kind == "product" and len(x.below) > 1:
             counted = Counter(y.own_form for y in x.below)
+            # Factors other than the letter must be positive by themselves.
             rest = [y for y in x.below if not self._is_nonzero(y)]
             even = all(counted[y.own_form] % 2 == 0 for y in x.below if y not in rest)
             return len(rest) < len(x.below) and even and all(map(self.shows_positive, rest))
         if x.kind == "sum" and self.above_tangent(x):
+            # e^u lies strictly above its tangent unless u = 0.
             return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
         return self._is_nonzero(x) and self._is_known(x)
 
@@ -109,17 +117,20 @@ class Signs:
                 for y in x.below
                 if y.kind in ("total", "ratio") and not self.shows_positive_apart(y)
             ]
+            # The entries are in one inner sum; no other factor may vanish.
             rest = [y for y in x.below if y not in inner]
             if len(inner) == 1 and all(map(self.shows_positive_apart, rest)):
                 return self._has_every_entry(inner[0], bound)
         if x.kind == "total":
             return self._has_every_entry(x.below[0], (*bound, x.label))
         letters = [y for y in x.all() if self._is_nonzero(y)]
+        # Letters at two different places could be 0 in turn.
         places = {y.indices for y in letters}
         if len(places) != 1 or any(y.label != self.nonzero for y in letters):
             return False
         (indices,) = places
         names = [i[0] for i in indices]
+        # The letter has every bound index, unpermuted and once, so all entries of the array occur.
         every = (
             set(bound) <= set(names)
             and len(set(names)) == len(names)
@@ -142,10 +153,12 @@ class Signs:
 
     def above_tangent(self, x: CheckedNode) -> tuple[CheckedNode, list[CheckedNode]] | None:
         """Return u and the rest of ``x`` beyond e^u − 1 − u, all ≥ 0 by its form; None if ``x`` is no such sum."""
+        # Exactly the constant −1, as e^0 = 1.
         if [y.label for y in x.below if y.kind == "number"] != [-1]:
             return None
         for power in (y for y in x.below if y.kind == "exp"):
             u, rest = power.below[0], [y for y in others(x.below, power) if y.kind != "number"]
+            # e^u − 1 + r is (e^u − 1 − u) + (u + r); else the terms of u must cancel with the rest.
             for beyond in ([u, *rest], without(rest, u.below if u.kind == "sum" else (u,))):
                 if beyond is not None and all(map(self.shows_not_negative, beyond)):
                     return u, beyond
@@ -157,6 +170,7 @@ class Signs:
         one = [
             t
             for t in terms
+            # The term 1 has no factor besides the number.
             if [f.label for f in t if f.kind == "number"] == [1] == [f.label for f in t]
         ]
         less = [t for t in terms if [f.label for f in t if f.kind == "number"] == [-1]]
@@ -174,8 +188,10 @@ class Signs:
         if x.kind == "number":
             return bool(x.label >= 0)
         if x.kind == "product":
+            # An even power is not negative, so only odd powers need a sign.
             counted = Counter(y.own_form for y in x.below)
             return all(self.shows_not_negative(y) for y in x.below if counted[y.own_form] % 2)
+        # Before the rule for sums, whose terms include −1 here.
         if x.kind == "sum" and (self.above_tangent(x) or self._is_one_minus_relations(x)):
             return True
         if x.kind in ("sum", "ratio", "total"):
@@ -197,6 +213,7 @@ def without(
 ) -> list[CheckedNode] | None:
     """Return the terms that do not cancel with ``minus_these``; None if one of these cancels with no term."""
     left = list(terms)
+    # Terms cancel as a whole, so that the rest stays in terms with signs.
     for t in minus_these:
         result = next((y for y in left if vanishing(plus([y, t]))), None)
         if result is None:
@@ -214,6 +231,7 @@ def hypotheses(
         scope = scope_of(h)
         x = simplify(read(h["expression"], scope))
         expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is not a relation")
+        # "≥" needs no test: an expression that is always 0 meets it.
         if h["relation"] != "≥":
             expect_possible(x, scope, dice)
         result[form(x, _in_order(x))] = h["relation"]

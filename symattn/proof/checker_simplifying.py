@@ -28,7 +28,9 @@ from symattn.proof.checker_clearing import factors, product, total
 from symattn.proof.checker_clearing import plus as flat_sum
 from symattn.proof.checker_reading import MANY, CheckedNode, expect, moved, node, number
 
+# A root below a fraction is the other root above.
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
+# What a function requires of its argument: log and 1/√ need > 0, a root ≥ 0.
 _NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
 Demand = tuple[CheckedNode, tuple[str, ...]]
 
@@ -46,11 +48,13 @@ class Simplifying:
         return result
 
     def _simplify_cached_node(self, x: CheckedNode) -> CheckedNode:
+        # Leaves are simple; relations may have equal sides.
         if not x.below and x.kind != "is":
             return x
         result = self._known.get(x)
         if result is None:
             result = self._rules[x.kind](self, x)
+            # Emptied at the limit: entries are quick to compute again.
             if len(self._known) > MANY:
                 self._known.clear()
             self._known[x] = result
@@ -61,15 +65,18 @@ class Simplifying:
         for y in x.all(into_functions=True):
             if y.kind == "ratio":
                 below = self(y.below[1])
+                # Roots are required to be positive inside, which is stronger than not 0 outside.
                 roots = [f for f in factors(below) if _is_root(f)]
                 yield from ((_settle_index_names(f.below[0]), (">",)) for f in roots)
                 rest = product(f for f in factors(below) if f not in roots)
+                # Numbers are divided by at once, where 0 is refused.
                 if rest.kind != "number":
                     yield _settle_index_names(rest), ("≠", ">")
             elif y.kind == "function" and y.label in _NEEDED:
                 yield _settle_index_names(self(y.below[0])), _NEEDED[y.label]
 
     def _divide_simplified(self, a: CheckedNode, b: CheckedNode) -> CheckedNode:
+        # x / √u = x · (1/√u): roots then meet other roots in the numerator.
         roots = [f for f in factors(b) if _is_root(f)]
         above = _multiply_simplified_nodes(
             [a, *[node("function", f.below, _ROOTS[f.label]) for f in roots]]
@@ -78,14 +85,17 @@ class Simplifying:
         if below.kind == "number":
             expect(below.label, "a division by zero")
             return _multiply_simplified_nodes([above, number(1 / below.label)])
+        # 0 divided by an admissible divisor is 0.
         if above.kind == "number" and not above.label:
             return above
+        # Relations stay outside of quotients, where sums over their indices can use them.
         outside = [f for f in factors(above) if f.kind == "is"]
         inside = product(f for f in factors(above) if f.kind != "is")
         return product([*outside, node("ratio", [inside, below])])
 
     def _simplify_exponential(self, x: CheckedNode) -> CheckedNode:
         power = self._simplify_cached_node(x.below[0])
+        # e^(−∞) = 0 where the mask forbids, so the mask becomes a factor.
         if power.kind == "masked":
             allowed, value = power.below
             return _multiply_simplified_nodes([allowed, self._exponential_of_simplified(value)])
@@ -95,9 +105,11 @@ class Simplifying:
         up: list[CheckedNode] = []
         down: list[CheckedNode] = []
         rest: list[CheckedNode] = []
+        # e^(x ± log y) = e^x y^(±1) for each term that is a single logarithm.
         for term in _terms_of_checked_sum(power):
             logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
             others = [f for f in factors(term) if f not in logs]
+            # The coefficient of the logarithm: 1 without other factors, 0 if they are no number.
             sign = (
                 others[0].label
                 if len(others) == 1 and others[0].kind == "number"
@@ -110,6 +122,7 @@ class Simplifying:
             else:
                 rest.append(term)
         left = flat_sum(rest) if rest else number(0)
+        # e^0 = 1.
         one = left.kind == "number" and not left.label
         above = _multiply_simplified_nodes([number(1) if one else node("exp", [left]), *up])
         return self._divide_simplified(above, _multiply_simplified_nodes(down)) if down else above
@@ -123,6 +136,7 @@ class Simplifying:
 
     def _simplify_index_relation(self, x: CheckedNode) -> CheckedNode:
         left, right = x.indices
+        # [π(i) = π(j)] = [i = j]: outer permutations in common fall away.
         while x.label == "=" and left[1:] and right[1:] and left[-1] == right[-1]:
             left, right = left[:-1], right[:-1]
         if left == right:
@@ -130,6 +144,7 @@ class Simplifying:
         return x.of((), (left, right))
 
     def _sum_simplified_over_index(self, x: CheckedNode, body: CheckedNode) -> CheckedNode:
+        # A sum over all j equals the sum over all π(j).
         body = _undo_index_permutation(body, x.label)
         if body.kind == "sum":
             return _add_simplified_nodes(
@@ -141,22 +156,28 @@ class Simplifying:
         for f in parts:
             if f.kind == "is" and f.label == "=" and (x.label,) in f.indices:
                 other = f.indices[1] if f.indices[0] == (x.label,) else f.indices[0]
+                # No substitution: the index is on both sides.
                 if other[0] == x.label:  # j = π(j)
                     continue
                 rest = product(g for g in parts if g is not f)
+                # The sum has the one term in which both indices are equal.
                 return self(moved(rest, x.label, (x.label,), other))
         return _multiply_simplified_nodes(list(factors(total(x, body))))
 
     def _simplify_function_node(self, x: CheckedNode) -> CheckedNode:
         below = [self._simplify_cached_node(y) for y in x.below]
         expect(
+            # Only max and argmax have a value where an argument is −∞.
             not any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below),
             f"{x.label} of −∞",
         )
         if x.label == "max":
             below = [_in_any_order(y) for y in below]
+            # max(x, −∞) = max(x), unless every argument is forbidden.
             below = [y for y in below if not _is_forbidden_everywhere(y)] or below
+            # max is symmetric.
             below.sort(key=lambda y: y.own_form)
+            # Over an index or a mask the maximum is not its single argument.
             if len(below) == 1 and below[0].kind not in ("bound", "masked"):
                 return below[0]
         if x.label == "sqrt" and len(below) == 1:
@@ -179,9 +200,11 @@ class Simplifying:
             n, d = isqrt(x.label.numerator), isqrt(x.label.denominator)
             if Fraction(n * n, d * d) == x.label:
                 return number(Fraction(n, d))
+        # √(x/y) = √x / √y only where the divisor is positive.
         if x.kind == "ratio" and self._is_positive(x.below[1]):
             return self._divide_simplified(*map(self._simplify_square_root, x.below))
         if x.kind == "product":
+            # Of a product, factors that are positive by their form may leave the root.
             above = [f for f in x.below if self._is_positive(f)]
             rest = [f for f in x.below if f not in above]
             if above and (rest or len(above) > 1):
@@ -199,6 +222,7 @@ class Simplifying:
             return bool(x.label > 0)
         if x.kind in ("sum", "product", "ratio", "total"):
             return all(map(self._is_positive, x.below))
+        # Arguments of rsqrt are positive where the expression is defined.
         if x.kind == "function":
             return x.label == "rsqrt" or (x.label == "sqrt" and self._is_positive(x.below[0]))
         return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
@@ -219,6 +243,7 @@ class Simplifying:
 
 
 @lru_cache(maxsize=16)
+# Results depend on positive letters alone, so certificates share them.
 def _cache_for_positive_letters(positive: frozenset[str]) -> dict[CheckedNode, CheckedNode]:
     """Return the cache of simplified expressions for these positive letters, shared by all certificates."""
     return {}
@@ -229,6 +254,7 @@ def sides(
 ) -> tuple[CheckedNode, CheckedNode]:
     """Return both sides; an index that occurs only as π(i) is renamed to i: π(i) runs over all places as i does."""
     for i in scope:
+        # Only if the index occurs under one permutation alone: it then runs over all places too.
         if len(images := _collect_index_images(left, i) | _collect_index_images(right, i)) == 1:
             (image,) = images
             left, right = (moved(x, i, image, (i,)) for x in (left, right))
@@ -263,6 +289,7 @@ def _in_any_order(x: CheckedNode) -> CheckedNode:
 def _is_forbidden_everywhere(x: CheckedNode) -> bool:
     """Return whether ``x`` is −∞ everywhere."""
     if x.kind == "bound":
+        # An allowed entry anywhere makes the maximum finite.
         return _is_forbidden_everywhere(x.below[0])
     return x.kind == "masked" and x.below[0].kind == "number" and not x.below[0].label
 
@@ -284,6 +311,7 @@ def _add_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
         rest.append(number(value))
     if len(rest) == 1:
         return rest[0]
+    # A relation that all terms share is taken out, so that sums over its index collapse.
     relations = [{f.own_form: f for f in factors(x) if f.kind == "is"} for x in rest]
     common = set(relations[0]).intersection(*relations[1:])
     if not common:
@@ -306,6 +334,7 @@ def _multiply_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
     value = prod(f.label for f in every if f.kind == "number")
     if not value:
         return number(0)
+    # −(x + y) = −x − y, so that terms can cancel.
     if value == -1 and len(rest) == 1 and rest[0].kind == "sum":
         return _add_simplified_nodes(
             [_multiply_simplified_nodes([number(-1), t]) for t in rest[0].below]
@@ -314,6 +343,7 @@ def _multiply_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
     numbers = [number(value)] if value != 1 else []
     return (
         product([*rest, *numbers])
+        # Combined roots may meet further factors, so the product is formed again.
         if paired is None
         else _multiply_simplified_nodes([*numbers, *paired])
     )
@@ -326,6 +356,7 @@ def _combine_paired_roots(xs: list[CheckedNode]) -> list[CheckedNode] | None:
         if not _is_root(x):
             continue
         first = result.setdefault(x.below[0].own_form, n)
+        # The second root of the same expression: √u √u = u, 1/√u · 1/√u = 1/u, √u · 1/√u = 1.
         if first != n:
             inside = x.below[0]
             inverse = node("ratio", [number(1), inside])

@@ -74,6 +74,7 @@ class Given:
 
     def equations(self) -> Iterator[Said]:
         """Yield the equations among the claims, each also from right to left."""
+        # Equality is symmetric; an order is not, so other relations keep their direction.
         for s in self.said:
             if s.sign == "=":
                 yield from (s, Said(s.scope, s.right, "=", s.left))
@@ -91,6 +92,7 @@ def step(record: Record, dice: Dice) -> None:
     rule = str(record["rule"])
     expect(rule in _RULES or rule in _EQUATIONS or rule in _OF_PARTS, f"{rule!r} is not a rule")
     of_parts = rule == "repeated" or rule in _OF_PARTS
+    # Only the rules of parts have their statement in the parts of the record instead.
     expect(
         bool(record["conclusions"]) is not of_parts,
         "a rule that concludes nothing, or something else",
@@ -118,6 +120,7 @@ def _check_largest_rule(record: Record, given: Given) -> None:
 def _check_induction_rule(record: Record, given: Given) -> None:
     """Reject unless the stated sum over all places of a sort follows by induction."""
     letter, term, closed = str(record["letter"]), record["term"], record["closed"]
+    # The letter stands for every number, so nothing may be assumed about it.
     free = all(
         p["kind"] == "certificate" and not p["positive"] and not p["rules"]
         for p in record["premises"]
@@ -127,8 +130,10 @@ def _check_induction_rule(record: Record, given: Given) -> None:
     def at(x: object, value: object) -> CheckedNode:
         return read(put(x, ["letter", letter, []], value), {})
 
+    # A letter without indices stands for the number x of the induction step.
     x = ["letter", letter, []]
     before = at(closed, ["sum", x, ["number", "-1"]])
+    # The two premises of the induction: the step from x − 1 to x, and the start at 0.
     required = [
         (plus([at(closed, x), times(number(-1), before)]), at(term, x)),
         (at(closed, ["number", "0"]), number(0)),
@@ -139,6 +144,7 @@ def _check_induction_rule(record: Record, given: Given) -> None:
             "the premises are not the two of it",
         )
     sort = str(record["sort"])
+    # Σ_s [s ≤ t] is the place of t, counted from 1.
     place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
     (c,) = record["conclusions"]
     expect(scope_of(c) == {}, "a sum at places")
@@ -159,6 +165,7 @@ def _check_repeated_rule(record: Record, given: Given) -> None:
     scope = scope_of(of)
     factor = given.simplify(read(record["factor"]["expression"], scope))
     step, now = ((list(scope_of(record[k])), record[k]["expression"]) for k in ("step", "now"))
+    # The start must be a bare letter with the declared indices: only then is it arbitrary.
     begun = now[1][:2] == ["letter", array] and [i[0] for i in now[1][2]] == now[0]
     expect(begun, "what is repeated does not start from a letter")
     after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
@@ -166,14 +173,17 @@ def _check_repeated_rule(record: Record, given: Given) -> None:
         (given.simplify(after), given.simplify(times(factor, before)), "≤<"),
         (number(0), factor, "≤<"),
     ]
+    # Factor 1 would keep the measure constant, so a limit of 0 needs "<".
     bounds += [(factor, number(1), "<")] if record["tends"] is not False else []
     for smaller, larger, signs in bounds:
         shown = any(given.shows(scope, smaller, sign, larger) for sign in signs)
         expect(shown, "the premises do not say that the measure shrinks by the factor")
+    # The induction multiplies by one and the same factor in each step.
     fixed = not any(
         holds_letter(record[part]["expression"], {array}) for part in ("factor", "measure")
     )
     expect(fixed, "the factor, or the measure, changes from step to step")
+    # A hypothesis about the letter need not hold for the value after a step.
     assumed = any(assumes(p, array) for p in record["premises"])
     expect(not assumed, "something is assumed of what changes from step to step")
 
@@ -186,6 +196,7 @@ def put(data: object, old: object, value: object) -> Any:
 def given_by(record: Record, dice: Dice) -> Given:
     """Return the claims and hypotheses of the premises, which are accepted already."""
     premises = list(every_premise(record))
+    # Hypotheses of premises of premises count too: the conclusion holds under all of them.
     positive = frozenset(str(x) for p in premises for x in p.get("positive", ()))
     simplify = Simplifying(positive)
     relations: dict[Any, str] = {}
@@ -210,6 +221,7 @@ def every_premise(record: Record) -> Iterator[Record]:
 
 def _yield_certified_statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
     """Yield the statements of an accepted certificate."""
+    # Certificates and steps by equations store sides as records; other kinds have printed claims.
     if p["kind"] == "certificate" or (p["kind"] == "step" and p["rule"] in _EQUATIONS):
         for e in p["equations"] if p["kind"] == "certificate" else p["conclusions"]:
             scope = scope_of(e)
@@ -231,6 +243,7 @@ def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: st
         if y.kind == "function" and y.label == "mean"
     ]
     expect(not means, "a step about means")
+    # Its argument is positive because e^x = y is a premise, so the form need not show it.
     if rule == "logarithm" and written[1].kind == "function":
         written = (written[0], *written[1].below)
     given.signs.expect_defined(written, given.simplify)
@@ -248,6 +261,7 @@ def _check_equal_squares_rule(
     scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
 ) -> None:
     x, y = given.simplify(left), given.simplify(right)
+    # An absolute value has the square of its argument, which a premise may state instead.
     bases = [
         [z, *map(given.simplify, _bases_with_same_square(side))]
         for z, side in ((x, left), (y, right))
@@ -258,6 +272,7 @@ def _check_equal_squares_rule(
         any(given.shows(scope, a, "=", b) for a, b in squares),
         "the premises are not that the squares are equal",
     )
+    # Equal squares leave the sign open; an absolute value (len > 1) is never negative.
     for side, known in zip((x, y), bases, strict=True):
         shown = given.signs.shows_not_negative(side) or len(known) > 1
         shown = shown or any(given.shows(scope, number(0), sign, side) for sign in "≤<")
@@ -266,8 +281,10 @@ def _check_equal_squares_rule(
 
 def _bases_with_same_square(x: CheckedNode) -> Sequence[CheckedNode]:
     """Return other terms with the same square: z if ``x`` is |z|, written as max(z, −z) or z sign(z)."""
+    # max(z, −z): the two arguments add up to 0.
     if len(x.below) == 2 and x.kind == "function" and x.label == "max" and vanishing(plus(x.below)):
         return x.below
+    # Order of factors in a product is arbitrary, so the sign is put last.
     match (
         sorted(x.below, key=lambda y: y.label == "sign" and y.kind == "function")
         if x.kind == "product"
@@ -307,11 +324,13 @@ def _are_equal_by_premises(
     """Return whether ``x`` and ``y`` are written alike except for parts that are equal by a premise."""
     if x.own_form == y.own_form:
         return True
+    # Parts with −∞ or under a binder have no value alone, so premises cannot be applied to them.
     plain = not any(z.kind in ("masked", "bound") for z in (x, y))
     if plain and given.shows(scope, given.simplify(x), "=", given.simplify(y)):
         return True
     if (x.kind, len(x.below)) != (y.kind, len(y.below)) or not x.below or x.sorts != y.sorts:
         return False
+    # A fresh name on both sides makes bodies with differently named indices comparable.
     if x.kind in BINDERS:
         name = f"place {next(fresh)}"
         expect(name not in scope, "an index with a name that the checker keeps for itself")
@@ -332,8 +351,10 @@ def _are_equal_by_premises(
 def _check_chain_of_equations(
     scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
 ) -> None:
+    # Forms identify expressions up to the names of bound indices and the order of terms.
     start, end = (given.simplify(x).own_form for x in (left, right))
     pairs = [sides for s in given.equations() for sides in s.instances(scope)]
+    # Every expression is expanded once, so the search ends.
     reached, pending = {start}, [start]
     while pending:
         here = pending.pop()
@@ -356,14 +377,17 @@ def _check_tends_rule(record: Record, given: Given) -> None:
     """Reject unless every limit follows."""
     letter = str(record["letter"])
     expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
+    # Assumptions must not bound the letter, since a limit follows it beyond every bound.
     _expect_unbounded(record, letter)
     if record["size"] is not False:
         _of_size(record, given)
         return
+    # A letter with any assumption but a positive sign might not reach its limit.
     expect(
         letter in given.signs.positive or letter not in given.signs.known,
         "something else is assumed of it",
     )
+    # At the limit the letter itself may be 0, so its sign is not used.
     signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
     for _, scope, shown, value in _yield_checked_conclusions(
         record, given, ("of", "form", "value")
@@ -425,6 +449,7 @@ def _check_instance_rule(record: Record, given: Given) -> None:
             not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size"
         )
         expect(not _is_dependent_on_size(value, sort), "a value that has the size in it")
+        # The size is a plain number in the form, so putting another number for it is sound.
         there = given.simplify(
             read(put(c["form"], ["size", sort], ["number", record["length"]]), {})
         )
@@ -435,9 +460,11 @@ def _of_size(record: Record, given: Given) -> None:
     """Reject unless every limit as a size grows is 0 and is proved."""
     sort = str(record["letter"])
     expect(record["to"] == "∞", "a size grows, and tends to nothing else")
+    # A relation that is assumed at some sizes need not hold as the size grows.
     expect(not given.signs.relations, "what is assumed may end on the way")
     for _, _, shown, value in _yield_checked_conclusions(record, given, ("of", "form", "value")):
         expect(value.kind == "number" and value.label == 0, "the limit is 0")
+        # The limit of a finite sum is the sum of limits: each term must tend to 0.
         terms = shown.below if shown.kind == "sum" else (shown,)
         expect(
             all(_is_shrinking_with_size(t, sort, given.signs) for t in terms),
@@ -447,12 +474,14 @@ def _of_size(record: Record, given: Given) -> None:
 
 def _is_shrinking_with_size(x: CheckedNode, sort: str, signs: Signs) -> bool:
     """Return whether ``x`` is y · (z / (n w)) with w > 0, where n is the size, which occurs nowhere else."""
+    # A second factor with the size could cancel the decrease by its growth.
     shrinking = [f for f in factors(x) if f.kind == "ratio" and _is_dependent_on_size(f, sort)]
     if len(shrinking) != 1 or any(
         _is_dependent_on_size(f, sort) for f in factors(x) if f is not shrinking[0]
     ):
         return False
     above, below = shrinking[0].below
+    # One factor n below is enough; more of them only speed the decrease.
     sizes = [f for f in factors(below) if f.kind == "size" and f.label == sort]
     others = [f for f in factors(below) if f not in sizes]
     apart = not any(_is_dependent_on_size(f, sort) for f in (above, *others))
@@ -473,6 +502,7 @@ def _is_letter_in_node(x: CheckedNode, letter: str) -> bool:
 
 def _take_letter_limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNode:
     """Return the limit of ``x``."""
+    # The limit of a constant is itself.
     if not _is_letter_in_node(x, letter):
         return x
     if x.kind == "exp" and grows:
@@ -481,6 +511,7 @@ def _take_letter_limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -
         numbers = [f.label for f in factors if f.kind == "number"]
         tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]
         rest = [f for f in factors if f.kind != "number" and f not in tending]
+        # A negative number times β once: the exponent tends to −∞ if the rest is positive.
         expect(
             len(tending) == 1 and len(numbers) == 1 and numbers[0] < 0,
             "an exponential that is not seen to tend to 0",
@@ -491,6 +522,7 @@ def _take_letter_limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -
             "its rate may be 0",
         )
         return number(0)
+    # As β tends to 0 the letter is replaced by 0, which continuity allows below.
     if x.kind == "letter" and not grows and not x.indices:
         return number(0)
     expect(
@@ -498,6 +530,7 @@ def _take_letter_limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -
         "no limit is known of it",
     )
     below = [_take_letter_limit(y, letter, grows, signs) for y in x.below]
+    # Quotients are continuous only where the limit of the divisor is not 0.
     expect(
         x.kind != "ratio" or signs.shows_positive(below[1]), "what it is divided by may tend to 0"
     )

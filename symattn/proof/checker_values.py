@@ -20,7 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 from symattn.proof.checker_reading import MANY as MOST
 from symattn.proof.checker_reading import CheckedNode, Rejected, expect_few, form
 
+# Coefficients in exponents are whole twelfths, which covers halves, thirds and quarters.
 PARTS = 12
+# Bounds of the primes, and the number of primes between them that the error bound uses.
 LOW, HIGH, MANY = 2**60, 2**61, 2**54
 Exponent = dict[tuple[Any, ...], Fraction]
 _ONE = Fraction(1)
@@ -34,8 +36,10 @@ def _compute_once_per_place(
     work: Callable[[CheckedNode, Mapping[str, int]], T],
 ) -> T:
     """Return ``work(x, at)``, where ``at`` holds the values of the free indices; compute it once for each place."""
+    # Only free indices matter: a part without them is computed once for all places.
     key = (x, *[at[i] for i in x.order])
     if key not in known:
+        # The cache is limited, since a hostile certificate could fill the memory.
         expect_few(len(known))
         known[key] = work(x, at)
     return known[key]
@@ -56,6 +60,7 @@ class Dice:
     @cached_property
     def primes(self) -> tuple[int, int]:
         """Two primes, drawn once: the error probability of each test is over all draws of them."""
+        # Two different primes: residues modulo their product are then independent.
         first = second = random_prime(self.random)
         while second == first:
             second = random_prime(self.random)
@@ -90,6 +95,7 @@ class RandomFunctions:
         return _compute_once_per_place(self._names, x, at, self._name_random_function)
 
     def _name_random_function(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
+        # The form at these index values: equal arguments must get equal values in every test.
         key = form(x, {i: ("at", at[i]) for i in x.free})
         return "function", self._forms.setdefault(key, len(self._forms))
 
@@ -119,6 +125,7 @@ class Point:
             self.sizes, self.modulus, self.random, inverses=self.inverses, functions=self.functions
         )
         other.circle = self.circle
+        # Keys of functions occur within keys of exponentials too, so the whole text is searched.
         other._drawn = {
             key: value for key, value in self._drawn.items() if "'function'" not in repr(key)
         }
@@ -162,8 +169,10 @@ class Point:
         if x.kind == "exp":
             return self._evaluate_exponential_node(x, at)
         if x.kind == "function":
+            # Without ``inverses`` a reciprocal is a free letter, which its form names.
             if x.label == "1/" and self.inverses:
                 return self.inverse(self.value(x.below[0], at))
+            # √4 must be 2, or numbers would differ that are equal.
             if x.label in ("sqrt", "rsqrt") and (root := self._find_rational_root(x.below[0], at)):
                 return self._reduce_number_modulo(root if x.label == "sqrt" else 1 / root)
             return CheckedValue(self.draw(self.functions(x, at)), 1)
@@ -171,10 +180,12 @@ class Point:
 
     def _find_rational_root(self, x: CheckedNode, at: Mapping[str, int]) -> Fraction | None:
         """Return √x if x is the square of a rational number at these sizes, else None."""
+        # Only products: the root of a sum of sizes would need a decision for each size.
         if x.free or any(y.kind not in ("number", "size", "product") for y in x.all()):
             return None
         square = self._multiply_numbers_and_sizes(x)
         root = Fraction(isqrt(square.numerator), isqrt(square.denominator))
+        # Root 0 is left to the letter: its reciprocal has no value.
         return root if root > 0 and root * root == square else None
 
     def _multiply_numbers_and_sizes(self, x: CheckedNode) -> Fraction:
@@ -184,6 +195,7 @@ class Point:
         return Fraction(self.sizes[x.label] if x.kind == "size" else x.label)
 
     def _evaluate_product_node(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
+        # A false relation makes the product 0, whatever value the other factors lack.
         if any(y.kind == "is" and not holds(y, at) for y in x.below):
             return CheckedValue(0)
         result = CheckedValue(1)
@@ -195,6 +207,7 @@ class Point:
         value = c.numerator % self.modulus
         if c.denominator != 1:
             value = value * self._invert_modulo(c.denominator) % self.modulus
+        # Bits of numerator and denominator enter the bound on the error.
         return CheckedValue(
             value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length()
         )
@@ -203,16 +216,20 @@ class Point:
         if x.label not in self.circle:
             return CheckedValue(self.draw(seat(x, at)), 1)
         pair = self.circle[x.label]
+        # Both letters of a pair share t, at the same indices.
         t = self.draw(("circle", *pair, *seat(x, at)[2:]))
+        # The half-angle form meets cos² + sin² = 1 at every t.
         above = 1 - t * t if x.label == pair[0] else 2 * t
         return CheckedValue(above * self._invert_modulo(1 + t * t) % self.modulus, 2, 2, 2, 2)
 
     def _evaluate_exponential_node(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         value, up, down = 1, 0, 0
         for monomial, c in self.power(x.below[0], at).items():
+            # Each power is a whole number of twelfths of its monomial.
             times, rest = divmod(PARTS * c.numerator, c.denominator)
             if rest:
                 raise Rejected(f"the coefficient {c} in an exponent")
+            # Computed powers are stored too, as many places share an exponential.
             key = ("e", monomial, times)
             if key not in self._drawn:
                 base = self.draw(("e", monomial))
@@ -227,6 +244,7 @@ class Point:
         try:
             return pow(value, -1, self.modulus)
         except ValueError:
+            # The value is divisible by a prime of the modulus.
             raise Retry from None
 
     def power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
@@ -240,6 +258,7 @@ class Point:
             return {(): _ONE} if holds(x, at) else {}
         if x.kind == "letter":
             return {(seat(x, at),): _ONE}
+        # A rational root must meet the other numbers of the exponent.
         if (
             x.kind == "function"
             and x.label in ("sqrt", "rsqrt")
@@ -265,8 +284,10 @@ class Point:
         """Return the sum, over the product of the denominators."""
         total = CheckedValue(0)
         for v in values:
+            # A zero without letters changes neither the value nor the degrees.
             if not v.value and not v.up:
                 continue
+            # Over the product of both denominators: an upper bound of the degrees is enough.
             total = CheckedValue(
                 (total.value + v.value) % self.modulus,
                 max(total.up + v.down, v.up + total.down),
@@ -288,6 +309,7 @@ class Point:
 
     def inverse(self, a: CheckedValue) -> CheckedValue:
         """Return 1/a. Raises Retry if it has no value at this point."""
+        # Numerator and denominator change places, and so do their degrees and bits.
         return CheckedValue(self._invert_modulo(a.value), a.down, a.up, a.under, a.bits)
 
 
@@ -297,6 +319,7 @@ class Retry(Exception):
 
 def escape(v: CheckedValue, primes: Iterable[int]) -> float:
     """Return the probability that a quotient with the value ``v`` = 0 modulo each prime is not zero."""
+    # Schwartz and Zippel's bound plus the chance that the prime divides all coefficients.
     return prod(min(1.0, v.up / (prime - 1) + v.bits / 60 / MANY) for prime in primes)
 
 
@@ -312,6 +335,7 @@ def seat(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
 def holds(x: CheckedNode, at: Mapping[str, int]) -> bool:
     """Return whether a relation of indices is true. Reject permuted indices, whose values are unknown."""
     (i, *more), (j, *others) = x.indices
+    # Permutations are letters, so the order of their values is unknown.
     if more or others:
         raise Rejected("a relation of permuted indices")
     return {"=": at[i] == at[j], "≤": at[i] <= at[j], "<": at[i] < at[j]}[x.label]
@@ -328,12 +352,15 @@ def _add_exponents(parts: Iterable[Exponent]) -> Exponent:
 def _multiply_exponents(a: Exponent, b: Exponent) -> Exponent:
     if not a or not b:
         return {}
+    # Products with a number come first: they need no sorting of monomials.
     if b.keys() == {()}:
         a, b = b, a
     if a.keys() == {()}:
         factor = a[()]
         return b if factor == 1 else {m: factor * c for m, c in b.items()}
+    # The number of monomials is limited before they are multiplied.
     expect_few(len(a) * len(b))
+    # Sorted by text, since parts of keys of different kinds cannot be compared.
     return _add_exponents(
         {tuple(sorted(m + n, key=repr)): c * d} for m, c in a.items() for n, d in b.items()
     )
@@ -342,6 +369,7 @@ def _multiply_exponents(a: Exponent, b: Exponent) -> Exponent:
 def random_prime(random: Random) -> int:
     """Return a prime between 2^60 and 2^61."""
     while True:
+        # Odd numbers only, above the lower bound.
         n = random.randrange(LOW + 1, HIGH, 2)
         if _is_prime(n):
             return n
@@ -353,6 +381,7 @@ def _is_prime(n: int) -> bool:
     odd, twos = n - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1
+    # These seven bases decide primality below 2^64.
     for base in (2, 325, 9375, 28178, 450775, 9780504, 1795265022):
         x = pow(base, odd, n)
         if x in (1, n - 1):

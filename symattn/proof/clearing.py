@@ -36,10 +36,12 @@ class Cleared:
 
 def cleared(x: ex.Expression) -> Cleared:
     """Return ``x`` over a common denominator."""
+    # A masked score is −∞, which has no quotient.
     if isinstance(x, ex.Masked):
         raise Refused("-inf outside of an exponential")
     if isinstance(x, ex.Ratio):
         above, below = map(cleared, x.children)
+        # A divisor of the divisor is a factor of the numerator.
         top = multiply(above.numerator, *_repeat_denominators(below.denominators))
         return _cancel_denominators(
             top,
@@ -64,10 +66,12 @@ def _over_common(x: ex.Sum) -> Cleared:
     parts = [cleared(y) for y in x.children]
     common: Denominators = {}
     for part in parts:
+        # The common denominator has the highest power of each factor.
         common = _join_denominators(common, part.denominators, together=False)
     numerators = []
     for part in parts:
         own = part.denominators
+        # Each numerator is multiplied by what its own denominator lacks.
         missing = {
             k: RepeatedDenominator(d.base, d.times - (own[k].times if k in own else 0))
             for k, d in common.items()
@@ -78,6 +82,7 @@ def _over_common(x: ex.Sum) -> Cleared:
 
 def _clear_denominators_of_total(x: ex.Total) -> Cleared:
     inner = cleared(x.body)
+    # A denominator with the index differs from term to term, so it cannot come out.
     outside = {k: p for k, p in inner.denominators.items() if x.index not in p.base.free}
     stuck = [
         ex.Opaque(RECIPROCAL, p.base)
@@ -95,12 +100,14 @@ def _cancel_denominators(numerator: ex.Expression, denominators: Denominators) -
         if f not in rest:  # a reciprocal that is cancelled already
             continue
         key = ex.canonical(f)
+        # One factor cancels one power.
         if key in below:
             power = below.pop(key)
             rest.remove(f)
             if power.times > 1:
                 below[key] = RepeatedDenominator(power.base, power.times - 1)
             continue
+        # 1/Z as a letter cancels Z in the numerator too.
         letter = next(
             (g for g in rest if is_reciprocal(g) and ex.canonical(g.children[0]) == key), None
         )

@@ -23,10 +23,12 @@ def reached(*functions: object) -> Iterator[int | CodeType]:
 
 def asks_types(function: object) -> bool:
     """Return whether a user's code uses ``type``: a length in letters cannot refuse to reveal its type."""
+    # symattn's own code is trusted not to ask.
     if str(getattr(function, "__module__", "")).startswith("symattn."):
         return False
     every = (x for x in reached(function) if isinstance(x, CodeType) and "type" in x.co_names)
     users = (code for code in every if not Path(code.co_filename).is_relative_to(ROOT))
+    # Only a load of the builtin counts; an attribute of that name is another thing.
     loads = (i for code in users for i in dis.get_instructions(code) if i.argval == "type")
     return any(i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in loads)
 
@@ -42,11 +44,13 @@ def raised_in_symattn(error: BaseException) -> bool:
 
 
 def _yield_integers_and_code(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:
+    # The depth is limited, as values may refer to each other through globals.
     if isinstance(x, bool) or x is None or depth > 12:
         return
     if isinstance(x, int):
         yield x
         return
+    # Parts of modules and classes are not parts of the statement.
     if id(x) in visited or isinstance(x, (str, bytes, float, ModuleType, type)):
         return
     visited.add(id(x))

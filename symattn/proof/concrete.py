@@ -28,6 +28,7 @@ Place = Mapping[ex.Index, int]
 Rules = tuple[
     tuple[str, str], ...
 ]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
+# The unit of exponents: coefficients are whole twelfths, or refused.
 PARTS = 12
 T = TypeVar("T")
 
@@ -57,12 +58,15 @@ class World:
         self._numbers: dict[Key, int] = {}  # of the letters that stand in exponents
         self.generators: Any = defaultdict(int)
         self.constant: Callable[[Any], Any] = lambda _: 0
+        # With 0 for each letter, evaluating does nothing but collect letters.
         for at in self.places:
             self.polynomial(x, at)
         for _, below, there in self.reciprocals:  # more are found on the way
             self.polynomial(below, there)
+        # A ring needs one letter at least.
         names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
         self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
+        # The memo is emptied, as its values have 0 for each letter.
         self.generators, self.constant, self._memo = self.ring.gens(), self.ring.constant, {}
 
     def zero(self, at: Place, rules: Rules = ()) -> bool:
@@ -72,9 +76,11 @@ class World:
             # Powers of all Z remove the reciprocals R; the product is 0 iff f is with R Z = 1.
             for key, below, there in self.reciprocals:
                 n = self.letters[key]
+                # This reciprocal does not occur in f.
                 if not f.degrees()[n]:
                     continue
                 rows: dict[int, dict[tuple[int, ...], Any]] = {}
+                # Terms are collected by their power of this reciprocal.
                 for powers, c in f.to_dict().items():
                     rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
                 top, z = max(rows, default=0), self.polynomial(below, there)
@@ -82,6 +88,7 @@ class World:
                     (self.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()),
                     self.constant(0),
                 )
+                # The product may bring e^μ and e^{−μ} together again.
                 f = _inverse_free(self, f)
             f = _with_rules(self, f, rules)
         return bool(f == 0)
@@ -92,6 +99,7 @@ class World:
 
     def _exponential_generators(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
         powers = {m: c * PARTS for m, c in self.power(x.children[0], at).items()}
+        # Other fractions of a monomial would need another unit of exponents.
         if broken := next((c for c in powers.values() if c.q != 1), None):
             raise Refused(f"the coefficient {broken / PARTS} in an exponent")
         return [(("e", m, c > 0), abs(int(c.p))) for m, c in powers.items()]
@@ -103,6 +111,7 @@ class World:
     def _expand_power_polynomial(self, x: ex.Expression, at: Place) -> Polynomial:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
+            # Letters in exponents are numbers, so that monomials are quick to sort and compare.
             return {((self._numbers.setdefault(key, len(self._numbers)), 1),): flint.fmpq(1)}
         if isinstance(x, ex.Sum):
             return _add_rational_polynomials(self.power(y, at) for y in x.children)
@@ -132,6 +141,7 @@ class World:
     def _build_flint_polynomial(self, x: ex.Expression, at: Place) -> Any:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
+            # Each reciprocal is listed once, when its letter first occurs.
             if self.inverses and key not in self.letters and is_reciprocal(x):
                 self.reciprocals.append((key, x.children[0], at))
             return self.generator(key)
@@ -141,6 +151,7 @@ class World:
             places = ({**at, x.index: a} for a in range(self.sizes[x.index.sort]))
             return sum((self.polynomial(x.body, there) for there in places), self.constant(0))
         if isinstance(x, ex.Product):
+            # A false predicate makes the product 0: the other factors need no letters.
             if any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children):
                 return self.constant(0)
             return reduce(mul, (self.polynomial(y, at) for y in x.children))
@@ -182,6 +193,7 @@ def _evaluate_once_per_place(
     known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]
 ) -> T:
     """Return ``work(x, at)``, computed once for each place."""
+    # A place may name an index, or only its variable without the permutations.
     key = x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
     if key not in known:
         known[key] = work(x, at)
@@ -196,6 +208,7 @@ class _Question:
     answer: Callable[[], bool] = field(compare=False)
 
 
+# Expressions that are equal up to names have equal answers.
 @lru_cache(maxsize=10_000)
 def _answer_zero_question(question: _Question) -> bool:
     return question.answer()
@@ -218,6 +231,7 @@ def vanishes_at(
         world = World(x, _representative_places(x, indices, sizes), sizes, inverses)
         return all(world.zero(at, rules) for at in world.places)
 
+    # Names of indices do not matter for the answer, only their order.
     seats = {i: n for n, i in enumerate(indices)}
     names = {i: ("free", seats.get(i._replace(image=()), i), *i.image) for i in x.free}
     form = ex.canonical(x, names), tuple(i.sort for i in indices)
@@ -246,6 +260,7 @@ def _representative_places(
         for at in places:
             # the members of a sort that a place names are 0, 1, …
             fresh = 1 + max((n for j, n in at.items() if j.sort == i.sort), default=-1)
+            # An order tells the members of its sort apart, so all places are needed.
             longer += [
                 {**at, i: n} for n in range(every if i.sort in compared else min(every, fresh + 1))
             ]
@@ -255,6 +270,7 @@ def _representative_places(
 
 def _inverse_free(world: World, f: Any) -> Any:
     """Return f with E_μ E_{−μ} = 1 applied in every monomial."""
+    # Only letters with both signs of an exponent can cancel.
     pairs = [
         (n, world.letters[("e", key[1], False)])
         for key, n in world.letters.items()
@@ -280,10 +296,12 @@ def _with_rules(world: World, f: Any, rules: Rules) -> Any:
         if (
             key[0] == "letter"
             and key[1] in sine
+            # Without its sine, a cosine is a free letter.
             and ("letter", sine[key[1]], *key[2:]) in world.letters
         ):
             s = world.generator(("letter", sine[key[1]], *key[2:]))
             rest = world.constant(0)
+            # cos² = 1 − sin² for each pair of powers of the cosine.
             for powers, c in f.to_dict().items():
                 twice, once = divmod(powers[n], 2)
                 part = world.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})

@@ -126,13 +126,16 @@ def cut_off(
     }
     bound: Counter[str] = Counter()
     for exponent in exponents:
+        # B of the theorem: the most within one exponent, so those of two do not add up.
         bound |= most_bound(exponent)
     monomials = [m for exponent in exponents for m in _monomials_of_exponent(exponent)]
     outside = {i.sort for exponent in exponents for i in exponent.free}
     sorts = sorted(counted.keys() | bound.keys())
+    # T of the theorem: 0, B, or 2 D + B.
     stable = {
         s: (2 * counted[s] if s in outside else 0) + bound[s] if bound[s] else 0 for s in sorts
     }
+    # The conditions of part (b).
     single = _every_index_shows(numerator) and _nothing_cancels(monomials)
     return CutOff(
         {s: counted[s] for s in sorts},
@@ -225,6 +228,7 @@ def _monomials_of_exponent(x: ex.Expression) -> list[_Monomial]:
         return out
     if isinstance(x, ex.Total):
         inside = _monomials_of_exponent(x.body)
+        # Σ_i of a term without i is n times the term: a size in the exponent.
         if any(x.index not in m.indices for m in inside):
             raise Refused("a size in an exponent: an index is summed over that occurs in no letter")
         return inside
@@ -250,6 +254,7 @@ def grids(
     forms = tuple(RowForm(z, _count_most_reciprocals(numerator, key)) for key, z in result.items())
     rows = {i.sort for form in forms for i in form.divisor.free}
     _check_rows(numerator, forms, rows)
+    # By the lemma, 0 to D rows decide all numbers of rows.
     counted = cut_off(numerator, indices).counted
     for sizes in product(*[range(counted[r] + 1) for r in sorted(rows)]):
         row_sizes = dict(zip(sorted(rows), sizes, strict=True))
@@ -260,6 +265,7 @@ def grids(
                 more[sort] += form.times * places * bound
         limits = cut_off(numerator, indices, more, [f.divisor for f in forms])
         others = sorted(limits.top.keys() - rows)
+        # Sizes start at 1, where no Z is an empty sum.
         corners = [range(1, max(limits.stable[s], 1) + limits.counted[s] + 1) for s in others]
         yield (
             limits,

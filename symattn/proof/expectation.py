@@ -66,6 +66,7 @@ class EntryLaw:
     @property
     def assumes(self) -> tuple[str, ...]:
         """The names of its assumptions: independence, common moments and, if they hold, a mean of 0 and a shape."""
+        # Distinct numbers for the parameters, so that only a mean of 0 is 0.
         mean = self.cumulants(*map(Fraction, range(2, 2 + len(self.parameters))))[0]
         return ("independent", "moments", *["centred"] * (mean == 0), *["shape"] * bool(self.said))
 
@@ -81,11 +82,13 @@ class Expectation:
     def means(self, f: Drawn, named: Sequence[Sequence[str]]) -> list[Any]:
         """Return the mean of each result of ``f``, which takes arrays by name, over the arrays ``named`` for it."""
         names = list(dict.fromkeys(chain.from_iterable(named)))
+        # Letters need cumulants; numbers allow all outcomes to be enumerated.
         if all(isinstance(self.given[name], Indexed) for name in names):
             return [
                 self._mean_of_indexed_array(x, own)
                 for x, own in zip(f(self.given), named, strict=True)
             ]
+        # Enumeration takes any function, moments take polynomials alone.
         try:
             return self._by_outcomes(f, names)
         except Undecided:
@@ -97,6 +100,7 @@ class Expectation:
         concrete = {name: self.laws[name].outcomes for name in names}
         mean = self._mean_over_outcomes(f, concrete)
         finer = {name: law for name in names if (law := self.laws[name].finer)}
+        # If the mean differs between two laws for the same assumptions, it needs further moments.
         if finer and not all(
             bool((a == b).all())
             for a, b in zip(mean, self._mean_over_outcomes(f, concrete | finer), strict=True)
@@ -137,6 +141,7 @@ class Expectation:
 
     def _mean_of_indexed_array(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:
+            # As written, a mean stays a function with its laws: the checker computes it by itself.
             if kept():
                 return ex.Opaque(
                     "mean", as_number(x.at(places)), *map(self._write_law_of_array, names)
@@ -182,6 +187,7 @@ class Expectation:
 
     def _moment_of_array_entries(self, letters: list[ex.Letter]) -> ex.Expression:
         """Return E of a product of entries of one array."""
+        # Under a permutation it is unknown which entries are the same.
         if any(i.image for x in letters for i in x.indices):
             raise Refused("moments: random letters under a permutation")
         name = array_of(letters[0])
@@ -189,6 +195,7 @@ class Expectation:
         for blocks in _set_partitions(letters):
             orders = sorted(map(len, blocks))
             weights = [cumulants[n - 1] if n <= len(cumulants) else None for n in orders]
+            # A vanishing cumulant removes the term, even if others are unknown.
             if ex.ZERO not in weights:
                 known = [w for w in weights if w is not None]
                 if len(known) < len(weights):
@@ -205,6 +212,7 @@ class Expectation:
         return add(*terms)
 
     def _cumulants_of_array(self, name: str) -> tuple[ex.Expression | None, ...]:
+        # Cumulants are lifted once for each array.
         if name not in self.cumulants:
             law = self.laws[name]
             values = law.cumulants(*[self.given[p] for p in law.parameters])
@@ -233,6 +241,7 @@ class Expectation:
             results.append(
                 f({name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()})
             )
+        # Weights in the order of the outcomes above.
         weights = Exact.lift(
             [prod(probability for _, probability in outcome) for outcome in product(*entries)]
         )
@@ -264,6 +273,7 @@ def _expand_random_products(
         choices = product(*[_expand_random_products(y, random) for y in x.children])
         return [(sum((b for b, _ in c), ()), sum((p for _, p in c), ())) for c in choices]
     if isinstance(x, ex.Total):
+        # Fresh indices keep the sums of two factors apart in a product.
         new = ex.fresh(x.index.sort)
         inner = _expand_random_products(substitute(x.body, {x.index: new}), random)
         return [((new, *bound), parts) for bound, parts in inner]

@@ -12,6 +12,7 @@ from typing import Any
 
 Variable = Any
 Row = tuple[str, Mapping[Variable, Fraction], Fraction]
+# Elimination may square the number of rows for each variable; more than these are refused.
 _ROWS = 600
 
 
@@ -21,10 +22,12 @@ class TooMany(Exception):
 
 def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | None:
     """Draw a point at which all rows hold; None if there is none."""
+    # Rows without variables are true or false as they stand.
     if any(
         not c and not {"=": k == 0, "≥": k >= 0, ">": k > 0}[relation] for relation, c, k in rows
     ):
         return None
+    # Duplicates would multiply with each elimination.
     rows = list({(r, frozenset(c.items()), k): (r, c, k) for r, c, k in rows if c}.values())
     if len(rows) > _ROWS:
         raise TooMany
@@ -34,6 +37,7 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
     result = point([*combined, *(r for r in rows if x not in r[1])], random)
     if result is None:
         return None
+    # These variables occur in no remaining row, so any value will do.
     for variable in {v for _, c, _ in mine for v in c if v != x} - result.keys():
         result[variable] = Fraction(random.randint(-20, 20), 3)
     return {**result, x: _choose_value_between_rows(x, mine, result, random)}
@@ -41,6 +45,7 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
 
 def _eliminate_one_variable(rows: Sequence[Row]) -> tuple[Variable, list[Row], list[Row]]:
     """Return a variable, the rows that contain it, and the rows that follow from these without it."""
+    # An equation removes its variable without adding rows.
     equal = next((r for r in rows if r[0] == "="), None)
     if equal:
         x = next(iter(equal[1]))
@@ -55,9 +60,11 @@ def _eliminate_one_variable(rows: Sequence[Row]) -> tuple[Variable, list[Row], l
             ],
         )
     every = {v: None for _, c, _ in rows for v in c}
+    # The variable with the fewest pairs of bounds adds the fewest rows.
     x = min(every, key=lambda v: _count_pairs_of_rows(rows, v))
     mine = [r for r in rows if x in r[1]]
     up, down = [r for r in mine if r[1][x] > 0], [r for r in mine if r[1][x] < 0]
+    # Each lower bound is combined with each upper bound.
     return x, mine, [_add_multiple_of_row(a, b, -a[1][x] / b[1][x]) for a in up for b in down]
 
 
@@ -71,6 +78,7 @@ def _add_multiple_of_row(a: Row, b: Row, times: Fraction) -> Row:
     both = {
         v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}
     }
+    # A sum with a strict inequality is strict.
     relation = ">" if ">" in (a[0], b[0]) else a[0]
     return relation, {v: c for v, c in both.items() if c}, a[2] + times * b[2]
 
@@ -87,8 +95,10 @@ def _choose_value_between_rows(
             return bound
         (low if c[x] > 0 else high).append(bound)
     step = Fraction(random.randint(1, 40), random.choice((1, 2, 3, 7)))
+    # Without an upper bound any larger value will do.
     if not high:
         return max(low) + step
     if not low:
         return min(high) - step
+    # Strictly between the ends, so that strict rows hold; equal ends leave one value.
     return max(low) + (min(high) - max(low)) * Fraction(random.randint(1, 6), 7)

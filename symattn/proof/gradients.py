@@ -58,6 +58,7 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
     zero, one = base.scalar(0), base.scalar(1)
     directions = np.fromiter((Slopes({k: one}) for k in range(x.size)), object, x.size)
     moved = {name: kind.lift(y) for name, y in arrays.items()}
+    # Other arrays are lifted without slopes: they do not depend on x.
     moved[by] = kind(x.entries, directions.reshape(x.plain_shape))
     slopes = function(**moved).derivative.entries
     every = np.fromiter(
@@ -76,6 +77,7 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
 
 def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
     """Return ∂x/∂letter. The letter's indices are the place; they must not be bound in ``x``."""
+    # Most parts do not depend on the letter, and need no rule.
     if not _has_named_letter(x, letter.name):
         return ex.ZERO
     if isinstance(x, ex.Letter):
@@ -123,6 +125,7 @@ def _of_opaque(x: ex.Opaque, letter: ex.Letter) -> ex.Expression:
     if x.name == "rsqrt":
         return multiply(constant(Fraction(-1, 2)), x, x, x, derivative(inside, letter))
     if x.name == "sqrt":
+        # √u has no derivative at u = 0.
         ex.demand(">", inside)
         return multiply(
             constant(Fraction(1, 2)), ex.Opaque("rsqrt", inside), derivative(inside, letter)
@@ -143,6 +146,7 @@ def _of_candidate(largest: ex.Opaque, candidate: ex.Expression, letter: ex.Lette
             new, _of_candidate(largest, substitute(candidate.body, {candidate.index: new}), letter)
         )
     value = candidate.value if isinstance(candidate, ex.Masked) else candidate
+    # The weight of a candidate is unknown: nothing but its name is used.
     weight = ex.Opaque("argmax", largest, candidate)
     slope = multiply(weight, derivative(value, letter))
     return multiply(candidate.allowed, slope) if isinstance(candidate, ex.Masked) else slope

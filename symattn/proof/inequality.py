@@ -39,6 +39,7 @@ from symattn.proof.statement import (
 )
 from symattn.proof.theorem import Decision, Refutation, all_proved
 
+# Draws at each sizes against a false variant; the statement has a quarter of them.
 SEEDS = 8
 SOME, MANY = 6, 400  # cases tried against the statement, and against its false variant
 
@@ -71,6 +72,7 @@ class Certificate:
 
     def decide(self) -> Decision:
         """Decide ``proved`` if the gap is the difference and is never negative by its form."""
+        # Numbers first, since a refutation needs no proof.
         wrong = self.wrong()
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
@@ -122,6 +124,7 @@ class Certificate:
         """Yield the proof of larger − smaller = gap for every pair; a false variant may have fewer pairs."""
         stated, gaps = self._stated_pairs_and_gaps
         claimed = stated if sides is self.sides else pairs(sides, self.declared, Letters())
+        # Only the statement itself must have as many pairs as gaps.
         for (a, b), gap in zip(claimed, gaps, strict=sides is self.sides):
             yield prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
 
@@ -184,8 +187,10 @@ class Certificate:
             for places in spread(gap, smaller).places():
                 with once():
                     x, equal = gap.at(places), whole.at(places)
+                # A strict bound between numbers is shown by balls instead of by its form.
                 if not never_negative(x, known) and not (self.strict and _is_number(x)):
                     return None
+                # The certificate has the sides as written, before any simplification.
                 sides = unsimplified(partial(sides_at, smaller, larger, places))
                 relation = ">" if self.strict else "≥"
                 result.append(
@@ -216,6 +221,7 @@ class Certificate:
         for sizes in every:
             for seed in range(seeds):
                 exact = self._compare_pairs_in_world(sides, Numbers(sizes, seed))
+                # Balls are the fallback where exact numbers cannot compare.
                 holds = (
                     self._compare_pairs_in_world(sides, Numbers(sizes, seed, balls=True))
                     if exact is None
@@ -228,6 +234,7 @@ class Certificate:
         """Return whether all pairs hold; None if the numbers do not meet the hypotheses or cannot be compared."""
         try:
             chosen = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
+            # Numbers that break a hypothesis say nothing about the statement.
             if not all(
                 all_true(run(f, self.declared, world, chosen) >= 0)
                 for _, f in self.assumed.values()

@@ -115,11 +115,13 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
     with listening() as notes:
         result: dict[str, Any] = {"proved": True}
         try:
+            # Demands are noted while the sides are computed, before simplification loses them.
             with recorded() as noted, once():
                 every = [
                     (indices, *_settle_permuted_indices(*at(), indices), at)
                     for indices, at in _yield_element_equations(left, right)
                 ]
+            # Sides without elements would be equal in vain.
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")
             demands = needed(noted, [side for _, a, b, _ in every for side in (a, b)])
@@ -131,11 +133,13 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
                 "proved": False,
                 "open_at": gap.sizes,
                 "why": gap.why,
+                # With assumptions in the notes, the identity may fail only where they do not hold.
                 "decisive": gap.decisive and not notes,
             }
         except Refused as refusal:
             meaningless = isinstance(refusal, Meaningless)
             result = {"proved": False, "why": str(refusal), "meaningless": meaningless}
+    # ``listening`` caught the notes, so they are passed on to the caller.
     for message in notes:
         note(message)
     return Proof(cases=tuple(cases), demands=demands, notes=tuple(notes), rules=rules, **result)
@@ -177,11 +181,13 @@ def _make_element_case(
     indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
 ) -> ElementEquation:
     names = {i: ("free", n) for n, i in enumerate(indices)}
+    # Equal normal forms need no sizes.
     if canonical(a, names) == canonical(b, names):
         return ElementEquation(indices, a, b, "normal form")
     difference = cleared(add(a, negate(b)))
     numerator, divisors = difference.numerator, tuple(difference.denominators.values())
     limits = cut_off(numerator, indices)
+    # Letters on a circle have relations, for which one size is not enough.
     one_size = None if rules else limits.one_size
     sorts = sorted(limits.top)
     box = (
@@ -196,7 +202,9 @@ def _make_element_case(
         return ElementEquation(
             indices, a, b, "one size" if one_size else "box", numerator, divisors, limits, sizes
         )
+    # Without reciprocals there is no R Z = 1 left to use, so the identity fails.
     if not any(map(is_reciprocal, nodes(numerator))):
+        # A letter in two pairs would be tied further than the rules say.
         apart = len({name for pair in rules for name in pair}) == 2 * len(rules)
         raise _NotShown(
             open_at,

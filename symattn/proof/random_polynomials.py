@@ -49,6 +49,7 @@ class RandomPolynomial:
     def __mul__(self, other: object) -> RandomPolynomial:
         terms: dict[Monomial, Quotient] = {}
         others = _terms_of(other)
+        # Checked before multiplying, since the product itself may fill the memory.
         if len(self.terms) * len(others) > MAX_TERMS**2:
             raise Undecided(f"moments: a polynomial of more than {MAX_TERMS} terms")
         for left, a in self.terms.items():
@@ -75,6 +76,7 @@ class RandomPolynomial:
 
     def __truediv__(self, other: object) -> RandomPolynomial:
         divisor = _terms_of(other)
+        # Only a number may divide a polynomial.
         if set(divisor) - {()}:
             raise Undecided(_NO_POLYNOMIAL)
         number = divisor.get((), Quotient.of(0))
@@ -93,6 +95,7 @@ class RandomPolynomial:
     def _refuse_non_polynomial(self, *_: object) -> Any:
         raise Undecided(_NO_POLYNOMIAL)
 
+    # A polynomial has no order and no truth value: its outcome is random.
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __rtruediv__ = __rpow__ = __abs__ = (
         __bool__
     ) = _refuse_non_polynomial
@@ -124,6 +127,7 @@ class Moments:
             n = len(self._known)
             if n > len(self.cumulants) or None in self.cumulants[:n]:
                 raise Undecided(f"moments: the moment of order {n} of {self.name} is not assumed")
+            # E[xⁿ] = Σ_k C(n − 1, k) κ_{k+1} E[x^{n−1−k}].
             parts = zip(self.cumulants, reversed(self._known), strict=False)
             terms = (
                 cumulant * moment * comb(n - 1, k)

@@ -51,6 +51,7 @@ _LADDER = tuple(
 _LOOKED_AT = 12  # the most differences that are examined again
 _ENOUGH = 3  # exact points of a spot check at which both sides are equal
 _SILENT = 12  # points in a row that floats cannot run
+# Both patterns read texts of notes: a note that is worded otherwise is not recognised.
 _FLOAT = re.compile(r"the float (\S+) was taken")
 _CAST = re.compile(r"astype\((\w+)\) kept")
 _EXACTLY = ("float", "float64", "None")  # casts to these do not count as rounding
@@ -103,6 +104,7 @@ class CounterexampleSearch:
 
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2) -> CounterexampleSearch:
     """Run both sides on exact numbers at sizes 1, …, ``top`` until they differ."""
+    # Small sizes come first, so that a counterexample is easy to read.
     every = islice(growing_sizes(declared.sorts(), top), TRIES)
     return _search_counterexample(
         sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds))
@@ -128,6 +130,7 @@ def _search_counterexample(
     largest: dict[str, int] = {}
     for world in worlds:
         try:
+            # Shapes that fit by chance at some sizes make agreement there meaningless.
             result, defined = _find_clean_difference(sides, declared, world)
         except Meaningless as reason:  # shapes that fit at some sizes alone
             return CounterexampleSearch(None, 0, undefined, {}, str(reason))
@@ -142,6 +145,7 @@ def _search_counterexample(
 
 def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
     """Return the sizes 1, 2, 1, …; 2, 1, 2, …; then with 2 and 3; then all 1, 2, 3; none above ``top``."""
+    # Sizes differ between neighbours, so that two swapped axes show.
     turns = [(1, 2), (2, 1), (2, 3), (3, 2), (1, 1), (2, 2), (3, 3)]
     return [{sort: min(turn[i % 2], top) for i, sort in enumerate(sorts)} for turn in turns]
 
@@ -157,14 +161,17 @@ def thorough(
 ) -> CounterexampleSearch:
     """Look hard for a counterexample; ``beyond`` are sizes at which one is likely."""
     brought, sorts = named(sides, declared), declared.sorts()
+    # Two more than the largest named number: code may branch at the number or next to it.
     highest = max(top, 2 + max((n for n in brought.sizes if n <= LARGEST), default=1))
     before = _search_counterexample(
         sides, declared, _yield_exact_worlds(sorts, brought, top, highest, beyond or {})
     )
+    # A doubt of exact numbers cannot be removed by floats, so the slower search is left out.
     if before.counterexample or before.doubt:
         return before
     found = _by_floats(sides, declared, brought, top, highest)
     doubt = found.doubt
+    # Sizes beyond LARGEST would need arrays that are too large to run.
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = (
             doubt
@@ -200,6 +207,7 @@ def by_cells(
     """Search where comparisons of entries are walked cell by cell, after the search ``before``."""
     from symattn.proof.cells import cells
 
+    # Cells use letters, whose notes and numbers must not reach the records of the caller.
     with listening(), meeting():
         walked = cells(sides, declared, named(sides, declared))
     seen = [_find_clean_difference(sides, declared, world) for world in walked.worlds]
@@ -219,6 +227,7 @@ def _yield_exact_worlds(
     sorts: list[str], brought: NamedNumbers, top: int, highest: int, beyond: dict[str, int]
 ) -> Iterator[Numbers]:
     """Yield exact numbers to try: at ``beyond``, wild at small sizes, and with one size at a time up to ``highest``."""
+    # Sizes at which a counterexample is likely come first: two with small, two with wild numbers.
     for seed in range(4 if beyond else 0):
         sizes = {s: max(beyond.get(s, 1), 1) for s in sorts}
         yield Numbers(sizes, seed, wild=seed > 1, literals=brought.numbers)
@@ -228,6 +237,7 @@ def _yield_exact_worlds(
             {s: random.randint(1, top) for s in sorts}, seed, wild=True, literals=brought.numbers
         )
     for seed, sort in enumerate(sorts):
+        # One size at a time: with all sizes large, exact numbers would be slow.
         for n in range(top + 1, min(highest, EXACT) + 1):
             yield Numbers(
                 {s: n if s == sort else 2 for s in sorts},
@@ -253,13 +263,16 @@ def _by_floats(
         apart = _floats_differ(
             sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers)
         )
+        # Only failures in a row count: a statement may be undefined at a few sizes.
         silent = silent + 1 if apart is None else 0
         if silent > _SILENT:
             unrun = "floating point cannot run it at the sizes at which it branches"
+            # If code branches, sizes that floats cannot run may hide cases.
             return search_result(doubt=unrun if brought.branches else "")
         largest = max(sizes.values(), default=0)
         if apart is False:
             agreed, furthest = agreed + 1, max(furthest, largest)
+        # Balls first: they reach larger sizes, and disjoint balls prove a difference.
         again = ((True, CONFIRMED), (False, EXACTLY_AT)) if apart else ()
         for balls in (balls for balls, most in again if largest <= most):
             result, _ = _find_clean_difference(
@@ -267,8 +280,10 @@ def _by_floats(
             )
             if result:
                 return search_result(result)
+        # Too large for exact numbers: the difference is neither confirmed nor excluded.
         if apart and largest > EXACTLY_AT:
             return search_result(doubt=f"floating point differs at {equal_sizes(sizes)}")
+        # Differences that exact numbers do not confirm are rounding errors; a few are enough.
         confirmed += bool(apart)
         if confirmed == _LOOKED_AT:
             break
@@ -288,6 +303,7 @@ def _yield_sizes_and_seeds(
     their products and cubes, and the neighbours of all these.
     """
     random, sorts = Random(1), declared.sorts()
+    # Few, since their products grow fast and each of them adds a run.
     named_sizes = brought.sizes[:SEVERAL]
     result = {
         *brought.sizes,
@@ -302,11 +318,13 @@ def _yield_sizes_and_seeds(
         }
     )
     alone = ({s: n if s == sort else 2 for s in sorts} for sort in sorts for n in lengths)
+    # Branching sizes come first: a difference is most likely there.
     for seed, sizes in enumerate([*map(dict, brought.branches), *alone]):
         if _is_within_entry_limit(declared, sizes):
             yield sizes, seed
     for seed in range(FLOATS):
         yield {s: random.randint(1, top + seed % 3) for s in sorts}, seed
+    # Each of the largest points makes another choice of sorts large, as far as arrays may grow.
     for seed in range(LARGE if sorts else 0):
         large = random.sample(sorts, 1 + seed % len(sorts))
         sizes = {
@@ -319,6 +337,7 @@ def _yield_sizes_and_seeds(
 def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | None:
     """Return whether both sides differ in floats; None if they cannot run there."""
     try:
+        # Overflow and 0/0 are expected for wild numbers; the next lines drop such entries.
         with np.errstate(all="ignore"):
             for left, right in pairs(sides, declared, world):
                 a, b = np.broadcast_arrays(
@@ -326,6 +345,7 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
                 )
                 result = np.isfinite(a) & np.isfinite(b)
                 gap = np.abs(a[result] - b[result])
+                # Relative to the largest entry: a small one may be a difference of large terms.
                 if (
                     gap > _APART * np.maximum(np.abs(a[result]), np.abs(b[result])).max(initial=0)
                 ).any():
@@ -347,6 +367,7 @@ def _find_clean_difference(
     """Return a difference at these numbers, if any, and whether both sides were defined and could be compared."""
     with listening() as notes:
         result, defined = _find_unequal_entries(sides, declared, world)
+    # A difference that comes from a float for π, or from a rounded cast, refutes nothing.
     return (None, False) if meaningless(notes) else (result, defined)
 
 
@@ -361,6 +382,7 @@ def _find_unequal_entries(
                 _entries_of_refuting_side(left, world.balls),
                 _entries_of_refuting_side(right, world.balls),
             )
+            # Arrays without entries agree with anything, so they count as undefined.
             if not a.size:
                 return None, False
             for place in np.ndindex(a.shape):
@@ -371,10 +393,12 @@ def _find_unequal_entries(
                 if a[place] != b[place]:
                     result = world.sizes, world.seed, place, str(a[place]), str(b[place])
                     return RefutingExample(*result), True
+    # Shapes that do not fit at all concern the statement, not these numbers.
     except Meaningless:
         raise
     except (Refused, Undecided, InputError, ZeroDivisionError):
         return None, False
+    # Balls can only show a difference: overlap is no equality.
     return None, not world.balls
 
 
@@ -415,6 +439,7 @@ class NamedNumbers:
 def _make_recording_comparison(name: str) -> Callable[[int, object], Any]:
     def compared(self: int, other: object) -> Any:
         if isinstance(other, int):
+            # Only comparisons with numbers tell where code branches; two lengths have no number.
             meet_place(int(other))
         return getattr(int, name)(self, other)
 
@@ -434,6 +459,7 @@ class _Length(int):
         _make_recording_comparison("__eq__"),
         _make_recording_comparison("__ne__"),
     )
+    # A class that defines __eq__ loses the inherited hash.
     __hash__ = int.__hash__
 
 
@@ -446,11 +472,13 @@ def named(sides: Sides, declared: Declared) -> NamedNumbers:
     """Return the numbers in the code of a statement, and those recorded when it runs on letters and on numbers."""
     written = literals(sides)
     in_letters = _meet_statement_numbers(sides, declared, Letters())
+    # Letters reach what depends on sizes; numbers reach code that refuses letters.
     in_numbers = _meet_statement_numbers(
         sides, declared, _Numbers(dict.fromkeys(declared.sorts(), _RUN_AT))
     )
     sizes = {*written, *(abs(n) for n in in_letters.places | in_numbers.places)}
     met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
+    # 0 and 1 are in nearly all code and name nothing.
     numbers = {abs(x) for x in met} - {0, 1}
     return NamedNumbers(
         tuple(sorted(n for n in sizes if n > 1)),
@@ -466,18 +494,21 @@ def _find_branching_sizes(
 
     The next sizes that leave a remainder are added after each size, except sizes that were added for a remainder.
     """
+    # Starts from small equal sizes: other branches are reached from the sizes added below.
     pending: list[dict[str, int]] = [dict.fromkeys(declared.sorts(), n) for n in (1, 2, 3, 4)]
     result: list[dict[str, int]] = []
     periodic: list[dict[str, int]] = []
     while pending:
         sizes = pending.pop()
         met = _meet_statement_numbers(sides, declared, Letters(), sizes)
+        # The same condition may be met at many entries.
         gaps = {tuple(sorted(gap.items())): gap for gap in met.branches}
         turns = [
             (sort, *_sizes_at_sign_changes(gap, sort, sizes))
             for gap in gaps.values()
             for sort in _sorts_in_length(gap, sizes)
         ]
+        # A remainder recurs without end, so sizes added for it must not add further ones.
         repeated = (
             []
             if sizes in periodic
@@ -488,11 +519,13 @@ def _find_branching_sizes(
             ]
         )
         for n, (sort, lengths, far) in enumerate([*turns, *repeated]):
+            # Sizes listed already are not examined again, so the search ends.
             fresh = [
                 new for new in ({**sizes, sort: length} for length in lengths) if new not in result
             ]
             result, pending = result + fresh, pending + fresh
             periodic += fresh if n >= len(turns) else []
+            # Beyond the limit the list is incomplete, and the caller must say so.
             if far or len(result) > _BRANCHES:
                 return tuple(
                     result
@@ -508,8 +541,10 @@ def _next_sizes_with_remainder(
     length: Polynomial, modulus: int, remainder: int, sort: str, sizes: Mapping[str, int]
 ) -> list[int]:
     """Return the next size of ``sort`` at which the length leaves the remainder, and its neighbours, or []."""
+    # One full period: the remainder occurs in it or nowhere.
     after = range(sizes[sort] + 1, sizes[sort] + modulus + 1)
     fitting = (n for n in after if value_at(length, {**sizes, sort: n}) % modulus == remainder)
+    # The size before the first candidate is the present one, which is examined already.
     return next(([n, n + 1] if n == after[0] else [n - 1, n, n + 1] for n in fitting), [])
 
 
@@ -531,10 +566,13 @@ def _sizes_at_sign_changes(
             for n in range(1, LARGEST + 1)
         ),
     ]
+    # Both sides of each change: code may use < or ≤.
     turns = {m for n in range(2, LARGEST + 1) if signs[n] != signs[n - 1] for m in (n - 1, n)}
+    # Cauchy's bound: no root of the polynomial is larger in absolute value.
     bound = 1 + max(
         (abs(c / powers[top]) for p, c in powers.items() if p < top), default=Fraction(0)
     )
+    # A line has one root: the final sign at LARGEST shows that the root lies below.
     return sorted(turns), bound > LARGEST and (
         top > 1 or signs[-1] != _sign_of_fraction(powers[top])
     )
@@ -555,6 +593,7 @@ def _meet_statement_numbers(
         try:
             for pair in pairs(sides, declared, world):
                 for side in pair:
+                    # Entries are computed lazily, and comparisons occur only when an entry is read.
                     for place in side.places() if hasattr(side, "places") else ():
                         side.at(place)
         except (SymattnError, ArithmeticError, TypeError, IndexError):

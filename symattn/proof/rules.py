@@ -83,10 +83,12 @@ class OfTheLargest(Rule):
         decision = self.premise.decide()
         if decision.evidence.grade is not Grade.PROVED:
             return decision
+        # A refutation of the conclusion comes before its certificate.
         wrong = self._certificate_of_largest.wrong()
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         known: Known = tuple(p for p in decision.premises if isinstance(p, Sign))
+        # Each step replaces one maximum more; its claims are the premises of the next step.
         for sides in (*self.between, self.sides):
             known = (Concluded("largest", known, tuple(written(sides, self.premise.declared))),)
         return ruled(decision, known, LARGEST)
@@ -139,6 +141,7 @@ class Fold(Rule):
     def refute(self) -> Refutation:
         """Return the false variant as refuted if the checker refuses the wrong merge."""
         proved = Evidence(Grade.PROVED)
+        # ``accepted`` returns the same evidence unless the checker refuses.
         refused = accepted(proved, (), (self._conclude_fold(self.false),)) is not proved
         return Refutation(refused, "two blocks of any numbers" if refused else "", not refused)
 
@@ -152,6 +155,7 @@ class Fold(Rule):
             for name, shape in self.declared.arrays.items()
         }
         state = [Indexed.lift(x) for x in run(self.state, self.declared, world)]
+        # Letters with the prefixes of blocks stand for the parts of two states.
         first, second = (
             [Indexed.letters(f"{prefix}{n}", *x.shape) for n, x in enumerate(state)]
             for prefix in BLOCKS
@@ -217,6 +221,7 @@ class Substitution(Rule):
 
     def _lift_substituted_ends(self) -> tuple[Indexed, Indexed]:
         both = (Indexed.lift(run(f, self.declared, Letters())) for f in (self.equal, self.to))
+        # Adding zero broadcasts each end to the declared shape.
         zero = 0 * Letters().array(self.name, self.shape, self.declared)
         equal, to = (x + zero for x in both)
         return equal, to
@@ -282,6 +287,7 @@ class Repeat(Rule):
         declared, world = self.shrinks.premise.declared, Letters()
         now = world.array(self.name, declared.arrays[self.name], declared)
         state = Indexed.letters("state", *now.shape)
+        # Adding zero broadcasts the step to the shape of the array.
         step = Indexed.lift(run(self.step, declared, world)) + 0 * now
         measure = Indexed.lift(run(self.measure, declared, world, {"state": state}))
         factor = Indexed.lift(run(self.factor, declared, world)) + 0 * measure

@@ -21,6 +21,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.proof.certificate import Alike, accepted
 from symattn.proof.theorem import Decision, Refutation
 
+# The operations that commute under the conditions above.
 COMMUTING = frozenset({"+", "×", "max"})
 
 
@@ -38,6 +39,7 @@ class RoundedTerm:
         if not all(isinstance(x, RoundedTerm) for x in operands):
             raise Refused(f"a rounded {operation} with a number")
         ordered = any(x.ordered for x in operands)
+        # Sorted operands make computations equal that differ in their order alone.
         commuting = ordered and operation in COMMUTING
         return cls(operation, tuple(sorted(operands, key=repr)) if commuting else operands, ordered)
 
@@ -126,6 +128,7 @@ class SameBits:
             )
         words = "both do the same operations on the same numbers, but for the order of the operands of +, × and max"
         table: dict[tuple[Any, ...], int] = {}
+        # Unordered terms, since the checker has to order operands by itself.
         both = [
             [
                 [_place_term_in_table(x, table) for x in side]
@@ -152,6 +155,7 @@ class SameBits:
     def _find_first_differing_inputs(self, alike: bool) -> DifferingResults | None:
         """Return the first inputs at which ``same`` agree (``alike``), or at which ``different`` do not."""
         for name in self.formats:
+            # Fixed seeds make the certificate reproducible.
             for seed in range(self.seeds):
                 numbers = np.abs(np.random.default_rng(seed).normal(size=self.inputs))
                 for place in self.tied:
@@ -175,6 +179,7 @@ def _place_term_in_table(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> i
     operands = tuple(
         _place_term_in_table(y, table) if isinstance(y, RoundedTerm) else y for y in x.operands
     )
+    # Equal terms share a place, so that the table has each computation once.
     return table.setdefault((x.operation, *operands), len(table))
 
 

@@ -39,7 +39,9 @@ def never_negative(x: ex.Expression, known: Iterable[str] = ()) -> bool:
         return array_of(x) in names
     if isinstance(x, ex.Product):
         times = Counter(map(ex.canonical, x.children))
+        # An even power is not negative, whatever its base.
         return all(never_negative(f, names) for f in x.children if times[ex.canonical(f)] % 2)
+    # Before the rule for sums, which the constant −1 would fail.
     if isinstance(x, ex.Sum) and (_above_tangent(x, names) or _is_one_minus_predicates(x)):
         return True
     if isinstance(x, (ex.Sum, ex.Ratio)):
@@ -62,6 +64,7 @@ def _above_tangent(x: ex.Sum, names: frozenset[str]) -> bool:
             beyond = _cancel_terms(rest, u.children if isinstance(u, ex.Sum) else (u,))
             if beyond is not None and all(never_negative(y, names) for y in beyond):
                 return True
+            # For u ≥ 0, e^u − 1 is at least u.
             if never_negative(u, names) and all(never_negative(y, names) for y in rest):
                 return True
     return False
@@ -96,6 +99,7 @@ def array_of(x: ex.Letter) -> str:
     return x.name.split("@")[0].split("[")[0]
 
 
+# Relations to 0 that functions require of their arguments.
 _OF_FUNCTION = {"rsqrt": ">", "log": ">", "sqrt": "≥"}
 SIZE = 3  # of every sort, when a divisor is tested
 
@@ -110,12 +114,14 @@ def needed(noted: Iterable[ex.Demand], sides: Iterable[ex.Expression]) -> tuple[
     _expect_divisors(every)
     for relation, x in (d for d in every if d.relation != ex.TESTED):
         d = ex.Demand(relation, _rename_permuted_indices(x))
+        # A demand that the form fulfils is no hypothesis.
         if positive(d.expression) or (d.relation == "≥" and never_negative(d.expression)):
             continue
         key = ex.canonical(d.expression, named(d.expression))
         if strongest.setdefault(key, d).relation != d.relation:  # ≥ and ≠ make >
             strongest[key] = ex.Demand(">", d.expression)
     for d in strongest.values():
+        # "≥" is met by 0; the other relations exclude an expression that is always 0.
         if d.relation != "≥" and _is_zero_at_sizes(d.expression):
             raise Refused("a division by what is zero at some place, whatever the letters are")
     return tuple(strongest.values())
@@ -184,6 +190,7 @@ def _is_zero_at_sizes(x: ex.Expression) -> bool:
         every = nodes(numerator, arguments=True)
         sorts = {i.sort for i in x.free} | {y.index.sort for y in every if isinstance(y, ex.Binder)}
         sorts |= {y.sort for y in every if isinstance(y, ex.Count)}
+        # Called for its refusals: the theorem must cover the numerator.
         cut_off(numerator, ())
         return zero_somewhere(numerator, x.free, dict.fromkeys(sorts, SIZE))
     except Refused:

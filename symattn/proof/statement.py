@@ -105,6 +105,7 @@ def run(
     }
     positional = [passed.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     letters = isinstance(world, Letters)
+    # Code that asks for the types of its arguments may do something else for letters.
     refusals: list[Refused] = [Meaningless(_TYPES)] if letters and asks_types(function) else []
     with assigned(withheld, refusals if letters else None):
         result = fitting(world, lambda: function(*positional, **passed))
@@ -118,6 +119,7 @@ def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
     try:
         return work()
     except (ValueError, IndexError) as error:
+        # Errors of the user's own code pass as they are.
         if (
             not isinstance(world, Numbers)
             or isinstance(error, SymattnError)

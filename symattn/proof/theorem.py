@@ -144,10 +144,12 @@ def certified(method: Method, decision: Decision) -> Decision:
     """
     own = _is_of_symattn(method)
     evidence = decision.evidence
+    # symattn's own methods have their certificates checked when they decide.
     if own or evidence.grade in (Grade.REFUTED, Grade.UNDECIDED):
         return decision
     if evidence.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED):
         grade = Grade.ARGUED if evidence.grade is Grade.ARGUED else Grade.PROVED
+        # The grade must come from certificates: a foreign method may claim anything.
         evidence = accepted(Evidence(grade, "all sizes"), decision.proofs, decision.premises)
     else:
         evidence = Evidence(
@@ -161,6 +163,7 @@ def _is_of_symattn(method: Method) -> bool:
     kind = type(method)
     module = sys.modules.get(kind.__module__)
     named = kind.__module__.startswith("symattn.") and getattr(module, kind.__name__, None) is kind
+    # A subclass, or a method replaced on the object, could decide in another way.
     return named and "decide" not in getattr(method, "__dict__", {})
 
 
@@ -203,9 +206,11 @@ class Identity:
         if not proofs:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
+        # A spot check after a proof costs little, and would show a defect of the prover.
         result = self._spot_check_result if proved else search(self.sides, self.declared, self.top)
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
+        # Code that tests whether a divisor is zero may differ where the proof says nothing.
         if proved and any(p.asks for p in proofs) and not result.counterexample:
             result = replace(
                 result, counterexample=counterexample(self.sides, self.declared, self.top)
@@ -217,10 +222,12 @@ class Identity:
                 ), ()
             return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
         gap = next((p for p in proofs if not p.proved), None)
+        # A gap names sizes at which the identity fails: numbers there are tried first.
         if not result.counterexample and gap and not gap.meaningless:
             result = thorough(self.sides, self.declared, self.top, gap.open_at)
         if result.counterexample:
             return Evidence(Grade.REFUTED, str(result.counterexample)), ()
+        # Numbers cannot support a statement that is false in letters, or that is never defined.
         if gap is None or gap.meaningless or gap.decisive or not result.agreed:
             return Evidence(Grade.UNDECIDED, gap.why if gap else ""), ()
         if not result.doubt:
@@ -240,6 +247,7 @@ class Identity:
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
         counterexamples = [counterexample(false, self.declared, self.top) for false in variants]
+        # One accepted false variant is enough to distrust the prover.
         accepted = any(all_proved(proofs_of(false, self.declared)) for false in variants)
         return Refutation(
             all(counterexamples), "; ".join(str(c) for c in counterexamples if c), accepted
@@ -310,6 +318,7 @@ def proofs_of(sides: Sides, declared: Declared) -> Iterator[Proof]:
         yield from (
             prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters())
         )
+    # A refusal by letters is a failed proof with its reason, and no error.
     except (Refused, Undecided, InputError) as reason:
         yield Proof(False, why=str(reason), meaningless=isinstance(reason, Meaningless))
 

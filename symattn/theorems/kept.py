@@ -46,6 +46,7 @@ class Cache:
         text = key and stored_results.get("theorems", key)
         try:
             return read(text, TheoremFinding, Reading, ReadRelation) if text else None
+        # A stored text of another version is as good as none.
         except ValueError:
             return None
 
@@ -55,6 +56,7 @@ class Cache:
         self.on = self.on and is_as_in_files()
         key = digest(theorem) if self.on else None
         if key is not None:
+            # A finding that cannot be written is decided again next time.
             with contextlib.suppress(TypeError, ValueError):
                 stored_results.put("theorems", key, written(finding))
 
@@ -93,6 +95,7 @@ _STEADY = {
     ),
     *("statistics", "string", "textwrap", "types", "typing", "warnings"),
 }
+# Types whose repr says all about a value.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
 
 
@@ -111,6 +114,7 @@ def digest(theorem: Theorem) -> str | None:
         )
         parts = [ground(), *walk.parts((theorem.method, printed)), *sorted(walk.versions)]
         files = sorted((path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in walk.files)
+    # An unreadable file, or an unknown value, may change without a trace.
     except (UnknownValue, OSError):
         return None
     return stored_results.digest([*parts, *(content for _, content in files)])
@@ -135,13 +139,16 @@ class _Walk:
         if isinstance(x, _PLAIN):
             yield f"{type(x).__name__} {x!r}"
             return
+        # An enum's name identifies it, whatever its value.
         if isinstance(x, Enum):
             yield f"{type(x).__qualname__} {x.name}"
             return
+        # Cycles and shared parts: a number says which earlier part it is.
         if id(x) in self._seen:
             yield f"again {self._seen[id(x)]}"
             return
         self._seen[id(x)] = len(self._seen)
+        # While an object lives, no other has its identity.
         self._kept.append(x)
         yield from self._made_of(x)
 
@@ -156,6 +163,7 @@ class _Walk:
                 yield from self.parts(key)
                 yield from self.parts(y)
         elif isinstance(x, (set, frozenset)):
+            # Sets have no order, so parts are sorted.
             yield from sorted(part for y in x for part in _Walk().parts(y))
         elif isinstance(x, FunctionType):
             yield from self._yield_function_parts(x)
@@ -163,6 +171,7 @@ class _Walk:
             yield from self._yield_code_parts(x)
         elif isinstance(x, MethodType):
             yield from self.parts((x.__func__, x.__self__))
+        # A cached function depends on the function behind it, not on its cache.
         elif hasattr(x, "cache_info") and hasattr(x, "__wrapped__"):
             yield from self.parts(x.__wrapped__)
         elif isinstance(x, partial):
@@ -189,6 +198,7 @@ class _Walk:
         if not users:
             return
         self._note_user_file(Path(f.__code__.co_filename))
+        # Only globals that the code names can change its result.
         for name in sorted(names(f.__code__)):
             if name in f.__globals__:
                 yield name
@@ -199,6 +209,7 @@ class _Walk:
         yield from self.parts(code.co_consts)
 
     def _yield_array_content(self, x: Array) -> Iterator[str]:
+        # Arrays of objects have no bytes that say what they are.
         if isinstance(x, (np.ndarray, np.generic)) and not x.dtype.hasobject:
             yield f"{x.dtype} {x.shape} {x.tobytes()!r}"
             return
@@ -214,6 +225,7 @@ class _Walk:
 
     def _note_user_file(self, path: Path) -> None:
         """Note a user's file and everything that it imports, at any depth. Raises UnknownValue."""
+        # Imports may go round in circles.
         if path in self.files:
             return
         self.files.add(path)
@@ -243,9 +255,11 @@ class _Walk:
             and bool(spec.has_location)
             and _is_file_of_user(Path(spec.origin or ""))
         )
+        # symattn's own files are in the digest of the ground.
         if name == stored_results.ROOT.name or (name in _STEADY and not own):
             return
         if spec is None or (name in sys.stdlib_module_names and not own):
+            # Of other modules of Python the result may depend on the machine.
             raise UnknownValue(name)
         folders = [Path(p) for p in spec.submodule_search_locations or ()]
         if not all(map(_is_file_of_user, folders or [Path(spec.origin or "")])):

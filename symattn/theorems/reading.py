@@ -72,6 +72,7 @@ class Reading:
     wrong: str = ""
 
 
+# Words between formulas that add nothing to a statement.
 _CONNECTING = (
     "and",
     "or",
@@ -123,6 +124,7 @@ def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...]
     results = reading.claims if reading else ()
     formulas, words = statement(with_unread_as_text(says, results))
     parts = [part for formula in formulas for part in getattr(formula, "parts", ())]
+    # Connecting words alone leave a statement of formulas.
     if not words and all(part.text in _CONNECTING for part in parts if isinstance(part, nt.Words)):
         return formulas, ()
     return tuple(r.shown or r.formula for r in results if r.evidence), says
@@ -164,6 +166,7 @@ class Statement:
         every = [r for words in hypotheses for r in relations(words)]
         self._absorb_hypotheses(every, assuming=True)
         self._absorb_hypotheses([*conditions(says), *conditions(false_says)], assuming=False)
+        # Relations that name sizes take effect at once, and are decided nowhere.
         others = [r for r in every if not self.glossary.sized(r)]
         with (
             showing(),
@@ -233,6 +236,7 @@ class Statement:
             with showing():
                 self._judge_relation(relation, glossary, sized)
         except NotRead:
+            # A condition "≠" excludes numbers even if it cannot be read.
             return "≠" in (sign for sign, _ in relation.rest)
         except FalseStep:
             return True
@@ -259,6 +263,7 @@ class Statement:
                     nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)
                 )
         sides = {relation.first, *(side for _, side in relation.rest)}
+        # Gaps may show a bound only if they are about one of its sides.
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
         if gaps:  # which may contain letters that the relation does not
             used = replace(used, defined=glossary.defined)
@@ -290,6 +295,7 @@ class Statement:
         except NotRead as reason:
             return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
+            # A denied claim must be refuted, which a mere failure to decide is not.
             if claim.denied and not isinstance(wrong, NotDecided):
                 return ReadRelation(
                     claim.relation,
@@ -332,12 +338,14 @@ class Statement:
 
         Decided relations and proofs are reported to the caller each time, so that it does not matter who asks first.
         """
+        # A claim may occur in the statement and in its variant.
         if claim not in self._known:
             answer = self._answer = _Answer()
             try:
                 with showing() as answer.shown, recorded() as answer.asked:
                     answer.result = self._decide_printed_claim(claim)
             except FalseStep as wrong:
+                # Without its traceback the error does not hold on to frames and their arrays.
                 answer.result = wrong.with_traceback(None)
             self._known[claim] = answer
         result = self._replay_answer(self._known[claim])
@@ -369,6 +377,7 @@ class Statement:
             elif number := self.glossary.sized(condition):
                 sized |= number
             elif is_mask(glossary, condition):
+                # Conditions on indices restrict the relation instead of the numbers.
                 relation = _restrict_relation_to_indices(relation, condition)
             elif _is_inequality_condition(condition):
                 where += (

@@ -63,10 +63,12 @@ def run(
     cache = Cache(cached)
     result: dict[str, Decided] = {}
     for theorem in theorems:
+        # Findings are stored without the argument, so explaining decides anew.
         stored = None if explain else cache.get(theorem)
         if stored:
             result[theorem.name] = Decided(theorem, stored)
     undecided = [t for t in theorems if t.name not in result]
+    # A process for a single theorem would cost more than it saves.
     many = jobs > 1 and len(undecided) > 1
     decided = (
         _decide_in_processes(undecided, source, min(jobs, len(undecided)), explain)
@@ -74,10 +76,12 @@ def run(
         else _in_turn(undecided, explain, progress)
     )
     for outcome in decided:
+        # A defect may be mended without a change of the statement.
         if not outcome.finding.evidence.where.startswith((DEFECT, BAD_STATEMENT)):
             cache.put(outcome.theorem, outcome.finding)
         result[outcome.theorem.name] = outcome
         progress(len(result), len(theorems), outcome.theorem.name)
+    # Results come in any order; the caller expects its own.
     return [result[t.name] for t in theorems]
 
 
@@ -96,10 +100,12 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
     """
     try:
         outcome, reading = decide(theorem), read(theorem)
+    # Errors of symattn about the statement are findings elsewhere, no crash.
     except SymattnError:
         raise
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
+        # A failure in symattn is a defect of symattn; any other is the statement's.
         if raised_in_symattn(error):
             return Decided(theorem, crashed(message))
         raise Broken(theorem.name, message) from error
@@ -145,9 +151,11 @@ def _decide_in_processes(
 
 @contextmanager
 def _open_worker_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    # Spawned: a forked copy could share locks and open files.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_ignore_interrupts_in_worker)
     try:
         yield pool
+    # Running theorems are not awaited after an interrupt.
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         raise
@@ -197,6 +205,7 @@ def explained(outcome: TheoremOutcome) -> tuple[Block, ...]:
     cases = [(p, c) for p in proofs for c in p.cases]
     if not cases:
         return ()
+    # Equal normal forms say the least, so they are left out first.
     result = sorted(cases, key=lambda pc: pc[1].how == "normal form")[:_MOST]
     left_out = len(cases) - len(result)
     out: list[Block] = []
@@ -220,6 +229,7 @@ def stated(outcome: TheoremOutcome) -> tuple[Node, ...]:
     many or long."""
     cases = [c for p in outcome.decision.proofs if p.proved for c in p.cases]
     result: list[Node] = []
+    # Many or long equations are no statement to read.
     for case in cases if len(cases) <= _FEW else ():
         sides = case.written
         writing = Writing(sides, case.indices)
@@ -282,6 +292,7 @@ def _describe_cleared_difference(case: ElementEquation, writing: Writing) -> Ite
         shown = [
             d**p.times if p.times > 1 else d
             for d, p in zip(divisors, case.divisors, strict=True)
+            # Divisors without notation are left out of the formula.
             if d
         ]
         by: Text = ("the difference, cleared of denominators",) if divisors else ("the difference",)
@@ -316,6 +327,7 @@ def _format_short_expression(writing: Writing, x: Any) -> Node | None:
         shown = writing(x)
     except Refused:
         return None
+    # Only terms are limited: a sum breaks between them.
     terms = shown.terms if isinstance(shown, Sum) else (shown,)
     return shown if all(width(t) <= _WIDEST for t in terms) else None
 
@@ -338,6 +350,7 @@ def _describe_checker_verdicts(outcome: TheoremOutcome) -> tuple[Block, ...]:
             ),
         )
     many = "The certificate is" if len(verdicts) == 1 else f"All {len(verdicts)} certificates are"
+    # The largest of the bounds is printed.
     epsilon = max(v.epsilon for v in verdicts)
     error = f", with an error of at most {epsilon:.0e}" if epsilon else ""
     return (

@@ -33,8 +33,11 @@ from symattn.proof.relations.comparing import FalseStep, entry_holds
 from symattn.proof.relations.judging import DecidedRelation, record, relations
 from symattn.proof.relations.part_values import Unread, Value, spread
 
+# Runs at each sizes: a formula that is wrong rarely agrees twice.
 DRAWS = 2
+# Bits of the balls in which formulas and steps are compared.
 _BITS = 256
+# A formula that raises any of these has no meaning for the reader.
 _UNREAD = (
     Unread,
     Refused,
@@ -66,6 +69,7 @@ def runs(request: DerivationRequest) -> tuple[ReadingRun, ...]:
     together = ("x" in request.names and "y" not in request.names) or (
         spec.position is not None and request.n_q == request.n_k
     )
+    # Other differences between sizes, so that no size passes for another.
     sizes["n_q"] += 1
     sizes["n_k"] = sizes["n_q"] if together else sizes["n_q"] + 2
     sizes |= dict.fromkeys(("d_model", "d_y", "d_out"), sizes["d_model"] + 3)
@@ -74,8 +78,10 @@ def runs(request: DerivationRequest) -> tuple[ReadingRun, ...]:
         letter: sizes[letter] + more
         for letter, more in (("l_a", 5), ("l", 3), ("l_q", 4), ("d_e", 5))
     }
+    # Other sizes must not leave a query without a key if the requested ones do not.
     if request.every_row_has_a_key() and not replace(request, sizes=sizes).every_row_has_a_key():
         sizes |= {"n_q": request.sizes["n_q"], "n_k": request.sizes["n_k"]}
+    # One relative position for each distance between a query and a key.
     sizes["n_r"] = sizes["n_k"] if spec.causal else sizes["n_q"] + sizes["n_k"] - 1
     return tuple(
         run(r, seed) for r in (request, replace(request, sizes=sizes)) for seed in range(DRAWS)
@@ -129,6 +135,7 @@ class Read:
             try:
                 with precision(_BITS):
                     for world in self.runs:
+                        # A formula for "all others" is checked with the formula that it refers to.
                         self._check_formula_in_run(world, other, before)
                         if after is not None:
                             self._check_formula_in_run(world, after, other)
@@ -249,6 +256,7 @@ def _align_sides_over_letters(
     left: Value, right: Value, letters: tuple[str, ...]
 ) -> tuple[Any, Any]:
     """Return both sides as arrays over the same letters, with heads side by side if the formula has them so."""
+    # A plain number is compared with every entry.
     if right.rank == 0 and not right.letters:
         return spread(left, letters, left.rank).entries, right.array.entries
     explicit = [set(x.letters) - {HEAD} for x in (left, right)]
@@ -256,6 +264,7 @@ def _align_sides_over_letters(
         raise Unread("the sides have different free indices")
     if left.rank != right.rank and right.rank:
         raise Unread("the sides have different shapes")
+    # Heads side by side on the right are compared with merged heads on the left.
     if HEAD in left.letters and HEAD not in right.letters and left.rank == 2 and right.rank == 2:
         wide = left.array.shape[-1] * left.array.shape[0]
         if right.array.shape[-1] == wide and left.array.shape[0] > 1:

@@ -40,6 +40,7 @@ from symattn.document.model import Block, Document, Note, Paragraph, Result, Ste
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
 from symattn.document.text import text
 
+# Both verdicts rest on exact numbers, with no rounding in between.
 _CHECKED, _REFUTED = (
     Evidence(Grade.CHECKED, "exact numbers"),
     Evidence(Grade.REFUTED, "exact numbers"),
@@ -129,6 +130,7 @@ def weights(values: list[str]) -> Document:
     negative = [x for x in row if x.sign() < 0]
     every_zero = [j for j, x in enumerate(row, 1) if x.is_zero()]
     zeros = [j for j in every_zero if not half_unit(texts[j - 1])]  # others may be small weights
+    # Rounding is considered only if the digits themselves do not settle the claim.
     result = rounded_example(texts, row) if total != 1 or zeros != every_zero else []
     holds = not negative and (total == 1 or bool(result))
     verdict, evidence = (
@@ -139,6 +141,7 @@ def weights(values: list[str]) -> Document:
     blocks: list[Block] = [Result(verdict, (_write_sum_of_row(row, total),), (evidence,))]
     said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative)
     blocks += [Paragraph(words) for words in said]
+    # The note stands only where a rounded reading might have changed the verdict.
     if (
         total != 1
         and not result
@@ -196,6 +199,7 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     names = _label_compared_vectors(left, right)
     chosen = _choose_similarity_measures(measure)
     zero = any(all(x.is_zero() for x in v.entries) for v in (left, right))
+    # Among all measures an undefined one is left out; alone it raises its own error.
     undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and zero]
     result = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
     steps = tuple(
@@ -258,6 +262,7 @@ def equal(a: str, b: str) -> Document:
         )
     if size != other:
         return _make_misfit_document(a, b, f"The shapes differ: {size} and {other}.", size, other)
+    # Places in the order in which ``flat`` lists the entries.
     places = [""]
     for n in size:
         places = [f"{place}[{i + 1}]" for place in places for i in range(n)]
@@ -320,6 +325,7 @@ def _compare_claimed_vectors(a: str, b: str) -> Document:
         return _make_misfit_document(a, b, words, (len(left),), (len(right),))
     result = [compare(x, y) for x, y in zip(left, right, strict=True)]
     digits = _digits_of_softmax(a, b)
+    # Digits that are compared with a softmax may be rounded; other entries must be equal.
     close = [f.holds is True or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
              for f, (d, t) in zip(result, digits or [(0, "0")] * len(result), strict=True)]  # fmt: skip
     if all(f.holds is True for f in result):
@@ -335,10 +341,12 @@ def _compare_claimed_vectors(a: str, b: str) -> Document:
             a, b, _make_true_result("as rounded digits"), True, {"rounded": True}
         )
     off = [text_ for (_, text_), ok in zip(digits, close, strict=False) if not ok]
+    # If nothing but digits is wrong, the document names the right digits.
     if any(map(half_unit, off)) and all(
         ok or f.holds is False for f, ok in zip(result, close, strict=True)
     ):
         return _wrong_digits(a, b, result, close, digits)
+    # Entries that round to their digits count as equal.
     rounded = [replace(f, holds=True) if ok else f for f, ok in zip(result, close, strict=True)]
     notes = (
         [_ONE_DIGIT] if any("." in text_ for text_ in off) and not any(map(half_unit, off)) else []
@@ -423,6 +431,7 @@ def _relate_to_rounded_digits(left: Node, x: Quotient) -> Relation:
     first, rest = (left.first, left.rest) if isinstance(left, Relation) else (left, ())
     written, shown = x.notation(), decimal(x, 9)
     sides = (*rest, ("=", written)) if len(text(written)) <= _LONGEST else rest
+    # The same digits are not written twice.
     said = sides != rest and text(shown) == text(written)
     return Relation(first, sides if said else (*sides, (_choose_equality_sign(x, shown), shown)))
 
@@ -542,6 +551,7 @@ def _write_similarity_order(
     order = (first.order - second.order).sign() * (1 if larger else -1)
     sign = {1: ">", 0: "=", -1: "<"}[order]
     left, right = (call(SYMBOLS[measure], *pair) for pair in (names[:2], names[2:]))
+    # Long formulas would hide the order, so digits stand for them.
     short_enough = all(v.exact is not None and len(text(v.node())) <= 12 for v in (first, second))
     near = (
         ("≈", first.rounded(), second.rounded())

@@ -23,7 +23,9 @@ from symattn.document.errors import InputError, Refused, Undecided, near
 from symattn.document.evidence import Evidence, Grade
 
 FUNCTIONS = (*OF_ONE_NUMBER, "abs")
+# Limits of characters, nesting, exponents and length written out: larger ones take long.
 _LENGTH, _DEPTH, _EXPONENT, _SIZE = 1000, 150, 64, 4000
+# Names that SymPy or readers take for numbers, with what to write instead.
 _NO_LETTERS = {"e": "exp(1)", "E": "exp(1)", "pi": "a letter of another name", "I": "another letter",
                "oo": "another letter", "inf": "another letter", "nan": "another letter"}  # fmt: skip
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -47,6 +49,7 @@ class ClaimExpression:
             raise InputError(f"an expression of {len(text)} characters: at most {_LENGTH} are read")
         try:
             with warnings.catch_warnings():
+                # Python warns of odd literals, which the check below reports.
                 warnings.simplefilter("ignore")
                 self.tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
@@ -56,6 +59,7 @@ class ClaimExpression:
         self.letters = sorted(
             {x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)} - set(FUNCTIONS)
         )
+        # Powers of powers grow fast, so a bound on the length is computed before any value.
         if _bound_written_length(self.tree, self.wrong) > _SIZE:
             raise self.wrong("it is too large")
 
@@ -76,6 +80,7 @@ class ClaimExpression:
                 case ast.UnaryOp():
                     return -value(x.operand) if isinstance(x.op, ast.USub) else value(x.operand)
                 case ast.BinOp(op=ast.Pow()):
+                    # Half exponents are roots, so that √x stays in the exact field.
                     n = exponent(x.right, self.wrong)
                     return (
                         value(x.left) ** int(n)
@@ -92,6 +97,7 @@ class ClaimExpression:
 
     def constant(self, x: ast.Constant) -> Fraction:
         """Return a number exactly as typed."""
+        # As typed: 0.1 is 1/10, where Python's float is another number.
         typed = (ast.get_source_segment(self.text, x) or str(x.value)).replace("_", "")
         try:
             return Fraction(typed)
@@ -121,6 +127,7 @@ class ClaimExpression:
                 )
             return abs(x) if name == "abs" else getattr(x, name)()
 
+        # Times a ball of 1, as the value of plain numbers may be an integer.
         return flint.arb(1) * self.compute(number, lambda name: number(point[name]), call)
 
     def sympy(self) -> Any:
@@ -145,6 +152,7 @@ def exponent(x: ast.expr, wrong: Callable[[str], InputError]) -> Fraction:
     """Return the exponent of a power: an integer, or half of one."""
     sign = 1
     while isinstance(x, ast.UnaryOp):
+        # The sign stands before the number in the tree.
         sign, x = (-sign if isinstance(x.op, ast.USub) else sign), x.operand
     value: Fraction | None = None
     match x:
@@ -222,6 +230,7 @@ def _bound_written_length(x: ast.expr, wrong: Callable[[str], InputError]) -> in
         case ast.BinOp(op=ast.Pow()):
             return _bound_written_length(x.left, wrong) * max(1, abs(int(exponent(x.right, wrong))))
         case ast.BinOp():
+            # Sums of two values are about as long as both.
             return _bound_written_length(x.left, wrong) + _bound_written_length(x.right, wrong)
         case ast.UnaryOp():
             return _bound_written_length(x.operand, wrong)
@@ -249,6 +258,7 @@ def vector_entries(text: str) -> list[str]:
     place = 0
     while place < len(text.rstrip()):
         match = _TERM.match(text, place)
+        # After the first term a sign must separate the vectors.
         if not match or (place and not match[1]):
             wrong = f"{text!r} is not a sum of vectors"
             raise InputError(f"{wrong}; hint: 9/10*[1, 0] + 1/10*[0, 1], or softmax([2, 4, 4])")
@@ -270,15 +280,19 @@ def _split_claimed_vector(text: str) -> list[str]:
         raise InputError(f"{text!r} is not a vector; hint: [1, 1/2]")
     if not soft:
         return list(result)
+    # Softmax is written out, so that expressions of its entries are compared.
     total = "+".join(f"exp({x})" for x in result)
     return [f"exp({x})/({total})" for x in result]
 
 
 # -- equality ----------------------------------------------------------------------------------------------------------
+# Bits of balls: more are tried only if fewer do not separate the sides.
 _PRECISIONS = (64, 256, 1024)
+# Small values of both signs, since many false identities hold for positive numbers.
 _VALUES = tuple(
     Fraction(*x) for x in ((1, 2), (2, 1), (-1, 3), (3, 1), (5, 7), (-2, 1), (7, 5), (-3, 4))
 )
+# Points at which both sides are compared.
 _POINTS = 6
 
 
@@ -301,6 +315,7 @@ class Equality:
 
 def compare(left: str, right: str) -> Equality:
     """Return whether two expressions are equal. Raises InputError for what is no expression, or has no value."""
+    # Numbers need no expression, and are compared exactly.
     x, y = _exact_number(left), _exact_number(right)
     if x is not None and y is not None:
         return _compare_exact_numbers(x, y, {})
@@ -313,6 +328,7 @@ def compare(left: str, right: str) -> Equality:
         except NoValue:
             if not letters:
                 raise
+            # At other points both sides may have a value.
             continue
         why = "no point that was tried refutes it, and SymPy does not reduce the difference to 0"
         if equality is None:
@@ -321,7 +337,9 @@ def compare(left: str, right: str) -> Equality:
             return equality
         exactly += equality.holds is True
     if not letters and exactly:
+        # Numbers without letters are decided by one comparison.
         return _compare_exact_numbers(a.exact({}), b.exact({}), {})
+    # SymPy may err, so points in exact numbers come first.
     if _sympy_says_zero(a, b):
         where = (
             f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}"
@@ -356,6 +374,7 @@ def _choose_points_of_letters(letters: list[str]) -> list[dict[str, Fraction]]:
         return [{}]
     count = len(_VALUES)
     return [
+        # The stride changes from point to point, so that letters take other values together.
         {x: _VALUES[(i + j * (1 + i)) % count] for j, x in enumerate(letters)}
         for i in range(_POINTS)
     ]
@@ -375,6 +394,7 @@ def _compare_sides_at_point(
         for precision in _PRECISIONS:
             with flint.ctx.workprec(precision):
                 x, y = a.ball(point), b.ball(point)
+                # A ball that is not finite may become so with more bits.
                 if not (x.is_finite() and y.is_finite()):
                     continue
                 if not x.overlaps(y):
@@ -396,6 +416,7 @@ def _sympy_says_zero(a: ClaimExpression, b: ClaimExpression) -> bool:
 
     try:
         gap: Any = a.sympy() - b.sympy()
+        # In exponentials, identities of hyperbolic functions reduce.
         return any(sympy.simplify(x) == 0 for x in (gap, gap.rewrite(sympy.exp)))
     except (RecursionError, ArithmeticError, TypeError, ValueError, NotImplementedError):
         return False

@@ -25,6 +25,7 @@ from symattn.document.notation import Decimal, Node, Product, Words
 MOST = 4096  # entries
 _DEPTH = 4
 _LENGTH = 200_000  # characters
+# Brackets, commas, and what stands between them.
 _PARTS = re.compile(r"[\[\],]|[^\[\],]+")
 
 
@@ -43,6 +44,7 @@ def number(text: str) -> Quotient:
 
 def written(words: list[str]) -> list[str]:
     """Return the texts of numbers given one by one, or as one list ``[.3, .7]`` or ``.3,.7``."""
+    # One word may be a whole list.
     if len(words) == 1 and ("," in words[0] or words[0].lstrip().startswith("[")):
         listed = words[0] if "[" in words[0] else f"[{words[0]}]"
         vector(listed)
@@ -59,6 +61,7 @@ def half_unit(text: str) -> Fraction:
     """
     digits = text.strip().lower().lstrip("+-").partition("e")[0]
     whole, point, places = digits.partition(".")
+    # One digit is taken as exact: 0.5 is 1/2.
     if (
         not point
         or not (whole + places).isdigit()
@@ -76,6 +79,7 @@ def last_place(text: str) -> int:
 
 def vector(text: str) -> Vector:
     """Read ``[1, 1/2]``, ``1,1/2``, ``1 1/2``, or ``SHEET:TOKEN``, a token of an example or of a file."""
+    # A colon after the last slash: a path of Windows has one before it.
     if re.search(r":[^\\/\]]+$", text) and "[" not in text:
         return _read_token_vector(text)
     if "[" not in text:
@@ -147,6 +151,7 @@ def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Qu
     """Return the smallest and the largest sum of nonnegative numbers that round to these digits."""
     units = list(map(half_unit, texts))
     low = sum(
+        # Weights are not negative, so the range of a small digit ends at 0.
         (y for x, u in zip(row, units, strict=True) if (y := x - Quotient.of(u)).sign() > 0),
         Quotient.of(0),
     )
@@ -157,12 +162,15 @@ def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Qu
 def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
     """Return weights of sum 1 that round to the digits, each at one share of its range, or []; 0 stays 0, if exact."""
     low, high = sums_of_rounded(texts, row)
+    # Exact digits leave no range to choose from.
     if low == high or any(x.sign() < 0 for x in row):
         return []
+    # All entries are moved by one share of their ranges, which makes the sum exactly 1.
     share, result = (1 - low) / (high - low), list[Quotient]()
     for x, u in zip(row, map(half_unit, texts), strict=True):
         least = max(x - Quotient.of(u), Quotient.of(0))
         result.append(least + share * (x + Quotient.of(u) - least))
+    # A weight is 0 only if its text is an exact 0.
     possible = all(
         x.sign() > 0 or not half_unit(text) for x, text in zip(result, texts, strict=True)
     )
@@ -177,6 +185,7 @@ def rounds_to(x: Quotient, digits: str) -> bool:
 
 # -- digits that were rounded ------------------------------------------------------------------------------------------
 MEASURES = ("dot", "cosine", "angle", "distance")
+# cos² of the angles whose cosine is a root of a fraction, and the angle for either sign.
 _DEGREES = {
     Fraction(1): (0, 180),
     Fraction(3, 4): (30, 150),
@@ -240,6 +249,7 @@ def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quoti
     if lengths.is_zero():
         raise InputError("a vector of zeros has no direction, and so no cosine or angle")
     s = dot(a, b)
+    # The sign is preserved, so that order by this number is order by cosine.
     return s * abs(s) / lengths
 
 
@@ -251,6 +261,7 @@ def _measure_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: in
 def _measure_distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     gap = tuple(x - y for x, y in zip(a, b, strict=True))
     square = dot(gap, gap)
+    # A smaller distance is a closer pair.
     return Likeness(-square, *_signed_root(square, digits))
 
 
@@ -258,6 +269,7 @@ def _measure_angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int
     """Return the angle in degrees; with a root of a fraction as cosine, only multiples of 30 and 45 are rational."""
     signed = _square_of_cosine(a, b)
     square = signed.rational()
+    # These angles are exact; others are irrational in degrees.
     if square == 0 or (square is not None and abs(square) in _DEGREES):
         degrees = 90 if not square else _DEGREES[abs(square)][square < 0]
         return Likeness(signed, Quotient.of(degrees), str(degrees), "°")
@@ -284,6 +296,7 @@ def _signed_root(signed: Quotient, digits: int) -> tuple[Quotient | None, str]:
 
 def _root_ball(signed: Quotient) -> Any:
     """Return a ball around sign(x) √|x|, sharp enough for the working precision."""
+    # More bits inside, as cancellation may cost some.
     return abs(signed).arb(2 * flint.ctx.prec).sqrt() * signed.sign()
 
 

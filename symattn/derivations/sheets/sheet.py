@@ -51,7 +51,9 @@ from symattn.document.codec import Record
 from symattn.document.errors import InputError
 from symattn.document.keywords import unknown
 
+# The version of the form of sheets; others are refused.
 SCHEMA = 1
+# Scores, or entries of an array: exact arithmetic on more would take too long for a walk.
 MOST_SCORES = 4096
 _KEYS = (
     "schema",
@@ -86,6 +88,7 @@ def read(path: str, name: str | None = None) -> Sheet:
     file = content(path, MOST_BYTES, ", which is more than a walk can show")
     if not file:
         raise InputError(f"{path} is empty")
+    # By its first bytes, or by its name: an archive of NumPy arrays.
     if file[:4] == b"PK\x03\x04" or Path(path).suffix.lower() in (".npz", ".npy"):
         from symattn.attention.codec import npz_arrays as npz
 
@@ -158,6 +161,7 @@ def _nest_flat_sheet(data: Record) -> Record:
     known_fields = field_types(Attention)
     arrays = {
         key: x
+        # A list is an array even where a field of the attention has the same name.
         for key, x in flat.items()
         if input_name(key) and (isinstance(x, list) or key not in known_fields)
     }
@@ -176,6 +180,7 @@ def _read_sheet_attention(
 ) -> tuple[Attention, tuple[str, ...]]:
     """Return the specification, and a remark if tokens without weights imply that scores are not scaled."""
     alone = "x" in entries and not any(name.startswith("w_") for name in entries)
+    # Without weights, a scale is a choice that the sheet must state, so none is assumed.
     if alone and isinstance(data, dict) and not {"scale", "score"} & set(data):
         remark = (
             "There are no weights: this is parameter-free attention, and its scores are not scaled."
@@ -197,6 +202,7 @@ def _read_exact_entries(
     """Return the arrays as exact numbers, after a check of their sizes, and whether a decimal was typed."""
     from symattn.attention.codec.exact_arrays import array_of
 
+    # Sizes first, since reading exact numbers takes time.
     check_size({name: shape(array) for name, array in values.items()}, where)
     for name, array in values.items():
         if isinstance(array, list) and (size := _count_nested_numbers(array)) > MOST_SCORES:
@@ -225,6 +231,7 @@ def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
             )
     queries = shapes.get("x", shapes.get("q"))
     keys = shapes.get("y", shapes.get("x", shapes.get("k")))
+    # Shapes that do not fit are refused later, with a better message.
     if queries is None or keys is None or len(queries) < 2 or len(keys) < 2:
         return
     if prod(queries[:-1]) * keys[-2] > MOST_SCORES:
@@ -282,6 +289,7 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
 def _label_sheet_axes(name: str, entries: object) -> list[str]:
     """Return the letter of each axis, aligned at the last."""
     letters = [letter.strip("[]()?") for letter in ARRAYS[name].shape.split()]
+    # Batches and heads before the named axes carry no letter.
     depth = len(shape_of(entries))
     return ["…"] * (depth - len(letters)) + letters[-depth:]
 
@@ -340,6 +348,7 @@ def _convert_to_json_types(value: object, place: str, binary: list[bool]) -> Any
 
 def _convert_sheet_array(value: Any, place: str, binary: list[bool]) -> Any:
     array = real(value, place)
+    # Before any conversion: a large array would take time and memory.
     check_size({place.rpartition(": ")[2]: array.shape}, NAME)
     if array.dtype.kind in "OU":
         return _convert_to_json_types(array.tolist(), place, binary)
@@ -350,6 +359,7 @@ def _convert_sheet_array(value: Any, place: str, binary: list[bool]) -> Any:
             raise InputError(
                 f"{place} has the type {short(str(array.dtype))}, which is not a number"
             ) from None
+    # Whole numbers are the same in decimal and binary, and need no remark.
     whole = array.dtype.kind != "f" or bool((array == np.round(array)).all())
     binary.append(not whole)
     return npz.elements(array, place)
@@ -357,8 +367,10 @@ def _convert_sheet_array(value: Any, place: str, binary: list[bool]) -> Any:
 
 # -- the parts of a sheet other than arrays: the fields of the attention, and the numbers that a text printed ----------
 _MOST_PLACES = 12
+# Exponents of four digits at most: longer ones would make huge numbers.
 _DIGITS_PRINTED = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _ROUNDED = ("weights", "weighted", "output")
+# Fields that follow from the inputs that a sheet has.
 _ASKED_FOR_BY = {
     "padding": ("keep",),
     "packed": ("w_in",),
@@ -405,6 +417,7 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
     for field_, names in _ASKED_FOR_BY.items():
         if field_ in field_types(Attention) and any(name in entries for name in names):
             result[field_] = True
+    # Fields in the sheet take precedence over inferred ones.
     inferred = {name: value for name, value in result.items() if name not in data}
     if data.get("mask") and "mask" in entries and data["mask"] != _kind_of_mask(entries):
         boolean = _kind_of_mask(entries) == "boolean"
@@ -412,6 +425,7 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
         raise InputError(
             f"{where}: the mask is {data['mask']}, and its entries are {kind}; hint: write {hint}"
         )
+    # Zeros and ones are most likely truth values of a boolean mask.
     if inferred.get("mask") == "additive" and {"1"} <= {*map(str, flat(entries["mask"]))} <= {
         "0",
         "1",

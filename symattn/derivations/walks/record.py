@@ -29,6 +29,7 @@ from symattn.document.errors import InputError
 from symattn.document.model import Block, Paragraph, Result, Values
 from symattn.document.notation import Relation, Words
 
+# More weighted values than scores of a sheet are left out of the record.
 MOST_WEIGHTED = 4096
 
 
@@ -120,6 +121,7 @@ def _record_printed_numbers(walk: Walk) -> Record:
 
 
 _PLACE = Words("____")
+# Draws until scores are readable, after which the sheet is refused.
 _TRIES = 2000
 _LARGEST = 12  # the largest difference of scores: e^12 is still readable
 
@@ -144,6 +146,7 @@ def steps(numbers: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
 
 def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield the blocks of a step without its numbers: a blank for each entry, and left sides of equations."""
+    # Blocks of other kinds would give the answers away.
     for block in blocks:
         if isinstance(block, Values):
             yield replace(

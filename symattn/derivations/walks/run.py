@@ -39,7 +39,9 @@ from symattn.document.errors import InputError, Refused, Undecided, near
 
 Arrays = dict[str, Any]
 TINY = 1e-300  # stands for any error between 0 and this
+# Bits to which a gap must be known, and bits for binades.
 _BITS = 64
+# Bits of balls, raised until the gap to the computed number is known.
 _PRECISIONS = (192, 384, 1536, 4096)
 
 
@@ -64,6 +66,7 @@ def floating(attention: Attention, inputs: Mapping[str, object], dtype: str) -> 
             f"unknown dtype {short(dtype)!r}.{near(dtype, FLOATING)} Known: {', '.join(FLOATING)}"
         )
     format_ = kind(dtype)
+    # Overflow and NaN are what the format computes, and are shown.
     with np.errstate(all="ignore"):
         lifted = {
             name: _as_plain_array(x) if _is_plain(x) else _round_entries_to_format(format_, x)
@@ -89,6 +92,7 @@ def error(format_: Format, x: Any, computed: float) -> float | None:
     """Return |computed − x| in ulp(x); None if one of them is not a number."""
     if not is_number(x):
         return 0.0 if isinstance(x, Forbidden) and computed == -np.inf else None
+    # An error in ulp needs two finite numbers and a binade.
     if not np.isfinite(computed) or (isinstance(x, Enclosed) and x.ball.contains(0)):
         return None
     c, rational, unit = Fraction(float(computed)), x.rational(), ulp(format_, x)
@@ -119,6 +123,7 @@ def binade(x: Quotient | Enclosed) -> int:
         low, high = _binade_of_arb(size.lower()), _binade_of_arb(size.upper())
     if isinstance(x, Enclosed):
         return low
+    # At a power of two the ball does not decide, so exact numbers are compared.
     return low if low == high or abs(x) < Fraction(2) ** high else high
 
 
@@ -173,6 +178,7 @@ def _round_entries_to_format(format_: Any, x: object) -> Any:
 
 
 # -- exact as far as possible ------------------------------------------------------------------------------------------
+# Bits of the balls of a walk, raised until enough digits are proven.
 _BALLS = (256, 512, 1024, 2048, 4096)
 _TERMS = 300  # the most terms of a denominator
 _DIGITS = 40  # digits that every ball should prove
@@ -192,6 +198,7 @@ def trace(spec: Attention, inputs: Mapping[str, object]) -> Arrays:
                 )
             arrays = {name: _as_array_of_elements(x, bits) for name, x in results.items()}
             proven = least_proven(x for array in arrays.values() for x in array.flat)
+            # Without enclosed numbers there is nothing to prove.
             best, sharp = arrays, proven is None or proven >= _DIGITS
         except Undecided as undecided:
             doubt = undecided
@@ -224,6 +231,7 @@ def fills_pages(spec: Attention, step: Step, arrays: Mapping[str, Any]) -> bool:
 def _run_step_of_walk(step: Step, arrays: Arrays, long: bool, bits: int) -> Any:
     """Run a step on ``exact`` arrays or, if they refuse or the result is too ``long``, on balls."""
     operands = [arrays[name] for name in step.of]
+    # Once an operand is a ball, the result is too.
     if not long and not any(isinstance(x, Ball) for x in operands):
         with suppress(Refused):
             return step.run(*operands)

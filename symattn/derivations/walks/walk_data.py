@@ -116,6 +116,7 @@ class Walk:
         result = {letter: int(length) for letter, (length, _) in read.found.items()}
         result.setdefault("d_k", self.arrays["q"].shape[-1])
         result.setdefault("d_v", self.arrays["v" if "v" in self.arrays else "q"].shape[-1])
+        # Without a second sequence, queries and keys are of one length.
         if "x" in values and "y" not in values:
             result["n"] = result.pop("n_q")
         result |= {"h": spec.heads} if spec.heads > 1 else {}
@@ -160,6 +161,7 @@ class Walk:
 
         Raises FalseStep if the formula gives other entries, or cannot be read.
         """
+        # Evidence is computed once for each array, as steps repeat it.
         if name not in self._evidence:
             step = (
                 replace(self.mixing, name=name) if name == "weighted" else self.pipeline.get(name)
@@ -175,6 +177,7 @@ class Walk:
                 result = walk_entries.step_agrees(self.arrays, self.request, step)
         except Unread as reason:
             raise FalseStep(f"{step.name}: {reason}") from reason
+        # Too many entries for formulas.
         if result is None:
             return self._in_balls(step)
         if not result:
@@ -237,6 +240,7 @@ class Walk:
         result = formula(entries)
         if len(text(result)) <= longest:
             return result
+        # Among many entries a letter takes the place of a long one.
         if longest == _SHORT:
             return self._remember_shortened_array(
                 self.lettered, name, self._choose_entry_letter(name, places)

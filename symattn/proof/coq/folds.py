@@ -139,10 +139,12 @@ def _entries_beyond_tile(
     """Return entries that occur in the others and in no tile. Raises Refused for sizes and ambiguous names."""
     every = dict(tile)
     for key, entry in (pair for other in others for pair in other.items()):
+        # Without a tile that has the size, it would be no parameter of the theorem.
         if key[0] == "size" and key not in tile:
             raise Refused(f"coq: the size {key[1]} occurs in no tile of a fold")
         if every.setdefault(key, entry) != entry:
             raise Refused(f"coq: in a fold {key[1]} has two names or types in Coq")
+    # Names must differ in Coq although arrays and sizes have separate names here.
     names = [entry.name for entry in every.values()]
     if twice := [name for name in names if names.count(name) > 1]:
         raise Refused(f"coq: two things in a fold are called {twice[0]} in Coq")
@@ -182,6 +184,7 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
         _state_plain_equation(auxiliary(name, f"made_{n}"), r["free"], *pair)
         for n, (r, pair) in _enumerate_record_pairs(record["result"], ends)
     ]
+    # Equations come first, since the step of the fold applies their lemmas.
     before = [equated(x, regroup) for x in (*merged, *result)]
     known, in_merge, in_made = _entries_by_occurrence(record, tile, merge, merged, result)
     fold = _FoldWords(
@@ -328,6 +331,7 @@ class _FoldWords:
                 f"intros; rewrite C'{n}, {rewritten} by assumption; etransitivity; "
                 f"[apply ({self._apply_equation_lemma(stated, 'A', 'B')}); given | rewrite ?sum_app; same]"
             )
+        # Numbers that a state may choose are instantiated with those of the merged state.
         chosen = "".join(f"exists C'{n}; " for n in self.tile.numbers)
         return (
             f"Lemma {self._auxiliary_fold_name('step')} : forall {self._parameters_with_additions(self.in_merge)},"
@@ -444,6 +448,7 @@ class _FoldWords:
         if word not in self.record["arrays"] or not two:
             return own
         names = {n: name for name, n in stated.names.sorts.items()}
+        # The second tile starts where the first one ends.
         start = "start" if prefix == FIRST else "start + size'1"
         seats = [f"seat'{n}" for n in range(len(sorts))]
         split = prefix + str(self.record["sort"])

@@ -64,6 +64,7 @@ def steps(
         if regroup
         else []
     )
+    # Coq accepts a step only if its divisors are positive by their form.
     more = more if all(_are_divisors_sure(step.new, positive) for step in more) else []
     every = [(free, side) for side in sides] + [
         (step.scope, x) for step in more for x in (step.old, step.new)
@@ -93,6 +94,7 @@ def _yield_division_splits(scope: tuple[int, ...], x: Term) -> Iterator[CoqStep]
     """Yield steps from a / (b c) to (a / b) / c, throughout."""
     for y in x.below:
         yield from _yield_division_splits((x.numbers[0], *scope) if x.binds() else scope, y)
+    # The divisor b c splits, so that each factor may cancel by itself.
     if x.head == "Div" and x.below[1].head == "Mul":
         new = x.below[0]
         for y in _flatten_mul_factors(x.below[1]):
@@ -117,14 +119,17 @@ def _canonical_form_steps(
     for scope, x, exponent in result:
         try:
             sums.append((scope, x, _expand_coq_term(x), exponent))
+        # Terms that are too long stay as they are written.
         except Refused:
             continue
+    # One denominator for all exponents, so that equal exponents have equal terms.
     common = lcm(
         *[c.denominator for _, _, terms, exponent in sums if exponent for c in terms.values()]
     )
     outcome: dict[tuple[tuple[int, ...], Term], CoqStep] = {}
     for scope, x, terms, exponent in sums:
         new = _write_sum_as_term(terms, common if exponent else 1)
+        # A step without a change would only lengthen the proof.
         if new != x and _are_divisors_sure(new, positive):
             outcome.setdefault((scope, x), CoqStep(scope, x, new))
     shifted = [
@@ -167,9 +172,11 @@ def _yield_unshifting_steps(
         )
     except Refused:
         return
+    # Terms above the line are moved under the sum, to compare them with terms in it.
     raised = {
         _CoqMonomial(m.sorts, tuple(moved(f, 1, len(m.sorts)) for f in m.factors)): m for m in above
     }
+    # A common factor e^c of numerator and denominator may be removed.
     both = {
         n: m
         for n, m in raised.items()
@@ -190,6 +197,7 @@ def _yield_exponent_places(
     for n, y in enumerate(x.below):
         inside = (x.numbers[0], *scope) if x.binds() else scope
         yield from _yield_exponent_places(inside, y, divisors)
+        # Arguments of functions must be in one order too.
         if x.head in ("Exp", "One", "Over") or (
             divisors and x.head == "Div" and n and y.head != "Num"
         ):
@@ -204,12 +212,14 @@ def merged(free: tuple[int, ...], left: Term, right: Term) -> list[CoqStep]:
         return []
     entries = [_bound_indices_in_divisors(m) for terms in sums for m in terms]
     sorts = {m_sort for each in entries for _, m_sort in each}
+    # Divisors over several sorts share no single outer sum.
     if len(sorts) != 1:
         return []
     (sort,) = sorts
     bodies = []
     for terms in sums:
         parts = [_find_summand_over_sort(c, m, sort) for m, c in _in_turn(terms)]
+        # A summand without an index of the sort cannot be moved under the sum.
         if any(part is None for part in parts):
             return []
         bodies.append(joined("Add", [part for part in parts if part is not None]))
@@ -240,6 +250,7 @@ def _find_summand_over_sort(c: Fraction, m: _CoqMonomial, sort: int) -> Term | N
     if not choices:
         return None
     p = choices[0]
+    # The chosen index becomes the outermost one.
     to = {p: many - 1, **{i: i - 1 for i in range(p + 1, many)}}
     sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
     return _summed_up(c, _CoqMonomial(sorts, tuple(renamed(f, to) for f in m.factors)), None)
@@ -247,11 +258,13 @@ def _find_summand_over_sort(c: Fraction, m: _CoqMonomial, sort: int) -> Term | N
 
 def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
     """Yield steps from Σ_j Σ_i g_i E_ij / Z_i to Σ_i g_i (Σ_j E_ij) / Z_i, and to Σ_i g_i if Z_i is Σ_j E_ij."""
+    # Each round may uncover another divisor that cancels.
     for _ in range(_ROUNDS):
         try:
             parts = [(c, m, _cancel_divisor_with_sum(m)) for m, c in _expand_coq_term(side).items()]
         except Refused:
             return
+        # Nothing is left to cancel.
         if not any(node for _, _, (_, node) in parts):
             return
         there, after = (
@@ -262,6 +275,7 @@ def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
                     for c, _, (rest, one) in parts
                 ],
             )
+            # First with Z / Z in place, then with 1, so that Coq follows each step.
             for kept in (True, False)
         )
         yield CoqStep(free, side, there)
@@ -284,11 +298,13 @@ def _cancel_divisor_with_sum(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None
     many = len(m.sorts)
     for divisor in (f for f in m.factors if f.head == "Div"):
         ((body, c), *others) = _expand_coq_term(divisor.below[1]).items()
+        # Only a divisor that is a single sum can cancel with one.
         if others or c != 1 or len(body.sorts) != 1:
             continue
         for p in (p for p in range(many) if m.sorts[many - 1 - p] == body.sorts[0]):
             inside = [f for f in m.factors if _has_free_index(f, p)]
             wanted = [moved(renamed(f, {0: p + 1}), -1) for f in body.factors]
+            # The divisor must not depend on the index that is summed.
             if divisor in inside or _canonical_term_texts(inside) != _canonical_term_texts(wanted):
                 continue
             rest = [f for f in m.factors if f not in inside]
@@ -345,6 +361,7 @@ def _invert_coq_term(x: Term) -> _Sum:
     if x.head == "Mul":
         return _multiply_monomial_sums(*map(_invert_coq_term, x.below))
     terms = _expand_coq_term(x)
+    # A product has the reciprocals of its factors; a sum has one reciprocal as a whole.
     if len(terms) == 1:
         ((m, c),) = terms.items()
         if not m.sorts:
@@ -383,6 +400,7 @@ def moved(x: Term, by: int, above: int = 0) -> Term:
 def _sum_monomials_over_sort(sort: int, x: _Sum) -> _Sum:
     def over(m: _CoqMonomial) -> _CoqMonomial:
         bound = len(m.sorts)
+        # Σ of a term without the index is the size times the term.
         if any(_has_free_index(f, bound) for f in m.factors):
             return _order_coq_monomial((sort, *m.sorts), m.factors)
         return _order_coq_monomial(
@@ -427,6 +445,7 @@ def _has_free_index(x: Term, index: int) -> bool:
 def _order_coq_monomial(sorts: tuple[int, ...], factors: Sequence[Term]) -> _CoqMonomial:
     """Return a monomial with the sums and the factors in one order."""
     sorts, factors = _contract_equal_indices(sorts, factors)
+    # All orders of the sums of one sort are tried, which grows like a factorial.
     if len(sorts) > _DEEP:
         raise Refused("too many sums within each other")
     many = len(sorts)
@@ -442,6 +461,7 @@ def _order_coq_monomial(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Coq
                 tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))
             )
         )
+    # The least of all orders is the same for all ways to write the monomial.
     return min(choices, key=_sorting_key_of_monomial)
 
 
@@ -450,6 +470,7 @@ def _contract_equal_indices(
 ) -> tuple[tuple[int, ...], Sequence[Term]]:
     """Rewrite Σ_j [j = i] f(j) as f(i)."""
     for f in factors:
+        # Only a bound index may be replaced.
         if f.head == "Is Equal" and min(f.numbers) < len(sorts) and f.numbers[0] != f.numbers[1]:
             p, q = sorted(f.numbers)
             rest = [moved(renamed(g, {p: q}), -1, p + 1) for g in factors if g is not f]
@@ -472,6 +493,7 @@ def _replace_term_seats(x: Term, to: Callable[[int], int], turns: bool, depth: i
             tuple(_replace_term_seats(y, to, turns, depth + x.binds()) for y in x.below),
         )
     seats = [to(i - depth) + depth if i >= depth else i for i in x.seats]
+    # Equality is symmetric, so its indices are sorted.
     own = x.numbers[: -len(seats)]
     return Term(x.head, (*own, *(sorted(seats) if turns and x.head == "Is Equal" else seats)))
 
@@ -484,6 +506,7 @@ def _write_sum_as_term(x: _Sum, common: int) -> Term:
         for sort in reversed(m.sorts):
             inner = Term("Sum", (sort,), (inner,))
         unit = number(Fraction(1, common))
+        # Coefficients in one unit: equal exponents are then equal terms.
         inner = (Term("Mul", (), (unit, inner)) if common > 1 else inner) if m.factors else unit
         whole = c * common
         parts.append(inner if whole == 1 else Term("Mul", (), (number(whole), inner)))

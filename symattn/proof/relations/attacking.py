@@ -87,6 +87,7 @@ def _make_pointwise_operator(function: Callable[[Any, Any], Any]) -> Any:
     def apply(self: PointValues, other: Any) -> Any:
         y = other.values if isinstance(other, PointValues) else other
         if not isinstance(y, (int, np.ndarray, np.floating)):
+            # Python then tries the operation of the other operand.
             return NotImplemented
         return PointValues(function(self.values, y))
 
@@ -96,6 +97,7 @@ def _make_pointwise_operator(function: Callable[[Any, Any], Any]) -> Any:
 def _make_pointwise_comparison(function: Callable[[Any, Any], Any]) -> Any:
     def compare(x: PointValues, y: PointValues) -> bool:
         result = function(x.values, y.values)
+        # Where points compare differently, each part of them is read apart.
         if np.any(result) and not np.all(result):
             raise _Mixed(result)
         return bool(np.all(result))
@@ -155,11 +157,13 @@ class Placed(Numbers):
         return ManyPoints if self.many else super().kind
 
     def permutation(self, name: str, sort: str) -> np.ndarray:
+        # The seed numbers the permutations, again from the first after the last.
         return np.array(next(islice(cycle(permutations(range(self.axis(sort)))), self.seed, None)))
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         if name not in self.given:
             return super().array(name, shape, declared)
+        # Filled in two steps, since NumPy would take sequences in entries as further axes.
         entries = np.empty(len(self.given[name]), dtype=object)
         entries[:] = self.given[name]
         return self.lift(entries.reshape([self.axis(a) for a in shape.split()]))
@@ -169,6 +173,7 @@ class Rooted(Placed):
     """Numbers whose squares are given, with their signs."""
 
     def lift(self, entries: Any) -> Any:
+        # The root of |x| with the sign of x.
         return super().lift(np.where(entries < 0, -1, 1)) * self.xp.sqrt(super().lift(abs(entries)))
 
 
@@ -185,6 +190,7 @@ def worlds(
     """
     bounds, sorts, touched = [x for x in every if x.sign != "="], compiled.declared.sorts(), False
     usual = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS]
+    # Larger sizes would make each evaluation slow.
     few = [x for x in begins if sum(Numbers(x).entry_counts(compiled.declared)) <= _MANY]
     sizes = [one for one in few[:2] or usual if bounds]
     sizes += [
@@ -193,6 +199,7 @@ def worlds(
         if bounds
         for one in _yield_nearest_sizes(compiled, bounds, where, sort)
     ]
+    # A seed stands for a permutation.
     seeds = range(_ORDERS if compiled.declared.permutations else 1)
     for lengths, seed in product([x for n, x in enumerate(sizes) if x not in sizes[:n]], seeds):
         attack = Attack(compiled, bounds, where, lengths, seed)
@@ -220,6 +227,7 @@ def _yield_nearest_sizes(
     @cache
     def near(n: int) -> float:
         attack = Attack(compiled, bounds, where, lengths(n), 0)
+        # With equal entries, sizes are all that changes.
         return float(attack.failures(np.full((1, attack.count), 1.0))[1, 0])
 
     yield from map(lengths, peaks(near, _SIZES))
@@ -247,8 +255,10 @@ class Attack:
             sizes,
             seed,
         )
+        # A fixed seed: the same statement is attacked at the same points.
         self.random = np.random.default_rng(0)
         declared, world = compiled.declared, Numbers(sizes)
+        # Points on circles are drawn as usual, since steps would leave the circle.
         drawn = {name for pair in declared.units for name in pair}
         lengths = {
             name: prod(map(world.axis, s.split()))
@@ -267,6 +277,7 @@ class Attack:
     def points(self) -> Iterator[Placed]:
         """Yield numbers at which a bound is false in floats, the worst of a round first."""
         points, left = self._first_attack_points(), _YIELDED
+        # Sines and cosines have many peaks, so points far out are scanned as well.
         if has_waves(self.bounds):
             points = np.concatenate(
                 [points, self.random.uniform(-_FAR_WAVES, _FAR_WAVES, (_SCANNED, self.count))]
@@ -275,13 +286,17 @@ class Attack:
         self.places_begun = int(np.isfinite(failures[0]).sum()) if self.count else 0
         for _ in range(_ROUNDS if self.count else 0):
             worst = int(np.argmax(failures[0]))
+            # No point meets the conditions, or enough points were tried.
             if failures[0, worst] == -np.inf or not left:
                 return
             if failures[0, worst] > _BEYOND:
                 left -= 1
                 yield self._place_points_in_arrays(points[worst])
+                # A point that was tried must not be the worst of the next round too.
                 failures[:, worst] = -np.inf
+            # ``meetings`` starts from the points with the nearest sides.
             self.worst = points[np.argsort(failures[1])[-_MEETING:]]
+            # Both measures, relative and absolute, choose the points that move on.
             kept = np.unique(np.argsort(failures)[:, -_KEPT:])
             new = self._move_points_nearby(points[kept])
             failures = np.concatenate([failures[:, kept], self.failures(new)], axis=1)
@@ -292,6 +307,7 @@ class Attack:
         they come nearest, as they are or, if it or its square is about a simple fraction, at this fraction; the other
         entries are rounded. Then those at which they come nearest if all entries are moved."""
         bounds = [x for x in self.bounds if (x.sign in "<>≠") == strict]
+        # Steps along an entry would leave a circle.
         if not bounds or self.compiled.declared.units:
             return
         rows, axes, gaps = self._nearest_along_axes(bounds)
@@ -299,6 +315,7 @@ class Attack:
             lowest, least = self._nearest_of_all(bounds)
             rows, gaps = np.concatenate([rows, lowest]), np.concatenate([gaps, least])
             axes = np.concatenate([axes, np.full(lowest.shape, True)])
+        # Points that agree to six digits count as one.
         different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
         for n in different[np.argsort(-gaps[different])][:_MEETING]:
             given = self._place_points_in_arrays(rows[n]).given
@@ -307,6 +324,7 @@ class Attack:
                                    lambda x: _signed_square(x).limit_denominator(_SIMPLE))]  # fmt: skip
             yield from simple
             moved = axes[n].sum() > 1
+            # Where all entries moved, only sides that nearly meet are examined.
             if moved and -gaps[n] > _BEYOND:
                 continue
             here = (
@@ -375,6 +393,7 @@ class Attack:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
         and no strict condition and no sign is nearly violated."""
         little, strict = _BESIDE * (1 + np.abs(point)), [x for x in self.where if x.sign in "<>≠"]
+        # A positive entry near 0 is near the boundary of what is declared.
         if any(
             (np.abs(point) < little)[self.places[name]].any()
             for name in self.compiled.declared.positive
@@ -404,6 +423,7 @@ class Attack:
         def room(n: int, x: Fraction) -> float:
             return self._bound_room_between_sides(bounds, at([*every[:n], x, *every[n + 1 :]]))[1]
 
+        # One entry after another, in steps that shrink to a quarter each time.
         for width, n in product(_NARROW, np.flatnonzero(axes).tolist()):
             every[n] = min(
                 (every[n] + width * step for step in (0, -2, -1, 1, 2)), key=partial(room, n)
@@ -423,6 +443,7 @@ class Attack:
                         y - x if link.sign in "≤<" else x - y
                         for x, y in np.broadcast(a.entries, b.entries)
                     ]
+                    # Sides of an equation are as far apart as their distance, whatever its sign.
                     gaps = [*map(abs, gaps)] if link.sign in "=≠" else gaps
                     ends += [(float(x.lower()), float(x.upper())) for x in gaps]
         return min(least for least, _ in ends), min(most for _, most in ends)
@@ -431,6 +452,7 @@ class Attack:
         """Return points at all scales, half of them with arrays that are near or multiples of each other."""
         random = self.random
         points = random.standard_normal((_POINTS, self.count))
+        # Rounded points have ties.
         points[::4] = np.round(points[::4])
         points *= 10.0 ** random.uniform(-2, 3, (_POINTS, 1))
         near = points[1::2]
@@ -459,6 +481,7 @@ class Attack:
         )
         sizes = np.abs(a).max(axis=1, keepdims=True) * 10.0 ** random.uniform(-4, 0, (_POINTS, 1))
         scaled = 2.0 ** random.uniform(-3, 3, (_POINTS, 1))
+        # A random step, a step along the difference of two points, or a scaling.
         how = random.integers(3, size=(_POINTS, 1))
         return np.where(
             how == 0, a + sizes * away, np.where(how == 1, a + scaled / 4 * (b - c), a * scaled)
@@ -467,6 +490,7 @@ class Attack:
     def _place_points_in_arrays(self, point: np.ndarray, many: bool = False) -> Placed:
         declared, entries = self.compiled.declared, {}
         for name, here in self.places.items():
+            # A positive entry stays above 0 after any step.
             least = 2.0**-20 if name in declared.positive else 0.0
             signed = (
                 np.abs(point[here]) + least
@@ -494,6 +518,7 @@ class Attack:
                     )
             except _Mixed as mixed:
                 (there,) = mixed.args
+                # The largest group comes last and is read next, as the number of reads is limited.
                 waiting = sorted([*waiting, rows[there], rows[~there]], key=len)
             except Exception:  # whatever floats lack: they only suggest where to look
                 break
@@ -503,8 +528,10 @@ class Attack:
         world, none = self._place_points_in_arrays(points.T, True), np.full(len(points), -np.inf)
         ratios, gaps, met = none, none, np.full(len(points), True)
         for gap, scale in (x for link in bounds for x in self._yield_gaps_and_scales(link, world)):
+            # Relative to both sides, unless these are nearly 0.
             ratios = np.fmax(ratios, np.where(scale > _BEYOND, gap / scale, -np.inf))
             gaps = np.fmax(gaps, np.where(np.isfinite(gap), gap, -np.inf))
+        # "≠" excludes single points, which floats rarely meet.
         for gap, _ in (
             x
             for link in self.where

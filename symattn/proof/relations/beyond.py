@@ -28,6 +28,7 @@ _SMALL = 12  # the largest size otherwise
 _ALWAYS = 9  # a size beyond those of the other draws
 _NAMED = 4  # printed numbers that are tried as sizes
 _ENDS = 2  # sizes tried for each sort, from each end of those that the numbers suggest
+# The size of entries that are called large.
 _LARGE = 1000
 _AROUND = 24  # draws of numbers, and around them
 _TOPS = (3, 8, 15, 40, 1000)  # exponents of ten
@@ -51,6 +52,7 @@ class OneRow(Drawn):
         if not lengths:
             return super()._list_drawn_entries(name, lengths, sign)
         first = lengths[-1] if len(lengths) > 1 else 1
+        # Seed 0 gives ones, seed 1 the large size.
         return [Fraction(_LARGE**self.seed)] * first + [Fraction(int(sign == "positive"))] * (
             prod(lengths) - first
         )
@@ -92,6 +94,7 @@ class _Wild(Drawn):
 
     def __init__(self, sizes: dict[str, int], seed: int) -> None:
         super().__init__(sizes, seed)
+        # Wild draws are compared in balls alone.
         self.wild = True
 
 
@@ -101,6 +104,7 @@ class Magnitude(_Wild):
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         way, which = divmod(self.seed, len(_TOPS))
         top, own = _TOPS[which], Random(f"{self.seed} {name}")
+        # Tiny, ordinary, huge, or any of these.
         several = [-top, 0, top, own.randint(-top, top)]
         self.exponents = ([top], [-top], [own.choice(several)], several)[way % 4]
         self.signs = ((1,), (-1,) if way < 6 else (1, -1))[way // 4 if sign == "real" else 0]
@@ -142,6 +146,7 @@ class Diagonal(Drawn):
         rows, columns = lengths[-2:] if len(lengths) > 1 else (0, 0)
         if not rows:
             return super()._list_drawn_entries(name, lengths, sign)
+        # Rows of ±1 by parity of common bits are orthogonal at sizes that are powers of 2.
         least, shift = int(sign == "positive"), Random(f"{self.seed} {name}").randrange(2)
 
         def entry(i: int, j: int) -> int:
@@ -150,6 +155,7 @@ class Diagonal(Drawn):
             return (1, _LARGE)[self.seed // 2] if j == (i + shift) % columns else least
 
         one = [Fraction(entry(i, j)) for i in range(rows) for j in range(columns)]
+        # Further axes repeat the matrix.
         return one * (prod(lengths) // len(one))
 
 
@@ -163,6 +169,7 @@ def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction
         for x in map(_evaluate_letterless_formula, nt.within(*every, *bodies, *spoken))
         if x is not None
     }
+    # Larger exponentials would be out of reach as sizes or entries.
     powers = {Fraction(round(exp(x))) for x in result if 1 < x <= _POWERS}
     return tuple(sorted((result | powers) - {0, 1}))
 
@@ -191,6 +198,7 @@ def _evaluate_letterless_formula(x: Node) -> Fraction | None:
                 base
                 and power
                 and power.denominator == 1
+                # The digits of a power are limited, since formulas may nest powers.
                 and abs(power) * (len(str(base)) - 1) <= _TOPS[-1]
             )
             return base ** int(power) if base and power and whole else None
@@ -215,10 +223,12 @@ def worlds(
         {sort: turn[n % 2] for n, sort in enumerate(sorts)}
         for turn in ((3, 2), (2, 3))[: 1 + bool(sorts)]
     ]
+    # Sizes that conditions ask for come before the usual ones.
     turns = [x for x in begins if fits(declared, x)][:2] or turns
     for turn, lengths in enumerate(turns):
         yield from (Zero(lengths, 0), OneRow(lengths, 0))
         yield from (Large(lengths, seed) for seed in range(4))
+        # Kinds take turns at both sizes, which halves the number of draws.
         yield from (
             kind(lengths, seed) for kind, count in _KINDS for seed in range(turn, count, len(turns))
         )
@@ -236,6 +246,7 @@ def worlds(
     )
     named = [int(x) for x in numbers if x.denominator == 1 and 5 < x <= largest][:_NAMED]
     for sort in sorts:
+        # The smallest sizes past a number, the largest ones, and the numbers themselves.
         for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:], *named):
             lengths = {s: n if s == sort else 2 for s in sorts}
             if fits(declared, lengths):
@@ -257,6 +268,7 @@ def fits(declared: Declared, lengths: Mapping[str, int]) -> bool:
 
 def bits(world: Numbers) -> int:
     """Return the precision of balls for these draws, in bits."""
+    # Long sums of balls are slow, so they have fewer bits.
     return _FEW if max(world.sizes.values(), default=0) >= _ALWAYS else _BITS
 
 
@@ -281,5 +293,6 @@ def _sizes_past_numbers(numbers: Iterable[Fraction], largest: int) -> list[int]:
     """Return sizes past 8 and past each number, its reciprocal, its square and its exponential."""
     past = {Fraction(_ALWAYS - 1)}
     for x in numbers:
+        # Capped, since exp of a large number would overflow.
         past |= {x, 1 / x, x * x, Fraction(exp(min(float(x), _POWER)))}
     return sorted({n for n in (ceil(x) + 1 for x in past) if _ALWAYS <= n <= largest})

@@ -109,8 +109,10 @@ def compare_closely(
         for world in spread:
             if not missing:
                 return
+            # A copy, since other relations use the same draws with ordinary balls.
             ordinary = copy(world)
             ordinary.ball = Ordinary
+            # Numbers that are too small or too large do not tell.
             with suppress(Closer):
                 compared(compiled, equations, ordinary)
                 missing -= 1
@@ -142,6 +144,7 @@ def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers
     entries = (
         x for _, stated in read for both in stated for side in both for x in side.entries.flat
     )
+    # Entries such as −∞ have no radius.
     if not all(hasattr(x, "rad") and x.is_finite() for x in entries):
         return False
     told = 0
@@ -214,6 +217,7 @@ def _holds_or_looks_closer(
     try:
         return holds(left, link.sign, right)
     except Closer:
+        # Without more bits, exact numbers are tried where they are quick.
         if not closer:
             shapes = compiled.declared.arrays.values()
             many = sum(prod(map(world.axis, shape.split())) for shape in shapes) > _ENTRIES
@@ -267,10 +271,12 @@ def entry_holds(x: Any, sign: str, y: Any) -> bool:
         return bool(COMPARED[sign](x, y))
     gap = y - x
     if sign == "≠":
+        # Overlapping balls may be equal, so "≠" needs disjoint ones.
         return not gap.contains(0)
     if sign == "=":
         if not gap.contains(0):
             return False
+        # A wide ball contains 0 whatever the numbers are.
         if gap.rad() > _WIDE * (1 + abs(float(x.mid()))):
             raise Undecided("the balls are too wide to tell")
         return True
@@ -281,6 +287,7 @@ def entry_holds(x: Any, sign: str, y: Any) -> bool:
     return bool(holding)
 
 
+# Sizes for sorts in turn; in the longer ones neighbours differ.
 _TOPS = ((1,), (2,), (3, 2), (2, 3, 1), (4, 3, 5))
 KINDS = ("whole", "fractions", "large", "ties and zeros", "all equal", "small")
 
@@ -292,6 +299,7 @@ class Drawn(Numbers):
         super().__init__(sizes, seed, balls=True)
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        # Seeded by name and sizes, so that arrays differ from each other.
         random = Random(f"{self.seed} {name} {sorted(self.sizes.items())}")
         low = {"positive": 1, "nonnegative": 0, "real": -40}[sign]
         return [self._draw_one_entry(random, low) for _ in range(prod(lengths))]
@@ -318,6 +326,7 @@ def sizes(sorts: Sequence[str]) -> list[dict[str, int]]:
 def draws(sorts: Sequence[str]) -> Iterator[Drawn]:
     """Yield every kind of numbers at every size."""
     for lengths in sizes(sorts):
+        # Without sizes there are few cases, so each kind is drawn more often.
         for seed in range(len(KINDS) * (1 if sorts else 5)):
             yield Drawn(lengths, seed)
 
@@ -326,6 +335,7 @@ class TwoValues(Drawn):
     """Draws from few values, for which many bounds are equations; nonnegative entries are 0, or large, or either."""
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        # One choice for each array, so that arrays differ in kind.
         self.values = Random(f"{self.seed} {name}").choice([[0], [0], [60], [0, 1, 60]])
         return super()._list_drawn_entries(name, lengths, sign)
 

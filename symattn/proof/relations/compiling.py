@@ -125,6 +125,7 @@ class Compiled:
     def argument(self, key: str) -> str:
         """Return the name of the argument for a letter."""
         word = spelt(key)
+        # A letter of the name of a size would hide the size.
         return f"{word}_" if word in self._sorts_of_given_shapes else word
 
     @cached_property
@@ -171,6 +172,7 @@ class Compiled:
 
     def stated(self, link: Link, world: Numbers) -> list[Pair]:
         """Return the two arrays of a link for these numbers; the reader, with its cache, is shared by all links."""
+        # The precision is part of the key: the reader has its numbers cached.
         key = self, world.kind, flint.ctx.prec
         reader = world.readers.get(key)
         if reader is None:
@@ -225,6 +227,7 @@ def _align_relation_sides(
     x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False
 ) -> tuple[Any, Any]:
     """Return both arrays in one shape; arrays that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
+    # Only one side may have further indices in a bound.
     within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
     if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
         raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
@@ -238,6 +241,7 @@ def _align_relation_sides(
             raise Unread("one side is a number, the other is none")
     if x.rank != y.rank and x.rank and y.rank:
         raise Unread("one side is a vector, the other a matrix")
+    # A row and a column of one length are no equal shapes on paper.
     if x.rank == y.rank == 1 and x.row != y.row:
         raise Unread("one side is a row, the other a column")
     letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
@@ -260,6 +264,7 @@ def _flatten_printed_row(x: Value, other: Value, side: Node) -> Value:
 def _readable_in(compiled: Compiled, work: Callable[[Reader], None]) -> Letters | Numbers | None:
     """Return the first world in which ``work`` can be done: letters, which lack some functions of numbers, small sizes,
     which lack some entries, or larger ones; None if there is none."""
+    # Size 2 first; 50 for formulas that name entries further on.
     numbers = [Numbers(dict.fromkeys(compiled.declared.sorts(), n), balls=True) for n in (2, 50)]
     worlds: list[Letters | Numbers] = [Letters(), *numbers]
     for world in worlds:
@@ -292,6 +297,7 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
     pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})
     letters |= {name for pair in pairs_ for name in pair}
     given = {key: shape for key, shape in glossary.given.items() if key in letters}
+    # Sizes that only definitions mention still need an array that has them.
     missing = sorts_in(sorts) - sorts_in(given.values())
     for key, shape in glossary.given.items():
         if missing & sorts_in([shape]):

@@ -53,6 +53,7 @@ class _Proving(Identity):
     """An identity that is only to be proved: no counterexample is searched for, as numbers were tried before."""
 
     def _grade_collected_proofs(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Words]:
+        # No search follows a failure: the relation is then compared at draws by the caller.
         if not proofs or not all(proof.proved for proof in proofs):
             return Evidence(Grade.UNDECIDED, "not proved"), ()
         return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
@@ -65,10 +66,12 @@ def equations(
     first, before = every[0].left, list[Proof | Premise]()
     absolute = _prove_absolute_values(compiled, signs)
     for link in every:
+        # An inequality ends the chain of equations; its right side begins another.
         if link.sign != "=":
             first, before = link.right, []
             continue
         result = _prove_printed_equation(compiled, link.left, link.right, absolute)
+        # Later equations may be easier to prove from the first side of the chain.
         if not result and before:
             whole = _prove_printed_equation(compiled, first, link.right, absolute)
             result = whole and _conclude_by_rule(
@@ -112,6 +115,7 @@ def _prove_absolute_values(compiled: Compiled, signs: Mapping[Node, Node]) -> _A
     zero, forms, by = nt.node(0), dict[Node, Node](), list[Proof | Premise]()
     for x, g in signs.items():
         same, sign = (
+            # x² = g² leaves the sign open, so g must be shown not to be negative.
             _prove_printed_equation(compiled, x * x, g * g),
             by_gap(compiled, zero, g, g, False),
         )
@@ -143,9 +147,11 @@ def _prove_printed_equation(
             _words_of_needed_assumptions(decision.proofs, decision.hypotheses),
             (*decision.proofs, *decision.premises),
         )
+    # With |x| in another form, more may cancel.
     a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
     if (a, b) != (left, right):
         return _without_bars(compiled, (left, a, b, right), absolute)
+    # Each rule reduces the equation to one that letters may decide.
     return next(
         (result for rule in _RULES for result in [rule(compiled, left, right)] if result), None
     )
@@ -169,6 +175,7 @@ def _without_bars(
     inner = _prove_printed_equation(compiled, a, b)
     if not inner:
         return None
+    # Sides without bars need no step.
     steps = [
         _conclude_by_rule(compiled, "equals", x, y, absolute.by)
         for x, y in ((left, a), (b, right))
@@ -192,6 +199,7 @@ def _prove_equal_maxima(compiled: Compiled, left: Node, right: Node) -> ProvedRe
     """Prove max_i f_i = max_i g_i by f_i = g_i for every i."""
     if not (isinstance(left, nt.Big) and isinstance(right, nt.Big)):
         return None
+    # Maxima over different indices would need a renaming first.
     if left.index != right.index or not all(_is_maximum(x) for x in (left, right)):
         return None
     return _conclude_from_one_equation(compiled, "equals", (left, right), (left.body, right.body))
@@ -238,6 +246,7 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
     ):
         return None
     n, t = total.high, total.index
+    # n is taken as a letter, any number, instead of a size.
     compiled = Compiled(Glossary(given={text(n): ""}, sizes={}), {})
     before, start = nt.replaced(closed, {n: n - 1}), nt.replaced(closed, {n: nt.node(0)})
     term = nt.replaced(total.body, {t: n})
@@ -254,6 +263,7 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
         "term": sides[0],
         "closed": sides[1],
     }
+    # Both premises are needed.
     return (
         _accept_concluded_step(Concluded("induction", shown, about=about)) if all(proofs) else None
     )
@@ -262,6 +272,7 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
 def _prove_by_equal_squares(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove x = y, of which one side has a root, by x² = y² and both sides not negative."""
     has_root = any(isinstance(x, nt.Root) for side in (left, right) for x in nt.within(side))
+    # Squared sides are powers, which are not squared again.
     if not has_root or isinstance(left, nt.Power):
         return None
     return _conclude_from_one_equation(compiled, "squares", (left, right), (left**2, right**2))
@@ -311,6 +322,7 @@ def inequalities(
         if link.sign == "=":
             continue
         smaller, larger = (link.right, link.left) if SMALLER[link.sign] else (link.left, link.right)
+        # A bound by 0 is its own gap.
         gap = gaps.get(larger) or gaps.get(smaller) or (larger if is_zero(smaller) else None)
         result = (
             _prove_bound_by_gap(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
@@ -326,6 +338,7 @@ def _prove_bound_by_gap(
     """Prove a bound by its gap; prove max_i f_i ≤ c by f_i ≤ c for every i."""
     if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
         return by_gap(compiled, smaller, larger, gap, strict)
+    # Rule *largest* concludes ≤ alone.
     result = None if strict else by_gap(compiled, smaller.body, larger, gap, strict)
     if not result:
         return None
@@ -340,6 +353,7 @@ def by_gap(
     """Prove smaller ≤ larger, or < if strict, by their difference in a form that shows its sign."""
     g, gap = compiled.glossary, gap if isinstance(gap, Gap) else Gap(gap)
     shapes = {key: " ".join(g.index[i] for i in x.letters) for key, x in gap.letters.items()}
+    # In the gap, the letters are free; elsewhere they stand for their meanings.
     with_letters = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
     meanings = replace(compiled, glossary=replace(g, defined={**g.defined, **gap.letters}))
     letters: dict[str, Any] = {

@@ -36,7 +36,9 @@ _GROUPS = (
     (97, 101, 103, 107, 109, 113),
 )  # of each axis; of the only axis of all arrays
 _SINGLE = 4  # one in so many groups is a single place
+# The largest size taken around a printed number.
 _LARGEST = 10**30
+# Sizes between which a nearest one is searched for.
 _DOUBLED = [2**k for k in range(100)]
 _WAVES = 1024  # the most sizes that are tried one by one where a sine or cosine of sizes is taken
 _POWERS = (2, 4, 7, 12, 18, 30)  # of ten, taken as sizes
@@ -61,6 +63,7 @@ _TRIED = (
     10**6,
 )  # for sizes asked for
 _TUPLES = 1500  # of such sizes
+# Operations that have the same result for a group as for each of its entries, or sum over axes.
 _OFFERED = {
     "add", "subtract", "multiply", "divide", "negative", "maximum", "minimum", "abs", "pow", "exp", "log", "sqrt",
     "tanh", "erf", "cos", "sin", "exp2", "log2", "less", "less_equal", "greater", "greater_equal", "equal",
@@ -76,6 +79,7 @@ class _Groups:
     def __init__(self, length: int, count: int) -> None:
         first, ends = count // _SINGLE, [*range(count // _SINGLE + 1)]
         for k in range(first + 1, count + 1):
+            # Ends grow like powers; each group has one place at least, the later ones too.
             end = int(first * (length / first) ** ((k - first) / (count - first)))
             ends.append(min(max(end, ends[-1] + 1), length - count + k))
         self.length, self.ends = length, [*ends[:-1], length]
@@ -113,6 +117,7 @@ class _Grouped(Ball):
     @classmethod
     def _sum(cls, a: Any, axis: int) -> Any:
         groups = cls.groups.get(a.plain_shape[axis])
+        # A group counts as often as it has places.
         if groups:
             counts = np.reshape(
                 cls._lift_numbers_to_arbs(groups.counts), (-1, *[1] * (a.ndim - axis - 1))
@@ -141,6 +146,7 @@ class _Grouped(Ball):
         for x in parts:
             plain = x is None or x is ... or (isinstance(x, slice) and x == slice(None))
             groups = None if plain else self.groups.get(self.plain_shape[axis])
+            # An index along an axis of groups means the group of its place.
             key.append(groups.place(x) if groups else x)
             axis += whole if x is ... else x is not None
         return super().__getitem__(tuple(key))
@@ -155,6 +161,7 @@ class _Namespace(Namespace):
     kind: Any
 
     def __getattribute__(self, name: str) -> Any:
+        # An operation that is not listed might take a group for one entry.
         if not name.startswith("_") and name not in _OFFERED:
             raise Lacking(f"grouped lacks {name}")
         return super().__getattribute__(name)
@@ -171,6 +178,7 @@ class _Namespace(Namespace):
     def arange(self, *ends: int) -> Any:  # type: ignore[override]
         (count,) = self._compact_grouped_shape(ends)
         groups = self.kind.groups.get(count)
+        # A short axis has its positions one by one.
         if not groups:
             return np.arange(count)
         return self.kind(np.array(groups.positions(), dtype=object))
@@ -182,6 +190,7 @@ class _Namespace(Namespace):
         return a.map(lambda plane: np.broadcast_to(plane, self._compact_grouped_shape(shape)))
 
     def stack(self, arrays: Any, axis: int = 0) -> Any:
+        # Else the new axis would pass for one of groups.
         if len(arrays) in self.kind.groups:
             raise Refused("as many arrays as an axis has groups")
         return self.kind(np.stack([self.kind.of(x).entries for x in arrays], axis))
@@ -196,11 +205,13 @@ class Far(Numbers):
         super().__init__(sizes, seed, balls=True)
         axes = {a for shape in declared.arrays.values() for a in shape.split() if not a.isdigit()}
         lengths = {a: super(Far, self).axis(a) for a in {*axes, *declared.sorts()}}
+        # The number of groups identifies an axis, so no fixed length may equal it.
         numbers = [
             n
             for n in _GROUPS[flat]
             if all(str(n) not in s.split() for s in declared.arrays.values())
         ]
+        # Each long axis needs a number of groups of its own.
         if sum(n >= numbers[0] for n in {*lengths.values()}) > len(numbers):
             raise Refused("so many sizes")
         long = dict(
@@ -254,6 +265,7 @@ def lengths(
             return met(Far(one, 0, declared))
         return False
 
+    # If a third of the usual sizes fit, no others are needed.
     if sum(map(fitting, usual := sizes(sorts))) > len(usual) // 3:
         return []
     near = [*range(1, 13), *_TRIED, *_list_sizes_around_numbers(numbers, False)]
@@ -262,6 +274,7 @@ def lengths(
         *islice(every, _TUPLES),
         *(tuple(random.choices(near, k=len(sorts))) for _ in range(_TUPLES)),
     ]
+    # The smallest sizes that fit come first.
     ordered = sorted(dict.fromkeys(every), key=lambda x: (sum(x), x))
     return [
         *islice((one for x in ordered if fitting(one := dict(zip(sorts, x, strict=True)))), _FEW)
@@ -281,6 +294,7 @@ def peaks(near: Callable[[int], float], every: Sequence[int]) -> Iterator[int]:
     """Yield sizes at which ``near`` is larger than at those around, searched for between three of ``every``."""
     for low, middle, high in zip(every, every[1:], every[2:], strict=False):
         if near(middle) > min(near(low), near(high)) and near(middle) >= max(near(low), near(high)):
+            # Ternary search: one peak is assumed between the outer sizes.
             while high - low > 2:
                 a, b = low + (high - low) // 3, high - (high - low) // 3
                 low, high = (low, b) if near(a) > near(b) else (a, high)
@@ -326,6 +340,7 @@ def worlds(
         for n in [*(10**k for k in _POWERS), *_list_sizes_around_numbers(numbers, entries)]
     ]
     for _ in range(_SEVERAL if len(sorts) > 1 else 0):
+        # The summand k makes equal draws differ.
         several = [
             round(10 ** random.uniform(0, random.choice(_POWERS))) + k for k in range(len(sorts))
         ]
@@ -333,6 +348,7 @@ def worlds(
     for lengths, seed in product(
         [x for n, x in enumerate(every) if x not in every[:n]], range(DRAWS if entries else 1)
     ):
+        # Sizes for which there are too few numbers of groups are left out.
         with suppress(Refused):
             yield Far(lengths, seed, declared, flat)
 
@@ -341,6 +357,7 @@ def _list_sizes_around_numbers(numbers: tuple[Fraction, ...], entries: bool) -> 
     """Return sizes at and next to each number, its reciprocal, square, root and exponential; few if there are
     ``entries``."""
     found = set[int]()
+    # Bounds may change their order at a printed number, its powers, root or exponential.
     for x in numbers:
         e = Fraction(2.718281828 ** float(x)) if x < log(_LARGEST) else Fraction(0)
         found |= {int(y) + k for y in (x, 1 / x, x * x, isqrt(int(x)), e) for k in (0, 1, 2)}

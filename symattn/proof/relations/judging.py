@@ -43,6 +43,7 @@ from symattn.proof.relations.random_arrays import averages, mentions
 from symattn.proof.relations.searching import Tried, lengths_asked, look_beyond, restrict
 from symattn.proof.statement import Numbers, run
 
+# Bits of balls, and the number of draws of exact numbers.
 _BITS, _EXACT = 128, 3
 _ENOUGH = 6  # draws that meet the conditions of a claim
 
@@ -83,6 +84,7 @@ class RelationQuestion:
     def number(self, x: Node) -> bool:
         """Return whether a formula stands for a number, or for one number per index."""
         compiled, result = Compiled(self.glossary, self.sized), list[int]()
+        # A formula that cannot be read, or has no value, stands for no number.
         with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
             world = next(iter(_yield_draws_for_relation(compiled)))
             run(
@@ -174,6 +176,7 @@ def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = N
 def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = None) -> Evidence:
     """Return the evidence as ``judged`` does, without recording the relation as printed."""
     result = [(known or {}).get(link) for link in links(question.relation)]
+    # All links are proved already, for all sizes.
     if None not in result and not question.sized:
         return all_of(evidence for evidence in result if evidence)
     try:
@@ -204,13 +207,16 @@ def _judge_general_relation(question: RelationQuestion) -> Evidence:
         question.glossary.given,
         [x for relation in question.where for x in links(relation)],
     )
+    # Conditions on sizes alone come first, since they are quick to test.
     met.sort(
         key=lambda x: any(
             mentions(side, key, question.glossary) for side in (x.left, x.right) for key in given
         )
     )
+    # Formats have draws of their own, and ``only`` needs draws that fail the conditions.
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
+    # A list, since the draws are used again after the spot check.
     drawn = list(_yield_draws_for_relation(compiled, met))
     _spot_check_relation(compiled, every, drawn, met)
     if met:
@@ -220,6 +226,7 @@ def _judge_general_relation(question: RelationQuestion) -> Evidence:
     result = shown(compiled, every, question.gaps, question.signs if has_bars else {})
     if None not in result:
         return _grade_proved_relation(_describe_where_proved(question, compiled), result)
+    # Draws stand for one law each, so they cannot support a relation about all.
     if question.glossary.laws:
         raise NotDecided(
             f"{text(question.relation)} is not proved under every law that was assumed"
@@ -233,6 +240,7 @@ def _as_bounds(link: Link) -> list[Link]:
     digits = link.right.body if isinstance(link.right, nt.Neg) else link.right
     if link.sign != "≈" or not isinstance(digits, nt.Decimal):
         return [link]
+    # Half a unit of the last printed digit.
     half = Fraction(1, 2 * 10 ** len(digits.digits.partition(".")[2]))
     printed, zero = Fraction(digits.digits) * (-1 if negative else 1), nt.node(0)
     low, high = nt.Number(printed - half), nt.Number(printed + half)
@@ -295,6 +303,7 @@ def _in_each_format(
 ) -> Evidence:
     """Check a relation about number formats in each format."""
     g = question.glossary
+    # Without letters all draws are alike, so a few of them are enough.
     constant = not where and _has_no_letters(Compiled(g, question.sized), every)
     places = []
     for name in g.formats or ("",):
@@ -319,7 +328,9 @@ def _under_conditions(
     met: Sequence[Link],
 ) -> Evidence:
     """Prove the relation without its conditions, or else check it on numbers that meet them."""
+    # Without gaps only equations are shown by their form.
     provable = question.gaps or all(x.sign == "=" for x in every)
+    # Without its conditions the relation is stronger than the printed one.
     result = shown(compiled, every, question.gaps, {}) if provable else [None]
     return (
         _grade_proved_relation(_describe_where_proved(question, compiled), result)
@@ -336,6 +347,7 @@ def _spot_check_relation(
 
     Means are taken over all outcomes of one law that is assumed, if these are few.
     """
+    # Under laws a mean may be undecided, which refutes nothing.
     passed = (Unread, Refused, Undecided) if compiled.glossary.laws else (Closer,)
     with precision(_BITS):
         for world in [w for w in drawn if w.seed == 1][::2]:
@@ -375,6 +387,7 @@ def _yield_draws_for_relation(compiled: Compiled, where: Sequence[Link] = ()) ->
         if (lengths := lengths_asked(compiled, where))
         else draws(sorts)
     ):
+        # Balls, unless examples or laws need exact numbers.
         world.balls = not (g.exact or g.laws)
         yield world
     if "fl" in g.families:
@@ -401,6 +414,7 @@ def _check_draws_in_balls(
         met = [world for world, fits in every_world if fits]
         if len(met) < _ENOUGH:
             raise Unread("no numbers were found that meet the conditions")
+        # ``only``: the relation must fail where its conditions do.
         if only and any(meets(compiled, every, world) for world, fits in every_world if not fits):
             raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
         met, undefined = _select_decisive_worlds(compiled, every, met)
@@ -409,6 +423,7 @@ def _check_draws_in_balls(
         note((), equal_sizes(met[0].sizes) or "any size")
         compare_closely(compiled, equations, met)
         if sharp:
+            # Nearness is relative, so a bound by 0 has none.
             _check_bounds_are_sharp(
                 compiled,
                 [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)],
@@ -428,6 +443,7 @@ def _check_draws_in_balls(
             undefined |= not_defined
     largest = {sort: max(world.sizes[sort] for world in met) for sort in declared.sorts()}
     exactly = 0
+    # Exact numbers at small sizes add a decision where balls only overlap.
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
         with suppress(
@@ -437,6 +453,7 @@ def _check_draws_in_balls(
             if meets(compiled, where, exact):
                 compared(compiled, equations, exact)
                 exactly += 1
+    # Without letters there is one case, which balls or exact numbers decide.
     if not (where or only) and _has_no_letters(compiled, every) and (exactly or not equations):
         return Evidence(Grade.CHECKED, "these numbers")
     defined_only = ", where both sides are defined" * undefined
@@ -470,10 +487,12 @@ def _walk_cells(
     declared = compiled.declared
     from symattn.proof.cells import cells
 
+    # Cells look for numbers at which the first side exceeds the second.
     ordered = [(x.right, x.left) if x.sign in "≥>" else (x.left, x.right) for x in links_]
     sides = compiled.sides(ordered, not equal)
     with listening(), meeting():
         walked = cells(sides, declared, named(sides, declared), equal)
+    # Exact numbers first, then balls for functions that exact numbers lack.
     for world, balls in product(walked.worlds, (False, True)):
         world.balls = balls
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):

@@ -24,7 +24,9 @@ from symattn.proof.relations.comparing import Drawn, sizes
 from symattn.proof.relations.part_values import Found, Several, Unread, Value
 from symattn.proof.relations.reader import Reader
 
+# Draws at each size, besides one for each number near the ends.
 _SEEDS = 24
+# The number itself, and neighbours at 2⁻⁶⁰ and 2⁻⁸ of it, on both sides.
 _AROUND = ((0, 0), (1, 60), (-1, 60), (1, 8), (-1, 8))
 _BITS = 128  # of logarithms of the ends of a format
 _WIDER = 4096  # bits, if a ball does not decide what it is rounded to
@@ -36,6 +38,7 @@ def fl(reader: Reader, parts: tuple[Node, ...]) -> Found:
         raise Unread("fl of what are no numbers")
     try:
         return _compute_printed_rounding(reader, parts[0])
+    # More bits decide nearly every rounding that a ball leaves open.
     except Undecided:
         with precision(_WIDER):
             return _compute_printed_rounding(reader, parts[0])
@@ -48,6 +51,7 @@ def _compute_printed_rounding(reader: Reader, x: Node) -> Found:
         u, powers = (_read_model_parameter(reader, letter) for letter in "uκ")
         if u is None:
             raise Unread("fl in no format, and without u")
+        # The model's errors are drawn by a seed from the numbers: the same x has the same fl(x).
         digits = [
             str(float(x.mid()))
             for key in sorted(reader.arrays)
@@ -61,6 +65,7 @@ def _compute_printed_rounding(reader: Reader, x: Node) -> Found:
     inner = reader.within({key: kind(x.entries) for key, x in reader.arrays.items()})
     inner.elsewhere = lambda key: lifted(reader.letter(key))
     result = inner.read(x)
+    # A letter alone has no operation, so the rounding of its value must be applied.
     if isinstance(x, Name):
         result = _apply_to_each_value(result, lambda x: kind.after("", x))
     return _apply_to_each_value(result, lambda x: Ball(x.entries))
@@ -118,6 +123,7 @@ class OfFormat(Drawn):
             digits * f.largest,
             digits * f.smallest,
         ]
+        # Without sizes each number near an end comes first in some draw, with either sign.
         if not self.sizes and self.seed < 2 * len(self.near):
             result = self.near[self.seed // 2] * (-1 if self.seed % 2 else 1)
         else:

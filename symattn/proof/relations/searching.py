@@ -34,12 +34,14 @@ def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, i
         if not any(mentions(side, key, g) for side in (x.left, x.right) for key in g.given)
     ]
     sides = [side for link in alone for side in (link.left, link.right)]
+    # Formats and laws have draws of their own, so no sizes are needed.
     if not sides or g.formats or g.laws or not compiled.declared.sorts():
         return []
     about = restrict(compiled, sides)
     found = far.lengths(
         lambda world: meets(about, alone, world), about.declared, beyond.printed_numbers(sides, g)
     )
+    # Sizes without a condition are 2.
     return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in found]
 
 
@@ -85,6 +87,7 @@ def look_beyond(
     at which balls are too wide or a side is undefined. ``lengths``: sizes to begin with. Raises FalseStep."""
     tried = Tried()
     sides = [side for link in (*every, *where) for side in (link.left, link.right)]
+    # Fewer letters leave fewer draws to make.
     compiled = restrict(compiled, sides)
     used = compiled.glossary
     numbers = beyond.printed_numbers(sides, used)
@@ -93,6 +96,7 @@ def look_beyond(
     drawn = beyond.worlds(compiled.declared, numbers, flat, begins)
     differing = suspected(compiled.as_equations(every), compiled.declared)
     attack = attacking.worlds(compiled, every, where, begins, tried.begin_ascent)
+    # The quick attempts come first, the ascent last.
     for world in chain(
         differing, drawn, _yield_draws_far_out(compiled, every, sides, begins), attack
     ):
@@ -100,6 +104,7 @@ def look_beyond(
             precision(beyond.bits(world)),
             suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
         ):
+            # Only numbers at which balls decide every link count as tried.
             if meets(compiled, where, world) and compared_if_finite(compiled, every, world):
                 tried.compare(world)
     return tried
@@ -113,6 +118,7 @@ def _yield_draws_far_out(
 ) -> Iterator[Numbers]:
     """Yield draws at sizes far out, if all that is printed can be computed there."""
     g, declared = compiled.glossary, compiled.declared
+    # Laws, permutations and code have no values for whole groups of entries.
     if g.laws or declared.permutations or not declared.sorts() or not beyond.is_printed(sides, g):
         return
     flat, base = (

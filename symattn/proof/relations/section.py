@@ -38,6 +38,7 @@ from symattn.proof.relations.judging import (
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import averages
 
+# Forms that are continuous wherever they are defined.
 _CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
 
 
@@ -54,6 +55,7 @@ def limit(
         (sign, printed), *others = relation.rest
         if sign != "→" or others:
             raise Unread("a limit is x → c")
+        # A limit must not depend on the letter that tends.
         if _is_letter_in_formula(printed, letter):
             raise Unread(f"a limit with the letter {text(letter)}")
         there = _limit_of_formula(form, letter, value, glossary)
@@ -74,6 +76,7 @@ def _expect_accepted(
 ) -> None:
     """Raise NotDecided unless the checker derives the limit from proofs of the premises."""
     compiled, printed, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
+    # Equal sides need no premise.
     equations = {nt.equals(a, b) for a, b in ((there, printed), (relation.first, form)) if a != b}
     result = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
     by = tuple(p for x in result if x for p in x.by)
@@ -153,6 +156,7 @@ def _limit_of_vanishing_power(exponent: Node, letter: Name, g: Glossary) -> Node
         case nt.Neg(nt.Product((beta, Name() as u))) if (
             beta == letter and g.stem(u)[0] in g.positive
         ):
+            # With its factor 0, the limit has the indices that the form has.
             return nt.node(0) * u
     raise Unread(f"e to the power {text(exponent)} is not seen to tend to 0")
 
@@ -227,6 +231,7 @@ class Section:
         if averages(formula):
             assumptions(formula, glossary)  # else the grade could not name them
         evidence = judged(question, {} if free else self.known)
+        # Proofs at sizes or under other letters are not reused.
         if evidence.grade is Grade.PROVED and not sized and not free:
             self.known |= dict.fromkeys(links(formula), evidence)
         if keep:
