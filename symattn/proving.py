@@ -37,6 +37,7 @@ from symattn.theorems.findings import BAD_STATEMENT, unstated
 
 _RUN: set[str] = set()  # files and modules of theorems that have run in this process
 _MANY = 8  # theorems; more are shown as a table
+# Hints for statements with a mistake.
 HINT = "state one with the decorator symattn.theorem, under a name of its own"
 OPERATORS = "arrays are letters here; use operators, and the functions of x.__array_namespace__()"
 
@@ -117,6 +118,7 @@ def decided(
     found = {d.theorem.name: d for d in results}
     for name, why in mistakes.items():
         found[name] = Decided(chosen[name][0], unstated(why))
+    # If every theorem has a mistake in its code, the first one is the error.
     if all(mistake_in(d) for d in found.values()):
         place, why = chosen[results[0].theorem.name][1], mistake_in(results[0])
         raise InputError(f"{place}: {why}" if place else why)
@@ -196,6 +198,7 @@ def statements(place: str) -> dict[str, Theorem]:
         module = load_module(place)
     except CannotRun as error:
         raise InputError(str(error)) from error
+    # Its code has run in this process, on which later decisions may rest.
     _RUN.add(str(Path(place).resolve()) if place.endswith(".py") else place)
     result: dict[str, Theorem] = {}
     for theorem in _in_order(vars(module)):
@@ -260,6 +263,7 @@ def _attempt_part_of_theorem(
         return  # the prover reports it, and numbers may still refute the statement
     except SymattnError as error:
         raise InputError(f"{place}: the {what} of {theorem.name!r}: {error}") from error
+    # The code of a user may raise anything.
     except Exception as error:
         if raised_in_symattn(error):
             return  # the result of the theorem will report that symattn failed

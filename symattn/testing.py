@@ -59,6 +59,7 @@ class Settings:
     note: Callable[[str], None] = lambda words: None
 
 
+# Replaced by the plugin of pytest while a test runs.
 settings = Settings()
 
 
@@ -90,6 +91,7 @@ def assert_attention(
         ...
     symattn.testing.AttentionFault: attention: scores are not scaled...
     """
+    # pytest then shows the line of the assertion.
     __tracebackhide__ = True
     from symattn.arrays.precision import Precision
     from symattn.attention.spec import Attention
@@ -147,6 +149,7 @@ def _write_failure_message(report: Report) -> str:
     )
     whole = replace(document, blocks=(*document.blocks, *notes), verdict=None)
     lines = render(whole, "text").splitlines()
+    # The body stands between the rule under the title and the one above the command.
     rules = [i for i, line in enumerate(lines) if line and not line.strip("─")]
     body = "\n".join(lines[rules[0] + 1 : rules[-1]]).strip("\n")
     others = "".join(f"\nAlso: {fault.coded_message}" for fault in report.faults[1:])

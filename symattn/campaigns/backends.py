@@ -99,12 +99,14 @@ def by_joblib(jobs: Sequence[Job], cores: int) -> Results:
 
     done = False
     try:
+        # Jobs take long, so that each is sent alone, and its result comes when it is ready.
         with joblib.parallel_config("loky", inner_max_num_threads=1):
             parallel = joblib.Parallel(n_jobs=cores, return_as="generator_unordered", batch_size=1)
             results = parallel(joblib.delayed(work)(job) for job in jobs)
         yield from results
         done = True
     finally:
+        # If the consumer stopped early, workers still run.
         get_reusable_executor().shutdown(wait=True, kill_workers=not done)
 
 
@@ -121,6 +123,7 @@ def by_dask(jobs: Sequence[Job], scheduler: str | None, cores: int = -1) -> Resu
         raise MissingExtra("dask", "scale") from error
     address = scheduler or dask.config.get("scheduler-address", None)
     with _here_by_dask(cores) if address is None else _connect_to_scheduler(address) as client:
+        # A job may give another result when it is repeated, and a worker may die.
         futures = client.map(work, jobs, folder=os.getcwd(), pure=False, retries=2)
         try:
             for future in as_completed(futures):

@@ -45,12 +45,14 @@ from symattn.document.keywords import format_name
 
 _LARGEST = 2**20  # bytes of a file
 _MOST = 1_000_000  # jobs
+# Entries that a file may have.
 _SECTIONS = ("targets", "dtypes", "options", "specs", "domains")
 #: Options of ``verify_target`` and the types of their values.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
     "contract": str, "call": list, "mask_arg": str, "mask_axes": str, "layout": str, "framework": str,
     "time_limit": (int, float), "examples": int, "budget": (int, float), "seed": int,
 }  # fmt: skip
+# Fields that the sections of specifications and of domains may have.
 _FIELDS = tuple(f.name for f in fields(Attention))
 _DOMAIN = tuple(f.name for f in fields(Domain))
 
@@ -70,6 +72,7 @@ class Job:
     @property
     def key(self) -> str:
         """A hash of everything on which the result depends, which identifies it."""
+        # Another version may judge otherwise, so that its results have other keys.
         result = [
             __version__,
             self.target,
@@ -136,6 +139,7 @@ def planned(
         result = {n: x for n, x in of_spec.items() if n not in OPTIONS}
         more = {n: x for n, x in of_spec.items() if n in OPTIONS}
         job = Job(target, spec, dtype, domain, result, promised, {**options, **own, **more})
+        # The same job may be listed twice.
         jobs.setdefault(job.key, job)
     return tuple(jobs.values())
 
@@ -183,12 +187,14 @@ def _yield_campaign_domains(domains: Mapping[str, object]) -> Iterator[tuple[str
         refuse_unknown(result, _DOMAIN, where)
         for field, value in result.items():
             whole = type(getattr(Domain(), field)) is int
+            # True is an integer for Python, but no size.
             if not isinstance(value, int if whole else int | float) or (
                 isinstance(value, bool) and whole
             ):
                 raise InputError(
                     f"{where}.{field} must be {'an integer' if whole else 'a value'}, got {value!r}"
                 )
+        # Values that contradict each other raise here, before any job runs.
         Domain(**result)
         yield name, result
 
@@ -228,6 +234,7 @@ def _require_list_of_plan(value: object, where: str) -> list[Any]:
     return value
 
 
+# Names of the files in a campaign's folder.
 RESULTS, PLAN = "results.jsonl", "plan.json"
 _LONGEST = 10_000_000  # bytes of a line
 
@@ -242,10 +249,12 @@ class Store:
         """Make the folder, write the jobs, and cut off an incomplete line."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            # The plan is replaced as a whole, so that no reader meets half of it.
             part = self.folder / f".{PLAN}.part"
             part.write_text(json.dumps(record(jobs), indent=1) + "\n", encoding="utf-8")
             part.replace(self.folder / PLAN)
             with (self.folder / RESULTS).open("ab+") as file:
+                # Only the last line can be incomplete.
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - _LONGEST))
                 tail = file.read()
@@ -259,6 +268,7 @@ class Store:
         line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
         handle = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
+            # One write of a whole line, so that parallel runs do not mix their lines.
             os.write(handle, line.encode())
             os.fsync(handle)
         finally:
@@ -272,6 +282,7 @@ class Store:
         results: dict[str, Record] = {}
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
+                # An incomplete last line is no result.
                 if not line.endswith(b"\n"):
                     break
                 try:

@@ -22,6 +22,7 @@ _MADE = re.compile(rf"\A%PDF-.*/Creator \({MARK}\b|\A\W?PNG\s.*?tEXtSoftware\0{M
 # Commands read these again: a sheet may hold numbers of its reader, and certificates are evidence.
 _SHEET = re.compile(r"\A\{.*\"sheet\":\s*\{", re.DOTALL)
 _CERTIFICATES = re.compile(r"\A\{\"schema\":\d+,\"kind\":\"certificates\"")
+# Bytes at either end of a file in which a mark may stand.
 _ENOUGH = 4000
 Kind = Literal["document", "certificates"]
 
@@ -68,6 +69,7 @@ def _choose_file_mode(path: Path) -> int:
     """Return the mode of the file to be replaced, else that of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
+    # The mask of new files can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
@@ -79,9 +81,11 @@ def replaced(path: Path, content: bytes, mode: int) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        # Temporary files are private at first.
         os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
+        # The temporary file may be gone already.
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise

@@ -34,20 +34,25 @@ ROLES: Roles = {
 ARRAY_ROLES: Roles = {
     **ROLES, "X": "input", "P": "weight", "p̂": "weight", "ô": "output", "φ_Q": "query", "φ_K": "key",
 }  # fmt: skip
+# Raised digits, signs and letters, which are read as exponents.
 _RAISED = {raised: plain for plain, raised in SUPERSCRIPTS.items() if plain in "0123456789+-ni"}
 _SMALL = "".join(map(re.escape, _RAISED))
+# The kinds of tokens, the first that fits: a word ends before a raised sign.
 _TOKENS = re.compile(
     rf'(?P<gap>\s+)|"(?P<said>[^"]*)"|(?P<raised>[{_SMALL}]+)|(?P<number>[0-9]+(?:\.[0-9]+)?)'
     rf"|(?P<word>(?:(?![{_SMALL}ᵀ½¼])[^\W\d_][\u0302\u0304]?)+['′″]*!?|[𝟏∞…⊙⊗∘∅∇∫])|@(?P<value>[A-Za-z0-9_]+)"
     rf"|(?P<sign>{'|'.join(map(re.escape, SIGNS))})|(?P<mark>.)"
 )
+# Operators with an index below and a body behind.
 _BIG: Mapping[str, Literal["sum", "prod", "max", "min"]] = {
     "Σ": "sum",
     "∏": "prod",
     "max": "max",
     "min": "min",
 }
+# Fractions that are written as one character.
 _HALVES = {"½": Fraction(1, 2), "¼": Fraction(1, 4)}
+# The end and the style of each opening fence.
 _FENCES: Mapping[str, tuple[str, Any]] = {
     "(": (")", "round"), "|": ("|", "abs"), "‖": ("‖", "norm"), "⌊": ("⌋", "floor"),
 }  # fmt: skip
@@ -105,6 +110,7 @@ class _FormulaReader:
             _split_formula_tokens(typed),
             0,
         )
+        # Ends of the open fences, since a bar may end one or begin another.
         self.closing: list[str] = []
 
     def whole(self) -> Node:

@@ -30,7 +30,9 @@ from symattn.document.files import replaced
 
 ROOT = Path(__file__).resolve().parents[1]
 _LARGEST = 4_000_000  # bytes
+# Keys are digests by SHA-256.
 _KEY = re.compile(r"[0-9a-f]{64}")
+# The name at the start of a requirement.
 _DISTRIBUTION = re.compile(r"[\w.-]+")
 
 
@@ -63,6 +65,7 @@ def get(kind: str, key: str) -> str | None:
         if not ours or not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
             return None
         result, _, text = path.read_text(encoding="utf-8").partition("\n")
+    # A result that cannot be read is computed again.
     except (OSError, ValueError, RuntimeError):
         return None
     return text if result == digest([kind, key, text]) else None
@@ -118,6 +121,7 @@ def digest(parts: Iterable[str]) -> str:
     """Return the digest of several texts."""
     sha = hashlib.sha256()
     for part in parts:
+        # Lengths distinguish parts that are joined to the same text.
         sha.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
     return sha.hexdigest()
 

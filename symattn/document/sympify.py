@@ -21,7 +21,9 @@ ROLES: dict[str, nt.Role] = {
 """The default roles of letters."""
 
 _ROLE_ORDER: tuple[nt.Role | None, ...] = ("query", "key", "value")
+# Two indices without a separator, such as ij.
 _INDEX_PAIR = re.compile(r"[ijklmn0-9]{2}")
+# A letter, a number behind it, and indices.
 _NAME = re.compile(r"(?P<letter>[^\W\d_]+)(?P<number>\d*)(?P<subs>(?:_.+)?)")
 
 
@@ -67,6 +69,7 @@ class _Converter:
             return nt.node(Fraction(int(x.p), int(x.q)))
         if x.is_Float:
             return nt.Decimal(f"{float(x):.6g}")
+        # A class without a writer is written as its nearest base with one.
         for kind in type(x).__mro__:
             if kind.__name__ in _WRITERS:
                 return _WRITERS[kind.__name__](self, x)
@@ -170,6 +173,7 @@ class _Converter:
 
 def _surds_below(sympy: Any, above: list[Any], below: list[Any], bottom: Any) -> Any:
     """Write 4√3/3 as 4/√3: move a surd to the denominator if its square divides that, in place; return the rest."""
+    # A copy, since factors are removed.
     for factor in list(above):
         base, exponent = factor.as_base_exp()
         if exponent == sympy.Rational(1, 2) and base.is_Integer and bottom % base == 0:
@@ -199,6 +203,7 @@ def _least_exponent(sympy: Any, x: Any) -> Any:
     exponents = [_real_exponent_of_term(sympy, term) for term in x.args]
     if any(e is None for e in exponents):
         return sympy.Integer(0)
+    # With 50 digits, since exponents may differ by little.
     return min(exponents, key=lambda e: e.evalf(50))
 
 

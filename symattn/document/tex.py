@@ -39,6 +39,7 @@ _COMMAND = re.compile(r"\\[A-Za-z]+$")  # a letter after it would become part of
 _SQUARED_EARLY = frozenset(
     ("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh")
 )  # sech²(x)
+# Commands of the operators with an index below.
 _BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
 _FENCES = {
     "abs": (r"\lvert", r"\rvert"),

@@ -34,6 +34,7 @@ from symattn.verification.rules import known
 Array = np.ndarray
 #: Those of the samples, in which no two lengths are equal; and those of an everyday test.
 TELLING, EVERYDAY = Sizes(7, 9, 6, 4), Sizes(16, 16, 16, 16)
+# The usual promises, within which samples are drawn.
 DOMAIN = Domain()
 
 
@@ -203,6 +204,7 @@ def written(record: object) -> str:
     return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
 
 
+# The specifications of the faults, by the name of their family.
 SPECIFICATIONS: Mapping[str, Attention] = {
     "plain": Attention(),
     "scale": Attention(scale=0.2),

@@ -28,7 +28,9 @@ from symattn.verification.engine import SEED, Session
 from symattn.verification.report_document import typeset
 from symattn.verification.tolerances.weighing import picked
 
+# Seeds of the samples to which each rule is applied.
 SEEDS = range(5)
+# Limits on the inputs, on the random ones among them, and on seconds.
 _CASES, _EXAMPLES, _BUDGET = 600, 50, 120.0
 Rule = Callable[[Sample, Array], bool]
 
@@ -43,6 +45,7 @@ def twice(drawn: Sample, got: Array) -> bool:
     return bool(np.abs(got - drawn.exact).max() <= 2 * np.abs(drawn.right - drawn.exact).max())
 
 
+# Rules of everyday tests: whether they accept an output.
 RULES: dict[str, Rule] = {"torch's defaults": torchs, "twice a baseline": twice}
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from symattn.models.auditing.audit_report import AuditReport
     from symattn.verification.report import Report, Sought
 
+# The prefix by which properties of tests are recognised.
 _PREFIX = "symattn."
+# The plugin that annotates failures itself.
 _OTHER_ANNOTATOR = "pytest_github_actions_annotate_failures"
 
 
@@ -154,6 +156,7 @@ def pytest_runtest_makereport(
     ):
         return report
     words, (path, line) = str(call.excinfo.value), _locate_failed_assertion(item, call.excinfo)
+    # Any other style was chosen on the command line.
     if item.config.getoption("tbstyle") == "auto":
         shown = call.excinfo.getrepr(style="value")
         if shown.reprcrash is not None:  # shown in the summary and by other plugins

@@ -55,6 +55,7 @@ from symattn.document.render.common import numbered, plain_text
 from symattn.document.render.mathml import mathml
 from symattn.document.tex import tex
 
+# The command whose output is a picture.
 _PICTURES = "draw"
 
 
@@ -191,6 +192,7 @@ def _checked_command_output(node: answer, form: list[str]) -> str:
 
 def _run_symattn_command(words: list[str], folder: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "symattn_cli", *words]
+    # The same width and encoding on every machine.
     around = {**os.environ, "COLUMNS": "80", "PYTHONUTF8": "1"}
     return subprocess.run(
         command,
@@ -294,6 +296,7 @@ def _write_plain_answer(_writer: object, node: answer) -> None:
         text = _checked_command_output(node, [])
         node += nodes.literal_block(text, text, language="none")
         return
+    # The picture is an SVG with a title and a description.
     root = ElementTree.fromstring(node["html"])
     title, description = (root.findtext(f"{{*}}{tag}", "") for tag in ("title", "desc"))
     node += nodes.paragraph("", "", nodes.strong("", title), nodes.Text(f". {description}"))

@@ -25,6 +25,7 @@ class PlotAxis:
     def at(self, x: float) -> float:
         """Return the place of a number on the sheet, clipped to the ends."""
         low, high = (log(self.low), log(self.high)) if self.logarithmic else (self.low, self.high)
+        # 0 has no logarithm, and is drawn at the low end.
         place = log(max(x, 1e-300)) if self.logarithmic else x
         share = min(max((place - low) / (high - low), 0.0), 1.0)
         return self.start + share * (self.end - self.start)
@@ -111,6 +112,7 @@ class Plot:
 def powers(base: int, low: float, high: float) -> list[float]:
     """Return the powers of a base from ``low`` to ``high``."""
     first, last = (int(log(x) // log(base)) for x in (low, high))
+    # Powers at the ends count in spite of rounding.
     return [
         x
         for i in range(first, last + 2)

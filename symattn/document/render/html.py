@@ -83,6 +83,7 @@ class _Writer:
     def __init__(self, document: md.Document, shown: int, fragment: bool) -> None:
         self.document = document
         outcome = f"{document.kind} {document.name} {document.command}{f' {shown}' if shown else ''}".encode()
+        # Documents within one page must not share names.
         self.prefix = "s" + hashlib.sha256(outcome).hexdigest()[:8]
         self.counter = count(1)
         self.margin = document.kind in _WITH_MARGIN and bool(document.title)
@@ -268,6 +269,7 @@ class _Writer:
         group = f"{self.prefix}-{next(self.counter)}"
         buttons, shown = "", ""
         cells = cells_of(origin, values) if origin else None
+        # Numbers by which a script finds entries belong to the first form alone.
         named = [[x.partition(" data-n=")[0] for x in row] for row in cells] if cells else None
         for i, (name, array) in enumerate(forms.items()):
             sign = "=" if i == 0 else "≈" if name == "decimal" else ""

@@ -26,6 +26,7 @@ from symattn.document.render.common import (
 from symattn.document.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 from symattn.document.tex import COLOURS, escape_text, tex
 
+# Letters of alignments in a ``tabular``.
 _LETTERS = {"left": "l", "right": "r", "centre": "c"}
 
 
@@ -77,6 +78,7 @@ def _write_latex_column_groups(writer: LatexWriter, block: md.Table) -> list[str
 
 
 # -- preamble ----------------------------------------------------------------------------------------------------------
+# The colour of reasons, captions and remarks.
 _GREY = ("SAg", "5F6368")
 
 
@@ -91,6 +93,7 @@ def preamble() -> str:
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
+# Colours of grades that leave doubt; all others are green.
 _DOUBTFUL = {
     Grade.SEARCHED: "SAk",
     Grade.SAMPLED: "SAk",
@@ -261,10 +264,12 @@ _LINE = 39.0  # em in a line of our documents
 _FRAGMENT_LINE = 33.0  # em in a line of LaTeX's own classes at 10 pt
 _INDENT = 3.0  # em, of values, and of a result within its box
 _HEADING = 84  # the most characters of name, reason and evidence on one line
+# A letter with an index, or before a relation sign, within words of evidence.
 _LETTER = re.compile(
     r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b"
 )
 
+# A size such as d_k in running text, outside of paths and longer names.
 _INDEXED = re.compile(r"(?<![\w./-])([dnh])_(k|v|q|kv|model|s|r|n)(?![\w./-]*[_(])")
 
 

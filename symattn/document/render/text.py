@@ -170,6 +170,7 @@ _REASON_FROM, _REASON_TO = 36, 54  # where the column of reasons may begin
 def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
     """Return the steps of a group: number, formula aligned at its first sign, reason, grade."""
     indent = _first_sides(writer, block)
+    # −2, so that without grades no columns are reserved for them.
     grades = max((width(s.evidence.grade.value) for s in block.items if s.evidence), default=-2)
     room = writer.columns - (grades + 2)
     before: md.Step | None = None
@@ -185,6 +186,7 @@ def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
         [line for step, left in pairs for line in _with_reason(writer, step, left, column, room)]
         for column in range(_REASON_FROM, _REASON_TO + 1)
     ]
+    # Of all places for the column of reasons, take the one with the fewest lines.
     return min(layouts, key=len)
 
 
@@ -323,6 +325,7 @@ def _narrow_columns_of_words(
     never are: the columns of a table that is still too wide stay aligned.
     """
     words = [i for i, c in enumerate(block.columns) if c.align == "left"]
+    # Two spaces stand before each column.
     excess = sum(widths) + 2 * len(widths) - columns
     with_formulas, without = (
         _find_least_column_widths(cells, words, " "),

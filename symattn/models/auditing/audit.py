@@ -71,6 +71,7 @@ class Audit:
         self._names: WeakKeyDictionary[Module, str] = WeakKeyDictionary()
         self._parameters: dict[int, ReferenceType[Tensor]] = {}
         self._copies: dict[int, Any] = {}
+        # A model may run in several threads.
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
@@ -98,8 +99,10 @@ class Audit:
         leave(self)
         if self._layers is not None:
             self._layers.close()
+        # Gradients that have not come by the end are reported as missing.
         for watched in self._watched:
             watched.close()
+        # Every softmax must meet values; otherwise some attention was not read.
         for softmax in (s for tracer in self._followed for s in tracer.softmaxes if not s.met):
             if softmax.read:
                 self.unread(
@@ -110,6 +113,7 @@ class Audit:
             else:
                 self.report.others += 1
                 self.report.suspect += softmax.heads
+        # Queries, keys and masks of the last calls need no more memory.
         for tracer in self._followed:
             tracer.known.forget()
 
@@ -143,6 +147,7 @@ class Audit:
         """Note that a module begins: another thread is followed from its outermost module on."""
         if self._model is None:
             self._note_compiled(module)
+        # Without a model, each outermost module counts as one.
         if len(doing.modules) == 1:
             if self._model is None:
                 self._record_module_paths(module)
@@ -195,6 +200,7 @@ class Audit:
     def holds(self, tensor: Tensor) -> bool:
         """Return whether an array is a parameter of the audited model, rather than one that reuses freed memory."""
         place = tensor.untyped_storage().data_ptr()
+        # A copy counts only while it is alive, since its address is used again.
         if place in self._copies and not self._copies[place].expired():
             return True
         known = self._parameters.get(place)
@@ -219,6 +225,7 @@ class Audit:
 
     def _probe_first_pass(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         """Probe the first pass of a model in which tokens can be changed; later passes are those of a cache."""
+        # Backward passes, and passes within a reading, are none of the model's own.
         if id(module) in self._probed or not self._probes or doing.reading or in_backward():
             return
         with self._lock:
@@ -226,8 +233,10 @@ class Audit:
             causal = promised_causal(module, kwargs) if self._causal is None else self._causal
             with probing():
                 finding = probed(module, args, kwargs, self._names, calls, causal)
+            # No argument has tokens, but one of a later pass may.
             if finding is None:
                 return
+            # Findings that only wait for a later pass give way to this one.
             self.report.dependence = [d for d in self.report.dependence if not d.later]
             self.report.dependence.append(finding)
             if not finding.later:
@@ -297,6 +306,7 @@ class Audit:
             place = len(self.report.findings)
             self.report.findings.append(call_finding)
             if watched is not None:
+                # The finding of gradients comes later, and belongs to the call at this place.
                 watched.on_result = partial(self._add_backward_finding, place)
                 self._watched.append(watched)
 
@@ -339,6 +349,7 @@ class Audit:
 # -- starting an audit -------------------------------------------------------------------------------------------------
 # ``audit`` judges every call of attention in a running model, ``audit_script`` every call in a script.
 
+# Queries of each head that are judged by default, since exact results of all take long.
 _ROWS = 32
 
 
@@ -440,6 +451,7 @@ def _as_main(file: Path, arguments: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
+        # The list itself stays, since other modules may refer to it.
         sys.argv, sys.path[:] = argv, paths
 
 
@@ -447,6 +459,7 @@ def _run_audited_script(file: Path) -> int:
     try:
         runpy.run_path(str(file), run_name="__main__")
     except SystemExit as leave:
+        # Like Python: None is success, an integer is the code, anything else is printed.
         if leave.code is None or isinstance(leave.code, int):
             return leave.code or 0
         print(leave.code, file=sys.stderr)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
     from torch.utils.hooks import RemovableHandle
 
+# Parameters of attention functions, by the names of their gradients.
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = (
     "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
@@ -43,9 +44,11 @@ class WatchedCall:
         self._do: Tensor = None
         self._got: dict[str, Tensor] = {}
         self._elsewhere = self._done = False
+        # Within a backward pass, a checkpoint runs the call again.
         self._again = in_backward()
         masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
         arrays = [("q", received.q), ("k", received.k), ("v", received.v), *masks]
+        # An array that is changed in place has other numbers in the backward pass.
         self._versions = [(name, t, t._version) for name, t in arrays]
         self._handles: list[RemovableHandle] = []
         self._factors: Floats | None = None
@@ -61,6 +64,7 @@ class WatchedCall:
                 self._wanted.add(short)
                 self._hook_tensor_gradient(holder[at], partial(self._record_input_gradient, short))
         for number, bias in enumerate(self._received.learned):
+            # A bias may be an argument by place or by name.
             for holder, at in [
                 *((args, i) for i in range(len(args))),
                 *((kwargs, name) for name in kwargs),
@@ -136,6 +140,7 @@ class WatchedCall:
             self._end_watched_call(Backward(reason=defect(error)))
 
     def _record_output_gradient(self, grad: Tensor) -> None:
+        # A new gradient of the output begins another backward pass.
         whole = heads_apart(grad)
         self._do, self._got = (whole.transpose(1, 2) if self._heads_last else whole).clone(), {}
 
@@ -213,6 +218,7 @@ class Followed(WatchedCall):
         elif node.name().startswith("ScaledDotProduct"):
             self._hook_backward_node(node, self._of_one)
         elif node.next_functions[0][0] is None:  # neither queries nor keys have a gradient
+            # Only values have a gradient here.
             self._wanted = {"dv"}
             self._hook_backward_node(node, self._of_values)
         elif (way := way_back(node)) is None:
@@ -245,6 +251,7 @@ class Followed(WatchedCall):
 
     def _of_values(self, gave: Sequence[Tensor], came: Tensor) -> None:
         q, v = self._received.q, self._received.v
+        # The gradient of the weights goes on to the nodes between both products.
         self._do, self._gave = came[0].clone().reshape(*q.shape[:-1], -1), gave[0]
         self._got = {} if gave[1] is None else {"dv": gave[1].clone().reshape(v.shape)}
         if self._wanted == set(self._got):
@@ -282,10 +289,12 @@ def way_back(node: Node) -> Way | None:
         (at, number), before = todo.pop()
         if at is None or not at.next_functions:
             continue
+        # A node met twice means several ways; so many nodes are no plain attention.
         if any(at is other for other in seen) or len(seen) == _MOST:
             return None
         seen.append(at)
         if "mm" in at.name().lower() or "Linear" in at.name():
+            # A second product, or one of an unknown form, leaves the way undecided.
             if result is not None or at.name() not in _FIRST:
                 return None
             result = [*before, (at, number, 0)]
@@ -302,4 +311,5 @@ def _are_gradients_same(came: Tensor, gave: Tensor) -> bool:
 
     if came is None or gave is None or came.shape != gave.shape or came.dtype != gave.dtype:
         return False
+    # Arrays in the same memory need no comparison.
     return came.data_ptr() == gave.data_ptr() or bool(torch.equal(came, gave))

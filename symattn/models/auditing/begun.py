@@ -29,6 +29,7 @@ from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
 
 UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
+# Operators that draw zeros and ones, and those that draw numbers from 0 to 1.
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")
 _UNIFORM = ("rand_like", "rand", "uniform_")
 
@@ -96,6 +97,7 @@ def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mas
     if not draws.kept:
         raise UnreadCall(UNSEEN.format(draws.rate))
     assert call.got is not None
+    # Raises for a call that the bound does not cover.
     bounded(call.given)
     weights = [(factors(values[:, :, call.rows], draws.rate), values) for values in draws.kept]
     result = [

@@ -54,10 +54,12 @@ def ratio(groups: Sequence[Group], came: Tensor) -> float:
     The scale, or the format's constant for it, that fits best is used; ``groups`` are all heads of the call.
     """
     n_k = groups[0].inputs["k"].shape[-2]
+    # The array may have columns for more keys than there are.
     got = numbers(heads_apart(came))[..., :n_k]
     best = np.inf
     for taken in zip(*(scalings(g.spec, g.inputs, g.how) for g in groups), strict=True):
         best = min(best, float(_sum_exact_gradients(groups, taken, got.shape).ratios(got).max()))
+        # One scale within the bound is enough.
         if best <= 1:
             break
     return best
@@ -78,6 +80,7 @@ def _sum_exact_gradients(
         for whole, part in ((value, ds), (error, off), (size, np.abs(ds))):
             whole[at] += part.sum(axis=tuple(a for a in (1, 2) if shape[a] == 1), keepdims=True)
         terms += ds.size
+    # So many terms are summed into each number of the gradient.
     count, how = max(1, terms // value.size), groups[0].how
     inside = (
         error
@@ -172,6 +175,7 @@ def _measure_gradient_distance(values: Grads, head: Judged) -> float | None:
             return None
         mine, theirs = gradient.of(values[name]), gradient.of(got)
         with np.errstate(all="ignore"):
+            # Numbers larger than the exact ones also have larger rounding errors.
             size = max(1.0, float(np.abs(mine).max() / np.abs(gradient.exact).max(initial=1e-300)))
             shares.append((np.abs(mine - theirs) / (size * gradient.allowed)).ravel())
     whole = np.concatenate(shares) if shares else np.zeros(1)
@@ -252,6 +256,7 @@ class Passed:
             if self.rows is None
             else max(1, min(b * g, _SCORES // max(1, h // g * n_q * n_k)))
         )
+        # Heads are evenly spread over all items.
         return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
 
     def judged(self, item: int, head: int) -> Judged:
@@ -294,14 +299,17 @@ def judge_gradients(passed: Passed) -> Backward:
     for item, head in places:
         try:
             judged = passed.judged(item, head)
+        # Another head may still be judged.
         except SymattnError as error:
             reason = reason or str(error)
             continue
         ratios = judged.ratios()
         groups.append(judged.group)
+        # ``not … <= 1`` holds for NaN as well.
         first = judged if first is None and not max(ratios.values(), default=0.0) <= 1 else first
         most = {name: max(most[name], ratio) for name, ratio in ratios.items()}
     b, _, g, *_ = passed.sizes
+    # All heads contribute to the gradient of a shared bias.
     if passed.biases and len(groups) == b * g:
         most["db"] = max(ratio(groups, came) for came in passed.biases)
     elif passed.biases:

@@ -18,6 +18,7 @@ from symattn.document.errors import SymattnError
 from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
 from symattn.verification.rules import head_mistakes
 
+# Probability with which a right call is reported as wrong.
 ALPHA = 1e-9
 _FAR = 200  # an output further off a hypothesis than this many units of roundoff does not fit
 Sure = Literal["", "certified", "beyond rounding to nearest", "unknown"]
@@ -91,6 +92,7 @@ def _of_others(
                 np.nan, "unknown", f"{name} holds NaN or infinity: the cause is before the call"
             )
     spec, inputs = canonical(setting.spec()), setting.inputs()
+    # Rows without any key have no right result.
     cleaned = np.where(empty[..., None], 0.0, got)
     how = Stores.of(arithmetic, True, spec.capped) if factors is None else together(arithmetic)
     try:
@@ -155,6 +157,7 @@ def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic
         if not any(hypothesis.setting.alike(other.setting) for other in different):
             different.append(hypothesis)
     fitting = [h.words for h in different if _is_setting_legal(h.setting, got, arithmetic)]
+    # No mistake fits: perhaps a narrower format does, or another scale.
     if not fitting:
         for name in NARROWER.get(arithmetic.input.name, ()):
             if _is_setting_legal(setting, got, arithmetic_of(name)):
@@ -225,6 +228,7 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
     spec, inputs = right.spec(), right.inputs()
     values = spec.trace(**inputs)
     for mistake in head_mistakes.mistakes(spec, frozenset(inputs)):
+        # Other mistakes of heads change steps before or after the call.
         if mistake.variant.steps and mistake.variant.steps.keys() <= {"k_shared", "v_shared"}:
             changed = {name: change(spec, values) for name, change in mistake.variant.steps.items()}
             k, v = (changed.get(name, values[name]) for name in ("k_shared", "v_shared"))
@@ -246,5 +250,6 @@ def _find_fitting_scale(setting: CallSetting, got: Floats, arithmetic: Precision
             step = float((slope * (got - here))[usable].sum() / np.square(slope)[usable].sum())
         if not np.isfinite(step):
             return 0.0
+        # A step at most halves or doubles the scale, which so stays above 0.
         scale += float(np.clip(step, -scale / 2, scale))
     return scale if _is_setting_legal(replace(setting, scale=scale), got, arithmetic) else 0.0

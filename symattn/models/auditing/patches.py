@@ -36,6 +36,7 @@ class Doing(threading.local):
 
 
 doing = Doing()
+# Guards the audits that run, and the steps that undo the replacements.
 _lock = threading.Lock()
 _watchers: list[Audit] = []
 _undo: list[Callable[[], None]] = []
@@ -116,6 +117,7 @@ def _note_entered_module(module: Module) -> None:
     if doing.probing:
         return
     doing.modules.append(module)
+    # A copy, since another thread may begin or end an audit.
     for watcher in tuple(_watchers):
         watcher.entered(module)
 
@@ -127,6 +129,7 @@ def _note_left_module(module: Module, args: Args, *rest: Any) -> None:
     kwargs = rest[0] if len(rest) == 2 else {}
     for watcher in reversed(tuple(_watchers)):
         watcher.left(module, args, kwargs, rest[-1] is None)
+    # Inner modules that raised may still be on the stack.
     if any(m is module for m in doing.modules):
         while doing.modules.pop() is not module:
             pass
@@ -140,6 +143,7 @@ def _patch_autograd_functions() -> None:
     own = vars(Function)["apply"]  # a method of a class, of Python's or, in newer versions, of C
 
     def apply(cls: type, /, *args: object, **kwargs: object) -> Tensor:
+        # Only a function with a backward pass of its own hides gradients.
         trained = torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in args)
         inside = trained and cls.__name__ != "CheckpointFunction"
         doing.functions += inside
@@ -180,6 +184,7 @@ def _wrap_for_watchers(function: Function, seen: Callable[[Audit, Function], Fun
     @wraps(function)
     def attention(*args: object, **kwargs: object) -> Tensor:
         inner = function
+        # Calls within a reading are symattn's own, and compiled code must not contain an audit.
         if not (doing.reading or torch.compiler.is_compiling()):
             for watcher in tuple(_watchers):
                 inner = wraps(inner)(seen(watcher, inner))
@@ -189,6 +194,7 @@ def _wrap_for_watchers(function: Function, seen: Callable[[Audit, Function], Fun
 
 
 def _replace(owner: object, name: str, new: object) -> None:
+    # None: the attribute is inherited, and is deleted again.
     own = vars(owner).get(name)
     setattr(owner, name, new)
     _undo.append(lambda: setattr(owner, name, own) if own is not None else delattr(owner, name))

@@ -95,6 +95,7 @@ class ModelCall:
         if places is None or self.arguments.get("attention_mask") is not None or places.ndim != 2:
             return None
         at = places.detach().cpu().numpy()
+        # Positions of a part of the tokens say nothing of the others.
         if at.shape[1] != total:
             return None
         labels: NDArray[np.int64] = np.cumsum(
@@ -107,6 +108,7 @@ def context_of(model: Module, args: Args, kwargs: Kwargs) -> ModelCall:
     """Return the record of a model's call. A static cache's length is a live tensor, so it is read at once."""
     inputs = dict(kwargs)
     if args:
+        # Arguments that do not fit raise in the model itself.
         with suppress(TypeError):
             inputs = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
     cache = cache_in(inputs)
@@ -178,6 +180,7 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
         raise NoPromise(NO_CONFIGURATION)
+    # The names of modules say which half of the model they belong to.
     kind, words = "encoder", f"{name} {type(module).__name__}".lower()
     if any(word in words for word in ("encoder_attn", "encdec", "cross")):
         kind = "cross"
@@ -189,6 +192,7 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
         or getattr(module, "is_decoder", False)
     ):
         kind = "decoder"
+    # Without an index of its own, the first number in the module's path is its layer.
     own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
     layer = own if isinstance(own, int) else int(numbers[0]) if numbers else 0
     try:
@@ -218,6 +222,7 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
     bias, differs = compare_bias(call, spec, masking, context.model) if biased else (None, "")
+    # Queries that were scaled before the call meet keys with the scale 1.
     scale_given = call_setting.scale == 1 and (
         promise.scaled_before or call.received.via == "operators"
     )
@@ -250,6 +255,7 @@ def _make_promised_masking(call: AttentionCall, promise: Promise, context: Model
         )
     total = context.past + call.n_q
     keep = context.padding("attention_mask", total)
+    # With padding or a cache, documents are not looked for.
     documents = context.documents(total) if keep is None and not context.past else None
     if documents is not None and (context.caches or not promise.spec.causal):
         raise NoPromise("position_ids begin anew: whether documents are packed is unknown")
@@ -296,9 +302,11 @@ def _find_promised_sink(
 def _unrepeat_heads_of_keys(call_setting: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
     """Return keys and values without repetition of heads before the call, in blocks or in turn."""
     heads, own = call_setting.heads, spec.key_heads
+    # The heads are as promised, or of a number that no repetition gives.
     if call_setting.key_heads == own or call_setting.key_heads != heads:
         return call_setting.k, call_setting.v
     turned = np.arange(heads) % own
+    # With one head, or as many as of queries, there is nothing to take in turn.
     if own not in (1, heads) and all(
         np.array_equal(a, a[:, turned]) for a in (call_setting.k, call_setting.v)
     ):
@@ -327,6 +335,7 @@ def compare_bias(
     got = call.given.whole(np.zeros((1, 1, 1, 1)) if bias is None else bias)
     seen = masking.allowed() & ~masking.of_padding()[:, None, :, None]
     seen = call.given.whole(seen if call.given.allowed is None else seen & call.given.allowed)
+    # Distances j − i, both counted among all tokens.
     rows = np.array(masking.rows)[:, None] + total - masking.n_q
     ahead = np.arange(masking.n_k) + max(0, total - masking.n_k) - rows
     table = _find_bias_bucket_table(call, model, place) if isinstance(place, Buckets) else None
@@ -334,6 +343,7 @@ def compare_bias(
         masking.keep is not None and (np.diff(masking.keep).sum(axis=1) > 1).any()
     )  # some models do not count these
     if isinstance(place, Buckets) and table is not None and not spec.bias:
+        # Near an edge of buckets, float32 may choose either neighbour.
         promised, other = (
             np.moveaxis(table[_bucket_rounded_distances(place, ahead, way)], -1, 0)[None]
             for way in (1, -1)
@@ -350,6 +360,7 @@ def compare_bias(
             _are_rows_nearly_constant(got - promised, _bound_alibi_error(call, got), seen),
         )
     else:
+        # Nothing is promised of other biases, so that the received one is accepted.
         return bias, None
     words = words if got[seen].any() else "it is left out"
     return (
@@ -389,6 +400,7 @@ def _find_bias_bucket_table(call: AttentionCall, model: Module, place: Buckets) 
     )
     held = (getattr(getattr(m, "relative_attention_bias", None), "weight", None) for m in own)
     table = next((weight for weight in held if weight is not None), None)
+    # An array on the meta device has no numbers.
     if (
         table is None
         or table.device.type == "meta"

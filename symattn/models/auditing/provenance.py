@@ -67,6 +67,7 @@ class TracedScores:
     def times(self, factor: float) -> TracedScores:
         """Return the scores times a number: m times c tanh(S/c) is m S with the cap m c."""
         cap = None if self.cap is None else self.cap * factor
+        # A mask that forbids has no size for a factor to change.
         more = tuple(
             replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added
         )
@@ -155,6 +156,7 @@ class KnownNodes:
         key = _identify_array_storage(tensor)
         self._nodes.pop(key, None)
         if node is not None and key is not None:
+            # Freed storages are dropped, since their addresses are used again.
             self._nodes = {k: n for k, n in self._nodes.items() if not n[0].expired()}
             self._nodes[key] = StorageWeakRef(tensor.untyped_storage()), tensor.numel(), node
 
@@ -168,6 +170,7 @@ class KnownNodes:
             if not made_of(node, tensor):
                 continue
             del self._nodes[other]
+            # Weights stay known as weights, with the reason why they cannot be judged.
             if isinstance(node, TracedWeights):
                 reason = "queries, keys or a mask were changed in place before its weights met the values"
                 self._nodes[other] = reference, size, replace(node, scores=None, reason=reason)
@@ -189,6 +192,7 @@ def _identify_array_storage(tensor: Tensor) -> int | None:
     """Return what identifies an array; None for one without storage, such as a sparse array."""
     try:
         return int(tensor.untyped_storage()._cdata)
+    # The error that is raised depends on the kind of array.
     except Exception:
         return None
 
@@ -232,6 +236,7 @@ def number(x: Tensor | float) -> float | None:
     """Return a number, or an array of one element, as a float; None for anything else, or an array without data."""
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         return float(x)
+    # An array without data has no number to read.
     has_data = hasattr(x, "numel") and not x.is_meta
     return float(x) if has_data and x.numel() == 1 and x.dtype.is_floating_point else None
 
@@ -253,6 +258,7 @@ Rule = Callable[[KnownNodes, Operation], Node | None]
 SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "view", "reshape")
 
 
+# Operators that give e to the power of each entry.
 EXPONENTIALS = ("exp", "exp_")
 
 
@@ -264,12 +270,14 @@ def _traced_scores_of_array(known: KnownNodes, x: Tensor) -> TracedScores | None
 def _is_float_preserving(op: Operation) -> bool:
     """Return whether entries keep their values, unlike in casts to integers and views of the bits as another type."""
     wanted = op.kwargs.get("dtype")
+    # The second argument of ``view`` may be a dtype, which has this attribute.
     viewed = len(op.args) > 1 and hasattr(op.args[1], "is_floating_point")
     return not viewed and (wanted is None or bool(wanted.is_floating_point))
 
 
 def _trace_multiplication(known: KnownNodes, op: Operation, inverse: bool = False) -> Node | None:
     x, y = op.args[:2]
+    # Scores may be the second factor of a product, but only stand above a division.
     if known.get(x) is None and not inverse:
         x, y = y, x
     factor = number(y)
@@ -302,18 +310,21 @@ def _trace_addition(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node
     x, y = op.args[:2]
     factor = sign * float(op.argument(2, "alpha", 1))
     node = _traced_scores_of_array(known, x)
+    # A sum without a factor may have the scores on either side.
     if node is None and sign > 0 and factor == 1:
         x, y, node = y, x, _traced_scores_of_array(known, y)
     if node is None:
         return None
     if not hasattr(y, "shape"):
         return replace(node, moved=True)  # a number changes no weight
+    # If the other array widens the result, scores are only a part of it.
     return node.adding(y, x.shape, factor) if _is_broadcast_to_scores(y, x) else None
 
 
 def _trace_subtraction(known: KnownNodes, op: Operation) -> Node | None:
     x, y = op.args[:2]
     scores, taken = _traced_scores_of_array(known, x), known.get(y) if hasattr(y, "shape") else None
+    # The maximum of each row of the same scores, which a stable softmax subtracts.
     greatest = isinstance(taken, OfRows) and taken.summed is None and taken.scores is scores
     if scores is not None and greatest and _of_rows(y, x):
         return replace(scores, moved=True)
@@ -340,6 +351,7 @@ def _trace_where(known: KnownNodes, op: Operation) -> Node | None:
     if len(op.args) < 3:
         return None
     condition, x, y = op.args
+    # Scores may stand on either side of the condition.
     for kept, other, mask in ((x, y, ~condition), (y, x, condition)):
         node = _traced_scores_of_array(known, kept)
         if node is not None and forbids(other) and _is_broadcast_to_scores(mask, kept):
@@ -355,11 +367,13 @@ def _of_rows(y: Tensor, x: Tensor) -> bool:
 def _over_keys(op: Operation) -> bool:
     x, axes = op.args[0], op.argument(1, "dim")
     axes = [axes] if isinstance(axes, int) else axes
+    # Without axes an operator runs over all of them.
     return [axis % x.ndim for axis in axes or range(x.ndim)] == [x.ndim - 1]
 
 
 def _trace_row_sum(known: KnownNodes, op: Operation) -> Node | None:
     node = known.get(op.args[0])
+    # The second argument is the axis here, not a dtype.
     if not isinstance(node, Exponentials) or not _is_float_preserving(
         op._replace(args=op.args[:1])
     ):
@@ -386,6 +400,7 @@ def _trace_clamp(known: KnownNodes, op: Operation) -> Node | None:
     )
 
 
+# The rule of each operator; without one, the origin of a result is unknown.
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         SAME, lambda known, op: known.get(op.args[0]) if _is_float_preserving(op) else None
@@ -418,5 +433,6 @@ FUSED = {
     "_efficient_attention_forward": False,
     "flex_attention": False,
 }
+# Operators of the softmax, and of products of matrices.
 SOFTMAX = ("_softmax", "_safe_softmax")
 PRODUCTS = ("bmm", "mm", "baddbmm")

@@ -126,6 +126,7 @@ def read(
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise UnreadCall("an array is empty")
     h, g = int(q.shape[1]), int(k.shape[1])
+    # Each head of keys serves equally many heads of queries, one each unless groups are allowed.
     if h % g or int(v.shape[1]) != g or (g not in (1, h) and not received.grouped):
         raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
@@ -146,6 +147,7 @@ def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
         if received.places.masks_anything
         else None
     )
+    # A batch of 1 in one array meets all items of the others.
     batch = max(int(t.shape[0]) for t in (q, k, v))
     arrays = (numbers(t) for t in (q[:, :, rows], k, v))
     queries, keys, values = (
@@ -172,6 +174,7 @@ def cast(received: Received) -> Received:
     if not torch.is_autocast_enabled(device):
         return received
     narrow = torch.get_autocast_dtype(device)
+    # Autocast leaves float64 as it is.
     changed = {
         name: t.to(narrow)
         for name, t in (("q", received.q), ("k", received.k), ("v", received.v))
@@ -199,13 +202,16 @@ def _select_coarsest_format(received: Received, *arrays: object) -> str:
 
 #: Array arguments of attention functions besides the first five.
 _ARRAYS = ("s_aux", "sinks", "position_bias", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k")
+# The first five parameters of attention functions of Transformers, in their order.
 _FIRST = ("module", "query", "key", "value", "attention_mask")
+# The parameters of ``scaled_dot_product_attention``, in their order.
 _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kwargs) -> Received:
     """Read the call of an attention function of Transformers. Raises ``UnreadCall`` if its meaning is unknown."""
     own = getattr(function, "__name__", "")
+    # The function's own name counts too, since a model may register it under another one.
     known = (
         kind for kind in ("sdpa", "flex", "flash", "paged") if kind in own or kind in (name or "")
     )
@@ -265,11 +271,14 @@ def _bind_attention_arguments(function: Function, args: Args, kwargs: Kwargs) ->
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except (TypeError, ValueError):
+        # Without a signature, the first arguments are bound by their places.
         return dict(zip(_FIRST, args, strict=False)) | dict(kwargs)
     inputs, parameters = dict(bound.arguments), bound.signature.parameters.values()
+    # Arguments of ``**kwargs`` stand beside the others.
     for name in (p.name for p in parameters if p.kind is p.VAR_KEYWORD):
         inputs |= inputs.pop(name, {})
     inputs = dict(zip(_FIRST, bound.args[:5], strict=False)) | inputs
+    # Such an array might change the result, so that the call cannot be judged.
     for name in [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][5:]:
         if hasattr(inputs.get(name), "dtype") and name not in _ARRAYS:
             raise UnreadCall(f"its argument {name} is an array whose effect is unknown")
@@ -291,8 +300,10 @@ def _infer_mask_of_function(
 ) -> Attention:
     """Return the mask that a function itself applies if it is given none, as its code says."""
     result = inputs.get("is_causal")
+    # The last query sees all keys, whether the mask is causal or not.
     causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
     if kind == "sdpa":
+        # torch's function takes a mask or ``is_causal``, not both.
         return Attention(causal=causal and bare, alignment="top-left")
     if kind == "flash":
         window = inputs.get(
@@ -312,6 +323,7 @@ def _check_packing(inputs: Mapping[str, Tensor]) -> None:
     ):
         raise UnreadCall("its sequences are packed: cu_seq_lens is not read")
     places = inputs.get("position_ids")
+    # With a mask, flash functions do not look for packed sequences.
     if places is None or inputs.get("attention_mask") is not None:
         return
     if bool((places.diff(dim=-1) != 1).any()):
@@ -337,6 +349,7 @@ def _densify_mask_argument(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """Return a mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
     if mask is None or hasattr(mask, "dtype"):
         return mask
+    # A block mask of flex attention is a function of indices.
     if hasattr(mask, "mask_mod"):
         from torch.nn.attention.flex_attention import create_mask
 
@@ -367,6 +380,7 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` if it is unknown."""
     import torch
 
+    # Arguments by place get the names of the operator's schema.
     names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
     given = dict(zip(names, args, strict=False)) | dict(kwargs)
     x = _read_projection_input(given)
@@ -400,6 +414,7 @@ def _read_projection_input(inputs: Kwargs) -> Tensor:
     import torch
 
     if "src" not in inputs:
+        # The fast path projects one array to queries, keys and values.
         if inputs["key"] is not inputs["query"] or inputs["value"] is not inputs["query"]:
             raise UnreadCall("its keys are of other tokens than its queries")
         return inputs["query"]
@@ -463,6 +478,7 @@ def _convert_layer_mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) 
     if mask is None:
         return None
     forms = {_SRC: (sizes[1], sizes[1]), _ITEM: sizes}
+    # A kind of mask without a form here compares with None, and is refused.
     if kind != _WHOLE and tuple(mask.shape) != forms.get(-1 if kind is None else kind):
         raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, an unknown form")
     whole = mask[:, None, None] if kind == _ITEM else mask

@@ -93,6 +93,7 @@ class CallSetting:
 
     def alike(self, other: CallSetting) -> bool:
         """Return whether both mean the same for the same queries, apart from rows without any key here."""
+        # A scale or cap may be written with few digits, while arrays must be equal.
         apart = {"scale": 1e-6, "softcap": 1e-6, "sink": 0.0, "bias": 0.0, "k": 0.0, "v": 0.0}
         same = all(
             equal(getattr(self, name), getattr(other, name), most) for name, most in apart.items()
@@ -167,6 +168,7 @@ def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None
 
 def allowed_of(array: Tensor) -> Mask:
     """Return which scores a mask allows."""
+    # A copy, since the model may change the mask later.
     allowed: Mask = (
         (array if dtype_name(array) == "bool" else ~(array <= FORBIDS))
         .detach()
@@ -295,6 +297,7 @@ class Masking:
                 == self.documents[:, None, None, :]
             )
         first = max(0, self.total - self.n_k)
+        # A static cache has unused entries behind the tokens, which no query may see.
         more = self.n_k - (self.total - first)
         return self._exclude_left_out_queries(
             np.pad(allowed[..., first:], ((0, 0), (0, 0), (0, 0), (0, more)))
@@ -332,6 +335,7 @@ def chosen_rows(
     if count is None or count >= n_q:
         return list(range(n_q))
     rows: set[int] = set()
+    # Only the shapes matter, so that broadcast zeros spare memory.
     shapes = {"q": np.broadcast_to(0.0, (n_q, 1)), "k": np.broadcast_to(0.0, (n_k, 1))}
     for spec in specs or [Attention()]:
         rows |= set(chosen(spec, shapes, count))

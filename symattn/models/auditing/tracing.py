@@ -63,6 +63,7 @@ class Tracer:
     def called(self, op: provenance.Operation, func: OpOverload) -> Tensor:
         """Run an operator and record the node of its result. Raises only what the operator itself raises."""
         self.tie()
+        # The rule reads the arguments before the operator can change them.
         try:
             node = (
                 provenance.RULES[op.name](self.known, op) if op.name in provenance.RULES else None
@@ -70,11 +71,13 @@ class Tracer:
         except Exception:  # the rule fails on this kind of array
             node = None
         out = func(*op.args, **op.kwargs)
+        # After writing into an array, what is known of its numbers is wrong.
         for changed in _list_arrays_written_into(func, op):
             self.known.changed(changed)
             node = None if node is not None and provenance.made_of(node, changed) else node
         try:
             self._record_traced_operator(op, node, out)
+        # A failure to follow an operator must not end the model's run.
         except Exception as error:
             self.audit.unread(
                 "operators", _innermost_running_module(), defect(error, f"follow {op.name}")
@@ -96,6 +99,7 @@ class Tracer:
     def _record_traced_operator(
         self, op: provenance.Operation, node: provenance.Node | None, out: Tensor
     ) -> None:
+        # A copy of a parameter is a parameter as well.
         if op.name in ("_to_copy", "clone") and self.audit.holds(op.args[0]):
             self.audit.copied(out)
         elif op.name in LAYERS:
@@ -157,8 +161,10 @@ class Tracer:
         weights = self.known.get(a)
         if isinstance(weights, provenance.TracedWeights):
             self._record_weights_meet_values(weights, b, out if op.name != "baddbmm" else None)
+        # Transposed weights on the right are not judged, but not missed either.
         elif isinstance(other := self.known.get(b.mT), provenance.TracedWeights):
             self._record_weights_meet_values(other, None, None)
+        # A product with a parameter is a projection, whose result is no array of scores.
         elif not self.audit.holds(b) and not self.audit.holds(a):
             self.known.put(out, _trace_scores_of_product(op))
 
@@ -176,6 +182,7 @@ class Tracer:
             return
         q, k, v, shaped = (t[None] if t.ndim == 2 else t for t in (scores.q, scores.k, values, out))
         h = heads_of(module) or 1
+        # A number of heads that does not divide the batch is not that of this product.
         h = h if not len(q) % h else 1
         q, k, v, shaped = (t.reshape(-1, h, *t.shape[1:]) for t in (q, k, v, shaped))
         masks = [partial(_by_heads, added, h) for added in scores.added]
@@ -208,6 +215,7 @@ class Tracer:
             "dropout_p": op.argument(3, "dropout_p", 0.0),
             "is_causal": op.argument(4, "is_causal"),
         }
+        # The operator itself takes fewer heads of keys than of queries.
         received = of_torch(op.args[:3], {**op.kwargs, **own, "enable_gqa": True})
         self._report_attention_read(
             replace(received, via="fused operator", module=module), out[0], out[0]
@@ -242,4 +250,5 @@ def _trace_scores_of_product(op: provenance.Operation) -> provenance.TracedScore
     added, a, b = op.args[:3]
     scores = provenance.TracedScores(a, b.mT, scale=float(op.kwargs.get("alpha", 1)))
     beta = float(op.kwargs.get("beta", 1))
+    # With β = 0 the operator does not read the first array.
     return scores.adding(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else scores

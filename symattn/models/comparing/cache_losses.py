@@ -15,6 +15,7 @@ from symattn.programs.frameworks import dtype_name
 
 _NAMES = ("keys", "values")
 _ROUNDINGS = 8  # of numbers up to the largest: in the range, in the step, and in the numbers restored from them
+# In place of 0 in denominators.
 _LEAST = 1e-300
 #: Returns how far each stored number may move, given the numbers and the largest of the first ones stored.
 Step = Callable[[Array, float], Array]
@@ -44,6 +45,7 @@ class Recorded:
         for k, layer in enumerate(getattr(cache, "layers", ())):
             if (step := _quantisation_step_of_layer(layer)) is not None:
                 self.steps[k] = step
+        # A cache that stores numbers exactly needs no record.
         if self.steps:
             update, crop = cache.update, cache.crop
 
@@ -55,6 +57,7 @@ class Recorded:
             def updated(
                 key: Tensor, value: Tensor, layer: int, *arguments: object, **keywords: object
             ) -> Tensor:
+                # Copies, since the cache may write into these arrays.
                 stored = key.clone(), value.clone()
                 back = update(key, value, layer, *arguments, **keywords)
                 self.calls.setdefault(layer, []).append(
@@ -157,6 +160,7 @@ def _describe_returned_columns(back: Array, wanted: Array, room: Array, columns:
     c = float((a * b).sum() / max((b * b).sum(), _LEAST))
     if (np.abs(a - c * b) <= r * max(1.0, abs(c))).all():
         return f"{c:.3g} times as large as they were stored"
+    # Perhaps another column was returned in its place.
     first = int(columns[0])
     errors = np.abs(back[:, :, first : first + 1] - wanted) - room
     other = int(errors.max(axis=(0, 1, 3)).argmin())

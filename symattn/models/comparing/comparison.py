@@ -133,6 +133,7 @@ def together(
     """
     result = JointRun()
     for case in islice(_yield_comparison_cases(sides, faults), most):
+        # Both sides must take the case, or the outputs would belong to different inputs.
         if any(side.over or not side.admits(case) for side in sides):
             continue
         judged = _judge_case_of_sides(sides, case)
@@ -141,6 +142,7 @@ def together(
         entry = partial(_select_differing_entry, sides[0].subject.outputs, *judged)
         furthest, wrong = entry("apart"), any(one.wrong for one in judged)
         findings = (judged[0].finding is not None, judged[1].finding is not None)
+        # The first place beyond a bound is enough.
         faulty = entry("ratio") if wrong and not result.faulty else None
         result = result.joined(
             result.first or (entry("first") if furthest else None),
@@ -173,6 +175,7 @@ def _yield_comparison_cases(
     fewer = min(sides, key=lambda side: side.runner.convention.batch_axes(heads[id(side)]))
     rng = np.random.default_rng(fewer.seed)
     for group in fewer.subject.first().values():
+        # Some cases of each group, so that all groups fit into the limit.
         yield from islice(group(fewer, rng), 12)
     yield from fewer.subject.drawn(fewer, fewer.examples)
 

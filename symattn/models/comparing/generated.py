@@ -29,6 +29,7 @@ _ROOM = 2.0**10  # times the measured rounding, scaled to float64: the limit of 
 _COARSEST = (
     2.0**10
 )  # times the reference's rounding: the most rounding of the way that counts in float64
+# In place of a largest entry of 0, so that the room is above 0.
 _LEAST = 1e-30
 _MAX_WAYS_IN_SHORT = 3  # ways with a sentence of their own, behind the one of the verdict
 ROUGH = 16.0  # times the rounding of the prefill, above which rounding is reported
@@ -130,6 +131,7 @@ class StateErrors:
         """Return the first token of the first state that exceeds the room, or is not finite in the model's own type
         though the reference's is; or None."""
         for state, one in enumerate(self.states):
+            # ``not <=`` holds for NaN as well.
             beyond = ~(one.off <= one.room)
             places = np.flatnonzero(beyond | one.broken)
             if places.size:

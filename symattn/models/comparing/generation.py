@@ -76,6 +76,7 @@ class WayRunner:
             for side in differences
         ]
         first = next((place for place in places if place is not None), None)
+        # Float64 shows the error: name the tokens that matter wrongly at this place.
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._describe_wrong_dependence(way, first))
         open_ = (
@@ -103,8 +104,10 @@ class WayRunner:
     ) -> tuple[Candidate, ...]:
         """Return the references of a way; if there is doubt, beginning with that of its own implementation."""
         reference, name = self.reference, way.implementation or self.own.own
+        # A quantising cache is compared with an exact one that returns the same numbers.
         if stored[1].steps:
             return (self._replay_cached_numbers(way, stored),)
+        # Another continuation tests the model's own prefill, and is compared with that.
         if way.other:
             return (reference.mine or reference.chosen,)
         return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
@@ -148,6 +151,7 @@ class WayRunner:
 
     def _describe_wrong_dependence(self, way: GenerationWay, at: StateDifference) -> str:
         """Describe which tokens change the state at a place if they differ from those of the reference."""
+        # Two runs for each token are too slow for long sequences.
         if len(self.sequences[at.item]) > _SEEN:
             return ""
         causal, way = way.other, replace(way, other=False)
@@ -165,6 +169,7 @@ class WayRunner:
             sees, should = (
                 _is_state_moved(x, y, at.room) for x, y in zip(after, before, strict=True)
             )
+            # With another continuation, later tokens must not matter.
             should = should and not (causal and token > at.token)
             lost += [token] if should and not sees else []
             beyond += [token] if sees and not should else []
@@ -342,6 +347,7 @@ def _make_token_sequences(
     if tokens is None:
         tokens = min(max(_USUAL, window_of(config) + _BEYOND), most)
     first = _choose_longer_sequence(tokens, words, most, rng)
+    # Shorter, so that a batch of both needs padding.
     texts = Text(first), Text(rng.integers(1, words, len(first) * 5 // 8))
     if not model.config.is_encoder_decoder:
         return texts

@@ -116,6 +116,7 @@ class Model:
         if not self.encodes or not sources:
             return {}
         if sources[0].ndim == 1:
+            # One source alone needs no padding.
             ids, mask = filled(sources, "right" if len(sources) > 1 else "", pad)
             inputs = {
                 "input_ids": torch.from_numpy(ids),
@@ -145,6 +146,7 @@ class Model:
         """Run a forward pass; return hidden states and logits (b, n, …) of the tokens."""
         import torch
 
+        # The name of the parameter differs between versions of Transformers.
         if cache is not None:
             keywords[
                 "cache"
@@ -286,12 +288,14 @@ def _run_generation_way(
 
     rows, seen = torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
     cache = model.cached(way.cache(model.config, ids.shape[1] + way.drafts) if way.cache else None)
+    # Some caches roll back only what they have recorded.
     if way.drafts and hasattr(cache, "activate_past_recording"):
         cache.activate_past_recording()
     parts, start = [], 0
     for count in way.chunks(ids.shape[1], window_of(model.config)):
         end = start + count
         if way.drafts and start:
+            # Wrong tokens go through the cache first, and are cropped again.
             wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
             model.step(wrong, cache, use_cache=True, **further)
             cache.crop(-way.drafts)
@@ -373,10 +377,12 @@ def static_cache(config: Any, length: int) -> Any:
     return StaticCache(config=config, max_cache_len=length + 3)
 
 
+# Names of ways that other code looks up.
 PREFIX, PREFILL, CONTINUATION = "prefix alone", "prefill", "other continuation"
 TAKEN_BACK = "rejected draft tokens (cache rollback)"
 AFTER_A_WINDOW = "decoding after a prefill longer than the window"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
+# All ways that are tried, the prefill first.
 WAYS: tuple[GenerationWay, ...] = (
     GenerationWay(PREFILL),
     GenerationWay(PREFIX, chunks=lambda n, window: (n // 2,)),

@@ -96,6 +96,7 @@ def attention(
         "value": value,
         "attention_mask": attention_mask,
     }
+    # Some models have the scale in the module alone.
     scale = getattr(module, "scaling", None) if scaling is None else scaling
     n_q, n_k = query.shape[-2], key.shape[-2]
     setting = setting_of(of_arguments(kind, {**more, **own, "scaling": scale}), range(n_q))
@@ -124,6 +125,7 @@ def _read_promised_attention(module: object) -> Attention:
 
 # -- the reference of all ways: one prefill of each sequence alone in float64, by the most trusted attention -----------
 _BY_MASK = {"eager": EAGER, "sdpa": SDPA}  # the definition with the mask that is built for each
+# Errors by which a model refuses an implementation of attention.
 _FAILS = (RuntimeError, NotImplementedError, ValueError, KeyError, ImportError, TypeError)
 
 
@@ -238,6 +240,7 @@ class _Candidates:
     def _candidate_using_definition(self, name: str) -> Candidate | None:
         Calls.made = 0
         candidate = self.candidate(name)
+        # A model may run without ever calling the definition.
         if candidate and not Calls.made:
             self.why = "the model asks for its attention in a way of its own"
             return None
@@ -250,6 +253,7 @@ class _Candidates:
         apart = [name for name, other in results.items() if not self.agree(first, other)]
         if not apart:
             return Reference(first, words)
+        # A candidate in which tokens see later ones cannot be the reference.
         causal = {
             name: other for name, other in results.items() if self._is_candidate_causal(other)
         }

@@ -18,7 +18,9 @@ from symattn.document.errors import InputError, MissingExtra
 MOST = 2**31 - 1  # largest whole number: no size or count of a model is larger
 _LARGEST = 1e300  # largest number, since all are used as floats
 MOST_BYTES = 16 * 2**20  # some files list a label for each of 20 000 classes
+# Levels of lists and objects in a file, which is untrusted.
 MOST_DEPTH = 32
+# Distinguishes a default that is missing from one that is null.
 _ABSENT = object()
 
 
@@ -109,6 +111,7 @@ class Configuration:
         inner = self.data[name]
         if not isinstance(inner, Mapping):
             raise self.refusal(name, inner, "an object of fields")
+        # A part without a type of its own belongs to the family of the whole.
         family = inner.get("model_type") or self.model_type
         if not isinstance(family, str):
             raise self.refusal(f"{name}.model_type", family, "a text")
@@ -128,6 +131,7 @@ class Configuration:
 
     def as_count(self, name: str, value: object, least: int = 1) -> int:
         """Return the value of a field as a whole number. Raises ``InputError``."""
+        # Some writers of JSON write whole numbers as floats.
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or not whole(value, least) or value > MOST:

@@ -90,15 +90,18 @@ def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
     c, new = at.c, at.c.optional("rope_parameters") is not None
     if local and not new and layer_type(at, "but last") != "full_attention" and local in c:
         return RopeFields(at, {"rope_theta": c.find(local)})
+    # Fields of older files, unless the base that this family needs besides is missing.
     if not new and "rope_theta" in c and (not local or local in c):
         stretched = _require_object_of_fields(at, c.optional("rope_scaling") or {}, "rope_scaling")
         return RopeFields(at, {"rope_theta": c.find("rope_theta"), **stretched})
     fields = _require_object_of_fields(at, c.required("rope_parameters"), "rope_parameters")
+    # The entries differ by the type of the layer.
     if any(isinstance(inner, Mapping) for inner in fields.values()):
         kind = layer_type(at)
         if not isinstance(fields.get(kind), Mapping):
             c.cannot_tell(f"rope_parameters has no entry for {kind!r}, which layer {at.layer} is")
         fields = fields[kind]
+    # The base may stand outside of ``rope_parameters``.
     if "rope_theta" not in fields and "rope_theta" in c:
         fields = {**fields, "rope_theta": c.find("rope_theta")}
     return RopeFields(at, fields)
@@ -138,12 +141,14 @@ class RopeFields:
         c, part = self.at.c, self.fields.get("partial_rotary_factor")
         if part is None and share:
             part = self._read_rotated_share(share)
+        # Proportional frequencies are a scaling of all columns.
         if part is None or part == 1 or kind == "proportional":
             return None
         if not share and kind == "default":
             c.cannot_tell(
                 f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family ignore"
             )
+        # Rounded down, as Transformers does.
         columns = int(self.at.d_k * c.as_number(share or "partial_rotary_factor", part))
         return (
             None
@@ -236,6 +241,7 @@ def _read_proportional_scaling(rope: RopeFields) -> Scaling:
     return scaling.ProportionalScaling(share=rope.number("partial_rotary_factor", 1))
 
 
+# The scaling of each ``rope_type``; "su" is an older name of "longrope".
 _SCALINGS: dict[str, Callable[[RopeFields], Scaling | None]] = {
     "default": lambda rope: None,
     "linear": lambda rope: scaling.LinearScaling(factor=rope.number("factor")),
@@ -359,6 +365,7 @@ def disentangled(at: LayerPlace) -> Fields:
     if not terms:
         return {}
     far = c.find("max_relative_positions")
+    # Both numbers stand for the length of the model.
     far = (
         c.count("max_position_embeddings")
         if far in (-1, 0)

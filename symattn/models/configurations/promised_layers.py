@@ -66,6 +66,7 @@ def partly(
         try:
             fields |= rule(at)
         except InputError as error:
+            # A step before the call may stay open if the call alone is wanted.
             if not (called and rule.before):
                 raise
             open_ = str(error)
@@ -108,6 +109,7 @@ def _choose_layer_index(source: object, layer: int | None) -> int:
     if layer is None:
         index = getattr(source, "layer_idx", None)
         return index if isinstance(index, int) else 0
+    # True and False are integers for Python, but no layers.
     if not isinstance(layer, int) or isinstance(layer, bool):
         raise InputError(f"layer must be an integer, got {layer!r}")
     return layer
@@ -123,6 +125,7 @@ ACTIVATIONS: dict[str, tuple[str, bool]] = {
     "gelu_python": ("gelu", True), "sigmoid": ("sigmoid", False), "tanh": ("tanh", False),
     "linear": ("identity", False),
 }  # fmt: skip
+# Sums with the tokens, all of which a field such as a residual multiplier changes.
 _SUMS = ("attention_stream", "mlp_stream", "output")
 
 
@@ -177,6 +180,7 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
         raise CannotTell(next(iter(open_.values())))
     parallel = c.flag(layout.parallel) if isinstance(layout.parallel, str) else layout.parallel
     layout = _by_fields(c, layout, parallel)
+    # A norm without a module in the layout could not be compared.
     if (
         spec.qk_norm is not None
         and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys()
@@ -195,6 +199,7 @@ def _explain_unknown_residual_sums(c: Configuration, layout: LayerLayout) -> str
     """Return why the sums with the tokens cannot be determined, or ""."""
     for name, why in layout.unless.items():
         value = c.optional(name)
+        # True equals 1 in Python, but changes the sums.
         if value is True or value not in (None, 0, 1):
             return f"{c}: cannot tell: {name} is set: {why}, for which there is no field"
     return ""
@@ -224,6 +229,7 @@ def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLa
             )
         return layout if c.flag("do_layer_norm_before") else replace(layout, order="post")
     paths = dict(layout.paths)
+    # Parallel parts may share one norm, so that the second one has no module.
     if parallel and layout.shared:
         paths.pop("mlp_norm", None)
     if c.model_type == "phi" and c.flag("qk_layernorm"):
@@ -233,6 +239,7 @@ def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLa
             c.cannot_tell(
                 "parallel_attn is false in the new architecture, whose norms are then others"
             )
+        # By default, or with 2, each of the parallel parts has its own norm.
         if c.optional("num_ln_in_parallel_attn") in (None, 2):
             paths |= {"attention_norm": "ln_attn", "mlp_norm": "ln_mlp"}
     return replace(layout, paths=paths)
@@ -292,6 +299,7 @@ def _convert_block_parameter(
         raise InputError(
             f"{name[:60]} has {array.shape[-1]} columns, which are not a gate and as many others"
         )
+    # One matrix computes gate and up, the gate first.
     gate, up = np.split(array, 2, axis=-1)
     return {f"mlp.{letter}_gate": gate, f"mlp.{letter}_up": up}
 
@@ -356,6 +364,7 @@ def _make_layer_norm_layout(*paths: Paths, **more: Any) -> LayerLayout:
     )
 
 
+# Paths that the layers of several families share.
 _GATED = {"mlp.gate": "mlp.gate_proj", **_paths_of_mlp("mlp.up_proj", "mlp.down_proj")}
 _PACKED = {"mlp.in": "mlp.gate_up_proj", "mlp.down": "mlp.down_proj"}
 _FOUR = _paths_of_mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
@@ -393,10 +402,13 @@ _BERT = _make_layer_norm_layout(
     order="post",
     unless=_CROSSED,
 )
+# Fields that GPT-2 and its relatives name in another way.
 _GPT: dict[str, Any] = {"eps": "layer_norm_epsilon", "acts": "activation_function"}
 _TOGETHER = "query_key_value"
+# Families with the layers of Llama.
 _LIKE_LLAMA = "llama mistral ministral qwen2 smollm3 ernie4_5 seed_oss helium cwm"
 
+#: The layout of each family, by its ``model_type``.
 LAYOUTS: dict[str, LayerLayout] = {
     **dict.fromkeys(_LIKE_LLAMA.split(), _LLAMA),
     "qwen3": replace(_LLAMA, paths={**_LLAMA.paths, **_NORMED}),
@@ -509,6 +521,7 @@ LAYOUTS: dict[str, LayerLayout] = {
     ),
 }
 
+# Families of which at least some layers have experts.
 _WITH_EXPERTS = "mixtral qwen2_moe qwen3_moe gpt_oss deepseek_v3 olmoe flex_olmo ernie4_5_moe dots1 granitemoe glm4_moe"
 _EXPERTS = "a router sends each token to experts of its own, for which Block has no part"
 #: Families whose layers cannot be expressed as a ``Block``, with the reason.

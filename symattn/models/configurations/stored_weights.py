@@ -32,6 +32,7 @@ PLAIN = {
 GAINS = ("q_norm.weight", "k_norm.weight")
 #: Layers that already store their matrices for tokens on the left.
 _LEFT = ("c_attn", "c_proj")
+# Stored masks and frequencies, and norms after the attention, which are no weights of it.
 _OTHERS = re.compile(r"(^|\.)(LayerNorm|masked_bias|bias|inv_freq|rotary_emb\.\w+)(\.\w+)?$")
 
 
@@ -52,6 +53,7 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
                 continue
             raise CannotTell(f"cannot tell what the weight {name[:60]!r} of the attention is")
         matrix = what == "weight"
+        # Most layers store matrices for tokens on the right.
         array = array.T if matrix and module not in _LEFT and array.ndim == 2 else array
         parts = [array] if len(roles) == 1 else split(array, spec, family.packing)
         weights |= {

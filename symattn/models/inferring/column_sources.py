@@ -17,8 +17,11 @@ from symattn.models.inferring.traced_model import MAX_COLUMNS, ModuleRun, Traced
 
 #: Relative difference up to which columns are equal: half of the digits of float64.
 EQUAL = 2.0**-26
+# Smaller columns count as zeros, which any source could give.
 _ZERO = 1e-12
+# Steps, such as norms and factors, that are undone one after another.
 _MAX_DEPTH = 3
+# Modules in a row that are named.
 _MAX_CHAIN = 5
 
 #: Functions by which an output of a module becomes a factor of the output of heads.
@@ -45,6 +48,7 @@ class Pool:
             np.concatenate([a for _, a in blocks], axis=1) if blocks else np.zeros((TOKENS, 0))
         )
         self.sources = [(name, j) for name, a in blocks for j in range(a.shape[1])]
+        # A fixed seed: the projection of a column is the same in all pools.
         self.direction = np.random.default_rng(5).standard_normal(TOKENS)
         keys = self.direction @ self.whole
         self.order = np.argsort(keys, kind="stable")
@@ -58,6 +62,7 @@ class Pool:
         size = float(np.abs(column).max())
         if size < _ZERO:
             return None
+        # Equal columns have projections within this distance.
         key, reach = float(self.direction @ column), TOKENS * EQUAL * size * 4
         low, high = np.searchsorted(self.keys, [key - reach, key + reach])
         equal = [
@@ -158,6 +163,7 @@ class ColumnSources:
             raise UnknownOrigin
         origin = ColumnOrigin(["rotation"] if turn else [], turn)
         one = self.runs[names[0]]
+        # Without a norm, or at the limit of steps, the origin is this module.
         if not is_norm(one.module) or depth >= _MAX_DEPTH:
             origin.steps += [
                 *self._trace_chain_before_module(names[0]),
@@ -195,6 +201,7 @@ class ColumnSources:
             if not np.isfinite(ratio).all():
                 continue
             short = name.removeprefix(self.own)
+            # One factor for all entries.
             if np.ptp(ratio) <= EQUAL * abs(ratio.flat[0]):
                 forms.append(f"output times {ratio.flat[0]:.6g}")
                 return short
@@ -267,6 +274,7 @@ class ColumnSources:
         d = wanted.shape[1]
         last = rest[-1] == d - 1 and rest[0] != 0
         even = len(rest) + len(rest) % 2
+        # Some pairs turn too little to show, so that more columns may be rotated.
         for width in sorted({even, d, *(w for w in (8, 12, 16, 24, 32) if even <= w <= d)}):
             block = list(range(d - width, d)) if last else list(range(width))
             if width % 2 or not set(rest) <= set(block):
@@ -295,6 +303,7 @@ class ColumnSources:
         )
         with np.errstate(all="ignore"):
             turned = (a + 1j * b) / before
+            # From each token to the next, a pair turns by the same angle.
             step = turned[1] / turned[0]
             even = np.abs(turned[1:] / turned[:-1] - step).max() < EQUAL * 16
         if not even:
@@ -311,6 +320,7 @@ class ColumnSources:
             for low in range(0, gave.shape[1] if gave.shape[1] % d == 0 else 0, d):
                 with np.errstate(all="ignore"):
                     ratio = size / np.linalg.norm(gave[:, low : low + d], axis=1)
+                # One factor, one length as after a norm, or few factors as by position.
                 one = np.ptp(ratio) <= EQUAL * ratio[0]
                 unit = np.ptp(size) <= 1e-4 * size[0]
                 few = len(set(np.round(ratio, 9))) <= TOKENS // 2
@@ -354,6 +364,7 @@ def norm_of(one: ModuleRun, d: int) -> tuple[str, int, float]:
         for eps in (float(e) for e in (*own, 1e-6, 1e-5, 0.0) if e is not None):
             with np.errstate(all="ignore"):
                 gain = gave * np.sqrt((centred**2).mean(-1, keepdims=True) + eps) / centred
+            # A norm of this kind and ε leaves the same gains for every token.
             if np.nanmax(np.abs(gain - gain[:1])) < EQUAL * 64 * np.nanmax(np.abs(gain)):
                 return kind, size, eps
     return "unknown", size, 0.0

@@ -159,6 +159,7 @@ def infer(model_type: str) -> Inference:
         }
     try:
         other = {part.name: part for part in parts_of(tiny(model_type, **changed))}
+    # Without a second model, no expression is confirmed.
     except InputError:
         other = {}
     for part in parts:
@@ -169,6 +170,7 @@ def infer(model_type: str) -> Inference:
 def parts_of(model: Module) -> list[InferredPart]:
     """Return the parts of a tiny model that mix tokens, and what was read off their calls."""
     run, config = traced(model), text_part(model.config)
+    # Reversed, so that the first call of each module stays.
     first_calls = {call.name: call for call in reversed(run.calls)}
     names = {module: name for name, module in model.named_modules()}
     with probing():

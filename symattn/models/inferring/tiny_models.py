@@ -15,8 +15,11 @@ from symattn.programs.refusing import one_line
 
 #: A number of tokens that no size of a tiny model equals, so that the axis of tokens is known by its length.
 TOKENS = 23
+# A larger model takes too long to run in float64.
 MAX_PARAMETERS = 50_000_000
+# At most so many layers, one of each kind.
 _MAX_LAYERS = 6
+# Names of the fields for the number of layers, and for the width.
 _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _WIDTH = ("hidden_size", "d_model", "n_embd")
 #: Fields that are kept: they say where something stands, or its form, rather than its size.
@@ -102,11 +105,13 @@ def shrunk(config: Any) -> dict[str, Any]:
     width = _first_number(data, _WIDTH, 1024)
 
     def size(name: str, x: Any) -> Any:
+        # Flags, small numbers and fields that are no sizes stay.
         if type(x) is not int or x <= 1 or _KEPT.search(name):
             return x
         small = next((n for rule, n in _SIZES if re.search(rule, name)), None)
         if small is not None:
             return min(small, x)
+        # Other sizes shrink as the width does, to multiples of 4.
         return x if x <= 16 else max(4, -(-(x * 64 // width) // 4) * 4)
 
     result: dict[str, Any] = {}
@@ -126,6 +131,7 @@ def shrunk(config: Any) -> dict[str, Any]:
                 for i, fields in own.items()
             }
         elif isinstance(value, (list, tuple)) and len(value) == depth:
+            # A list of sizes, one for each layer, shrinks; a list of kinds does not.
             sizes = all(type(x) is int and x > 2 for x in value)
             result[name] = [size(name, value[i]) if sizes else value[i] for i in kept]
         else:
@@ -187,6 +193,7 @@ def _yield_model_makers(config: Any) -> Iterator[Callable[..., Module]]:
     except ImportError:
         return
     own = [c for c in vars(file).values() if isinstance(c, type) and issubclass(c, PreTrainedModel)]
+    # Bare models come last, since a head may be part of the type.
     for kind in sorted(own, key=lambda c: c.__name__.endswith("Model")):
         if kind.config_class is type(config) and kind.__name__.endswith(
             ("ForCausalLM", "LMHeadModel", "Model")
@@ -198,6 +205,7 @@ def tokens() -> Tensor:
     """Return the tokens of a run, (1, n)."""
     import torch
 
+    # Ids below the vocabulary of a tiny model, none of them twice.
     return (torch.arange(TOKENS) * 7 % 89 + 3)[None]
 
 
@@ -230,6 +238,7 @@ def tiny(model_type: str, **fields: Any) -> Module:
                     make,
                     type(config)(**{**data, **{k: x for k, x in repair.items() if x is not None}}),
                 )
+            # Another repair would not make the model smaller.
             except TooLarge as problem:
                 raise InputError(f"models: {model_type}: {problem}") from None
             except Exception as problem:
@@ -247,6 +256,7 @@ def _make_running_tiny_model(make: Callable[..., Module], config: Any) -> Module
         size = sum(p.numel() for p in make(copy.deepcopy(config)).parameters())
     if size > MAX_PARAMETERS:
         raise TooLarge(f"its tiny model has {size} parameters; at most {MAX_PARAMETERS} are built")
+    # The weights must be the same in every run.
     torch.manual_seed(0)
     with lifted(), torch.no_grad():
         model = (

@@ -107,6 +107,7 @@ class _Recorder:
     def _record_traced_call(
         self, module: Module, read: Callable[[], Received], out: Tensor, heads_last: bool
     ) -> None:
+        # The innermost module with a name called attention.
         inner = next((m for m in reversed(doing.modules) if m in self.names), None)
         module = module if module in self.names else inner
         name = self.names.get(module, "–")
@@ -127,6 +128,7 @@ class _Recorder:
         result = columns(first(out))
         if module not in self.names or result is None:
             return
+        # A module without an input of tokens is its own input.
         given = next((c for c in map(columns, (*args, *kwargs.values())) if c is not None), result)
         self.run.runs.setdefault(self.names[module], []).append(ModuleRun(module, given, result))
 

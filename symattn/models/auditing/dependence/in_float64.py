@@ -27,6 +27,7 @@ def lifted() -> Iterator[None]:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            # This method has no argument that names the format.
             if func is torch.Tensor.float:
                 return args[0].double()
             wide = [_float64_for_float32(x) for x in args]
@@ -80,6 +81,7 @@ def really_changes(
                 held.begin(changed, copies)
             with lifted():
                 outputs.append(tokens.flat(first(wide(*doubled(args), **doubled(kwargs)))))
+    # A module may refuse float64 by any error.
     except Exception:
         return None
     base, other = outputs

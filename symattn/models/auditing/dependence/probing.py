@@ -80,11 +80,13 @@ class HeldOutputs:
         self._left = {}
         for module, out in self.returned:
             given = self._change_output_tokens(out, changed)
+            # Copies in float64 return outputs in float64, in place of the modules that they copy.
             own, value = (module, given) if copies is None else (copies[module], doubled(given))
             self._left.setdefault(own, []).append(value)
 
     def _change_output_tokens(self, out: Any, changed: tuple[int, ...]) -> Any:
         array = first(out)
+        # An output without an axis of tokens has no token to change.
         if not changed or self.tokens.placed(array) is None:
             return out
         new = self.tokens.changed(array, changed)
@@ -92,6 +94,7 @@ class HeldOutputs:
 
     def next(self, module: Module) -> Any:
         """Return what a module returned at this turn; None if it is free to run."""
+        # A module that runs several times returns its outputs in their order.
         left = self._left.get(module)
         return left.pop(0) if left else None
 
@@ -135,6 +138,7 @@ class Probe:
         layers = [
             name for name, _ in self.root.named_modules() if name.rpartition(".")[2].isdigit()
         ]
+        # A list within a layer, such as one of experts, belongs to that layer.
         outer = [name for name in layers if not any(name != o and within(name, o) for o in layers)]
         result = {self.root}
         for path, module in self.root.named_modules():
@@ -149,6 +153,7 @@ class Probe:
         """Note that a module begins."""
         import torch
 
+        # Runs that repeat a part are no passes of the model.
         if self.held is None:
             drawn = torch.get_rng_state() if module.training else None
             self._stack.append(
@@ -159,6 +164,7 @@ class Probe:
         """Probe a part that has run; during its repeated runs, return what parts within it gave before."""
         if self.held is not None:
             return self.held.next(module)
+        # An exception may have left modules on the stack that never ended.
         while self._stack and self._stack.pop().module is not module:
             pass
         return None
@@ -170,6 +176,7 @@ class Probe:
         around = module in self._around
         if out is None or not (around or outer in self._around) or _never_mixes(module):
             return
+        # Inner parts return their recorded outputs, so that only the code around them is probed.
         self.held = HeldOutputs(self.tokens, running.mixing if around else [])
         try:
             finding = self._find_mixing_part(running, args, kwargs, out)
@@ -178,6 +185,7 @@ class Probe:
         if finding is not None:
             self.found.setdefault(running.name, finding)
         if finding is not None or running.mixing:
+            # For outer modules this part stands in place of the parts within it.
             for each in self._stack[:-1]:
                 each.mixing = [entry for entry in each.mixing if entry not in running.mixing]
                 each.mixing.append((module, out))
@@ -194,8 +202,10 @@ class Probe:
         ends = self.places[0], self.places[-1]
         if not run.others((ends[0], middle[1], ends[1])).any():  # the first token ends no block
             return None
+        # No token is changed, so that any difference is chance, such as dropout.
         if run.others(()).any():
             return MixingPart(name, kind, SOME_EARLIER, reason=_UNSTEADY)
+        # The ends and two neighbours in the middle: blocks and windows show at one of them.
         probed = {token: run.really(token) for token in (ends[0], *middle, ends[1])}
         if not any(bool(rows.any()) for rows in probed.values()):
             return (
@@ -207,6 +217,7 @@ class Probe:
             filter(None, (self._find_first_leak(name, t, rows) for t, rows in probed.items())), None
         )
         later = leak is not None and not leak.item
+        # Only a causal model promises that later tokens do not matter.
         allowed = later and self.causal is not True
         sees = LATER_TOO if later else self._describe_reach_of_tokens(probed)
         reason = _ROUNDING_UNKNOWN if run.undecided and leak is None else ""
@@ -227,6 +238,7 @@ class Probe:
             if not len(after):
                 continue
             count = int(after.sum())
+            # The changed outputs do not follow the token directly, so that the reach is no window.
             if not bool(after[:count].all()):
                 return SOME_EARLIER
             widths.add(None if count == len(after) else count + 1)
@@ -241,6 +253,7 @@ class Probe:
 
     def _find_first_leak(self, name: str, token: int, rows: Tensor) -> Leak | None:
         """Return the first output (b, n) that should not have changed with a token of the first item."""
+        # A token of another item must not matter, whatever its place.
         if rows[1:].any():
             return Leak(name, int(rows[1:].nonzero()[0][1]), token, item=True)
         earlier = rows[0, :token].nonzero()
@@ -259,6 +272,7 @@ class Probe:
             place = self._first_place(base, self._collect_module_outputs(run, (token,)), token)
             if place is None:
                 continue
+            # A repeated pass without a change: if it differs as well, the difference is chance.
             if (
                 self._first_place(base, self._collect_module_outputs(run, ()), self.tokens.n)
                 is not None
@@ -290,6 +304,7 @@ class Probe:
         import torch
 
         rows = torch.ones(self.tokens.b, self.tokens.n, dtype=torch.bool)
+        # Without a causal promise all tokens of an item may matter to it, but no other item's.
         rows[0, token if self.causal else 0 :] = False
         return rows & self.real
 
@@ -299,6 +314,7 @@ class Probe:
         """Return the place of the first module in which an output changed that must not; None without one."""
         rows = self._mask_forbidden_outputs(token)
         for place, (a, b) in enumerate(zip(base, other, strict=False)):
+            # Modules in another order are a change as well.
             if a.name != b.name or bool(((a.digest != b.digest).cpu() & rows).any()):
                 return place
         return None
@@ -323,6 +339,7 @@ class Probe:
                 inputs = (a.args, a.kwargs), (b.args, b.kwargs)
                 real = is_real(a.module, self.tokens, inputs, token, a.flat, b.flat, differs)
                 return rows if real else None
+        # No module has unchanged inputs: only a coarse change is certainly none of rounding.
         size = change(other.passes[0].flat, base.passes[0].flat, rows)
         return rows if size > coarse(base.passes[0].flat) else None
 
@@ -397,6 +414,7 @@ class _Repeated:
         args, kwargs = given
         assert self.held is not None
         self.held.begin(changed)
+        # Dropout must draw the numbers of the first run.
         if self.drawn is not None:
             torch.set_rng_state(self.drawn)
         return self.tokens.flat(first(self.module(*args, **kwargs)))
@@ -406,6 +424,7 @@ class _Repeated:
         import torch
 
         out = self._run_part_with_change(changed) if out is None else out
+        # Arrays of different shapes cannot be compared, so that no difference is claimed.
         if out is None or out.shape != self.base.shape:
             return torch.zeros(self.tokens.b, self.tokens.n, dtype=torch.bool)
         rows = differing(out, self.base).cpu()
@@ -423,6 +442,7 @@ class _Repeated:
         inputs = [
             self.tokens.arguments(self.args, self.kwargs, tokens) for tokens in ((), (token,))
         ]
+        # Earlier and later tokens are judged apart, since one change may be rounding alone.
         for group in (earlier, rows & ~earlier):
             if not group.any():
                 continue
@@ -471,6 +491,7 @@ def _never_mixes(module: Module) -> bool:
         torch.nn.Identity,
         torch.nn.LayerNorm,
     )
+    # The code that runs decides: a subclass with its own ``forward`` may mix tokens.
     return any(type(module).forward is kind.forward for kind in known)
 
 
@@ -497,6 +518,7 @@ def probed(
     if reason := _not_probed(root, kwargs, tokens, real):
         return Dependence(causal, reason=reason, later=True)
     kwargs = {k: x for k, x in kwargs.items() if k not in _LEFT_OUT}
+    # A cache that one pass fills would change the next one.
     if "use_cache" in kwargs or hasattr(getattr(root, "config", None), "use_cache"):
         kwargs["use_cache"] = False
     probe = Probe(root, names, calls, causal, tokens, real)
@@ -513,6 +535,7 @@ def probed(
         leaks = list(probe.first_changed(run))
     except Unsteady:
         return Dependence(causal, reason=_UNSTEADY)
+    # The code of a model may raise anything when it runs again.
     except Exception as error:
         return Dependence(causal, reason=f"a repeated pass raised {one_line(error)[:200]}")
     return _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
@@ -541,6 +564,7 @@ def _assign_leaks_to_parts(
     for leak in leaks:
         around = [p for p in parts if within(leak.module, p.name)]
         if around:
+            # The innermost part around the module is to blame.
             part = max(around, key=lambda p: len(p.name))
             parts[parts.index(part)] = replace(part, leak=leak)
         else:

@@ -8,11 +8,13 @@ from typing import Any
 
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 
+# The probe changes the first token, the last, and two in the middle.
 FEWEST_TOKENS = 4
 #: How many columns more than tokens a convolution may return on the axis of tokens, which are cut off afterwards.
 _MAX_PADDING = 8
 #: Arguments that belong to places rather than to what tokens hold.
 _OF_PLACES = ("mask", "position", "cos", "sin", "bias", "freqs")
+# Containers into which a module may write.
 _HELD = (list, dict, set)
 
 
@@ -31,6 +33,7 @@ class Tokens:
         b, n, shape = self.b, self.n, tuple(x.shape)
         if self.seq_first and shape[:2] == (n, b):
             return x.transpose(0, 1)
+        # With more than three axes, another one of this length leaves the axis of tokens open.
         if x.ndim >= 3 and shape[:2] == (b, n) and shape[2:].count(n) <= (x.ndim == 3):
             return x
         if shape[0] == b * n and x.ndim == 2:
@@ -55,6 +58,7 @@ class Tokens:
         assert placed is not None
         for s in tokens:
             row, other = placed[0, s].clone(), placed[0, (s + 2) % self.n].clone()
+            # The new token must differ in some number.
             other = other.flip(-1) if bool((other == row).all()) else other
             placed[0, s] = row + 1 if bool((other == row).all()) else other
         return copy
@@ -115,6 +119,7 @@ def digests(x: Tensor) -> Tensor:
     bits = (
         (x.detach() + 0.0).contiguous().view(kinds[x.element_size()]).long()
     )  # both zeros become one
+    # Odd factors are invertible modulo 2⁶⁴, so that a change of one column shows.
     factors = torch.arange(1, bits.shape[-1] + 1, device=bits.device) * 0x9E3779B97F4A7C1
     return (bits * (factors | 1)).sum(-1)
 

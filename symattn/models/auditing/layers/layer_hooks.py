@@ -43,6 +43,7 @@ class Layers:
     def know(self, root: Module) -> None:
         """Hook the layers within a module."""
         for name, layer, config in _yield_decoder_layers(root):
+            # A module may be part of several roots, and is hooked once.
             if layer in self._known:
                 continue
             self._known.add(layer)
@@ -63,6 +64,7 @@ class Layers:
                 )
                 continue
             self._hook_layer_and_parts(name, layer, result, modules)
+            # The module that runs the list notices layers that did not run.
             path = name.rpartition(".")[0]
             owner = root.get_submodule(path.rpartition(".")[0])
             if owner not in self._known:
@@ -115,6 +117,7 @@ class Layers:
             self._handles.append(module.register_forward_pre_hook(run, with_kwargs=True))
         if after is not None:
             run = partial(self._run_layer_hook_safely, after)
+            # Also if the module raises, so that no pass stays open.
             self._handles.append(
                 module.register_forward_hook(run, with_kwargs=True, always_call=True)
             )
@@ -123,6 +126,7 @@ class Layers:
         """Run a hook such that the model runs as usual even if symattn fails."""
         import torch
 
+        # Passes that the probe of dependence repeats are not judged.
         if doing.probing:
             return
         try:
@@ -135,6 +139,7 @@ class Layers:
 
     def _list_running_layers(self) -> list[tuple[Module, Pass | None]]:
         """The running layers of this thread."""
+        # Each thread has a stack of its own.
         if not hasattr(self._running, "passes"):
             self._running.passes = []
         result: list[tuple[Module, Pass | None]] = self._running.passes
@@ -153,6 +158,7 @@ class Layers:
         if seen is None:
             return
         cache = next((a for a in (*args, *kwargs.values()) if hasattr(a, "get_seq_length")), None)
+        # Passes over one cache belong together: older keys must come back unchanged.
         if cache is not None:
             seen.name, seen.noted = name, self._noted.setdefault(cache, {})
             seen.earlier = seen.noted.pop(
@@ -173,6 +179,7 @@ class Layers:
         if part in seen.given or part in seen.heads:
             seen.reason = f"{part} runs more than once in it"
         rows = seen.rows(tensor)
+        # With four axes, heads lie before or after the tokens: the judge compares both.
         if part.endswith(("q_norm", "k_norm")) and tensor.ndim == 4:
             seen.heads[part] = ((rows, None), (seen.by_head(tensor), None))
         elif rows is not None:
@@ -201,6 +208,7 @@ class Layers:
         if given is None:
             given = next((a for a in args if isinstance(a, tuple) and len(a) == 2), None)
         stored, places = getattr(module, "embed_positions", None), kwargs.get("position_ids")
+        # GPT-J looks up its tables, in which sines come before cosines.
         if given is None and stored is not None and hasattr(stored, "ndim") and places is not None:
             sin, cos = stored[places].to(_find_first_tensor(args, kwargs).dtype).chunk(2, dim=-1)
             given = cos, sin
@@ -252,12 +260,14 @@ class Layers:
     ) -> None:
         """Report the layers of the configuration that did not run, if others of the list ``path`` did."""
         ran, self._running.ran = {name for name, _ in self._running.ran}, None
+        # In training, layers may be left out at random.
         if out is None or owner.training or not ran:
             return
         layers = list(owner.get_submodule(path.rpartition(".")[2]))[
             : getattr(config, "num_hidden_layers", None)
         ]
         for name, layer in ((f"{path}.{i}", layer) for i, layer in enumerate(layers)):
+            # Hooks do not run in compiled layers.
             if (
                 name not in ran
                 and layer in self._known
@@ -272,6 +282,7 @@ class Layers:
     def _pop_ended_layer(self, layer: Module) -> Pass | None:
         stack = self._list_running_layers()
         while stack:
+            # Passes of layers that raised are dropped.
             module, seen = stack.pop()
             if module is layer:
                 return seen
@@ -287,6 +298,7 @@ def _yield_decoder_layers(root: Module) -> Iterator[tuple[str, Module, object]]:
         if hasattr(getattr(m, "config", None), "model_type")
     }
     for name, module in root.named_modules():
+        # A list within a layer, such as one of experts, has no layers of its own.
         if not name.rpartition(".")[2].isdigit() or name.startswith(
             tuple(f"{outer}." for outer in names)
         ):
@@ -315,6 +327,7 @@ def _yield_fault_of_order(
 ) -> Iterator[PartFinding]:
     """Yield a fault if the layer that ran before is not the one before in the list, or gave other tokens."""
     path, _, place = name.rpartition(".")
+    # The layer that ran before belongs to another list, or none did.
     if before is None or before[0].rpartition(".")[0] != path:
         return
     given, gave = seen.gave.get("x"), None if before[1] is None else before[1].gave.get("output")

@@ -100,6 +100,7 @@ class Judge:
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
             if getattr(module, field, None) is not None:
                 inputs[wanted] = numbers(getattr(module, field))
+        # An ε of ten times the size changes little: the finding lists it if it fits as well.
         subject, near = part_definitions.norm(*results), [part_definitions.other_eps(*results, 10)]
         return judged(
             name, subject, inputs, [y.values], format_of(x, y), ["fused"], self.search, near
@@ -117,12 +118,14 @@ class Judge:
         self, name: str, got: TokenRows, source: str
     ) -> Iterator[PartFinding]:
         """Yield a fault if a part's input is not the output of ``source``, bit for bit, and name the array it is."""
+        # The result of attention was not read, so that nothing can be compared with it.
         if source == ANSWER and self.seen.answered is None:
             return
         wanted = self.seen.answered if source == ANSWER else self._require_part_output(source)
         assert wanted is not None
         if same(wanted, got):
             return
+        # If the output of another part fits, the finding names that part.
         others = {n: a for n, a in self.seen.gave.items() if n != source and same(a, got)}
         words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
         yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
@@ -162,6 +165,7 @@ class Judge:
             yield from self._judge_rotary_tables(heads["q"].values.shape[-1])
         elif unknown:
             yield PartFinding("attention.position", reason=self.promised.open["attention.position"])
+        # Where positions are unknown, the call cannot be compared with the projections.
         for role in "" if unknown else "qk":
             token_rows, name, norm = heads[role], f"attention.{role}", f"attention.{role}_norm"
             if norm in self.seen.heads:
@@ -177,6 +181,7 @@ class Judge:
                 else (self._judge_unrotated_heads, name)
             )
             result = list(judge(part, role, token_rows))
+            # The norm's module did not run: without it, the call has the bare projections.
             if (
                 norm in self.layout.paths
                 and norm not in self.seen.heads
@@ -212,6 +217,7 @@ class Judge:
     def _head_norm(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Judge the norm of queries or keys, whose arrays have heads before or after the tokens."""
         for before, after in self.seen.heads[name]:
+            # The input of the norm shows on which side of the tokens its heads lie.
             if before is not None and after is not None and same(token_rows, before):
                 yield self._judge_normed_rows(name, self.spec.eps, token_rows, after)
                 self.seen.gave[f"{name}.heads"] = after
@@ -268,6 +274,7 @@ class Judge:
     ) -> Iterator[PartFinding]:
         """Judge queries, keys or values that attention is called with as they were projected, up to a scale."""
         got = self._require_call_array(role, token_rows)
+        # Some families scale queries before the call.
         if role == "q" and self.promised.family.scaled_before:
             subject, x = (
                 part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1])),
@@ -298,6 +305,7 @@ class Judge:
                 f"no call of attention was read in the layer{'' if array is None else f': {array}'}"
             )
         own, many = token_rows.values.shape[1], array.values.shape[1]
+        # Heads of keys may be repeated before the call: one of each is judged if all are equal.
         if role != "q" and many == self.spec.heads != own:
             first = array.values[:, :: many // own]
             if not np.array_equal(
@@ -338,6 +346,7 @@ class Judge:
                 yield from self._norm(norm, result)
                 result = norm
             results.append(result)
+            # Parallel parts are added to the same tokens once both have run.
             if block.parallel and part == "attention":
                 continue
             total = "output" if part == "mlp" and "outside" not in where else f"{part}_stream"
@@ -413,9 +422,11 @@ class Judge:
             }
             dtype = format_of(self._require_part_output("mlp.up"), got)
         chosen = {n: spaced(a) for n, a in inputs.items()}
+        # Single operators may store each result in the format, a fused kernel need not.
         kinds: list[Contract] = ["fused", "eager"] if self.promised.spelled else ["fused"]
         subject = part_definitions.hidden(block.activation, block.gated)
         near = part_definitions.near_hidden(block.activation)
+        # Kernels of gelu are less accurate; for other activations that concerns mistakes alone.
         extra, other = part_definitions.of_erf(chosen), block.activation != "gelu"
         yield judged(
             name,

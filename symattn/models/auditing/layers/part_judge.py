@@ -114,6 +114,7 @@ def _by_words(findings: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{', '.join(every)}: {words}" for words, every in parts.items())
 
 
+# Words in place of a cause, where no known mistake gives the result.
 NONE = "no known mistake explains it"
 
 
@@ -137,6 +138,7 @@ def judged(
     fit a right result. ``extra`` is a further error that the first output may have, if a kernel promises less;
     ``of_mistakes`` says that only kernels of known mistakes do.
     """
+    # No bound covers NaN and infinity, and their cause lies in an earlier part.
     if not all(np.isfinite(a).all() for a in inputs.values()):
         return PartFinding(part, reason="NaN or infinity reaches it")
     case = Case("audit", part, inputs)
@@ -147,6 +149,7 @@ def judged(
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
     promised = None if of_mistakes else extra
+    # One contract is enough, also with the further error that a kernel may have.
     right = [
         r
         for r in result
@@ -163,8 +166,10 @@ def judged(
                 or NONE
             )
         return PartFinding(part, min(r.worst for r in result), True, words)
+    # Where no bound decides, a result is neither right nor wrong.
     if any(r.undecided or not r.decisive for r in right):
         return PartFinding(part, reason="the bound says nothing about these numbers")
+    # Small mistakes may hide within the loosest legal bound.
     loosest = max(right, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))
     fits = tuple(
         m.cause for m in near if _is_explained_by_mistake(subject, arithmetics[-1], loosest, m)
@@ -256,6 +261,7 @@ def judged_linear(
     others: dict[str, tuple[Floats, Floats | None]] = {"the matrix is transposed": (w.T, b)}
     if b is not None:
         others |= {"the bias is left out": (w, None), "the bias is added twice": (w, 2 * b)}
+    # A matrix that is not square cannot be replaced by its transpose.
     near = {
         words: v.shape == w.shape and _measure_linear_error_ratio(got, x, v, c, dtype) <= 1
         for words, (v, c) in others.items()
@@ -312,6 +318,7 @@ def _enclose_linear_output(x: Floats, w: Floats, b: Floats | None) -> Any:
 
 def _least_overflowing_number(f: Format) -> float:
     """Return the least number that is rounded to infinity: half a step above the largest; ∞ for float64."""
+    # Beyond the largest number of float64 nothing can be computed here.
     return np.inf if f.largest > 2**1023 else float((f.largest + f.power_beyond) / 2)
 
 
@@ -324,6 +331,7 @@ def size_of(x: Floats, w: Floats, b: Floats | None) -> Floats:
     """Return s, with the error of these sums in float64 added."""
     product = np.abs(x) @ np.abs(w)
     size = product if b is None else product + np.abs(b)
+    # A sum of n + 1 terms in float64 is too small by at most (n + 1) 2⁻⁵² of itself.
     return np.asarray(size * (1 + (x.shape[-1] + 1) * 2.0**-52))
 
 
@@ -334,12 +342,14 @@ def allowed_of(x: Floats, w: Floats, b: Floats | None, dtype: str) -> Floats:
     size = size_of(x, w, b)
     grown = growth(wide, n)
     summed = grown * size + 2 * n * float(wide.eta) * (1 + grown)
+    # Sums in the format itself are not rounded once more.
     if f == wide:
         return np.asarray(up(summed))
     bias = 0.0 if b is None else np.abs(b)
     exact: Any = project(x, w, b)
     whole = np.abs(exact) + n * 2.0**-52 * size + summed
     before = whole + bias if b is not None else 0.0
+    # The result is stored once after the bias, and perhaps once before it.
     stored = float(f.u) * (whole + before * (1 + float(f.u))) + (1 if b is None else 2) * float(
         f.eta
     )

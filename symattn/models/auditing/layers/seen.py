@@ -16,7 +16,9 @@ from symattn.models.auditing.setting import Floats, Module, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
 
 _ENTRIES = 2048  # entries of the sampled tokens, and of arrays whose entries are judged one by one
+# Limits on the number of sampled tokens, whatever their width.
 _FEWEST, _MOST = 2, 8
+# The part that findings on cached keys and values are about.
 _CACHE = "attention.cache"
 #: Code that multiplies by ``weight`` and adds ``bias``, and whether tokens are multiplied by that matrix untransposed.
 _PLAIN = {
@@ -104,6 +106,7 @@ class Pass:
             or any(t.ndim != 3 for t in tables)
         ):
             return None
+        # One table may serve all items.
         whole = [t.expand(self.batch, -1, -1) if t.shape[0] == 1 else t for t in tables]
         cos, sin = (self.rows(t) for t in whole)
         return None if cos is None or sin is None else (cos, sin)
@@ -151,6 +154,7 @@ class Pass:
         """
         k, v, last, past = received.k, received.v, self.earlier, self.past
         older = self.first(k)
+        # Cached keys and values are open unless the comparison below decides.
         self.cached = (PartFinding(_CACHE, open=("cached keys and values",)),) if older else ()
         lossy = self.context is not None and self.context.lossy
         if (
@@ -163,15 +167,18 @@ class Pass:
             :, : older + self.n
         ]
         form = received.via, *(t for a in (k, v) for t in (a.dtype, a.shape[1], a.shape[3]))
+        # The next pass of this layer over the same cache is compared with these digests.
         self.noted[self.name] = TokenDigests(form, past - older, past, digests)
         if not older or last is None or last.form != form:
             return
         start, stop = past - older - last.start, past - last.start
+        # No earlier pass has noted some of these tokens.
         if start < 0 or stop > last.digests.shape[1]:
             return
         items, finding = _match_cached_items(
             digests[:, :older], last.digests[:, start:stop], past - older
         )
+        # The tokens of this pass follow the older ones.
         whole = np.concatenate([last.digests[items, :stop], digests[:, older:]], axis=1)
         self.noted[self.name] = last._replace(digests=whole)
         if past - older >= last.known or finding.wrong:
@@ -182,7 +189,10 @@ def _digest_token_bits(tensor: Tensor) -> NDArray[np.int64]:
     """Return a number of 64 bits for each token of (b, h, n, d); if two numbers differ, so do the tokens' bits."""
     import torch
 
+    # Bits are compared as integers, so that NaN and signed zeros count too.
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    # A fixed seed, so that digests of different passes compare; odd factors are invertible modulo
+    # 2⁶⁴, so that a single changed entry shows.
     factors = (
         np.random.default_rng(0).integers(-(2**63), 2**63, (tensor.shape[1], 1, tensor.shape[3]))
         | 1
@@ -199,6 +209,7 @@ def _match_cached_items(
     """Return the earlier item that each item of the batch agrees with most, and what differs; places from ``start``."""
     own = np.arange(len(wanted))
     items = np.array(
+        # An item prefers itself among equal ones.
         [((a == wanted).sum(axis=(1, 2)) + (own == i) / 2).argmax() for i, a in enumerate(got)]
     )
     differs = (got != wanted[items]).any(axis=0)
@@ -274,6 +285,7 @@ def matrix(module: Module) -> tuple[Floats, Floats | None]:
     """
     import torch
 
+    # The code that runs decides: a subclass may do more than multiply.
     forward = type(module).forward
     code = f"{forward.__module__}.{forward.__qualname__}"
     entries = [getattr(module, name, None) for name in ("weight", "bias")]
