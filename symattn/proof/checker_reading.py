@@ -357,7 +357,9 @@ def reindexed(data: object, to: Mapping[str, str], fresh: Iterator[int] | None =
         _, name, sort, body = x
         expect(bool(fresh) or name not in to, f"{x[0]} binds {name!r}, which is bound already")
         # Fresh names, as the same meaning may be substituted twice on one path.
-        new = f"in place {next(fresh)}" if fresh else name
+        # An index of the scope may have such a name, and would come under the binder.
+        free = (n for n in map("in place {}".format, fresh or ()) if n not in to.values())
+        new = next(free) if fresh else name
         return [x[0], new, sort, reindexed(body, {**to, name: new}, fresh)]
 
     return rewritten(data, change)

@@ -152,7 +152,8 @@ def _yield_maximum_terms(
         inside = dict(scope)
         # The maximum over an index: the claim must be shown for any value of the index.
         while term.kind == "bound":
-            name = next(fresh)
+            # A name of the scope would make the term that of one place, which is not any place.
+            name = next(n for n in fresh if n not in inside)
             inside[name] = term.sorts[0]
             term = renamed(term.below[0], term.label, name)
         expect(term.kind != "masked", "a maximum over what a mask allows may be over nothing")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from symattn.proof.checker import check
+from symattn.proof.checker_reading import in_place
 from symattn.proof.coq.inferences import lemmas
 from tests.proof.test_expectation import NOUGHT, ONE, TWO, equation, letter
 from tests.proof.test_steps_checked import Parts, Record, minus, step
@@ -56,6 +57,20 @@ def differing(left: Parts, right: Parts, *rules: Parts) -> Record:
     return {"schema": 1, "kind": "differing", **told}
 
 
+def of_largest(index: str, term: Any, larger: Any, difference: Parts) -> Record:
+    """A certificate that the maximum over j of a term is at most ``larger`` of an index, from the same of each i."""
+
+    def said(i: str, smaller: Parts) -> Record:
+        return {"free": [[i, "n"]], "smaller": smaller, "larger": larger(i)}
+
+    lists = {name: [] for name in ("positive", "not negative", "only", "rules", "laws", "meant", "hypotheses")}
+    premise = {"schema": 1, "kind": "sign", "relation": "≥", "free": [["i", "n"]], **lists}
+    premise |= {"expression": difference, "equal": difference, "conclusions": [said("i", term("i"))]}
+    top = ["function", "max", ["bound", "j", "n", term("j")]]
+    rule = {"schema": 1, "kind": "step", "rule": "largest", "premises": [premise]}
+    return {**rule, "conclusions": [said(index, top)]}
+
+
 def nought_over(x: Parts) -> Parts:
     return ["product", NOUGHT, ["ratio", ONE, x]]
 
@@ -78,6 +93,15 @@ MOVED = ["total", "j", "n", ["letter", "x", [["j", "π"]]]]
 PLAIN = ["total", "j", "n", letter("x", "j")]
 PAIR, NEXT = ["c", "s"], ["s", "d"]
 UNDER = [{"relation": ">", "free": [], "expression": X}]
+
+
+def entry(i: str) -> Parts:
+    return letter("x", i)
+
+
+def below_nought(i: str) -> Parts:
+    return minus(["exp", letter("x", i)])
+
 
 FALSE_AND_TRUE: dict[str, tuple[Record, Record]] = {
     "a function named as the letter": (tending(["exp", minus(["function", "b", B])]), tending(DECAY)),
@@ -125,6 +149,14 @@ FALSE_AND_TRUE: dict[str, tuple[Record, Record]] = {
         differing(["exp", SQUARES], ["exp", ONE], PAIR),
         differing(["sum", SQUARES, ["exp", X]], ONE, PAIR),
     ),
+    "an index with a name that the checker invents": (
+        of_largest("place 0", entry, entry, NOUGHT),
+        of_largest("place 0", below_nought, lambda i: NOUGHT, ["exp", letter("x", "i")])
+    ),
+    "the next such index": (
+        of_largest("place 1", entry, entry, NOUGHT),
+        of_largest("place 1", below_nought, lambda i: NOUGHT, ["exp", letter("x", "i")])
+    ),
     "two circles with one letter": (differing(SQUARES, ONE, PAIR, NEXT), differing(SQUARES, ONE, NEXT)),
 }  # fmt: skip
 
@@ -159,3 +191,12 @@ def test_a_mean_of_too_many_products_is_refused() -> None:
         record["equations"][0]["free"] = [[f"i{n}", "n"] for n in range(8)]
     assert check(few, Random(0)).why == "the normal forms differ"
     assert check(many, Random(0)).why == "it asks for more than the checker takes on"
+
+
+@pytest.mark.parametrize("index", ["in place 0", "in place 1"])
+def test_a_meaning_does_not_bind_the_index_that_it_is_of(index: str) -> None:
+    summed = ["total", "j", "n", ["product", letter("x", "j"), ["total", "l", "n", letter("x", "l")], letter("x", "i")]]
+    placed = in_place(letter("y", index), {"y": (["i"], summed)})
+    assert placed[3][3] == letter("x", index)
+    assert placed[1] != index
+    assert placed[3][2][1] not in (index, placed[1])
