@@ -36,6 +36,7 @@ from symattn.arrays.structure import _has_nested_arrays
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
+# Code that takes powers of 2 multiplies scores by this float.
 _LOG2_OF_E = 1 / log(2)
 _LARGEST = 1024  # the largest product of numerator and denominator of a fraction whose root a float is read as
 
@@ -56,6 +57,7 @@ def _of_field(name: str) -> Any:
 class Modular(Planes):
     """Arrays of residues. The kinds are subclasses, each with a field; see ``modular``."""
 
+    # Literals at or below this number are read as −∞: code fills masked scores with them.
     sentinel = -1e4
     field: ClassVar[Field]
 
@@ -82,8 +84,10 @@ class Modular(Planes):
     def state(self) -> State:
         """The current state of the array."""
         state = self._holder.state
+        # An array that is no view has the elements of its holder.
         if self._move is None:
             return state
+        # Assignment replaces the state of the holder, so identity shows whether this view is stale.
         if self._seen is None or self._seen[0] is not state:
             self._seen = state, moved(self._move, self._dummy.shape, [state])
         return self._seen[1]
@@ -96,9 +100,11 @@ class Modular(Planes):
 
     @classmethod
     def lift(cls, data: Any) -> Self:
+        # Nested arrays of residues stay residues: only their places are joined.
         if isinstance(data, (list, tuple)) and _has_nested_arrays(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
+        # Only plain scalars are cached: they come back in every operation with a literal.
         if type(data) not in (int, float):
             return cls.holding(cls._make_state_of_numbers(_as_exact_plain_array(data)))
         if (state := cls.field.scalars.get(data)) is None:
@@ -117,11 +123,15 @@ class Modular(Planes):
 
     @classmethod
     def _make_state_of_numbers(cls, plain: np.ndarray) -> State:
+        # Only one number that fills the array can stand for a constant; tables of data are data.
         if (typed := _one_of(plain)) is not None:
+            # The order matters: a multiple of log₂ e must not be read as a root.
             if constant := _logarithm_of_two(typed):
                 return cls.field.constant(*constant, plain.shape)
+            # Mod p an irrational root needs a residue whose square is the number, not a float's.
             if square := _square_of_root(typed):
                 return cls._root(square, plain.shape)
+            # Code for one width multiplies 1/√d_k by log₂ e beforehand.
             if square := _square_of_root(typed, _LOG2_OF_E, " log₂ e"):
                 log2_of_e = cls.field.constant(Fraction(1), -1, plain.shape)
                 return cls.field.multiply(log2_of_e, cls._root(square, plain.shape))
@@ -133,9 +143,11 @@ class Modular(Planes):
                 plain = np.full(plain.shape, next(near, typed))
         plain = _refuse_nonfinite_floats(plain)
         if cls.field.rough and plain.dtype.kind in "fO":  # ten bits, and 0 below ``TINY``
+            # Mantissas of ten bits make floats equal that differ only by rounding.
             m, e = np.frexp(plain.astype(np.float64))
             with np.errstate(over="ignore"):
                 rounded = np.ldexp(np.rint(m * 1024) / 1024, e)
+            # Rounding up the largest floats would overflow, so these are rounded down.
             rounded = np.where(np.isfinite(rounded), rounded, np.ldexp(1023 / 1024, e))
             plain = np.where(np.abs(plain) < functions.TINY, 0.0, rounded)
         return numbers(plain, cls.field.p, cls.field.q)
@@ -143,8 +155,10 @@ class Modular(Planes):
     @classmethod
     def literal(cls, value: object) -> Self:
         plain = _as_exact_plain_array(value)
+        # Without a number far below all scores there is nothing to read as −∞.
         if plain.dtype.kind not in "iuf" or not (forbidden := plain <= cls.sentinel).any():
             return cls.lift(plain)
+        # Sorted, so that the notes do not depend on the order of the elements.
         for typed in sorted(set(plain[forbidden & np.isfinite(plain)].tolist())):
             note(f"the literal {float(typed)!r} was read as -inf")
         return cls.forbidding(plain, np.asarray(forbidden))
@@ -153,9 +167,12 @@ class Modular(Planes):
     def forbidding(cls, plain: np.ndarray, forbidden: np.ndarray) -> Self:
         """Return numbers of which some are −∞, or finite ones that stand for it; see ``Field.leveled``."""
         state = cls._make_state_of_numbers(np.where(forbidden, 0, plain))
+        # A true −∞ is no reading; only finite numbers that stand for −∞ are reported.
         cls.field.stand_ins |= bool(np.isfinite(plain[forbidden]).any())
+        # With levels, numbers that stand for −∞ cancel: F − F is 0, see ``infinities``.
         if cls.field.leveled:
             return cls.holding(at_levels(state, np.where(forbidden, plain.astype(np.float64), 0.0)))
+        # Elements that are −∞ differ from the number 0 in the planes, so no number stands for all.
         return cls.holding(replace(state, forbidden=forbidden, number=None, multiple=None, sign=0))
 
     @classmethod
@@ -183,6 +200,7 @@ class Modular(Planes):
     def residues(self) -> np.ndarray:
         """Return the values in [0, p), −1 for −∞, −2 for undefined elements. Raises Refused for logarithms."""
         state = self.state
+        # A logarithm has an exponent and a factor, but no value mod p.
         if state.value is None:
             raise Refused("modular: a logarithm has no value; only exp takes it")
         value = state.value.value
@@ -224,6 +242,7 @@ class Modular(Planes):
     # -- views and assignment -------------------------------------------------------------------------------------
     def map(self, function: Callable[[np.ndarray], Any]) -> Self:
         dummy = function(self._dummy)
+        # The dummy shows whether NumPy returned a view; only then do assignments reach the holder.
         if isinstance(dummy, np.ndarray) and np.may_share_memory(dummy, self._holder.dummy):
             move = self._move
             result = type(self)(
@@ -231,6 +250,7 @@ class Modular(Planes):
             )
         else:
             result = self.holding(moved(function, np.shape(dummy), [self.state]))
+        # Plain numbers behind the residues move with them, so that later steps can still read them.
         if self.typed and self.typed.sound[0]:
             result.typed = Typed(
                 _box_scalar_in_array(function(self.typed.numbers), self.typed.numbers),
@@ -239,11 +259,13 @@ class Modular(Planes):
         return result
 
     def __getitem__(self, index: object) -> Self:
+        # The index is used again at each later read, when the caller may have changed its arrays.
         fixed = _copied_index(index)
         return self.map(lambda plane: plane[fixed])
 
     def _put(self, index: Any, elements: Self) -> None:
         holder, move, new = self._holder, self._move, elements.state
+        # A whole assignment needs no copying of planes: the new state replaces the old one.
         if index is Ellipsis and move is None and new.shape == holder.state.shape:
             holder.state = new.alias()
             return
@@ -261,11 +283,13 @@ class Modular(Planes):
     @classmethod
     def _negative(cls, a: Self) -> Self:
         s = a.state
+        # Known numbers, logarithms and −∞ need more than a change of sign in the planes.
         if s.constant or s.factor is not None or s.forbidden is not None:
             return super()._negative(a)
         value, exponent = (
             x and Plane.after(lambda z: np.asarray(0.0 - z), x) for x in (s.value, s.exponent)
         )
+        # The maximum of negated numbers is another one, so the peaks do not carry over.
         return cls.holding(replace(s, value=value, exponent=exponent, sign=0, peaks=None))
 
     @classmethod
@@ -274,11 +298,13 @@ class Modular(Planes):
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
+        # A rough kind needs log of a number as a float; elsewhere log stays formal.
         number = a.state.number
         if (
             cls.field.rough and name == "log" and number is not None and number > 0
         ):  # code takes logarithms of sizes
             return cls.holding(cls._make_state_of_numbers(np.full(a.plain_shape, log(number))))
+        # Here tanh by name must agree with tanh that is written with exponentials.
         if name == "tanh" and cls.field.capped:
             return cls.holding(functions.capping(cls.field, a.state))
         own = {
@@ -309,6 +335,7 @@ class Modular(Planes):
     @classmethod
     def _forbidden(cls, a: Self) -> np.ndarray:
         state = a.state
+        # A level of a finite stand-in is not −∞ itself.
         if state.level is not None:
             return np.isneginf(state.level)
         return (
@@ -349,8 +376,10 @@ def _as_exact_plain_array(data: object) -> np.ndarray:
         plain = np.asarray(data)
     except ValueError:
         raise InputError("modular: ragged data") from None
+    # Every bfloat16 and float8 is also a float64, so this conversion is exact.
     if plain.dtype.isbuiltin != 1 and plain.dtype.name.startswith(("bfloat", "float8")):
         return plain.astype(np.float64)
+    # Complex numbers and floats of over 8 bytes would lose digits on the way to residues.
     if plain.dtype.kind not in "biufO" or plain.dtype.itemsize > 8:
         raise InputError(f"modular: data of type {plain.dtype} cannot be taken exactly")
     return plain
@@ -371,6 +400,7 @@ def _logarithm_of_two(typed: float) -> tuple[Fraction, int] | None:
     """
     for power in (1, -1):
         ratio = max(-1e3, min(typed / log(2) ** power, 1e3))  # c is smaller
+        # Small denominators only: among all fractions some are near to any float.
         c = Fraction(ratio).limit_denominator(64)
         if 0 < abs(c.numerator) * c.denominator <= 256 and abs(c - ratio) <= abs(ratio) * 2**-22:
             note(
@@ -384,11 +414,14 @@ def _square_of_root(typed: float, unit: float = 1.0, unit_words: str = "") -> Fr
     """Return x for a float that is √x units to 22 bits, with x a fraction of small integers that has no rational root:
     code written for one width has 1/√d_k as a number, or its product with log₂ e. Such a reading is noted."""
     ratio = typed / unit
+    # Zero, negative numbers and very large ones are no scale 1/√d_k.
     if not 0 < ratio <= _LARGEST:
         return None
     square = Fraction(ratio * ratio).limit_denominator(_LARGEST)
     terms, error = square.as_integer_ratio(), abs(square - Fraction(ratio) ** 2)
+    # The square doubles the relative error 2⁻²² of the float.
     near = 0 < prod(terms) <= _LARGEST and error <= square * Fraction(2, 2**22)
+    # Where both terms are squares the root is rational, and the float is read as it stands.
     if not near or all(isqrt(n) ** 2 == n for n in terms):
         return None
     note(f"the number {typed!r} was read as √({square}){unit_words}")
@@ -397,6 +430,7 @@ def _square_of_root(typed: float, unit: float = 1.0, unit_words: str = "") -> Fr
 
 def _one_of(plain: np.ndarray) -> float | None:
     """Return the float that all elements equal, unless it has few binary digits."""
+    # Integers are exact already, and empty or mixed arrays have no single number.
     if (
         plain.dtype.kind != "f"
         or not plain.size
@@ -405,6 +439,7 @@ def _one_of(plain: np.ndarray) -> float | None:
     ):
         return None
     typed = float(plain.reshape(-1)[0])
+    # Floats with few binary digits, such as 0.125, are meant exactly.
     return typed if (typed * 2**16) % 1 else None
 
 
@@ -422,15 +457,18 @@ class ModularNamespace(Namespace):
     kind: type[Modular]
 
     def _choose_residues_where(self, condition: object, a: object, b: object) -> Array:
+        # Which of two elements is taken must be decided, and residues as such decide nothing.
         if isinstance(condition, ArrayBase):
             raise Refused("modular: where needs a boolean condition")
         x, y = self.kind.written(a).state, self.kind.written(b).state
+        # A copy, since the planes may be chosen only after the caller has changed the mask.
         return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))
 
     where = offered("where", _choose_residues_where)
 
     def _absolute_value_of_residues(self, a: object) -> Array:
         """Return ``a`` if it is known not to be negative, else the maximum of a and −a, an opaque function."""
+        # The maximum of a and −a is the same letter for both, so that |−x| = |x|.
         return self.kind.of(a) if self.kind.of(a).state.sign else self.maximum(a, self.negative(a))
 
     abs = offered("abs", _absolute_value_of_residues)
@@ -445,16 +483,20 @@ class ModularNamespace(Namespace):
         return self._on_planes(run, values)
 
     def _on_planes(self, move: Callable[..., Any], arrays: list[Modular]) -> Any:
+        # The dummies are small integers: moving them shows the shapes and which results are views.
         dummy = move(*[a._dummy for a in arrays])
         if isinstance(dummy, (list, tuple)):
             parts = [
                 self._on_planes(lambda *planes, i=i: move(*planes)[i], arrays)
+                # Functions such as split return several arrays, each with planes of its own.
                 for i in range(len(dummy))
             ]
             return type(dummy)(parts)
+        # A move of one array may be a view, which must see later assignments.
         if len(arrays) == 1:
             return arrays[0].map(move)
         result = self.kind.holding(moved(move, dummy.shape, [a.state for a in arrays]))
+        # The plain numbers move along only if every array has them.
         if all(a.origin is not None for a in arrays):
             result.typed = Typed(move(*[a.origin for a in arrays]))
         return result

@@ -34,8 +34,10 @@ _LOW = 11  # bits of an exponent that index the first of two tables
 def blocks(shape: tuple[int, ...]) -> Iterator[Index]:
     """Yield indices that cut an array of this shape into parts of about ``_CACHED`` elements, along its first axes."""
     row = prod(shape[1:])
+    # An array that fits into the cache is one block; () selects all of it.
     if prod(shape) <= _CACHED or not shape:
         yield ()
+    # Rows that do not fit are cut along their own axes.
     elif row > _CACHED:
         yield from ((i, *rest) for i in range(shape[0]) for rest in blocks(shape[1:]))
     else:
@@ -53,6 +55,7 @@ class Modulus:
 
     def _reduce_block_modulo(self, x: Floats) -> None:
         """Reduce one block mod m in place."""
+        # One scratch array serves all blocks, so that it stays in the cache, too.
         k = self._scratch[: x.size].reshape(x.shape) if x.size <= _CACHED else np.empty_like(x)
         np.multiply(x, self._inverse, out=k)
         np.rint(k, out=k)
@@ -92,14 +95,17 @@ class Modulus:
     def matmul(self, x: Floats, y: Floats) -> Floats:
         """Return x @ y for arrays with two axes or more."""
         out: Floats | None = None
+        # Sums of 255 products stay below 2⁵², where BLAS rounds nothing.
         for i in range(0, x.shape[-1], BLOCK):
             part = self.reduced(np.matmul(x[..., i : i + BLOCK], y[..., i : i + BLOCK, :]))
             out = part if out is None else self.reduced(np.add(out, part, out=out))
         batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        # Without inner indices every sum is empty.
         return np.zeros((*batch, x.shape[-2], y.shape[-1])) if out is None else out
 
     def inverse(self, x: Floats) -> Floats:
         """Return 1/x, NaN where x ≡ 0: by Python's integers for 64 elements, by three products for each other one."""
+        # Zeros are replaced by 1 before products are formed, as one zero would spoil all inverses.
         none = (x == 0) | np.isnan(x)
         out = self._invert_residues_in_halves(np.where(none, 1.0, x).reshape(-1)).reshape(x.shape)
         out[none] = np.nan
@@ -107,16 +113,19 @@ class Modulus:
 
     def _invert_residues_in_halves(self, x: Floats) -> Floats:
         """Return inverses of x from those of the products of its halves: 1/a = b · 1/(ab)."""
+        # The recursion ends here: Python's integers invert a few elements one by one.
         if x.size <= 64:
             return self.constants([pow(int(a), -1, self.m) for a in x])
         half, odd = divmod(x.size, 2)
         a, b = x[:half], x[half : 2 * half]
         product = self._invert_residues_in_halves(self.multiply(a, b))
         parts = [self.multiply(product, b), self.multiply(product, a)]
+        # An odd last element has no partner and is inverted alone.
         return np.concatenate([*parts, self._invert_residues_in_halves(x[-1:])] if odd else parts)
 
     def rational(self, x: Fraction) -> int:
         """Return a rational number mod m. Raises Refused if m divides its denominator."""
+        # The extended Euclidean algorithm has no inverse of a multiple of m.
         if x.denominator % self.m == 0:
             raise Refused(f"modular: {x} has no residue mod {self.m}")
         return x.numerator * pow(x.denominator, -1, self.m) % self.m
@@ -136,6 +145,7 @@ class ResidueExponential:
     def __init__(self, values: Modulus, q: int, g: int) -> None:
         p = values.m
         self._values = values
+        # The shift keeps table indices from being negative.
         self._least = q // 2 + 8  # s + _least ≥ 0 for every stored residue s
         step = pow(g, 1 << _LOW, p)
         self._low = values.reduced(_powers_modulo_prime(1, g, 1 << _LOW, p))
@@ -149,10 +159,13 @@ class ResidueExponential:
         out = np.empty(s.shape)
         for at in blocks(s.shape):
             part, x = (out[at], s[at]) if at else (out, s)
+            # A sum is NaN iff a term is: a cheaper test than one of all elements.
             holes = np.isnan(x) if np.isnan(x.sum()) else None
+            # NaN has no integer, so a valid index takes its place until the end.
             i = (x + self._least if holes is None else np.where(holes, 0, x + self._least)).astype(
                 np.int64
             )
+            # The low and the high bits of s index two small tables: g^s = g^low · g^high.
             np.multiply(self._low[i & ((1 << _LOW) - 1)], self._high[i >> _LOW], out=part)
             self._values._reduce_block_modulo(part)
             if holes is not None:
@@ -163,6 +176,7 @@ class ResidueExponential:
 def _powers_modulo_prime(start: int, step: int, count: int, p: int) -> Floats:
     """start · step^i mod p for i < count, where p² < 2⁶³."""
     values = np.array([start % p], dtype=np.int64)
+    # Each round doubles the number of powers; products of two residues fit into int64.
     while len(values) < count:
         values = np.concatenate([values, values * pow(step, len(values), p) % p])
     return values[:count].astype(np.float64)

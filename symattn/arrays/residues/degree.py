@@ -73,6 +73,7 @@ class MonomialWeight:
         )
 
     def __add__(self, other: MonomialWeight) -> MonomialWeight:
+        # Sums of coefficients add; powers are those of the larger polynomial.
         norm = float(np.logaddexp2(self.norm, other.norm))
         return MonomialWeight(max(self.span, other.span), max(self.degree, other.degree), norm)
 
@@ -89,6 +90,7 @@ class MonomialWeight:
         return MonomialWeight(self.span, self.degree, self.norm + log2(n)) if n > 1 else self
 
 
+# The weight of a polynomial without letters, whose coefficients sum to 1 at most.
 ONE = MonomialWeight()
 
 
@@ -125,10 +127,12 @@ class ExponentForm:
         self, other: ExponentForm, sizes: Callable[[int, int], int]
     ) -> ExponentForm | None:
         """Return the form of both over one divisor, or None if their powers of ln 2 differ."""
+        # An exponent of size 0 is 0, which has every power of ln 2.
         if self.size and other.size and self.power != other.power:
             return None
         c = lcm(self.divisor, other.divisor)
         size = sizes(self.size * (c // self.divisor), other.size * (c // other.divisor))
+        # A summand that is 0 brings no number a_0 with it.
         shifted = any(x.shifted for x in (self, other) if x.size)
         power = self.power if self.size else other.power
         return ExponentForm(max(self.degree, other.degree), size, c, power, shifted)
@@ -138,9 +142,11 @@ class ExponentForm:
 
     def exponential(self) -> ResidueRatio | None:
         """Return the ratio of e to such exponents; None if there is no bound."""
+        # The proof needs linear forms, and powers of ln 2 without a number a_0 beside them.
         if self.degree > 1 or (self.size and self.power and self.shifted):
             return None
         weight = MonomialWeight(Fraction(self.size, self.divisor))
+        # An exponent that is 0 for certain fits beside any power of ln 2.
         return ResidueRatio(weight, parts=self.divisor, power=self.power if self.size else None)
 
 
@@ -162,6 +168,7 @@ class ResidueRatio:
         self, other: ResidueRatio, top: MonomialWeight, bottom: MonomialWeight, n: int
     ) -> ResidueRatio | None:
         power = other.power if self.power is None else self.power
+        # Different powers of ln 2 are not covered by the bound, see the docstring of the module.
         if other.power not in (None, power):
             return None
         return ResidueRatio(top, bottom, n, lcm(self.parts, other.parts), power)
@@ -169,7 +176,9 @@ class ResidueRatio:
     def plus(self, other: ResidueRatio, same: bool) -> ResidueRatio | None:
         """Return the ratio of the sum; ``same`` if both have the same B (1, if there is none)."""
         n = lcm(self.number, other.number)
+        # Over the common number n each numerator is multiplied by what its own number lacks.
         a, b = self.top.terms(n // self.number), other.top.terms(n // other.number)
+        # Different B: numerators are multiplied crosswise, and the bound grows.
         if not same:
             a, b = a * other.bottom, b * self.bottom
         return self._join_residue_ratios(
@@ -183,13 +192,16 @@ class ResidueRatio:
 
     def over(self, other: ResidueRatio) -> ResidueRatio | None:
         """Return the ratio of the quotient."""
+        # Dividing by A/(n·B) moves B and n into the numerator.
         top = (self.top * other.bottom).terms(other.number)
         return self._join_residue_ratios(other, top, self.bottom * other.top, self.number)
 
     def terms(self, n: int, same: bool) -> ResidueRatio:
         """Return the ratio of a sum of n such quotients; ``same`` if they share B."""
+        # Sums over one B add numerators only; this is why divisors are compared at all.
         if same or n < 2:
             return replace(self, top=self.top.terms(n))
+        # Without a common B each term is multiplied by the n − 1 other denominators.
         return replace(
             self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n)
         )
@@ -201,6 +213,7 @@ class ResidueRatio:
 
     def vanishing(self) -> Chance:
         """Return the chance that A vanishes, which makes the element zero."""
+        # Exponential letters have powers of both signs, which cost a factor of two in the lemma.
         return Chance(ceil(2 * self.top.span * self.parts) + self.top.degree, self.top.norm)
 
     def difference(self, other: ResidueRatio, same: bool) -> Chance:
@@ -220,19 +233,23 @@ class Chance(NamedTuple):
 
     def bound(self, choices: int) -> float:
         """Return D/(q − 1) + b/|𝒫| for the least q and |𝒫| = ``choices``, rounded up; at most 1."""
+        # Without a bound every chance is possible.
         if self.degree == inf or self.norm == inf:
             return 1.0
         bad = int(
             (self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST)
         )  # more than float64 lost in adding logarithms
+        # The last factor covers the roundings of this line.
         return min(1.0, (self.degree / (LEAST // 2 - 1) + bad / choices) * (1 + 1e-12))
 
 
+# Stands for elements without a degree or a norm: no number of pairs gives a bound.
 UNKNOWN = Chance(inf, inf)
 
 
 def escape(chance: float, decisions: int, pairs: int, spare: int) -> float:
     """Return an upper bound of the probability that different values are equal for all ``pairs`` pairs."""
+    # The formula of the module's docstring: all decisions, and all choices of the pairs set aside.
     return float(min(1.0, 4.0 * (decisions + 1) ** 2 * comb(pairs + spare, spare) * chance**pairs))
 
 
@@ -258,5 +275,6 @@ class Decisions:
     def record(self, name: int, yes: np.ndarray, chance: Chance) -> None:
         self.count += yes.size
         self.chance = self.chance.either(chance)
+        # A decision without a "yes" is left out, which says the same in less memory.
         if yes.any():
             self.answers[name] = np.flatnonzero(yes).tobytes()

@@ -12,18 +12,22 @@ from math import prod
 import numpy as np
 
 Divisors = np.ndarray | None  # None: B = 1 everywhere
+# A counter for the whole process, so that numbers of different arrays never coincide; 0 is B = 1.
 _blocks = count(1)
 
 
 def fresh(shape: tuple[int, ...]) -> np.ndarray:
     """Return numbers that no other array has."""
+    # Arrays have fewer than 2³² elements, so blocks do not overlap.
     return (next(_blocks) << 32) + np.arange(prod(shape)).reshape(shape)
 
 
 def same(a: Divisors, b: Divisors) -> bool:
     """Return whether elements that meet in an operation always have the same B."""
+    # None is B = 1, which agrees only with itself.
     if a is None or b is None:
         return a is b
+    # Identity is tried first, since comparing arrays costs a pass over both.
     return a is b or bool((_drop_stride_zero_copies(a) == _drop_stride_zero_copies(b)).all())
 
 
@@ -34,16 +38,19 @@ def none(a: Divisors) -> bool:
 
 def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
     """Return the divisors of products: those of the only operand that has any, else new ones."""
+    # A product with elements without a divisor has the divisor of the other operand.
     if a is None or b is None:
         only = b if a is None else a
         return None if only is None else np.broadcast_to(only, shape)
     wide = [np.broadcast_to(x, shape) for x in (a, b)]
+    # Axes along which neither operand varies stay copies, with stride 0 for ``constant``.
     varies = tuple(1 if all(not x.strides[k] for x in wide) else n for k, n in enumerate(shape))
     return np.broadcast_to(fresh(varies), shape)
 
 
 def constant(a: Divisors, axis: int) -> bool:
     """Return whether B does not vary along the axis."""
+    # Stride 0 shows without a comparison that all entries along the axis are copies.
     if a is None or a.shape[axis] < 2 or not a.strides[axis]:
         return True
     return bool((_drop_stride_zero_copies(a) == _drop_stride_zero_copies(a).take([0], axis)).all())

@@ -24,7 +24,9 @@ from symattn.arrays.residues.infinities import at_levels, have_levels, scaled_le
 from symattn.arrays.residues.state import Plane, State, numbers, power_of
 from symattn.document.errors import Refused
 
+# A letter is a polynomial of degree 1 over 1.
 _LETTER = ResidueRatio(MonomialWeight(degree=1))
+# The ratio of the factor 1, for elements without a logarithm: log 1 = 0.
 _NO_LOGARITHM = ResidueRatio(ONE)
 Shape = tuple[int, ...]
 
@@ -48,12 +50,14 @@ class Field:
     """A pair (p, q), a generator of the group of order q, and the random choices and decisions of one run."""
 
     def __init__(self, p: int, q: int, seed: int) -> None:
+        # The seed includes the primes, so that pairs of one run have independent letters.
         self.random = np.random.default_rng([seed, p, q])
         self.p, self.q = Modulus(p), Modulus(q)
         log2 = int(
             self.random.integers(1, q)
         )  # of the square 2 to the base g, which makes g a random generator
         self.exponential = ResidueExponential(self.p, q, pow(2, pow(log2, -1, q), p))
+        # The salt keys the random functions, so that other runs stand for other functions.
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         self._ln2 = {self.p: int(self.random.integers(1, p)), self.q: log2}
         self.decisions = Decisions()
@@ -88,6 +92,7 @@ class Field:
 
     def constant(self, c: Fraction, power: int, shape: Shape = ()) -> State:
         """c (ln 2)^power for c ≠ 0, where ln 2 is a letter with the exponential 2."""
+        # A rational number is known exactly and has both residues.
         if not power:
             return numbers(np.full(shape, c, dtype=object), self.p, self.q)
 
@@ -96,17 +101,21 @@ class Field:
             return Plane(np.broadcast_to(residue, shape), owned=False)
 
         form = ExponentForm(0, abs(c.numerator), c.denominator, power)
+        # As ln 2 > 0, c alone decides the sign.
         sign = 2 if c > 0 else 0
         return State(
             shape, plane(self.p), plane(self.q), None, form, sign=sign, multiple=c, power=power
         )
 
     def add(self, x: State, y: State) -> State:
+        # Levels add beside the residues: F − F must be finite, not undefined.
         if have_levels(x, y):
             return at_levels(self.add(x.finite(), y.finite()), sum_of_levels(x, y))
         shape = np.broadcast_shapes(x.shape, y.shape)
+        # A logarithm has no value, so the sum exists only as exponent and factor.
         if x.factor is not None or y.factor is not None:
             return self._add_logarithms(x, y, shape)
+        # Over the same B numerators are added and the bound stays small.
         same = divisors.same(x.divisors, y.divisors)
         return State(
             shape,
@@ -117,6 +126,7 @@ class Field:
             forbidden=_where_either_forbidden(x, y, shape),
             divisors=divisors.joined(x.divisors, None if same else y.divisors, shape),
             number=_apply_to_optional_planes(lambda a, b: a + b, x.number, y.number),
+            # The sum of nonnegative elements is positive if one of them is.
             sign=max(x.sign, y.sign) if min(x.sign, y.sign) else 0,
             defined=x.defined and y.defined,
         )
@@ -138,15 +148,19 @@ class Field:
         )
 
     def multiply(self, x: State, y: State) -> State:
+        # Either operand may be the one with levels; the other must be finite.
         for infinite, other in ((x, y), (y, x)):
             if have_levels(infinite) and other.forbidden is None:
                 product = self.multiply(infinite.finite(), other)
                 return at_levels(product, scaled_levels(infinite, other))
         shape = np.broadcast_shapes(x.shape, y.shape)
+        # Only ± and powers of ln 2 keep a logarithm formal.
         if x.factor is not None or y.factor is not None:
             return self._multiply_logarithm_by_sign(*((x, y) if y.factor is None else (y, x)))
+        # A product of multiples of ln 2 stays one, as exact as the factors.
         if (x.multiple or y.multiple) and (a := x.constant) and (b := y.constant) and a[0] * b[0]:
             return self.constant(a[0] * b[0], a[1] + b[1], shape)
+        # −∞ times a negative number would be ∞, and times 0 undefined.
         if (x.forbidden is not None and y.sign < 2) or (y.forbidden is not None and x.sign < 2):
             raise Refused(
                 "modular: -inf (a masked score) times something that is not known to be positive"
@@ -166,7 +180,9 @@ class Field:
 
     def _multiply_logarithm_by_sign(self, x: State, y: State) -> State:
         """±(ln 2)^k (s + log Z) = ±(ln 2)^k s + (ln 2)^k log Z^±1."""
+        # Without a known constant the factor counts as 0, which is refused.
         c, power = y.constant or (Fraction(0), 0)
+        # A factor c would raise Z to the power c, which need not exist mod p.
         if c not in (1, -1) or len(y.shape) > len(x.shape) or (c == -1 and x.forbidden is not None):
             raise Refused(
                 "modular: a logarithm times anything but 1, -1 and powers of ln 2; only exp takes logarithms"
@@ -177,8 +193,10 @@ class Field:
             form=_apply_to_optional_planes(ExponentForm.__mul__, x.form, y.form),
             power=x.power + power,
         )
+        # With c = 1 only the power of ln 2 changes.
         if c == 1:
             return x
+        # A minus turns Z into 1/Z, which is undefined where Z is 0.
         return replace(
             x,
             factor=_apply_to_optional_planes(lambda z: self.p.inverse(z), x.factor),
@@ -188,13 +206,16 @@ class Field:
         )
 
     def divide(self, x: State, y: State) -> State:
+        # Levels are scaled by the number, as the product does.
         if have_levels(x) and y.number:
             return self.multiply(x, self.constant(1 / y.number, 0, y.shape))
         shape = np.broadcast_shapes(x.shape, y.shape)
+        # Dividing by c (ln 2)^k is multiplying by its inverse, which is known.
         if y.multiple:
             return self.multiply(x, self.constant(1 / y.multiple, -y.power, y.shape))
         if x.value is None or y.value is None:
             raise Refused("modular: a quotient with a logarithm; only exp takes logarithms")
+        # Quotients x/−∞, and −∞/y without a known sign of y, have no value here.
         if y.forbidden is not None or (x.forbidden is not None and y.sign < 2):
             raise Refused("modular: a quotient with -inf (a masked score)")
         by_number = bool(y.number)
@@ -207,6 +228,7 @@ class Field:
             _apply_to_optional_planes(
                 lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)),
                 x.form,
+                # A divisor 0 has no form; the quotient is then undefined.
                 y.number or None,
             ),
             forbidden=_where_either_forbidden(x, y, shape),
@@ -222,10 +244,12 @@ class Field:
         """Return a/b mod m; where b is zero is a decision, unless y is a known number."""
         if a is None or b is None:
             return None
+        # A known number that is not 0 is inverted exactly, and nothing is decided.
         if y.number:
             constant = m.constants([m.rational(1 / y.number)])[0]
             inverse = np.broadcast_to(constant, y.shape)
             return Plane.after(lambda x: m.multiply(x, inverse), a)
+        # Named before any plane is computed, so that names follow the order of the code.
         zeros = self.watch(y.ratio if m is self.p else None)
 
         def run(x: Floats, z: Floats) -> Floats:
@@ -239,11 +263,13 @@ class Field:
     ) -> tuple[ResidueRatio | None, np.ndarray | None]:
         if x.ratio is None or y.ratio is None:
             return None, None
+        # Dividing by a number changes coefficients only, so the divisors stay.
         if y.number:
             ratio = x.ratio.times(
                 ResidueRatio(ONE.terms(y.number.denominator), number=abs(y.number.numerator))
             )
             return ratio, divisors.joined(x.divisors, None, shape)
+        # A divisor of data has a B that no other array shares.
         return x.ratio.over(y.ratio), divisors.joined(x.divisors, divisors.fresh(y.shape), shape)
 
     def watch(self, ratio: ResidueRatio | None) -> Callable[[np.ndarray], None]:
@@ -256,6 +282,7 @@ class Field:
         """Σ over an axis."""
         n = x.shape[axis]
         same = divisors.constant(x.divisors, axis)
+        # Neither logarithms nor −∞ have values that could be added.
         if x.value is None or x.forbidden is not None:
             raise Refused(
                 f"modular: a sum over {'a logarithm' if x.value is None else '-inf'}; only exp takes it"
@@ -268,6 +295,7 @@ class Field:
             x.form and x.form.terms(n),
             divisors=divisors.summed(x.divisors, axis, same),
             number=None if x.number is None else x.number * n,
+            # An empty sum is 0, which is nonnegative.
             sign=x.sign if n else 1,
             defined=x.defined,
         )
@@ -280,6 +308,7 @@ class Field:
                     f"modular: {'a logarithm' if s.value is None else '-inf'} in a product of matrices"
                 )
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        # Terms share B if neither operand's B varies along the inner axis.
         same = divisors.constant(x.divisors, -1) and divisors.constant(y.divisors, -2)
         left, right = divisors.first(x.divisors, -1), divisors.first(y.divisors, -2)
         joint = divisors.joined(left, right, shape) if same else divisors.fresh(shape)
@@ -299,13 +328,16 @@ class Field:
         if x.form is None or y.form is None:
             return None
         for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):
+            # A size below q/2 means that centred residues are the integers themselves.
             if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
+                # The divisor and the inverse power of ln 2 turn exponents into integers.
                 unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
                 whole = np.abs(self.q.multiply(a.exponent.value, self.q.constants([unit])))
                 reach = int(
                     np.nan_to_num(whole).sum(axis=axis).max(initial=0)
                 )  # undefined ones are of no size
                 return replace(form * other, size=reach * other.size)
+        # Otherwise each of the n terms may be as large as the largest.
         return (x.form * y.form).terms(x.shape[-1])
 
 
@@ -328,6 +360,7 @@ def _where_either_forbidden(x: State, y: State, shape: Shape) -> np.ndarray | No
 
 def _as_sum_with_logarithm(x: State) -> State:
     """Return x as x + log 1 if it contains no logarithm."""
+    # Nothing to add: the logarithm is there.
     if x.factor is not None:
         return x
     return replace(x, factor=Plane(np.ones(x.shape)), ratio=_NO_LOGARITHM, divisors=None)

@@ -26,6 +26,7 @@ from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
 
+# The words of a refusal that callers compare with.
 NOT_LINEAR = "an exponential or a quotient of data inside an exponent; exponents must be linear"
 TINY, LARGE = (
     1e-5,
@@ -43,12 +44,16 @@ def exponential(field: Field, x: State) -> State:
     exponent of its own, so that tanh written by exponentials can be inside an exponent.
     """
     if x.exponent is None:
+        # Where code is not read as intended, a nested exponential has no meaning.
         if not field.meant or x.value is None or x.forbidden is not None:
             raise Refused(f"modular: {NOT_LINEAR}")
+        # Recorded, because a rescaled softmax can differ then although the code is right.
         field.nested = True
         return any_function(field, "exp", x)
+    # A factor ln 2 makes a power of Z with an exponent that does not exist mod p.
     if x.factor is not None and x.power:
         raise Refused("modular: the exponential of a logarithm to another base")
+    # For L > 0, e^(x + L) grows beyond all numbers.
     if x.level is not None and (x.level > 0).any():
         raise Refused("modular: the exponential of inf (a masked score that was subtracted)")
     forbidden = x.forbidden
@@ -56,9 +61,11 @@ def exponential(field: Field, x: State) -> State:
     def run(s: Floats, *factor: Floats) -> Floats:
         result = field.exponential(s)
         result = field.p.multiply(result, *factor) if factor else result
+        # Masked scores weigh nothing: e^−∞ = 0.
         return result if forbidden is None else np.where(forbidden, 0.0, result)
 
     factor = () if x.factor is None else (x.factor,)
+    # Without a form or a bound of Z there is none of the product.
     ratio = x.form.exponential() if x.form else None
     if factor:
         ratio = ratio.times(x.ratio) if ratio and x.ratio else None
@@ -71,6 +78,7 @@ def exponential(field: Field, x: State) -> State:
         ratio,
         None,
         divisors=x.divisors if factor else None,
+        # Exponentials are positive, and 0 only where x is −∞.
         sign=2 if forbidden is None else 1,
         defined=x.defined,
     )
@@ -84,12 +92,14 @@ def _power_within(field: Field, x: Plane) -> Plane:
         mixed = _mix_into_random_bits(
             field,
             "exp inside an exponent",
+            # Both x and −x share the random number; the sign then chooses it or its inverse.
             np.minimum(z, field.p.m - z).astype(np.uint64).reshape(-1),
         )
         power = field.q.reduced(
             (mixed % np.uint64(field.q.m - 1) + np.uint64(1)).astype(np.float64)
         ).reshape(v.shape)
         power = np.where(2 * z > field.p.m, field.q.inverse(power), power)
+        # E(0) = 1/E(0) leaves 1.
         return np.where(np.isnan(v), np.nan, np.where(z == 0, 1.0, power))
 
     return Plane.after(run, x)
@@ -97,6 +107,7 @@ def _power_within(field: Field, x: Plane) -> Plane:
 
 def capping(field: Field, x: State) -> State:
     """Return tanh x = (e^{2x} − 1)/(e^{2x} + 1), by the power e^{2x} that code has which writes it so."""
+    # The formula is computed by the steps that code takes, so both have equal residues.
     one, minus_one = (field.constant(Fraction(n), 0) for n in (1, -1))
     words = "tanh stands for any odd function of its argument"
     note(words)
@@ -107,11 +118,15 @@ def capping(field: Field, x: State) -> State:
 
 def logarithm(field: Field, x: State) -> State:
     """log Z for the value Z, as an exponent 0 with the factor Z; −∞ where Z is 0, which is a decision."""
+    # Both log log Z and log −∞ have no place in an exponent.
     if x.value is None or x.forbidden is not None:
         raise Refused(f"modular: log of {'a logarithm' if x.value is None else '-inf'}")
+    # Powers of two have exact logarithms: multiples of the letter ln 2.
     if power := _power_of_two(x.number):
         return field.constant(Fraction(power), 1, x.shape)
+    # Whether Z is 0 decides where the result is −∞, so a wrong yes must be counted.
     zero = np.asarray(x.value.value == 0)
+    # A known number other than 0 needs no decision.
     if not x.number:
         field.watch(x.ratio)(zero)
     return State(
@@ -120,6 +135,7 @@ def logarithm(field: Field, x: State) -> State:
         Plane(np.broadcast_to(np.float64(0), x.shape), owned=False),
         x.ratio,
         ExponentForm(0, 0),
+        # Where the result is −∞ the factor is arbitrary; 1 keeps inverses defined.
         factor=Plane.after(lambda z: np.where(zero, 1.0, z), x.value),
         forbidden=zero if zero.any() else None,
         divisors=x.divisors,
@@ -136,6 +152,7 @@ def _power_of_two(x: Fraction | None) -> int:
 
 def square_root(field: Field, x: State) -> State:
     """Return √x of a known number, in the primes where it exists; for data, an arbitrary function."""
+    # Data have no root that is known to exist mod p.
     if x.number is None or x.number < 0:
         return any_function(field, "sqrt", x)
     numerator, denominator = x.number.numerator, x.number.denominator
@@ -145,6 +162,7 @@ def square_root(field: Field, x: State) -> State:
         return np.broadcast_to(m.reduced(np.array(float(residue % m.m))), x.shape)
 
     value, exponent = _on_both(field, lambda m: Plane.after(lambda: run(m), owned=False))
+    # The candidate root: the number is a square iff both terms are.
     exact = Fraction(isqrt(numerator), isqrt(denominator))
     sign = 2 if x.number else 1
     if exact * exact != x.number:  # the weights do not cover irrational numbers
@@ -161,6 +179,7 @@ def _on_both(field: Field, plane: Callable[[Modulus], Plane]) -> tuple[Plane, Pl
 
 def any_function(field: Field, name: str, x: State) -> State:
     """Return a random function with equal values for equal arguments, for which no error probability is known."""
+    # A random function needs a value to start from.
     if x.value is None or x.forbidden is not None:
         raise Refused(f"modular: {name} of {'a logarithm' if x.value is None else '-inf'}")
     words = f"{name} stands for any function of its argument"
@@ -168,6 +187,7 @@ def any_function(field: Field, name: str, x: State) -> State:
     field.unbounded[words] = None
 
     def run(v: Floats, m: Modulus) -> Floats:
+        # NaN becomes 0 here and NaN again at the end.
         z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64).reshape(-1)
         mixed = _mix_into_random_bits(field, f"{name} {m.m}", z)
         out = m.reduced((mixed % np.uint64(m.m)).astype(np.float64)).reshape(v.shape)
@@ -184,6 +204,7 @@ def highest(field: Field, x: State, axis: int) -> State:
         return _highest_of_levels(field, x, axis)
     peaks = _peaks_of(field, x).sum(axis=axis, dtype=np.uint64)
     return _forbidden(
+        # Sums of peaks identify the set of numbers, in whatever tiles code visits them.
         _letters_for(field, peaks, x),
         None if x.forbidden is None else np.all(x.forbidden, axis=axis),
     )
@@ -191,8 +212,10 @@ def highest(field: Field, x: State, axis: int) -> State:
 
 def _highest_of_levels(field: Field, x: State, axis: int) -> State:
     """Return a maximum of elements with levels: of those at the highest level of each row."""
+    # Only elements at the highest level of a row compete.
     level = x.levels.max(axis=axis, keepdims=True)
     highest = x.levels == level
+    # If only the level is left of the winners, no letter may stand beside it.
     bare = np.all(bare_infinities(x) | ~highest, axis=axis)
     peaks = np.where(highest, _peaks_of(field, _without_bare(x)), np.uint64(0)).sum(
         axis=axis, dtype=np.uint64
@@ -214,6 +237,7 @@ def _higher_of_levels(field: Field, x: State, y: State) -> State:
 
 def _joint_peaks(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the peaks of the larger of two; the larger of a number and itself is that number."""
+    # Peaks are added mod 2⁶⁴ on purpose.
     with np.errstate(over="ignore"):
         return np.where(one == other, one, one + other)
 
@@ -238,16 +262,20 @@ def _peaks_of(field: Field, x: State) -> np.ndarray:
 
     A maximum is a set itself: the one whose largest element it is, so that maxima of tiles add up to that of a row.
     """
+    # A maximum of maxima is the maximum of all their elements.
     if x.peaks is not None:
         result = x.peaks.value
     else:
+        # Scores are known as exponents; other data only as values.
         result = _random_numbers_of_residues(
             "peak", field, *((field.q, x.exponent) if x.exponent else (field.p, x.value))
         )
+        # Two elements with one exponent and different factors are different.
         if x.factor is not None:
             result = result ^ _random_numbers_of_residues(
                 "peak of logarithm", field, field.p, x.factor
             )
+    # A peak of 0 adds nothing: −∞ is never the largest unless all elements are −∞.
     return result if x.forbidden is None else np.where(x.forbidden, np.uint64(0), result)
 
 
@@ -256,6 +284,7 @@ def _random_numbers_of_residues(
 ) -> np.ndarray:
     """Return random numbers of 64 bits that are equal for equal residues; copies along an axis are computed once."""
     assert plane is not None
+    # Copies along broadcast axes get equal numbers anyway, so each is mixed once.
     narrow = plane.value[_without_copies(plane.value.shape, [plane.value])]
     z = modulus.canonical(np.nan_to_num(narrow)).astype(np.uint64) + np.uint64(1)  # 0 is mixed to 0
     return np.broadcast_to(_mix_into_random_bits(field, name, z, keep=64), plane.value.shape)
@@ -274,6 +303,7 @@ def _letters_for(field: Field, peaks: np.ndarray, *of: State) -> State:
         )
 
     letters = field.letters(peaks.shape)
+    # Scores to base 2 carry a power of ln 2, which the maximum needs to cancel against them.
     power = next((x.form.power for x in of if x.form and x.form.size), 0)
     form = letters.form and replace(letters.form, power=power)
     value, exponent = _on_both(field, uniform)
@@ -287,13 +317,16 @@ def higher(field: Field, x: State, y: State) -> State:
         return _higher_of_levels(
             field, *(moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
         )
+    # As max(−∞, y) = y, code that starts at −∞ agrees with code that starts at a score.
     if x.all_forbidden or y.all_forbidden:
         return moved(
             lambda plane: np.broadcast_to(plane, shape), shape, [y if x.all_forbidden else x]
         )
+    # Known numbers have a true order.
     if (first := known_number(x)) is not None and (second := known_number(y)) is not None:
         larger = x if first > second else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
+    # The result of ReLU depends on which argument is larger, so a letter would not do.
     if (
         (field.ordered or 0 in (x.number, y.number))
         and not field.rough
@@ -301,11 +334,14 @@ def higher(field: Field, x: State, y: State) -> State:
     ):
         x, y = (moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
         return chosen(less(field, x, y), y, x)
+    # A bound that cuts off nothing in floats leaves the data as they are.
     for bound, data in ((x, y), (y, x)):
         if field.rough and _cuts_off_nothing(bound, data):
             return moved(lambda plane: np.broadcast_to(plane, shape), shape, [data])
+    # From here on the result depends on letters that are no argument.
     field.free = True
     planes = [np.broadcast_to(_peaks_of(field, s), shape) for s in (x, y)]
+    # Kernels repeat a maximum over lanes; each letter is drawn once.
     one, other = (plane[_without_copies(shape, planes)] for plane in planes)
     letters = _letters_for(field, _joint_peaks(one, other), x, y)
     letters = moved(lambda plane: np.broadcast_to(plane, shape), shape, [letters])
@@ -347,13 +383,17 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
         x, y = (exponential(field, field.multiply(s, one)) for s in (x, y))
     assert x.value is not None
     assert y.value is not None
+    # NaN equals nothing, so undefined elements are never equal.
     same = np.broadcast_to(field.p.add(x.value.value, -y.value.value) == 0, shape)
     if have_levels(x, y):
+        # Two infinities are equal whatever residues stand beside them.
         infinite = np.isneginf(x.levels) & np.isneginf(y.levels)
         same = infinite | (same & (x.levels == y.levels))
     elif x.forbidden is not None or y.forbidden is not None:
         a, b = (np.False_ if s.forbidden is None else s.forbidden for s in (x, y))
+        # Where one is −∞ the planes are arbitrary, so only the masks count.
         same = np.where(a | b, a & b, same)
+    # Without degrees nothing bounds the chance.
     if x.ratio is None or y.ratio is None:
         return same, UNKNOWN
     return same, x.ratio.difference(y.ratio, divisors.same(x.divisors, y.divisors))
@@ -363,6 +403,7 @@ def undefined(x: State) -> np.ndarray:
     """Return where elements are 0/0."""
     if x.defined:
         return np.zeros(x.shape, dtype=bool)
+    # A logarithm shows in its factor whether it is undefined.
     plane = x.value or x.factor
     assert plane is not None
     return np.asarray(np.isnan(plane.value))
@@ -370,6 +411,7 @@ def undefined(x: State) -> np.ndarray:
 
 def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
     """Return where elements are equal; a decision, unless both are known numbers."""
+    # Known numbers compare exactly, without a chance to be counted.
     if (
         x.number is not None
         and y.number is not None
@@ -377,6 +419,7 @@ def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
         and y.forbidden is None
     ):
         return np.full(np.broadcast_shapes(x.shape, y.shape), x.number == y.number)
+    # The name comes first: it fixes the place of this decision in the order of the code.
     name = field.decisions.name()
     same, chance = equal(field, x, y)
     field.decisions.record(name, same, chance)
@@ -388,17 +431,22 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
     shape = np.broadcast_shapes(x.shape, y.shape)
     if have_levels(x, y):
         return _less_by_level(field, x, y)
+    # Nothing is less than −∞.
     if y.all_forbidden:
         return np.zeros(shape, dtype=bool)
+    # −∞ is less than everything finite.
     if x.all_forbidden:
         return np.broadcast_to(np.True_ if y.forbidden is None else ~y.forbidden, shape)
     if x.forbidden is None and y.forbidden is None:
         if (known := known_number(x)) is not None and (other := known_number(y)) is not None:
             return np.full(shape, known < other)
+        # 0 < y for y ≥ 0 wherever y ≠ 0, which residues decide.
         if x.number == 0 and y.sign:
             return np.asarray(~decided_equal(field, x, y) & ~undefined(y))
+        # A nonnegative x is never below 0.
         if y.number == 0 and x.sign:
             return np.zeros(shape, dtype=bool)
+    # Exponents of data are small beside a bound at which exp underflows.
     for far, data in ((x, y), (y, x)):
         if (
             field.rough
@@ -415,7 +463,9 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
 def _less_by_level(field: Field, x: State, y: State) -> np.ndarray:
     """Return where x < y if one has levels: by these, and if they are equal by the residues."""
     below, alike = x.levels < y.levels, x.levels == y.levels
+    # Equal infinities are not less than each other, whatever residues they have.
     equal_infinities = np.isneginf(x.levels + y.levels) | (bare_infinities(x) & bare_infinities(y))
+    # The comparison of residues may be refused, so it runs only where it matters.
     if not (alike & ~equal_infinities).any():
         return np.asarray(below)
     return np.asarray(
@@ -431,6 +481,7 @@ def _is_less_than_far(far: Fraction, data: State, reverse: bool) -> np.ndarray:
 
 def _is_ordered(field: Field, x: State, y: State) -> bool:
     """Return whether an arbitrary order suffices: of data and a number, or of all data if the field is ordered."""
+    # −∞ and logarithms have no residues that an order could use.
     finite = (
         x.forbidden is None and y.forbidden is None and x.value is not None and y.value is not None
     )
@@ -445,11 +496,14 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
     words = "a comparison stands for any order"
     note(words)
     field.unbounded[words] = None
+    # A random order has no error bound, and no run can count as one with a bound.
     field.decisions.chance = UNKNOWN
     assert x.value is not None
     assert y.value is not None
     a, b = x.value.value, y.value.value
+    # Of opposite numbers, x + y = 0, the order is by x itself, so that |x| is one of ±x.
     d = field.p.canonical(np.nan_to_num(np.where(field.p.add(a, b) == 0, a, field.p.add(a, -b))))
+    # Both d and −d share the random bit, so that exactly one of them is positive.
     least = np.minimum(d, field.p.m - d).astype(np.uint64)
     flipped = (_mix_into_random_bits(field, "order", least) & np.uint64(1)).astype(bool)
     return np.asarray((d != 0) & ((2 * d > field.p.m) ^ flipped))
@@ -459,7 +513,9 @@ def _mix_into_random_bits(field: Field, name: str, z: np.ndarray, keep: int = 44
     """Return random numbers of ``keep`` bits that are equal for equal ``z``."""
     salt = hashlib.blake2b(name.encode(), key=field.salt, digest_size=16).digest()
     with np.errstate(over="ignore"):  # NumPy warns of a product mod 2⁶⁴ of scalars
+        # Odd factors are invertible mod 2⁶⁴, and the shifts carry high bits down to low ones.
         for factor in np.frombuffer(salt, np.uint64):
             z = z * (factor | np.uint64(1))
             z = z ^ (z >> np.uint64(29))
+    # The highest bits of a product are mixed best.
     return z >> np.uint64(64 - keep)

@@ -40,18 +40,22 @@ def at_levels(x: State, level: np.ndarray) -> State:
     """Return the elements of x at these levels; without levels if all are 0."""
     level = np.broadcast_to(level, x.shape)
     infinite = np.asarray(level != 0)
+    # Where all levels cancelled the array is finite, and other operations are allowed.
     if not infinite.any():
         return x.finite()
+    # Elements at a level are no known number and have no known sign.
     return replace(x, forbidden=infinite, level=level, number=None, multiple=None, sign=0)
 
 
 def sum_of_levels(x: State, y: State) -> np.ndarray:
     """Return the levels of x + y. Raises Refused for ∞ − ∞."""
     one, other = x.levels, y.levels
+    # ∞ − ∞ is refused below, so NumPy's warning is not needed.
     with np.errstate(invalid="ignore"):
         total = np.asarray(one + other)
     if np.isnan(total).any():
         raise Refused("modular: -inf minus -inf")
+    # Beside a true infinity no finite level is small.
     larger = np.maximum(np.abs(one), np.abs(other))
     return np.where(np.abs(total) <= _CANCELLED * np.where(np.isinf(larger), 0, larger), 0, total)
 
@@ -62,8 +66,10 @@ def scaled_levels(x: State, y: State) -> np.ndarray:
     Raises Refused if the sign of an infinity would not be known.
     """
     number, level = known_number(y), x.levels
+    # A mask of zeros and ones may multiply filled scores: zeros remove the level.
     factors = _small_whole_numbers(y) if number is None else np.asarray(float(number))
     if factors is None:
+        # A positive factor of unknown size keeps the sign of a level, not its size.
         if y.sign < 2 or (level > 0).any():
             raise Refused(
                 "modular: -inf (a masked score) times something that is not known to be positive"
@@ -71,6 +77,7 @@ def scaled_levels(x: State, y: State) -> np.ndarray:
         return np.broadcast_to(
             np.where(level < 0, -np.inf, 0), np.broadcast_shapes(x.shape, y.shape)
         )
+    # True −∞ times 0 is undefined, and times a negative number is ∞.
     if (np.isneginf(level) & (factors <= 0)).any():
         raise Refused("modular: -inf (a masked score) times a number that is not positive")
     return np.asarray(level * factors)
@@ -87,6 +94,7 @@ def _small_whole_numbers(x: State) -> np.ndarray | None:
 
 def bare_infinities(x: State) -> np.ndarray:
     """Return where elements are infinite, and nothing but their level: the residues beside it are 0."""
+    # Without an exponent, or with a logarithm, there may be more than the level.
     if x.exponent is None or x.factor is not None:
         return np.zeros(x.shape, dtype=bool)
     return np.asarray((x.levels != 0) & (x.exponent.value == 0))

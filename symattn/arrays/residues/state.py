@@ -94,6 +94,7 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
         plain = np.vectorize(Fraction, otypes=[object])(plain)
     if plain.dtype.kind in "biuf" and (plain.dtype.kind != "f" or (plain == np.rint(plain)).all()):
         return _make_state_of_integers(plain, p, q)
+    # Each different number is inverted once; masks and tables repeat few numbers.
     values, where = np.unique(plain, return_inverse=True)
     fractions = [Fraction(x) if isinstance(x, Fraction) else Fraction(float(x)) for x in values]
 
@@ -112,6 +113,7 @@ def _make_state_of_integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
         plain = plain.astype(
             np.uint64 if plain.dtype == np.uint64 else np.int64
         )  # narrow integers cannot hold m
+    # The extremes alone bound the size of integers.
     ends = [int(plain.min()), int(plain.max())] if plain.size else []
     return _of_numbers(plain.shape, ends, lambda: residues(p), lambda: residues(q))
 
@@ -123,6 +125,7 @@ def _of_numbers(
     mod_q: Callable[[], Any],
 ) -> State:
     """Return the state of numbers with the extremes and denominators of ``values``."""
+    # Over one common denominator the sizes of numerators can be compared.
     c = lcm(*[x.denominator for x in values])
     size = max((abs(x.numerator) * (c // x.denominator) for x in values), default=0)
     least = min(values, default=1)
@@ -132,6 +135,7 @@ def _of_numbers(
         Plane.after(mod_q),
         ResidueRatio(MonomialWeight(norm=log2(max(size, 1))), number=c),
         ExponentForm(0, size, c),
+        # One number only if the least and the greatest agree.
         number=Fraction(least) if values and least == max(values) else None,
         sign=2 if least > 0 else int(least == 0),
     )
@@ -140,8 +144,10 @@ def _of_numbers(
 def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State:
     """Apply ``run``, which moves or joins elements, to every plane that all ``states`` have; the others are lost."""
     single = len(states) == 1
+    # One logarithm makes the result one; others count as having factor 1.
     logarithm = any(s.factor is not None for s in states)
     same, multiples = {s.number for s in states}, {(s.multiple, s.power) for s in states}
+    # A multiple of ln 2 survives only if all states have the same.
     multiple = states[0].multiple if len(multiples) == 1 else None
     over = _move_optional_arrays(run, [s.divisors for s in states], states)
     forbidden = _move_optional_arrays(run, [s.forbidden for s in states], states)
@@ -151,6 +157,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         shape,
         None if logarithm else _compute_moved_plane(run, [s.value for s in states]),
         _compute_moved_plane(run, [s.exponent for s in states]),
+        # Where no divisor is left, such as in a slice, B is 1 again.
         replace(ratio, bottom=ONE) if ratio and over is None and ratio.bottom is not ONE else ratio,
         states[0].form if single else _join_weights_by_either([s.form for s in states]),
         _compute_moved_plane(run, [s.factor or _make_plane_of_ones(s.shape) for s in states])
@@ -177,6 +184,7 @@ def power_of(states: Sequence[State]) -> int:
 
 
 def _compute_moved_plane(run: Moving, planes: Sequence[Plane | None]) -> Plane | None:
+    # A plane that one operand lacks is lost: nothing can fill it.
     present = [x for x in planes if x is not None]
     if len(present) < len(planes):
         return None
@@ -194,11 +202,13 @@ def _move_optional_arrays(
     if not present:
         return None
     zero = present[0].dtype.type(0)
+    # A missing mask or divisor is 0 everywhere, so a copy of 0 takes its place.
     full = [
         np.broadcast_to(zero, s.shape) if x is None else x
         for x, s in zip(planes, states, strict=True)
     ]
     result = np.asarray(run(*full))
+    # None instead of zeros keeps later operations on the short path.
     return None if divisors.none(result) else result
 
 
@@ -209,6 +219,7 @@ def _join_weights_by_either(weights: Sequence[Any]) -> Any:
 def chosen(condition: np.ndarray, x: State, y: State) -> State:
     """Return elements of x where the condition holds, else of y."""
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    # Choosing −∞ is masking: the planes, bounds and peaks of the other elements stay.
     for state, other, dropped in ((x, y, ~condition), (y, x, condition)):
         if (
             other.all_forbidden
@@ -227,6 +238,7 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
     where = _overwrite_optional_array(old.forbidden, new.forbidden, old.shape, place)
     leveled = where is not None and (old.level is not None or new.level is not None)
     level = _overwrite_optional_array(old.levels, new.levels, old.shape, place) if leveled else None
+    # Writing −∞ changes the mask only; what the planes contain there is arbitrary.
     if new.all_forbidden and level is None:
         return replace(old, forbidden=where, number=None, multiple=None, sign=0)
     logarithm = old.factor is not None or new.factor is not None
@@ -246,6 +258,7 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
         min(old.sign, new.sign),
         old.defined and new.defined,
         power=power_of((old, new)),
+        # Tiles written one by one into an array of −∞ stay comparable to a maximum of the row.
         peaks=_overwrite_plane(_peaks_to_write_to(old), new.peaks, place),
         level=level,
     )
@@ -312,6 +325,7 @@ class Plane:
         plane._compute, plane._depth = (function, sources), 1
         for source in sources:
             plane._depth = max(plane._depth, source._depth + 1)
+            # Dead readers are dropped at times, so that the list of a long loop stays short.
             if len(source._readers) > 32:
                 source._readers = [r for r in source._readers if r() is not None]
             source._readers.append(ref(plane))
@@ -322,6 +336,7 @@ class Plane:
     @property
     def value(self) -> np.ndarray:
         """The array, read-only."""
+        # The function is dropped after use, which frees its sources.
         if self._compute is not None:
             function, sources = self._compute
             self._value = function(*[s.value for s in sources])
@@ -340,6 +355,7 @@ class Plane:
         if self._owned and value.flags.c_contiguous and not self._still_read():
             write(value)
             return self
+        # A copy in C order is contiguous, so later writes can be in place.
         copy = Plane(value.copy(order="C"))
         write(copy.value)
         return copy
