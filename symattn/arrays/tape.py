@@ -60,6 +60,7 @@ class Taped(ArrayBase):
         self, value: Any, sources: Sequence[tuple[Taped, Pull]] = (), moves: bool = False
     ) -> None:
         self._value = value
+        # Constants need no gradient, so what led to them is dropped.
         self.sources = tuple((x, pull) for x, pull in sources if x.moves)
         self.moves: bool = moves or bool(self.sources)
 
@@ -83,6 +84,7 @@ class Taped(ArrayBase):
         """Return the result of a function of the kind below as a constant; booleans, integers and text stay."""
         if isinstance(x, (list, tuple)):
             return type(x)(map(cls.result, x))
+        # Over NumPy only floats can vary; integers and booleans stay plain arrays.
         floats = (
             cls.under is np
             and isinstance(x, (np.ndarray, np.generic))
@@ -96,10 +98,12 @@ class Taped(ArrayBase):
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         left = (a, lambda g: to_shape(xp, xp.matmul(g, y.mT), x.shape))
         right = (b, lambda g: to_shape(xp, xp.matmul(x.mT, g), y.shape))
+        # A product may be needed for its shape alone, while the way back uses its operands.
         return cls(Delayed(shape, lambda: xp.matmul(x, y)), [left, right])
 
     @property
     def value(self) -> Any:
+        # The value replaces its function, so that it is computed once.
         if isinstance(self._value, Delayed):
             self._value = self._value.make()
         return self._value
@@ -153,6 +157,7 @@ def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
     ``ties`` says what happens if a gradient arrives at a maximum of equal arguments, such as ReLU at 0: raise
     Undecided, or give it to the second one (0 for ReLU, as in frameworks, and always on floats).
     """
+    # NumPy's namespace has no kind.
     kind = getattr(under, "kind", None)
     fields = {"name": f"tape over {getattr(kind, 'name', 'NumPy')}", "under": under, "ties": ties}
     result: type[Taped] = type("Taped", (Taped,), fields | {"base": getattr(kind, "base", kind)})
@@ -163,14 +168,18 @@ def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
 def pull_back(ends: Iterable[tuple[Taped, Any]], inputs: Sequence[Taped]) -> list[Any]:
     """Return Σ ⟨g, ∂y/∂x⟩ over the pairs (y, g) in ``ends``, for every x in ``inputs``, in its shape."""
     result: dict[int, Any] = {}
+    # An end that depends on no variable has nothing to pull back to.
     ends = [(y, g) for y, g in ends if y.moves]
     for y, g in ends:
         _add_to_gradient_of(result, y, g)
+    # Gradients of inputs are part of the result; others are dropped once they are pulled back.
     remaining = {id(x) for x in inputs}
+    # In reverse order the gradient of an array is complete before it is pulled back.
     for y in reversed(_in_order([y for y, _ in ends])):
         g = result[id(y)] if id(y) in remaining else result.pop(id(y))
         for x, pull in y.sources:
             _add_to_gradient_of(result, x, pull(g))
+    # An input that no end depends on has the gradient 0.
     return [result[id(x)] if id(x) in result else x.under.zeros_like(x.value) for x in inputs]
 
 
@@ -182,9 +191,11 @@ def _in_order(ends: Sequence[Taped]) -> list[Taped]:
     """Return ``ends`` and all arrays that they were computed from, each after its operands."""
     order: list[Taped] = []
     seen: set[int] = set()
+    # A stack of its own, because long loops would exceed Python's recursion limit.
     stack = [(y, False) for y in ends]
     while stack:
         x, done = stack.pop()
+        # On the second visit all operands are in the order.
         if done:
             order.append(x)
         elif id(x) not in seen:
@@ -223,6 +234,7 @@ _LOCALLY_CONSTANT = frozenset(
         *("zeros_like", "ones_like", "full_like", "empty_like", "shape", "ndim", "size"),
     ]
 )
+# Names of functions that only move elements: NumPy runs them on the numbers of places as well.
 _MOVES = frozenset([*_NUMPY, *_ALIASES])
 
 
@@ -238,6 +250,7 @@ class TapedReductions:
 
     def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         value = self.under.mean(x.value, axis=axis, keepdims=keepdims)
+        # An empty result has size 0, by which nothing can be divided.
         times = x.size // (int(np.prod(np.shape(value), dtype=int)) or 1)
         return self.kind(value, [(x, lambda g: spread(self.under, g, x.plain_shape, axis) / times)])
 
@@ -251,6 +264,7 @@ class TapedReductions:
         return self.kind(sums(x.value, axis=axis), [(x, pull)])
 
     def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        # All axes stay with length 1, so that the maximum broadcasts against the elements.
         axes = tuple(range(x.ndim)) if axis is None else axis
         top = self.under.max(x.value, axis=axes, keepdims=True)
 
@@ -260,11 +274,13 @@ class TapedReductions:
         return self.kind(top if keepdims else self.under.squeeze(top, axis=axes), [(x, pull)])
 
     def maximum(self, a: Any, b: Any) -> Any:
+        # Plain operands are constants and stay as they are.
         pair = [x.value if isinstance(x, Taped) else x for x in (a, b)]
         value = self.under.maximum(*pair)
 
         def pull(k: int) -> Pull:
             def run(g: Array) -> Any:
+                # The larger of two is the maximum over a new axis: one rule for ties serves both.
                 candidates = self.under.stack(
                     [self.under.broadcast_to(self.under.asarray(x), g.shape) for x in pair]
                 )
@@ -278,10 +294,12 @@ class TapedReductions:
         )
 
     def minimum(self, a: object, b: object) -> Any:
+        # As min(a, b) = −max(−a, −b), one rule of gradients serves both.
         return -self.kind.xp.maximum(-self.kind.of(a), -self.kind.of(b))
 
     def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
         how = {"descending": True} if descending else {}
+        # The order is locally constant, so sorting is moving elements.
         return self.kind.xp.take_along_axis(
             x, self.under.argsort(x.value, axis=axis, **how), axis=axis
         )
@@ -319,6 +337,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
         return f"<namespace of {self.kind.name}>"
 
     def __getattr__(self, name: str) -> Any:
+        # Functions with a rule of their own come first; none of them only moves elements.
         if name in ELEMENTWISE:
             return partial(self._record_elementwise_function, name)
         function = getattr(self.under, name)
@@ -329,6 +348,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
         )
 
     def _apply_constant_function(self, name: str, *args: object, **how: object) -> Any:
+        # Without this refusal a function without a rule would have the gradient 0.
         if name not in _LOCALLY_CONSTANT and any(isinstance(x, Taped) and x.moves for x in args):
             raise Refused(f"{self.kind.name} lacks {name}")
         return self.kind.result(
@@ -337,6 +357,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
     def _record_elementwise_function(self, name: str, *args: object, **how: object) -> Any:
         values = [_strip_tape_from_array(x) for x in args]
+        # Functions that the kind below lacks are built from its own.
         y = (getattr(self.under, name, None) or partial(of_floats, name))(*values, **how)
 
         def pull(k: int) -> Pull:
@@ -346,6 +367,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
             )
 
         sources = [(x, pull(k)) for k, x in enumerate(args) if isinstance(x, Taped)]
+        # Without taped operands the result is a constant.
         return self.kind(y, sources) if sources else self.kind.result(y)
 
     # -- functions that move elements ---------------------------------------------------------------------------------
@@ -353,6 +375,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
         """Apply ``function``, which only moves elements and does so with NumPy's arrays, too."""
 
         def pull(g: Any) -> Any:
+            # The numbers of places are moved in the same way and say where each element came from.
             return scattered(
                 self.under, g, function(np.arange(x.size).reshape(x.plain_shape)), x.plain_shape
             )
@@ -365,9 +388,11 @@ class TapedNamespace(TapedReductions, LinearReductions):
         arrays = list(_yield_nested_arrays(operands))
         if not arrays:
             return self._apply_constant_function(name, *args, **how)
+        # Elements of all operands are numbered one after the other, in one range for each array.
         ends = np.cumsum([0, *(x.size for x in arrays)])
         numbered = dict(zip(map(id, arrays), ends, strict=False))
 
+        # Results and operands share one computation of places, and only if a gradient arrives.
         @cache
         def places() -> Any:
             """Return the places that the elements of the results had; the operands share them on the way back."""
@@ -389,6 +414,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
             return self.kind(
                 value,
+                # An array that occurs twice is one source: its places collect both shares.
                 [(x, pull(x)) for x in dict(zip(map(id, arrays), arrays, strict=True)).values()],
             )
 
@@ -429,18 +455,21 @@ class TapedNamespace(TapedReductions, LinearReductions):
         return self.kind(value, [(x, lambda g: self.under.astype(g, back))])
 
     def full(self, shape: object, fill_value: object, dtype: object = None, **_: object) -> Any:
+        # The fill value may be a variable, whose gradient is the sum over all places.
         if isinstance(fill_value, Taped):
             return self.broadcast_to(fill_value, shape)
         return self._apply_constant_function("full", shape, fill_value, dtype=dtype)
 
     def pow(self, x: Any, exponent: Any) -> Any:
         """Return x to the power of a number."""
+        # The slope in the exponent needs log x, which fails at x ≤ 0.
         if isinstance(exponent, Taped):
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
         x, xp = self.kind.of(x), self.under
 
         def pull(g: Any) -> Any:
             return (
+                # The slopes of x¹ and x⁰ need no power: x⁻¹ would fail at x = 0.
                 g
                 if exponent == 1
                 else g * exponent * xp.pow(x.value, exponent - 1)
@@ -458,6 +487,7 @@ def _strip_tape_from_array(x: object) -> Any:
 def _of_range(xp: Functions, g: Any, places: np.ndarray, start: int, shape: tuple[int, ...]) -> Any:
     """Return the part of g that belongs to the array of this shape whose elements are numbered from ``start`` on."""
     flat, size = np.reshape(places, -1), prod(shape)
+    # With one operand all places are its own, and no search is needed.
     if start == 0 and flat.size and flat.max() < size:  # no element is another array's
         return scattered(xp, g, flat, shape)
     mine = np.flatnonzero((flat >= start) & (flat < start + size))

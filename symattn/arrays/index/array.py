@@ -71,8 +71,10 @@ class Indexed(ArrayBase):
     def at(self, places: Places) -> Expression:
         """Return the element at a place."""
         result = _CACHE.get()
+        # Outside ``once`` nothing is cached, so that notes are recorded each time.
         if result is None:
             return self._computed(places)
+        # Elements as written and simplified ones differ, so the key says which.
         key = (
             id(self),
             places,
@@ -88,6 +90,7 @@ class Indexed(ArrayBase):
         kind = PositiveLetter if positive else Letter
 
         def at(places: Places) -> Expression:
+            # An array of one block needs no number of blocks in its letters.
             blocks = (
                 ""
                 if all(len(a.blocks) == 1 for a in lengths)
@@ -102,6 +105,7 @@ class Indexed(ArrayBase):
             sorts = [
                 f for (block, _), a in zip(places, lengths, strict=True) for f in a.blocks[block]
             ]
+            # The first entry along a sort is a fixed number beside variables.
             if any(
                 isinstance(i, int) and isinstance(f, str)
                 for i, f in zip(entries, sorts, strict=True)
@@ -138,6 +142,7 @@ class Indexed(ArrayBase):
 
     def __getitem__(self, key: object) -> Indexed:
         keys = key if isinstance(key, tuple) else (key,)
+        # Permuting rows is the one gather: it renames an index.
         if any(isinstance(k, Permutation) for k in keys):
             return self._permute_indexed_axis(keys)
         axes: list[Axis] = []
@@ -146,6 +151,7 @@ class Indexed(ArrayBase):
             if k is None:
                 axes.append(ONE_LONG)
             elif isinstance(k, slice):
+                # A slice cuts between blocks only: a bound in a block has no meaning for all sizes.
                 start, stop = (
                     _count_blocks_before_bound(a, k.start, 0),
                     _count_blocks_before_bound(a, k.stop, len(a.blocks)),
@@ -169,6 +175,7 @@ class Indexed(ArrayBase):
         used = sum(k is not None and k is not Ellipsis for k in keys)
         if used > self.ndim:
             raise InputError(f"indexed: {used} indices for {self.ndim} axes")
+        # An index without an ellipsis has one at its end.
         at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
         full = (*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :])
         axes = iter(self.shape)
@@ -179,6 +186,7 @@ class Indexed(ArrayBase):
         at, pi = next((i, k) for i, k in enumerate(used) if isinstance(k, Permutation))
         if sum(isinstance(k, Permutation) for k in used) > 1:
             raise Refused("indexed: two permutations at once pick a diagonal; hint: x[pi][:, rho]")
+        # A permutation of a sort has no effect that is known on an axis with other blocks.
         if self.shape[at].blocks != ((pi.sort,),):
             raise InputError(
                 f"indexed: the permutation {pi.name} is of {pi.sort}, the axis of length {self.shape[at]}"
@@ -186,9 +194,11 @@ class Indexed(ArrayBase):
 
         def image(place: Place) -> Place:
             block, indices = place
+            # The image names the permutations from the inside out.
             return block, tuple(i._replace(image=(*i.image, pi.name)) for i in indices)
 
         moved = Indexed(self.shape, lambda p: self.at((*p[:at], image(p[at]), *p[at + 1 :])))
+        # Other keys apply after the permutation, in which it is a full slice.
         return moved[tuple(slice(None) if isinstance(k, Permutation) else k for k in keys)]
 
     def document(self) -> Document:
@@ -214,6 +224,7 @@ class Indexed(ArrayBase):
     def astype(self, dtype: Any, copy: bool = True, **_: object) -> Indexed:
         """Return the same elements if the cast changes none of them. Raises Meaningless for any other cast."""
         to = None if dtype is None else np.dtype(dtype)
+        # Elements are exact numbers, which float64 stands for.
         if to is None or to == np.float64:
             return self
         fits = (
@@ -251,6 +262,7 @@ class Indexed(ArrayBase):
         elements = [self.at(places) for places in self.places()]
         if all(map(build.is_truth, elements)):
             return True
+        # A letter deep inside may be a boolean, so all parts are searched.
         while elements:
             x = elements.pop()
             if isinstance(x, Letter):
@@ -275,6 +287,7 @@ def _check_place_fits_axis(place: Place, a: Axis) -> tuple[Any, ...]:
 def _check_cast_keeps_letters(
     x: Expression, fits: Callable[[Expression], bool], to: object
 ) -> Expression:
+    # Positions are integers already.
     if isinstance(x, Position) or fits(build.simplified(x) if build.kept() else x):
         return x
     raise Meaningless(
@@ -297,6 +310,7 @@ def expression(x: Any) -> Expression:
             return FORBIDDEN
         if x != x or x == np.inf:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
+        # A float near to π is a rational number, and the statement would be another one.
         if isinstance(x, float | np.floating) and (name := irrational(float(x))):
             raise Meaningless(
                 f"indexed: the float {float(x)!r} is not {name}; hint: the pi of the array's namespace"
@@ -318,6 +332,7 @@ def _count_blocks_before_bound(a: Axis, bound: object, default: int) -> int:
     """Return the number of blocks before ``bound``, which must be a prefix sum of the axis. Raises Refused."""
     if bound is None:
         return default
+    # A negative bound counts from the end, as in NumPy.
     boundary = a.linear() + bound if isinstance(bound, int) and bound < 0 else bound
     for k in range(len(a.blocks) + 1):
         if same_length(Axis(a.blocks[:k]), boundary):
@@ -329,6 +344,7 @@ def _place_of_axis_element(a: Axis, k: object, declared: bool) -> Place:
     """Return the place of element ``k``; the first along a sort, which exists at every size, is a letter."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise Refused("indexed: a gather by an array; hint: declare a Permutation")
+    # Without letters every element has a place, and any index is allowed.
     if not any(isinstance(f, str) for b in a.blocks for f in b):
         every = [
             (b, tuple(map(int, t)))
@@ -336,8 +352,10 @@ def _place_of_axis_element(a: Axis, k: object, declared: bool) -> Place:
             for t in np.ndindex(*map(int, fs))
         ]
         return every[int(k)]
+    # The last block is one element, such as the token added to a cache.
     if k == -1 and a.blocks[-1] == ():
         return len(a.blocks) - 1, ()
+    # Every sort has a first element; only an array of letters has a letter for it.
     if k == 0 and (a.blocks[0] == () or (declared and len(a.blocks[0]) == 1)):
         return 0, (0,) * len(a.blocks[0])
     raise Refused(f"indexed: an axis of length {a} does not have element {k} at every size")
@@ -348,6 +366,7 @@ def index_variables(places: Places) -> tuple[Index, ...]:
     return tuple(i for _, t in places for i in t if isinstance(i, Index))
 
 
+# Constants that code writes as floats although they are irrational.
 _KNOWN = {"π": math.pi, "e": math.e}
 _TYPED = 2**30  # a float with a denominator up to this was typed, not computed
 
@@ -357,10 +376,12 @@ def irrational(x: float) -> str:
     if not math.isfinite(x) or x == 0 or x.as_integer_ratio()[1] <= _TYPED:
         return ""
     for name, value in _KNOWN.items():
+        # Denominators that multiples of π have in code: parts of a turn, and degrees.
         for below in (1, 2, 3, 4, 6, 8, 12, 180):
             times = round(x / value * below)
             if (
                 times
+                # Two turns in degrees: larger multiples would fit too many floats.
                 and abs(times) <= 720
                 and math.isclose(x, value * times / below, rel_tol=1e-15)
             ):
@@ -368,6 +389,7 @@ def irrational(x: float) -> str:
             inverse = round(1 / (x * value) * below) if abs(x) > 1e-9 else 0
             if (
                 inverse
+                # Larger multiples of the inverse would fit too many floats.
                 and inverse <= 12
                 and math.isclose(1 / x, value * inverse / below, rel_tol=1e-15)
             ):

@@ -32,9 +32,11 @@ something that differs between letters and numbers, a proof would hold for lette
 
 def _refusals_of_calling_code() -> list[Refused] | None:
     """Return the list for refusals if the code of a statement is the caller, else None: symattn itself may do all."""
+    # Outside a statement the frames are not searched, which would cost at each comparison.
     frame = (
         sys._getframe(3) if withheld.get() is not None else None
     )  # the caller of a method of a length
+    # The standard library calls on behalf of code, so its caller counts.
     while frame and _top_package_of_frame(frame) in sys.stdlib_module_names:
         frame = frame.f_back
     return withheld.get() if frame and _top_package_of_frame(frame) != "symattn" else None
@@ -65,11 +67,14 @@ class Compared:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Compared, int)):
             return NotImplemented
+        # Comparing the difference with 0 needs the signs of its coefficients only.
         gap = linear(self) - linear(other)
         if not gap.coefficients:
             return True
+        # A difference of one sign at every size decides without a branch.
         if gap.always_positive() or (-gap).always_positive():
             return False
+        # A proof may try each branch in turn; then the sizes of the branch decide.
         if (value := meet_branch(gap.coefficients)) is not None:
             return value == 0
         raise Undecided(
@@ -80,6 +85,7 @@ class Compared:
         gap = linear(other) - linear(self)
         if gap.always_positive():
             return True
+        # For integers, gap ≤ 0 is 1 − gap > 0.
         if (1 - gap).always_positive():
             return False
         if (value := meet_branch(gap.coefficients)) is not None:
@@ -106,6 +112,7 @@ class Compared:
         return type(self)
 
     def __getattr__(self, name: str) -> Any:
+        # Python looks up names with two underscores itself, which reveals nothing to the code.
         if not name.startswith("__"):
             self._refuse_to_reveal_length(name)
         raise AttributeError(name)
@@ -135,6 +142,7 @@ class Linear(Compared):
     """An integer combination of products of sizes: a length, or a difference of lengths."""
 
     def __init__(self, coefficients: dict[tuple[str, ...], int]) -> None:
+        # Without zero coefficients equal combinations have equal dictionaries.
         self.coefficients = {k: c for k, c in coefficients.items() if c}
 
     def __add__(self, other: object) -> Linear:
@@ -155,6 +163,7 @@ class Linear(Compared):
         return linear(other) + -linear(self)
 
     def __mul__(self, other: object) -> Any:
+        # Products with other lengths are elements of arrays, not lengths.
         if isinstance(other, int):
             return Linear({k: c * other for k, c in self.coefficients.items()})
         return Axis.kind.lift(self) * (
@@ -165,6 +174,7 @@ class Linear(Compared):
 
     def __floordiv__(self, other: object) -> int:
         """Divide and round down, while sizes decide comparisons. Raises Refused otherwise."""
+        # Rounding down differs between sizes, so it needs sizes at which comparisons are decided.
         if any_way() and isinstance(other, int) and other > 0:
             return meet_quotient(self.coefficients, other)
         raise Refused(f"indexed: {self} // {other} is not known to be a whole number")
@@ -180,6 +190,7 @@ class Linear(Compared):
 
     def always_positive(self) -> bool:
         """Return whether its form shows that it is > 0 for all sizes from 1 on."""
+        # Sizes are at least 1, so with positive coefficients the form is least where all are 1.
         return (
             all(c > 0 for k, c in self.coefficients.items() if k)
             and sum(self.coefficients.values()) > 0
@@ -194,6 +205,7 @@ class Linear(Compared):
 
     def expression(self) -> Expression:
         """Return the length as an index expression."""
+        # Lengths are simplified also within ``as_written``, so that each has one form.
         with as_written(False):
             return add(
                 *[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()]
@@ -229,6 +241,7 @@ class Remainder:
     def __bool__(self) -> bool:
         return self != 0
 
+    # Equality depends on the branch, so no hash could agree with it.
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -239,18 +252,21 @@ class Axis(Compared):
     kind: Any = None  # the kind of which 1/n and √n are elements; set by ``indexed``
 
     def __init__(self, blocks: Iterable[Block]) -> None:
+        # A factor 1 changes no length, and without it equal blocks are equal tuples.
         self.blocks = tuple(tuple(f for f in b if f != 1) for b in blocks)
 
     def linear(self) -> Linear:
         """Return the length without the order of its blocks."""
         results: Counter[tuple[str, ...]] = Counter()
         for b in self.blocks:
+            # The order of factors matters for elements, not for the length.
             results[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(
                 f for f in b if isinstance(f, int)
             )
         return Linear(dict(results))
 
     def __add__(self, other: object) -> Any:
+        # Nonnegative lengths join as blocks; a difference has no blocks, only coefficients.
         if isinstance(other, Axis) or (isinstance(other, int) and other >= 0):
             return Axis(self.blocks + axis(other).blocks)
         return self.linear() + other if _is_length(other) else self.kind.lift(self) + other
@@ -275,6 +291,7 @@ class Axis(Compared):
     def __floordiv__(self, other: object) -> Axis | int:
         """Divide exactly; else round down, while sizes decide comparisons. Raises Refused otherwise."""
         try:
+            # Exact division keeps the blocks and holds at every size, so it is tried first.
             return self._divide_axis_exactly(other)
         except Refused:
             if not any_way():
@@ -284,15 +301,18 @@ class Axis(Compared):
     def _divide_axis_exactly(self, other: object) -> Axis:
         """Divide exactly by a factor of a product, or k equal groups of blocks by k. Raises Refused for others."""
         by = axis(other)
+        # One product divided by another: its factors are removed.
         if len(self.blocks) == 1 and len(by.blocks) == 1:
             rest = list(self.blocks[0])
             for f in by.blocks[0]:
+                # A number may be spread over several factors: 6 is 2 · 3.
                 gone = [f] if f in rest else _made_of(rest, f)
                 if not gone:
                     raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
                 for factor in gone:
                     rest.remove(factor)
             return Axis([tuple(rest)])
+        # Several blocks can only be divided into equal groups of blocks.
         k = by.linear().coefficients.get((), 0)
         size = (
             len(self.blocks) // k if k and same_length(by, k) and len(self.blocks) % k == 0 else 0
@@ -320,11 +340,13 @@ class Axis(Compared):
         return float(self._number_of_axis_elements())
 
     def _number_of_axis_elements(self) -> int:
+        # An axis of numbers alone is a number.
         if not any(isinstance(f, str) for b in self.blocks for f in b):
             return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
         reason = Refused(
             f"indexed: the size {self.words()} is a letter, and the code needs a number"
         )
+        # Recorded as well, because the code may catch the error and go on.
         if (refusals := _refusals_of_calling_code()) is not None:
             refusals.append(reason)
         raise reason
@@ -337,6 +359,7 @@ def _is_length(x: object) -> bool:
     return isinstance(x, (Compared, int))
 
 
+# An axis with one block without factors: length 1, which broadcasts.
 ONE_LONG = Axis([()])
 
 
@@ -354,6 +377,7 @@ def split(a: Axis) -> list[Part]:
     """Return the parts of an axis in their order: a product that starts with a number is that many equal parts."""
     result: list[Part] = []
     for number, block in enumerate(a.blocks):
+        # Only leading numbers split: after a sort, parts would be interleaved.
         leading = tuple(itertools.takewhile(lambda f: isinstance(f, int), block))
         result += [
             (number, at, block[len(leading) :])
@@ -376,6 +400,7 @@ def axis(x: object) -> Axis:
     if isinstance(x, str) and x.isidentifier():
         return Axis([(x,)])
     if isinstance(x, int) and x >= 0:
+        # An axis of length 0 has no blocks at all.
         return Axis([(int(x),)] if x else [])
     raise Refused(f"indexed: {x!r} is not a length")
 
@@ -400,6 +425,7 @@ def _made_of(factors: Sequence[int | str], wanted: int | str) -> list[int | str]
     """Return the leading numbers among the factors whose product is ``wanted``: 6 is 2 · 3; [] if there are none."""
     result: list[int | str] = []
     for f in factors:
+        # A letter in the way would change the order of the factors.
         if isinstance(f, str) or isinstance(wanted, str) or wanted % f:
             break
         result.append(f)

@@ -20,7 +20,9 @@ from symattn.arrays.index import expressions as ex
 from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
 
+# One object, so that products without numbers are recognised by identity.
 _UNIT = Fraction(1)
+# Functions of which two with one argument join, see ``_paired_root``.
 _ROOTS = frozenset({"rsqrt", "sqrt"})
 _KEEP: ContextVar[bool] = ContextVar("symattn_as_written", default=False)
 
@@ -39,6 +41,7 @@ class DivisionByZero(Refused, ZeroDivisionError):
     """Raised if a divisor is zero for all sizes and letters."""
 
 
+# The same few numbers are built over and over; the limit bounds the memory of odd cases.
 @lru_cache(maxsize=10_000)
 def constant(x: int | Fraction) -> ex.Expression:
     """Return a number."""
@@ -57,6 +60,7 @@ def terms(x: ex.Expression) -> tuple[ex.Expression, ...]:
 
 def add(*xs: ex.Expression) -> ex.Expression:
     """Σ xs. A masked term makes the sum masked."""
+    # A sum is allowed where all masked terms are.
     if any(isinstance(x, ex.Masked) for x in xs):
         if ex.FORBIDDEN in xs:
             return ex.FORBIDDEN
@@ -75,17 +79,20 @@ def add(*xs: ex.Expression) -> ex.Expression:
         rest.append(constant(number))
     if len(rest) < 2:
         return rest[0] if rest else ex.ZERO
+    # Predicates outside of sums keep quotients out of sums.
     return _hoist_common_predicates(rest) or ex.Sum(tuple(rest))
 
 
 def _hoist_common_predicates(xs: list[ex.Expression]) -> ex.Expression | None:
     """Return the predicates common to all terms times the sum of the rest; None if there are none."""
+    # Terms with equal predicates vanish at the same places.
     common = frozenset.intersection(
         *[frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs]
     )
     if not common:
         return None
     rest = [multiply(*[f for f in factors(x) if f not in common]) for x in xs]
+    # Sorted, since the order of a set differs between runs.
     return multiply(*sorted(common, key=repr), add(*rest))
 
 
@@ -93,6 +100,7 @@ def is_truth(x: ex.Expression) -> bool:
     """Return whether the form of ``x`` shows that it is 0 or 1: relations of indices, their products, 1 minus these."""
     if isinstance(x, ex.Sum):
         rest = [y for y in x.children if y is not ex.ONE]
+        # Exactly 1 − x: one term is 1, and the other is the negative of a truth value.
         return len(rest) == len(x.children) - 1 == 1 and is_truth(negate(rest[0]))
     if isinstance(x, ex.Product):
         return all(map(is_truth, x.children))
@@ -113,6 +121,7 @@ def multiply(*xs: ex.Expression) -> ex.Expression:
     masked = [x for x in xs if isinstance(x, ex.Masked)]
     if masked:
         others = [x for x in xs if not isinstance(x, ex.Masked)]
+        # Of two factors −∞, or beside a factor of either sign, the product is not −∞.
         if len(masked) > 1 or not all(known_positive(x) for x in others):
             raise Refused("indexed: -inf times something not known to be positive")
         if ex.FORBIDDEN in masked:
@@ -129,6 +138,7 @@ def multiply(*xs: ex.Expression) -> ex.Expression:
                 rest.append(factor)
     if not number:
         return ex.ZERO
+    # Two roots joined may give numbers and products, which are collected again.
     paired = _paired_root(rest)
     if paired is not None:
         return multiply(constant(number), *paired)
@@ -144,6 +154,7 @@ def _paired_root(xs: list[ex.Expression]) -> list[ex.Expression] | None:
         if not (isinstance(x, ex.Opaque) and x.name in _ROOTS):
             continue
         other = result.setdefault(ex.canonical(x.children[0]), x)
+        # Interned expressions that occur twice are one object, so they are counted.
         if other is not x or xs.count(x) > 1:
             rest = list(xs)
             rest.remove(x)
@@ -158,17 +169,21 @@ def root(x: ex.Expression) -> ex.Expression:
     """√x. The roots of factors and divisors known to be positive are separated: √(a²u / n) = a √u / √n."""
     if kept():
         return ex.Opaque("sqrt", x)
+    # Roots of squares are rational; others stay opaque.
     if isinstance(x, ex.Constant) and x.value >= 0:
         n, d = isqrt(x.value.numerator), isqrt(x.value.denominator)
         if Fraction(n * n, d * d) == x.value:
             return constant(Fraction(n, d))
+    # √(a/b) = √a/√b needs b > 0; then a is negative only where √(a/b) has no value either.
     if isinstance(x, ex.Ratio) and known_positive(x.children[1]):
         return divide(root(x.children[0]), root(x.children[1]))
     if isinstance(x, ex.Product):
         positive = [f for f in x.children if known_positive(f)]
         rest = [f for f in x.children if f not in positive]
+        # A single positive factor has nothing to be separated from.
         if positive and (rest or len(positive) > 1):
             return multiply(*map(root, positive), root(multiply(*rest)))
+    # Without this demand a proof would hold where the root does not exist.
     ex.demand("≥", x)
     return ex.Opaque("sqrt", x)
 
@@ -187,6 +202,7 @@ def known_positive(x: ex.Expression) -> bool:
     if isinstance(x, ex.Opaque):
         return x.name == "rsqrt" or (x.name == "sqrt" and known_positive(x.children[0]))
     if isinstance(x, ex.Exponential):
+        # Where masked, e^−∞ = 0 is not positive.
         return not isinstance(x.children[0], ex.Masked)
     return isinstance(x, (ex.Count, ex.PositiveLetter))
 
@@ -195,6 +211,7 @@ def negate(x: ex.Expression) -> ex.Expression:
     """−x."""
     if isinstance(x, ex.Masked):
         raise Refused("indexed: -(-inf)")
+    # The sign enters the terms, so that sums stay flat.
     inside = isinstance(x, ex.Sum) and not kept()
     return add(*map(negate, x.children)) if inside else multiply(constant(-1), x)
 
@@ -203,13 +220,16 @@ def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     """a / b. Predicates stay outside, and a root in the denominator becomes an inverse root."""
     if b is ex.ZERO:
         raise DivisionByZero("indexed: division by zero at every size")
+    # A masked numerator must stay outermost for exp to take it.
     if kept():
         return multiply(a, divide(ex.ONE, b)) if isinstance(a, ex.Masked) else ex.Ratio(a, b)
     if isinstance(b, ex.Constant):
         return multiply(a, constant(1 / b.value))
+    # Inverse roots are factors, so that a root in the denominator makes no quotient.
     roots = [f for f in factors(b) if isinstance(f, ex.Opaque) and f.name in _ROOTS]
     if roots:
         for f in roots:
+            # A root in a denominator must not be 0, which ≥ 0 leaves open.
             ex.demand(">", f.children[0])
         upside_down = [
             ex.Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots
@@ -217,11 +237,13 @@ def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         return divide(
             multiply(a, *upside_down), multiply(*[f for f in factors(b) if f not in roots])
         )
+    # Noted before simplifying, which may lose the quotient: 0/b is 0.
     ex.demand("≠", b)
     if isinstance(a, ex.Masked):
         return multiply(a, divide(ex.ONE, b))
     if a is ex.ZERO:
         return ex.ZERO
+    # Predicates stay outside the quotient, where a sum over their index can use them.
     outside = [f for f in factors(a) if isinstance(f, ex.Predicate)]
     return multiply(*outside, ex.Ratio(multiply(*[f for f in factors(a) if f not in outside]), b))
 
@@ -235,6 +257,7 @@ def exponential(x: ex.Expression) -> ex.Expression:
     up: list[ex.Expression] = []
     down: list[ex.Expression] = []
     rest: list[ex.Expression] = []
+    # Logarithms with coefficient ±1 turn into factors and divisors.
     for term in terms(x):
         logs = [f for f in factors(term) if isinstance(f, ex.Opaque) and f.name == "log"]
         sign = multiply(*[f for f in factors(term) if f not in logs])
@@ -251,6 +274,7 @@ def predicate(relation: str, i: ex.Index, j: ex.Index) -> ex.Expression:
     """[i relation j]."""
     if kept():
         return ex.Predicate(relation, i, j)
+    # Permutations are one to one: π(i) = π(j) iff i = j.
     if relation == "=" and i.image[-1:] == j.image[-1:] != ():
         return predicate(relation, i._replace(image=i.image[:-1]), j._replace(image=j.image[:-1]))
     if i == j:
@@ -264,12 +288,14 @@ def total(index: ex.Index, x: ex.Expression) -> ex.Expression:
         raise Refused("indexed: a sum over -inf")
     if kept():
         return ex.Total(index, x)
+    # As π runs over the whole sort, the sum over π(i) is the sum over i.
     image = _image_in(index, x)
     if image is not None:
         return total(index, substitute(x, {image: index}))
     if isinstance(x, ex.Sum):
         return add(*[total(index, term) for term in x.children])
     parts = factors(x)
+    # The only term that is not 0 has the index equal to the other side.
     for f in parts:
         if isinstance(f, ex.Predicate) and f.relation == "=" and index in f.sides:
             other = f.sides[1] if f.sides[0] == index else f.sides[0]
@@ -293,6 +319,7 @@ def bound(index: ex.Index, x: ex.Expression) -> ex.Expression:
 
 def bound_in_order(index: ex.Index, x: ex.Expression) -> ex.Expression:
     """Bind an index in a function that depends on the order of its arguments. Raises Refused for a permuted index."""
+    # A norm may weigh entries differently, so their order matters.
     if _image_in(index, x) is not None:
         raise Refused(
             "indexed: any norm of a permuted row; a norm need not be that of the row itself"
@@ -302,6 +329,7 @@ def bound_in_order(index: ex.Index, x: ex.Expression) -> ex.Expression:
 
 def _image_in(index: ex.Index, x: ex.Expression) -> ex.Index | None:
     """Return the permuted form in which ``index`` occurs in ``x``, or None. Raises Refused if there are several."""
+    # The sort and the number identify the variable; the image says how it occurs.
     images = [i for i in x.free if i[:2] == index[:2]]
     if len(images) > 1:
         bare = index in images
@@ -313,6 +341,7 @@ def _image_in(index: ex.Index, x: ex.Expression) -> ex.Index | None:
 
 def substitute(x: ex.Expression, to: Mapping[ex.Index, ex.Index]) -> ex.Expression:
     """Replace index variables in ``x``; bound ones are renamed so that nothing is captured."""
+    # Shared parts without these indices stay the same objects.
     if not x.free & to.keys():
         return x
     if isinstance(x, ex.Letter):
@@ -322,6 +351,7 @@ def substitute(x: ex.Expression, to: Mapping[ex.Index, ex.Index]) -> ex.Expressi
     if isinstance(x, ex.Position):
         return ex.Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))
     if isinstance(x, ex.Binder):
+        # A new bound index cannot coincide with one that is put in.
         new = ex.fresh(x.index.sort)
         body = substitute(x.body, {**{i: j for i, j in to.items() if i != x.index}, x.index: new})
         return total(new, body) if isinstance(x, ex.Total) else bound(new, body)
@@ -365,6 +395,7 @@ def _simplify_index_expression(x: ex.Expression) -> ex.Expression:
     if isinstance(x, ex.Binder):
         body = _simplify_index_expression(x.body)
         return total(x.index, body) if isinstance(x, ex.Total) else bound(x.index, body)
+    # A root is rebuilt by ``root``, which separates positive factors.
     if isinstance(x, ex.Opaque) and x.name == "sqrt":
         return root(*map(_simplify_index_expression, x.children))
     return rebuild(x, map(_simplify_index_expression, x.children))

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
 
+# Numbers of index variables, so that no two fresh ones are equal.
 _numbers = count()
 Signed = tuple[int, "Index"]
 
@@ -40,6 +41,7 @@ class Expression:
     index variables that are not bound."""
 
     __slots__ = ("__weakref__", "_order", "children", "free", "parts")
+    # Weak references: expressions that nobody uses leave the table.
     _table: ClassVar[WeakValueDictionary[tuple[Any, ...], Expression]] = WeakValueDictionary()
     parts: tuple[Any, ...]
     children: tuple[Expression, ...]
@@ -47,6 +49,7 @@ class Expression:
     _order: tuple[Index, ...]
 
     def __new__(cls, *parts: object) -> Expression:
+        # The class is part of the key: a sum and a product may have equal parts.
         key = (cls, *parts)
         result = Expression._table.get(key)
         if result is None:
@@ -66,6 +69,7 @@ class Expression:
     @property
     def order(self) -> tuple[Index, ...]:
         """The index variables of ``free``, sorted."""
+        # Sorted at the first use only, as most nodes are never canonised.
         try:
             return self._order
         except AttributeError:
@@ -202,8 +206,10 @@ class Position(Expression):
         return frozenset(i for _, i in self.indices)
 
 
+# Interned, so that code can test with ``is``.
 ZERO: Expression = Constant(Fraction(0))
 ONE: Expression = Constant(Fraction(1))
+# Masked everywhere: allowed is 0.
 FORBIDDEN: Expression = Masked(ZERO, ZERO)
 PI = "π"  # a positive letter without other properties
 
@@ -228,6 +234,7 @@ def demand(relation: str, x: Expression) -> None:
     """Note that ``x`` ``relation`` 0 is needed."""
     noted = _noted.get()
     if noted is not None:
+        # A dictionary as an ordered set: each demand once, in the order of the code.
         noted[Demand(relation, x)] = None
 
 
@@ -249,6 +256,7 @@ def canonical(x: Expression, names: Mapping[Index, object] | None = None) -> Can
     return _canonical_form_of_letters(x, tuple(sorted((names or {}).items())), 0)
 
 
+# Common parts of large expressions are canonised once; the limit bounds the memory.
 @lru_cache(maxsize=100_000)
 def _canonical_form_of_letters(
     x: Expression, names: tuple[tuple[Index, object], ...], depth: int
@@ -258,10 +266,12 @@ def _canonical_form_of_letters(
         return ("letter", x.name, *[name_of.get(i, i) for i in x.indices])
     if isinstance(x, Predicate):
         sides = [name_of.get(i, i) for i in x.sides]
+        # Equality is symmetric, so the order of its sides is no difference.
         return (x.relation, *(sorted(sides, key=repr) if x.relation == "=" else sides))
     if isinstance(x, (Constant, Count)):
         return (type(x).__name__, *x.parts)
     if isinstance(x, Binder):
+        # Bound indices are named by depth, so that their own numbers do not matter.
         inner = tuple(sorted({**name_of, x.index: ("bound", depth)}.items()))
         return (
             type(x).__name__,
@@ -271,6 +281,7 @@ def _canonical_form_of_letters(
     if isinstance(x, Position):
         raise Refused("a bare position is not a number; see positions.as_number")
     below = [_canonical_form_of_letters(y, names, depth) for y in x.children]
+    # Sums and products commute; other nodes keep the order of their children.
     if isinstance(x, Many):
         below.sort(key=repr)
     label = [p for p in x.parts if isinstance(p, str)]

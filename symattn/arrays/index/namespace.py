@@ -42,6 +42,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
     kind = Indexed
 
     def __getattr__(self, name: str) -> Any:
+        # Python looks up private names itself, such as those for copying.
         if name.startswith("_"):
             raise AttributeError(name)
         raise Refused(f"indexed lacks {name}")
@@ -146,6 +147,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
 
     def mean(self, a: Array, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
+        # One division for each axis: a product of lengths that are letters is no length.
         for k in _descending_axis_numbers(a, axis):
             result = result / Indexed.lift(a.shape[k])
         return result
@@ -172,6 +174,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
             )
         if b.ndim == 1:
             return self.matmul(a, b[:, None])[..., 0]
+        # Equal lengths are not enough: the parts must meet in the same order.
         if not same_order(a.shape[-1], b.shape[-2]):
             raise InputError(f"indexed: matmul of inner sizes {a.shape[-1]} and {b.shape[-2]}")
         return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)
@@ -214,11 +217,13 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
             )
         rows = axis(n_rows)
         columns = rows if n_cols is None else axis(n_cols)
+        # With equal blocks entries meet in pairs, also within products of sorts.
         if rows.blocks == columns.blocks:
             return Indexed([rows, columns], _same_entry)
         equal = self.equal(self.arange(n_rows)[:, None], self.arange(n_cols)[None, :])
 
         def at(places: Places) -> ex.Expression:
+            # Which entries are equal may depend on the sizes at some places only.
             try:
                 return equal.at(places)
             except Undecided as reason:
@@ -235,9 +240,11 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         def at(places: Places) -> ex.Expression:
             block, indices = places[0]
             offset = Axis(a.blocks[:block]).linear()
+            # Numbers count within the block in row-major order.
             if all(isinstance(i, int) for i in indices):
                 flat = int(np.ravel_multi_index(indices, a.blocks[block])) if indices else 0  # type: ignore[arg-type]
                 return ex.Position(offset + flat, ())
+            # The position i · n + j would be no integer combination of sizes and indices.
             if len(indices) != 1:
                 raise Refused("indexed: a position within a product of sorts")
             return ex.Position(offset, ((1, indices[0]),))
@@ -245,6 +252,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return Indexed([a], at)
 
 
+# Every other function of one argument is opaque: equal arguments give equal values.
 for _name in FUNCTIONS.keys() - vars(IndexedNamespace):
     setattr(IndexedNamespace, _name, _make_opaque_function(_name))
 
@@ -297,6 +305,7 @@ def _check_vectors_fit(a: Indexed, b: Indexed) -> Indexed:
 
 
 def _common_broadcast_axis(a: Axis, b: Axis) -> Axis:
+    # Length 1 broadcasts; other axes need the same parts.
     if b.blocks == ((),) or same_order(a, b):
         return a
     if a.blocks == ((),):
@@ -308,9 +317,11 @@ def _common_broadcast_axis(a: Axis, b: Axis) -> Axis:
 
 def _place_on_own_axis(place: Place, of: Axis, own: Axis) -> Place:
     """Return the place in ``own``, an axis of length one or in the same order, that belongs to a place in ``of``."""
+    # An axis of length 1 has one place only.
     if own.blocks in (((),), of.blocks):
         return place if own.blocks == of.blocks else (0, ())
     number, entries = place
+    # Axes of the same order have equal parts, although their blocks may be cut differently.
     k = next(
         k for k, (b, at, _) in enumerate(split(of)) if b == number and at == entries[: len(at)]
     )
@@ -321,6 +332,7 @@ def _place_on_own_axis(place: Place, of: Axis, own: Axis) -> Place:
 
 def _add(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     if isinstance(a, ex.Position) or isinstance(b, ex.Position):
+        # Positions add as positions, so that comparisons can still be decided.
         x, y = positions.as_position(a), positions.as_position(b)
         if x is not None and y is not None:
             return positions.add_positions(x, y)
@@ -329,6 +341,7 @@ def _add(a: ex.Expression, b: ex.Expression) -> ex.Expression:
 
 def _opaque_logarithm(x: ex.Expression) -> ex.Expression:
     x = _refuse_forbidden_argument("log", x)
+    # A logarithm exists for positive arguments only.
     ex.demand(">", x)
     return ex.Opaque("log", x)
 
@@ -345,14 +358,17 @@ def _canonical_opaque_sign(x: ex.Expression) -> ex.Expression:
     y = positions.as_number(x)
     if build.kept():
         return ex.Opaque("sign", y)
+    # The first text of x and −x: both orders give one expression.
     z = min(y, build.negate(y), key=repr)
     return ex.Opaque("sign", z) if z is y else build.negate(ex.Opaque("sign", z))
 
 
 def _opaque_maximum_of_two(a: ex.Expression, b: ex.Expression) -> ex.Expression:
+    # As max(−∞, x) = x; as written, the call stays for the checker to reduce.
     if a is b is ex.FORBIDDEN or (ex.FORBIDDEN in (a, b) and not build.kept()):
         return b if a is ex.FORBIDDEN else a
     pair = (positions.as_number(a), positions.as_number(b))
+    # A maximum is symmetric, so both orders are one expression.
     return ex.Opaque("max", *(pair if build.kept() else sorted(pair, key=repr)))
 
 
@@ -361,14 +377,18 @@ def _choose_by_predicate(
 ) -> ex.Expression:
     _expect_truth(condition)
     a, b = positions.as_number(a), positions.as_number(b)
+    # The usual mask: scores where allowed, −∞ elsewhere.
     if b is ex.FORBIDDEN:
         return (
+            # Two masks allow what both allow, as their sum does.
             build.add(a, ex.Masked(condition, ex.ZERO))
             if isinstance(a, ex.Masked)
             else ex.Masked(condition, a)
         )
+    # Swapped branches are the negated condition.
     if a is ex.FORBIDDEN:
         return _choose_by_predicate(build.add(ex.ONE, build.negate(condition)), b, a)
+    # As conditions are 0 or 1, a choice is c a + (1 − c) b.
     return build.add(
         build.multiply(condition, a), build.multiply(build.add(ex.ONE, build.negate(condition)), b)
     )
@@ -381,6 +401,7 @@ def _equal(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         return ex.ONE if a is b else ex.ZERO
     if (truth := positions.equal_numbers(a, b)) is not None:
         return truth
+    # Code tests a divisor for 0; in the general case it is not, which is a hypothesis.
     if b is ex.ZERO and not isinstance(a, ex.Masked):
         if not build.known_positive(a):
             ex.demand(ex.TESTED, a)
@@ -403,6 +424,7 @@ def _expect_truth(x: ex.Expression) -> None:
 def _is_finite(x: ex.Expression) -> ex.Expression:
     if isinstance(x, ex.Masked):
         return x.allowed
+    # A maximum of masked scores is −∞ only in rows without keys.
     if isinstance(x, ex.Opaque) and x.name == "max" and _holds_mask(x):
         note("hypothesis: every row has an allowed key, so that its maximum is finite")
     return ex.ONE
@@ -414,6 +436,7 @@ def _holds_mask(x: ex.Expression) -> bool:
 
 def _descending_axis_numbers(a: Array, axis: Any) -> list[int]:
     chosen = range(a.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    # The last axis first, so that the numbers of the remaining ones stay valid.
     return sorted((k % a.ndim for k in chosen), reverse=True)
 
 
@@ -436,7 +459,9 @@ def _over(a: Indexed, k: int, join: Callable[[Parts], ex.Expression]) -> Indexed
 
     def at(places: Places) -> ex.Expression:
         parts: Parts = []
+        # Blocks are reduced one by one and joined: a sum over p + n is two sums.
         for b, block in enumerate(length.blocks):
+            # Numbers are written out, as only sorts can be bound.
             for numbers in itertools.product(*[range(f) for f in block if isinstance(f, int)]):
                 number = iter(numbers)
                 entry = tuple(ex.fresh(f) if isinstance(f, str) else next(number) for f in block)

@@ -36,6 +36,7 @@ def as_position(x: ex.Expression) -> ex.Position | None:
     if isinstance(x, ex.Position):
         return x
     if isinstance(x, ex.Constant):
+        # Sizes around this number may decide otherwise, so they are noted for the proof.
         meet_place(ceil(x.value))
     if isinstance(x, ex.Constant) and x.value.denominator == 1:
         return ex.Position(linear(int(x.value)), ())
@@ -65,12 +66,15 @@ def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
     gap = add_positions(y, negate_position(x))
     rest: Linear = gap.offset - int(strict)  # the question is now: rest + Σ ups − Σ downs ≥ 0 ?
     ups, downs = _cancel_opposite_indices(gap.indices)
+    # The least value decides for all sizes and indices.
     if _never_negative(rest, downs, ups):
         return ex.ONE
+    # The negation is the same question for the other side.
     if _never_negative(-rest - 1, ups, downs):
         return ex.ZERO
     number = rest.coefficients.get((), 0)
     bare = not rest.coefficients.keys() - {()}
+    # Proofs know these predicates: i ≤ j and i < j of one sort.
     if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and bare and number in (0, -1):
         return predicate("≤" if number == 0 else "<", downs[0], ups[0])
     meet_place(number)
@@ -108,6 +112,7 @@ def _difference_of_positions(a: ex.Expression, b: ex.Expression) -> Fraction | N
     if not any_way():
         return None
     gap = in_sizes(add(as_number(a), negate(as_number(b))))
+    # Letters have no sizes; their difference counts as 0.
     return Fraction(0) if gap is None else meet_branch(gap)
 
 
@@ -138,6 +143,7 @@ def _cancel_opposite_indices(
 ) -> tuple[list[ex.Index], list[ex.Index]]:
     """Return the indices with a plus and those with a minus, without those that occur in both."""
     ups, downs = [i for s, i in indices if s > 0], [i for s, i in indices if s < 0]
+    # A copy, because the list shrinks in the loop.
     for i in list(ups):
         if i in downs:
             ups.remove(i)
@@ -148,10 +154,12 @@ def _cancel_opposite_indices(
 def _never_negative(rest: Linear, downs: list[ex.Index], ups: list[ex.Index]) -> bool:
     """Return whether rest − Σ downs ≥ 0 for all sizes, each index below its size."""
     lowest = Counter(rest.coefficients)
+    # An index is at most its size minus 1.
     for i in downs:
         lowest[(i.sort,)] -= 1
         lowest[()] += 1
     sorts = {(i.sort,) for i in [*ups, *downs]}
+    # A size with a negative coefficient makes the form negative when it grows.
     if any(c < 0 for k, c in lowest.items() if k):
         return False
     return (

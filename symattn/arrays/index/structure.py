@@ -45,6 +45,7 @@ class IndexStructure:
         return a[(*[slice(None)] * (axis % a.ndim), 0)]
 
     def broadcast_to(self, a: object, shape: Sequence[object]) -> Indexed:
+        # Imported here, because the namespace inherits from this module.
         from symattn.arrays.index.namespace import each
 
         empty = Indexed(shape, lambda _: ZERO)
@@ -54,6 +55,7 @@ class IndexStructure:
         """Concatenate the blocks, so that lengths add."""
         k = axis % arrays[0].ndim
         for x in arrays[1:]:
+            # All other axes must have the same blocks, not only the same length.
             rest = [
                 (a.blocks, b.blocks)
                 for n, (a, b) in enumerate(zip(x.shape, arrays[0].shape, strict=True))
@@ -61,6 +63,7 @@ class IndexStructure:
             ]
             if any(a != b for a, b in rest):
                 raise InputError(f"indexed: concat of shapes {arrays[0].shape} and {x.shape}")
+        # The blocks of the result in order, each with its array and its number there.
         owner = [(x, b) for x in arrays for b in range(len(x.shape[k].blocks))]
 
         def at(places: Places) -> Expression:
@@ -79,6 +82,7 @@ class IndexStructure:
 
         def at(places: Places) -> Expression:
             indices = places[k][1]
+            # A stack of one has an axis without factors.
             return arrays[indices[0] if indices else 0].at(places[:k] + places[k + 1 :])  # type: ignore[no-any-return]
 
         return Indexed((*arrays[0].shape[:k], Axis([(len(arrays),)]), *arrays[0].shape[k:]), at)
@@ -91,6 +95,7 @@ class IndexStructure:
         ]
         pieces = _split_axes_into_pieces(a.shape)
         groups = _group_pieces_by_axis(pieces, wanted, a.shape)
+        # A sum beside other factors would have to be multiplied out, which changes the order.
         if any(_length_of(group) is None for group in groups):
             raise Refused(
                 f"indexed: reshape of {a.shape} to {wanted} joins an axis that is a sum with others"
@@ -100,6 +105,7 @@ class IndexStructure:
         def at(places: Places) -> Expression:
             flat: list[Any] = []
             for place, length in zip(places, lengths, strict=True):
+                # Entries of products are one list, as reshaping changes only where axes end.
                 flat.extend(place[1] if len(length.blocks) == 1 else [place])
             own: list[Place] = []
             for length in a.shape:
@@ -123,6 +129,7 @@ def _group_pieces_by_axis(
     rest = list(pieces)
     for k, length in enumerate(wanted):
         if length is None:
+            # The axis −1 takes what the axes after it leave.
             later = len(_split_axes_into_pieces([x for x in wanted[k + 1 :] if x is not None]))
             groups.append(rest[: len(rest) - later])
         else:
@@ -139,6 +146,7 @@ def _group_pieces_by_axis(
 
 def _pieces_in(rest: list[Any], length: Axis) -> int:
     """Return the number of leading pieces whose product is ``length``: 2 and 3 make 6."""
+    # A sum is one piece.
     if len(length.blocks) != 1:
         return 1
     wanted, result = length.blocks[0], 0
@@ -147,6 +155,7 @@ def _pieces_in(rest: list[Any], length: Axis) -> int:
         sum(isinstance(f, str) for f in wanted),
     )
     for piece in rest:
+        # A sum cannot be split, and once the product is reached the axis ends.
         if (ints == 1 and not letters) or isinstance(piece, Axis):
             break
         (factor,) = piece

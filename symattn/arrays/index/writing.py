@@ -23,14 +23,20 @@ if TYPE_CHECKING:
     from symattn.arrays.index.array import Indexed, Places
 
 
+# Letters for indices; those of usual arrays and constants, such as k, q, v, e, are left out.
 _LETTERS = "ijlmnprstuwabcfgh"
+# Names that code uses for Greek letters.
 _GREEK = {
     **{"beta": "β", "delta": "δ", "eps": "ε", "eta": "η", "lam": "λ", "mu": "μ", "xi": "ξ"},
     **{"rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ", "pi": "π"},
 }
+# Roles by which the renderers colour usual arrays.
 _ROLES: dict[str, nt.Role] = {"q": "query", "k": "key", "v": "value", "x": "input", "s": "score"}
+# Array names such as x1, whose number becomes an index.
 _NUMBERED = re.compile(r"([a-z])(\d+)")
+# The numbers of blocks in the name of a letter, see ``Indexed.letters``.
 _BLOCKS = re.compile(r"@([\d,]+)")
+# The fixed entries in the name of a letter.
 _FIXED = re.compile(r"\[([\d, ]+)\]$")
 
 
@@ -67,10 +73,12 @@ class Writing:
 
     def __init__(self, expressions: Iterable[ex.Expression], free: Iterable[ex.Index] = ()) -> None:
         every = list(expressions)
+        # A letter must not stand for an index and an array at once.
         taken = {base for x in every for base in _yield_base_letters(x)}
         self._letters = [c for c in _LETTERS if c not in taken]
         self._names: dict[ex.Index, nt.Node] = {}
         for i in (*free, *(i for x in every for i in named(x))):
+            # Permuted forms share the letter of the bare index.
             if i._replace(image=()) not in self._names:
                 self._name_bound_index(i._replace(image=()), len(self._names))
         self._free = len(self._names)
@@ -88,6 +96,7 @@ class Writing:
         return shown
 
     def _name_bound_index(self, i: ex.Index, depth: int) -> nt.Node:
+        # After the last letter the letters repeat with numbers.
         times, place = divmod(depth, len(self._letters))
         self._names[i] = nt.name(self._letters[place], *([times] if times else []))
         return self._names[i]
@@ -112,6 +121,7 @@ class Writing:
             case ex.Exponential():
                 return nt.Power(nt.name("e"), self._convert_to_formula_node(x.children[0], depth))
             case ex.Total():
+                # Bound indices are named by depth, so that sums side by side use the same letter.
                 i = self._name_bound_index(x.index, depth)
                 return nt.total(
                     i, 1, size(x.index.sort), self._convert_to_formula_node(x.body, depth + 1)
@@ -131,6 +141,7 @@ class Writing:
             return self.index(x.indices[0]) - 1
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
         blocks, fixed = _BLOCKS.search(x.name), _FIXED.search(x.name)
+        # Papers count from 1.
         numbers = [int(b) + 1 for match in (blocks, fixed) if match for b in match[1].split(",")]
         return letter(plain, *numbers, *map(self.index, x.indices))
 
