@@ -83,6 +83,7 @@ def blocks(s: Array | Places, bounds: Iterable[object], alignment: str = "bottom
     Sequences (2018), "local attention"; joined with ``causal``, the "chunked" attention of Llama 4 (2025).
     """
     i, j = places(s, alignment)
+    # Two positions are in one block iff they are on the same side of every bound.
     return reduce(and_, [(i < c) == (j < c) for c in bounds])
 
 
@@ -92,6 +93,7 @@ def block_bounds(s: Array | Places, size: int) -> range:
     A query before the first key shares no block with a key.
     """
     i, j = places(s)
+    # Positions end where the sequence with more tokens does, whichever the alignment.
     return range(0, max(int(i.shape[-2]), int(j.shape[-1])), size)
 
 
@@ -107,6 +109,7 @@ def prefix(s: Array | Places, length: Any, alignment: str = "bottom-right") -> A
 
 def padding(keep: Array) -> Array:
     """Return the mask that hides padding from every query: booleans (…, n_k), True for real keys → (…, 1, n_k)."""
+    # The axis of queries has length 1: padding is the same for all of them.
     return keep[..., None, :]
 
 
@@ -121,6 +124,7 @@ def real_keys(lengths: Array, n: int, side: str = "right") -> Array:
 
 def for_heads(mask: Array, s: Array) -> Array:
     """Add an axis of heads to a mask (…, n_q, n_k) for scores (…, h, n_q, n_k), unless it has one."""
+    # Two axes broadcast to heads as they are; a mask with as many axes as the scores has heads.
     return mask[..., None, :, :] if 2 < mask.ndim < s.ndim else mask
 
 
@@ -138,6 +142,7 @@ def forbid(s: Array, allowed: Array) -> Array:
 def add_mask(s: Array, mask: Array) -> Array:
     """S + M for an additive mask M, whose −∞ forbid."""
     xp = namespace_of(s)
+    # A wider mask would widen the scores.
     return s + xp.astype(mask, s.dtype)
 
 
@@ -171,6 +176,7 @@ def document_places(of_queries: Array, of_keys: Array, alignment: str = "bottom-
     """
     i, j = _count_earlier_in_document(of_queries), _count_earlier_in_document(of_keys)
     if alignment == "bottom-right":
+        # The last query of each document gets the place of its last key.
         i = (
             i
             + _count_matching_tokens(same_document(of_queries, of_keys))

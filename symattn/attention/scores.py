@@ -59,6 +59,7 @@ def scale_by_root(s: Array, q: Array, terms: int = 1) -> Array:
     Source: Vaswani et al. (2017), equation 1; the terms: He et al., DeBERTa (2021), equation 4.
     """
     xp = namespace_of(s)
+    # The width becomes an array first, so that exact kinds take an exact root of it.
     return s / xp.sqrt(xp.asarray(q.shape[-1] * terms, dtype=q.dtype))
 
 

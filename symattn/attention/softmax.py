@@ -49,6 +49,7 @@ def nonempty(z: Array, fully_masked: str = "nan") -> Array:
     With ``nan`` they stay 0 and the row gives 0/0; with ``zeros`` they become 1 and the row gives zeros; ``error``
     raises InputError.
     """
+    # The plain 0/0 needs no comparison, which some kinds cannot decide.
     if fully_masked == "nan":
         return z
     xp = namespace_of(z)
@@ -84,8 +85,10 @@ def log_sum_exp(s: Array, masked: bool = True, base: int | None = None) -> Array
     Source: Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions (2021), §1.
     """
     xp = namespace_of(s)
+    # With the maximum subtracted no power overflows, and the largest is 1.
     m = row_max(s)
     z = xp.sum(powers(s - m, base), axis=-1, keepdims=True)
+    # Empty rows get log 1 here, so that no logarithm of 0 is taken before they are replaced.
     finite = m + logarithms(nonempty(z, "zeros") if masked else z, base)
     return xp.where(z == 0, -xp.inf, finite) if masked else finite
 
@@ -119,6 +122,7 @@ def _exponentials_and_their_sum(
 ) -> tuple[Array, Array, Array]:
     """e^{s − m}, its sum with the sink's e^{b − m}, and m. As the sink is finite, so is every row's maximum."""
     xp = namespace_of(s)
+    # The sink may be above all scores, and its power must not overflow either.
     largest = xp.maximum(xp.max(s, axis=-1, keepdims=True), sink)
     m = largest if stabilised else xp.asarray(0, dtype=s.dtype)
     e = powers(s - m, base)
@@ -135,8 +139,10 @@ def sigmoid_weights(s: Array, bias: Array | int | None = None, stabilised: bool 
     value of b: their experiments, §5.
     """
     xp = namespace_of(s)
+    # With −log n_k the weights of equal scores sum to about 1, as those of a softmax.
     x = s + (-xp.log(xp.asarray(s.shape[-1], dtype=s.dtype)) if bias is None else bias)
     zero = xp.asarray(0, dtype=s.dtype)
+    # Both powers are at most 1: for x > 0 the quotient is 1 / (e^−x + 1).
     m = xp.maximum(x, zero) if stabilised else zero
     e = xp.exp(x - m)
     return e / (xp.exp(zero - m) + e)
@@ -149,6 +155,7 @@ def relu_weights(s: Array) -> Array:
     Shapes: (…, n_k) → (…, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
     """
     xp = namespace_of(s)
+    # The comparison sends −∞ to 0 without a product −∞ · 0.
     return xp.where(s <= 0, 0, s) / xp.asarray(s.shape[-1], dtype=s.dtype)
 
 
@@ -163,6 +170,7 @@ def sparsemax(s: Array, fully_masked: str = "nan") -> Array:
     xp = namespace_of(s)
     s = s - row_max(s)  # the weights stay the same, and no sum cancels
     z, place = _sort_scores_descending(s)
+    # In falling order the support is a prefix, so one pass decides it.
     keeps = 1 + place * z > xp.cumulative_sum(z, axis=-1)
     number = nonempty(_count_keys_in_support(keeps, s), fully_masked)
     tau = (xp.sum(xp.where(keeps, z, 0), axis=-1, keepdims=True) - 1) / number
@@ -178,10 +186,13 @@ def entmax15(s: Array, fully_masked: str = "nan") -> Array:
     Source: Peters, Niculae, Martins, Sparse Sequence-to-Sequence Models (2019), algorithm 2.
     """
     xp = namespace_of(s)
+    # The weights do not change by the shift, and the largest z is 0.
     s = (s - row_max(s)) / 2
     z, place = _sort_scores_descending(s)
     near = z > -1  # τ is −1 or more, since the largest z is 0 and has a weight of at most 1
+    # Scores of −∞ would make ∞ − ∞ in the sums below.
     z = xp.where(near, z, 0)
+    # Σ (z_j − z_k)² over j ≤ k, multiplied out so that cumulative sums suffice.
     beyond = (
         xp.cumulative_sum(z * z, axis=-1) - 2 * z * xp.cumulative_sum(z, axis=-1) + place * z * z
     )
@@ -230,7 +241,9 @@ class Normaliser(NamedTuple):
         )
 
 
+# The reason that both projections share.
 _SPARSE = "The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key something."
+# Each value of ``Attention.normaliser`` besides softmax.
 NORMALISERS = {
     "sparsemax": Normaliser(
         "sparsemax", lambda s, bias, stabilised, fully_masked: sparsemax(s, fully_masked),

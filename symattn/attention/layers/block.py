@@ -29,6 +29,7 @@ from symattn.document.notation import Name, Node, name, replaced
 from symattn.document.printable import Shown
 
 Norm: TypeAlias = Literal["layer", "rms"] | None
+# The default ε of torch's LayerNorm, as an exact number.
 EPS = Fraction(1, 10**5)
 
 
@@ -87,6 +88,7 @@ class Block(Described, Shown):
         check(self)
         if self.activation not in (*ACTIVATIONS, None):
             raise refusal(self, "activation", f"be one of {', '.join(ACTIVATIONS)}, None")
+        # Without a feed-forward layer there is nothing to gate.
         if self.gated and self.activation is None:
             raise InputError(
                 "Block: gated is True, but there is no feed-forward layer to gate; hint: give an activation"
@@ -124,11 +126,14 @@ def _steps_of_block(block: Block, names: frozenset[str]) -> list[Part]:
     return block_parts(block, {name: name for name in names})
 
 
+# Words for a length in errors about arrays that do not fit.
 _WORDS = {"n": "the number of tokens"}
+# The inputs that the caller passes; the block makes those of its attentions.
 TOKENS: dict[str, Named] = {
     "x": Named("X", "Tokens", "… n d_model", "input"),
     "y": Named("Y", "Tokens of the other sequence", "… n_k d_y", "input"),
 }
+# The parameters of the feed-forward layer, with letters and shapes.
 MLP: dict[str, Named] = {
     "mlp.w_up": Named("W_up", "Up: to the width of the feed-forward layer", "d_model d_ff"),
     "mlp.b_up": Named("b_up", "Its bias", "d_ff"),
@@ -162,6 +167,7 @@ def norm_places(block: Block) -> Iterator[str]:
     if block.norm:
         for part in sublayers(block):
             yield f"{part}_norm"
+            # A sandwich has two norms around each part, with parameters of their own.
             if block.order == "sandwich":
                 yield f"{part}_norm_after"
 
@@ -172,6 +178,7 @@ def own_arrays(block: Block) -> dict[str, Named]:
     for index, norm in enumerate(norm_places(block), 1):
         result |= norm_arrays(norm, index)
     if block.activation:
+        # Without a gate its weights are unknown inputs.
         result |= {n: a for n, a in MLP.items() if block.gated or "gate" not in n}
     return result
 
@@ -194,6 +201,7 @@ def check_names(block: Block, names: Iterable[str]) -> None:
             raise InputError(
                 f"unknown input {n!r}{among(n, (*own, *(f'{part}…' for part in parts)))}"
             )
+    # Tokens of an attention are computed by the block, so that a caller cannot pass them.
     for n in names:
         if n.rpartition(".")[2] in inputs.TOKENS and n not in own:
             raise InputError(
@@ -222,6 +230,7 @@ def check_arrays(block: Block, arrays: Mapping[str, Any], sizes: AxisLengths | N
         check_holds(n, arrays[n], named.holds)
     check_batches(tokens, dict.fromkeys(tokens, 2))
     for part, names in attention_names(block, arrays):
+        # Errors name the part, since both attentions have inputs of the same names.
         with place_named(part):
             inputs.check_inputs(
                 getattr(block, part), {n: arrays[where] for n, where in names.items()}
@@ -250,7 +259,9 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "inner": ("after",),
     "sandwich": ("before", "after"),
 }
+# Names of the norms in formulas.
 TITLES = {"layer": "LayerNorm", "rms": "RMSNorm"}
+# The function of each value of ``norm``.
 _NORMS: dict[str, Callable[..., Any]] = {"layer": norms.layer_norm, "rms": norms.rms_norm}
 
 
@@ -260,8 +271,10 @@ def block_parts(block: Block, names: Mapping[str, str], prefix: str = "") -> lis
     stream = Stream(names, letters | {names["x"]: SYMBOLS["x"]}, prefix, names["x"])
     wanted = sublayers(block)
     for index, part in enumerate(wanted, 1):
+        # The last part makes the output; all others make the stream that the next part reads.
         last = index == len(wanted)
         letter = Name("X" + "'" * index, role="input")
+        # Parallel parts read the same tokens, but add to the stream one after the other.
         source = names["x"] if block.parallel and part == "mlp" else stream.now
         _add_sublayer_with_norm(
             block, stream, part, source, "output" if last else f"{part}_stream", letter
@@ -289,6 +302,7 @@ class Stream:
         reason: str = "",
     ) -> None:
         """Add a step called ``name``; ``of`` names inputs, by their keys in ``names``, or arrays computed before."""
+        # The letters of the operands alone: a formula has no other names to replace.
         letters = {self.names.get(n, n): self.letters[n] for n in of}
         self.append(Part(self.prefix + name, tuple(letters), run, symbol, written, letters, reason))
 
@@ -299,6 +313,7 @@ class Stream:
 
     def norm(self, kind: str, eps: object, norm: str, result: str, letter: Node) -> None:
         """Add the norm called ``norm`` of the current tokens, with its parameters as far as they are given."""
+        # Parameters that are absent are left out of the formula, too.
         keys = [n for n in ("gain", "bias") if f"{norm}.{n}" in self.names]
         run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
         parameters = [f"{norm}.{n}" for n in keys]
@@ -316,13 +331,16 @@ def _add_sublayer_with_norm(
     block: Block, stream: Stream, part: str, source: str, result: str, letter: Node
 ) -> None:
     """Add a part that reads ``source``, with its norm and residual; ``result`` and ``letter`` name its result."""
+    # The residual adds to the stream, also where the part reads other tokens.
     x, stream.now = stream.now, source
+    # Without a norm the order does not matter.
     where = ORDERS[block.order] if block.norm else ()
     norm = partial(stream.norm, block.norm or "", block.eps)
     if "before" in where:
         norm(f"{part}_norm", f"{part}_norm.output", name("Z"))
     (_add_mlp_steps if part == "mlp" else _add_attention_steps)(block, stream, part)
     if "after" in where:
+        # The second norm of a sandwich has a name of its own.
         after = f"{part}_norm_after" if "before" in where else f"{part}_norm"
         norm(after, f"{after}.output", name("N"))
     added = result if "outside" not in where else f"{part}_sum"
@@ -335,6 +353,7 @@ def _add_sublayer_with_norm(
 
 
 def _add_part_to_residual(part: str, x: Array, y: Array) -> Array:
+    # Attention may change the width, and NumPy would broadcast a width of 1 silently.
     if not same(x.shape[-1], y.shape[-1]):
         raise InputError(
             f"{part} gives tokens of shape {written(y)}; the tokens it is added to have {written(x)}"
@@ -354,9 +373,11 @@ def _add_attention_steps(block: Block, stream: Stream, part: str) -> None:
     names = below(f"{part}.", stream.names)
     where = {n: stream.names[full] for n, full in names.items()} | {"x": stream.now}
     if part == "cross":
+        # Cross-attention reads keys and values from the other sequence.
         where |= {"y": stream.names["y"]}
     tokens = {"x": stream.letters[stream.now]}
     of_part = attention_letters(part)
+    # Tokens have the letter that they have in the stream at this place.
     own = {array: replaced(symbol, of_part) for array, symbol in SYMBOLS.items()} | tokens
 
     def called(array: str) -> str:
@@ -375,6 +396,7 @@ def attention_letters(part: str) -> dict[Node, Node]:
     result: dict[Node, Node] = {}
     for array, named in ARRAYS.items():
         s = named.symbol
+        # Tokens are the same arrays in both attentions, so they have no index.
         if isinstance(s, Name) and array not in ("x", "y"):
             result[s] = Name(s.base, (*s.sub, Name("c")), s.role, s.bold)
     return result
@@ -387,6 +409,7 @@ def _add_mlp_steps(block: Block, stream: Stream, part: str) -> None:
         _add_linear_mlp_step(stream, "gate", z, name("G"))
     _add_linear_mlp_step(stream, "up", z, name("U"))
     run = partial(layers.gated, activation.run) if block.gated else activation.run
+    # The gate comes first, as ``gated`` takes it.
     of = [f"{stream.prefix}mlp.{n}" for n in ("gate", "up") if block.gated or n == "up"]
     written = f"{activation.sign}(@0){' ⊙ @1' * block.gated}"
     stream.add(

@@ -23,6 +23,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Document, Paragraph
 from symattn.document.printable import Shown
 
+# Balls that hold 0 at this precision are most likely 0, which no ball proves.
 LIMIT = 1 << 14  # bits
 
 
@@ -70,12 +71,14 @@ def evaluate(
         )
     if not isinstance(inputs, Mapping):
         raise InputError('the inputs are passed by name; hint: {"q": ..., "k": ..., "v": ...}')
+    # Exact numbers are tried first: their digits need no proof by intervals.
     try:
         output = _one_array(model(**lifted(kind("exact"), inputs)))
         written = np.vectorize(
             lambda x: _symbol_of_special_element(x) or x.decimal(digits), otypes=[object]
         )(output.entries)
         return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
+    # Leaving the exact field is no error: balls take any function.
     except Refused as refusal:
         return enclose(model, inputs, digits, str(refusal))
 
@@ -87,8 +90,10 @@ def lifted(target: Any, inputs: Mapping[str, object]) -> dict[str, Any]:
         data = of_tensor(given, name)
         own, plain = name.rpartition(".")[2], np.asarray(data)
         known = (ARRAYS | IDS).get(own)
+        # Indices and booleans choose elements, so they stay plain integers.
         if plain.dtype == bool or (known is not None and known.holds != "numbers"):
             result[name] = plain
+        # Large negative numbers in a mask are literals that stand for −∞.
         elif own == "mask":
             result[name] = (
                 target.literal(plain) if hasattr(target, "literal") else plain.astype(target.dtype)
@@ -102,6 +107,7 @@ def enclose(
     model: Callable[..., object], inputs: Mapping[str, object], digits: int, reason: str = ""
 ) -> Evaluation:
     """Return the output in balls, with as many bits as needed; ``reason`` says why it is not exact."""
+    # A decimal digit needs 3.33 bits; the rest leaves room for roundings.
     bits = 64 + 4 * digits
     while True:
         try:
@@ -115,6 +121,7 @@ def enclose(
             return Evaluation(
                 output, written, Evidence(Grade.ENCLOSED, f"{where}; {reason}" if reason else where)
             )
+        # More bits shrink every ball; doubling them keeps the number of runs small.
         except Undecided as doubt:
             if 2 * bits > LIMIT:
                 raise Undecided(f"{bits} bits do not prove {digits} digits: {doubt}") from None
@@ -137,12 +144,15 @@ def _symbol_of_special_element(x: object) -> str:
 def _round_to_proven_digits(x: flint.arb, digits: int) -> str:
     """Return the rounded digits of the number in a ball. Raises Undecided if the ball does not determine them all."""
     bits = flint.ctx.prec
+    # The ball that holds 0 alone is exact.
     if x == 0:
         return "0"
+    # Relative digits of a number that may be 0 do not exist.
     if x.contains(0):
         raise Undecided(f"is {x} zero?")
 
     def enclosed(working: int) -> flint.arb:
+        # When ``decimal`` needs more bits than this run has, the caller doubles them.
         if working > bits:
             raise Undecided(f"the digits of {x}")
         return x

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
     from symattn.attention.layers.transformer import Transformer
 
+# Headings of the parts of a block.
 _SECTIONS = {"attention": "Attention", "cross": "Cross-attention", "mlp": "Feed-forward layer"}
+# Letters of lengths, with those that only layers have.
 _LETTERS = SIZES | {"n": N, "m": name("m"), "d_ff": name("d", "ff")}
 _WIDE = ("up", "gate", "hidden")  # the arrays of a feed-forward layer that are d_ff wide
 
@@ -64,6 +66,7 @@ def default_names(block: Block) -> list[str]:
         else:
             spec = getattr(block, part)
             weights = ["w_q", "w_k", "w_v"]
+            # Packed and latent attention have matrices of their own, which ``needed`` lists.
             if spec.packed or spec.latent:
                 weights = ["w_q"] * bool(spec.latent and not spec.latent.queries)
             result += [f"{part}.{n}" for n in [*weights, "w_o", *inputs.needed(spec, ())]]
@@ -126,6 +129,7 @@ def sections(
     rest = list(parts)
     for part in sublayers(block):
         end = f"{prefix}{'output' if part == sublayers(block)[-1] else f'{part}_stream'}"
+        # The residual is the last step of each part, so it ends the section.
         last = next(i for i, p in enumerate(rest) if p.name == end)
         mine, rest = rest[: last + 1], rest[last + 1 :]
         yield Heading((_SECTIONS[part],), 2)
@@ -141,6 +145,7 @@ def _lengths_of_block_array(block: Block, array: str, names: Sequence[str]) -> t
     part, _, own = array.partition(".")
     if part in ("attention", "cross"):
         results = shape(own, getattr(block, part), _input_names_of_part(part, names))
+        # Within a block queries and tokens have one length, n.
         return tuple(replaced(size, {N_Q: N}) for size in results)
     return lengths("n d_ff" if part == "mlp" and own in _WIDE else "n d_model")
 
@@ -211,6 +216,7 @@ def _yield_distinct_blocks(
     """Yield the blocks of a stack that differ, each with its number and those of all that are like it."""
     blocks: Sequence[Block] = getattr(model, stack)
     for index, block in enumerate(blocks):
+        # Equal blocks have equal steps, which are printed once.
         if block not in blocks[:index]:
             yield index, block, [i for i, other in enumerate(blocks) if other == block]
 

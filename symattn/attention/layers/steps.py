@@ -25,6 +25,7 @@ def embed(table: Array, ids: Array) -> Array:
     Source: Vaswani et al., Attention Is All You Need (2017), §3.4.
     """
     xp = namespace_of(table)
+    # Not all kinds take rows by indices with several axes, so the indices are flat.
     rows = xp.take(table, namespace_of(ids).reshape(ids, (-1,)), axis=0)
     return xp.reshape(rows, (*ids.shape, table.shape[-1]))
 
@@ -115,6 +116,7 @@ class Activation:
     formula: str
 
 
+# Every value of ``Block.activation``.
 ACTIVATIONS: dict[str, Activation] = {
     "relu": Activation(relu, "ReLU", "max(x, 0)"),
     "gelu": Activation(gelu, "GELU", "{x/2} {1 + erf(x/√2)}"),

@@ -108,6 +108,7 @@ class Transformer(Described, Shown):
             raise InputError(
                 "Transformer: the decoder has cross-attention, and there is no encoder to attend to"
             )
+        # An encoder that nothing reads would be computed in vain.
         if self.encoder and self.decoder and not any(crossed):
             raise InputError(
                 "Transformer: no block of the decoder has cross-attention, so that it ignores the encoder"
@@ -135,6 +136,7 @@ class Transformer(Described, Shown):
 
 
 # -- the steps ---------------------------------------------------------------------------------------------------------
+# Letters of embedded tokens, of the tokens that blocks read, and of logits.
 _E, _X, _L = name("X", "0", role="input"), name("X", role="input"), name("L", role="output")
 
 
@@ -148,6 +150,7 @@ def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
         _add_token_embedding_steps(model, stream, stack)
         for prefix, block, names in block_names(model, given):
             if prefix.startswith(stack):
+                # Only blocks with cross-attention read the encoder.
                 tokens = {"x": stream.now} | ({"y": encoded} if block.cross and encoded else {})
                 for part in block_parts(block, names | tokens, prefix):
                     stream.append(part)
@@ -174,6 +177,7 @@ def _add_token_embedding_steps(model: Transformer, stream: Stream, stack: str) -
     if model.positions:
         result, letter = (
             f"{stack}.positioned",
+            # The last step before the blocks has the letter X, whichever it is.
             _X if not model.embedding_norm else name("X'", role="input"),
         )
         if model.positions == "sinusoidal":
@@ -208,6 +212,7 @@ def learned(x: Array, table: Array) -> Array:
 
 
 def _add_sinusoidal(x: Array) -> Any:
+    # Positions are plain integers: angles need a number of rows.
     places = namespace_of(x).arange(int(x.shape[-2]))
     return x + made_wide(partial(sinusoids, places, int(x.shape[-1])), x)
 
@@ -222,6 +227,7 @@ def _add_logit_steps(model: Transformer, stream: Stream) -> None:
     run, reason = project, "one logit for each word"
     if model.tied:  # Press, Wolf, Using the Output Embedding to Improve Language Models (2017)
         run, reason = (lambda x, table, *bias: project(x, table.mT, *bias)), "the embeddings again"
+    # Capped logits have the name "logits", so that the result has one name in both cases.
     result = "logits" if model.softcap is None else "logits_uncapped"
     written = f"@0 @1{'ᵀ' * model.tied}{' + @2' * len(bias)}"
     stream.add(result, run, [stream.now, table, *bias], _L, written, reason)
@@ -234,13 +240,16 @@ def _add_logit_steps(model: Transformer, stream: Stream) -> None:
 
 
 # -- inputs, and checks that arrays fit each other ---------------------------------------------------------------------
+# In the order in which they run: the decoder reads the encoder.
 STACKS = ("encoder", "decoder")
+# Inputs that are numbers of tokens, not elements of a kind.
 IDS: dict[str, Named] = {
     "tokens": Named("t", "Numbers of the tokens", "… n", "input", holds="whole numbers"),
     "source": Named(
         "s", "Numbers of the encoder's tokens", "… n_k", "input", holds="whole numbers"
     ),
 }
+# All inputs of a model besides those of its blocks and norms.
 ARRAYS: dict[str, Named] = IDS | {
     "embedding": Named("E", "Embeddings", "vocabulary d_model"),
     "source_embedding": Named(
@@ -269,6 +278,7 @@ def stacks(model: Transformer) -> tuple[str, ...]:
 
 def ids_of(model: Transformer, stack: str) -> str:
     """Return the name of the input that holds the tokens of a stack."""
+    # The encoder reads ``source`` only beside a decoder; alone it reads the tokens.
     return "source" if stack == "encoder" and model.decoder else "tokens"
 
 
@@ -308,6 +318,7 @@ def _inputs_shared_by_stack(stack: str, names: Iterable[str]) -> dict[str, str]:
     return {
         n: full
         for n, full in below(f"{stack}.", names).items()
+        # A number after the stack names one block.
         if not n.partition(".")[0].isdecimal()
     }
 
@@ -351,11 +362,13 @@ def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
         if n in inputs:
             sizes.bind(n, inputs[n], named.shape)
             check_holds(n, inputs[n], named.holds)
+    # Rows of tables are looked up before blocks are checked, so that errors name the tokens.
     for stack in stacks(model):
         ids = ids_of(model, stack)
         _check_range(ids, inputs[ids], embedding_of(inputs, ids), inputs)
     _check_rows(model, inputs)
     width = inputs["embedding"].shape[-1]
+    # Blocks read embedded tokens, of which the shape is known before any step runs.
     embedded = {
         stack: Shaped((*inputs[ids_of(model, stack)].shape, width)) for stack in stacks(model)
     }
@@ -392,6 +405,7 @@ def _check_rows(model: Transformer, inputs: Mapping[str, Any]) -> None:
 def positions_of(names: Iterable[str], ids: str) -> str:
     """Return the name of the input that holds the positions of some tokens."""
     own = f"{ids}_position_embedding"
+    # The encoder's tokens use the common table unless they have one of their own.
     return own if own in names else "position_embedding"
 
 

@@ -123,6 +123,7 @@ def _is_triple(t: object) -> bool:
     if not isinstance(t, tuple) or len(t) != 3 or not all(type(x) is int for x in t):
         return False
     a, b, c = t
+    # The triple 0, 0, 0 is no angle.
     return bool(c and a * a + b * b == c * c)
 
 
@@ -172,6 +173,7 @@ class Buckets(Described):
         check(self, number=2, max_distance=1)
         if self.bidirectional and self.number % 2:
             raise refusal(self, "number", "be even for two directions")
+        # Called for its errors: buckets that do not fit the largest distance.
         t5_starts(self.number // 2 if self.bidirectional else self.number, self.max_distance)
 
 
@@ -239,6 +241,7 @@ class Disentangled(Described):
         if not (self.to_position or self.to_content):
             raise InputError("Disentangled: without to_position and to_content no term is left")
         if self.max_distance is not None:
+            # Called for its errors, as in ``Buckets``.
             deberta_starts(self.span, self.max_distance)
 
     @property

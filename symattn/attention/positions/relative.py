@@ -20,6 +20,7 @@ from symattn.document.errors import InputError
 def rows(table: Array, index: Array) -> Array:
     """Return the rows of a table at integer indices. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
     xp = namespace_of(table)
+    # Indices are flat for ``take``, and get their axes back afterwards.
     picked = xp.take(table, xp.reshape(index, (-1,)), axis=table.ndim - 2)
     return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
 
@@ -58,6 +59,7 @@ def relative_keys(s: Array, q: Array, table: Array, index: Array) -> Array:
     Shapes: s (…, n_q, n_k), q (…, n_q, d_k), table (m, d_k) or (…, m, d_k), index (n_q, n_k). Source: Shaw, Uszkoreit,
     Vaswani, Self-Attention with Relative Position Representations (2018), equation 4, before the scale.
     """
+    # One product for each query: its keys have rows of their own.
     return s + (rows(table, index) @ q[..., :, :, None])[..., 0]
 
 
@@ -76,6 +78,7 @@ def relative_queries(s: Array, k: Array, table: Array, index: Array) -> Array:
     δ(j, i) of the distance from the key to the query; the code that DeBERTa was trained with takes δ(i, j).
     Source: He et al., DeBERTa (2021), equation 4; microsoft/DeBERTa, whose issue 162 tells of the difference.
     """
+    # Transposed, keys take the place of queries, with the index transposed as well.
     return relative_keys(s.mT, k, table, index.mT).mT
 
 
@@ -101,6 +104,7 @@ def from_far_to_near(ahead: Array, n_k: Any, rows_given: Any) -> Array:
 
     With n_k rows queries look back only; keys ahead of them, which a mask forbids, get the last row.
     """
+    # The minimum keeps indices of keys ahead within a table that only looks back.
     return namespace_of(ahead).minimum(ahead + (n_k - 1), rows_given - 1)
 
 
@@ -112,6 +116,7 @@ def slope_exponents(heads: int) -> tuple[Fraction, ...]:
     followed by every second one of those of 2m. Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3, and
     their code.
     """
+    # The largest power of two up to the number of heads.
     m = 1 << (heads.bit_length() - 1)
     between = [Fraction(4 * (2 * t + 1), m) for t in range(heads - m)]
     return (*[Fraction(8 * (t + 1), m) for t in range(m)], *between)
@@ -136,6 +141,7 @@ def biased(
     wide = slope[:, None, None] if s.ndim > 2 else slope[:, None]
     if not two_sided:
         return linear_bias(s, wide, alignment)
+    # Ahead of the query i − j is negative, so the other sign is the absolute value.
     return xp.where(
         causal(s, alignment), linear_bias(s, wide, alignment), linear_bias(s, -wide, alignment)
     )
@@ -146,6 +152,7 @@ def biased(
 # a^c ≥ D^t m^(c−t). The bucket of a distance is the number of buckets that start at or below it.
 
 
+# Roots of large integers, needed again at each call.
 @cache
 def t5_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
     """Return the distances at which the buckets 1, 2, …, b − 1 start.
@@ -161,6 +168,7 @@ def t5_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
     c = buckets - m
     return (
         *range(1, m),
+        # The root of one less, plus 1, is the root rounded up.
         *(integer_root(d**t * m ** (c - t) - 1, c) + 1 for t in range(c)),
     )  # roots, rounded up
 
@@ -190,6 +198,7 @@ def bucket(distance: Array, starts: tuple[int, ...]) -> Array:
     xp = namespace_of(distance)
     if xp is np:  # without the comparison of each distance with each start
         return np.searchsorted(starts, np.asarray(distance), side="right")
+    # Counting comparisons needs no search, which other kinds lack.
     begun = distance[..., None] >= xp.asarray(starts, dtype=xp.int64)
     return xp.sum(xp.astype(begun, xp.int64), axis=-1)
 
@@ -203,6 +212,7 @@ def t5_bucket(
     """
     xp = namespace_of(ahead)
     if not bidirectional:
+        # Keys ahead count as distance 0, to be masked.
         return bucket(xp.where(ahead < 0, -ahead, 0), t5_starts(buckets, max_distance))
     if buckets % 2:
         raise InputError(f"the number of buckets must be even for two directions, got {buckets}")

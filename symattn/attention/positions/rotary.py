@@ -32,11 +32,13 @@ def powers_of(
     base: Number, exponents: Sequence[int | Fraction], like: Array, over: int = 1
 ) -> Array:
     """base^(e/``over``) for every e of ``exponents``. Shapes: (f,)."""
+    # Ranges are hashable and short as keys of the caches; other sequences become tuples.
     each = exponents if isinstance(exponents, range) else tuple(exponents)
     result: Array
     if isinstance(like, np.ndarray):
         result = _float_powers_of_base(Fraction(base), each, like.dtype, over)
     elif hasattr(like, "in_balls"):
+        # A copy, because the caller may write to it and the cache must not change.
         result = _enclosed_powers_of_base(base, each, type(like), over).copy()
     else:
         result = powers(base, (Fraction(e, over) for e in each), like)
@@ -49,6 +51,7 @@ def _float_powers_of_base(
 ) -> Any:
     like: Any = np.zeros((), dtype=dtype)
     result: Any = powers(base, (Fraction(e, over) for e in exponents), like)
+    # The array is shared by all callers of the cache.
     result.flags.writeable = False
     return result
 
@@ -89,6 +92,7 @@ def tables(positions: object, frequencies: Array) -> Tables:
 def short_tables(start: int, n: int, frequencies: Array) -> tuple[Tables, Tables]:
     """Return the tables of 32 a, a = 1, 2, …, for n positions, and those of start + b, b = 0, …, min(n, 32) − 1."""
     xp = namespace_of(frequencies)
+    # All offsets by whole groups; the first group needs none.
     far = xp.arange(1, -(-n // _TOGETHER)) * _TOGETHER
     return tables(far, frequencies), tables(xp.arange(min(n, _TOGETHER)) + start, frequencies)
 
@@ -129,7 +133,9 @@ def pythagorean_tables(
         if a * a + b * b != c * c or c == 0:
             raise InputError(f"{a}, {b}, {c} is not a Pythagorean triple: {a}² + {b}² ≠ {c}²")
     step = tuple(numbers([Fraction(t[i], t[2]) for t in triples], like) for i in (0, 1))
+    # The angle 0 has cosine 1 and sine 0, as elements of the kind.
     turns: list[Tables] = [(0 * step[0] + 1, 0 * step[1])]
+    # Negative positions use the same turns: only the sine changes its sign.
     for _ in range(max(abs(start), abs(start + n - 1))):
         turns.append(add_angles(*turns[-1], *step))
     places = range(start, start + n)

@@ -109,6 +109,7 @@ class NTKScaling(_Scaling):
         s = Fraction(self.factor)
         if self.length is None:
             return s
+        # Up to the trained length nothing is scaled.
         return s * Fraction(n, self.length) - (s - 1) if n > self.length else Fraction(1)
 
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
@@ -118,6 +119,7 @@ class NTKScaling(_Scaling):
             raise InputError(
                 "NTK-aware scaling of one frequency: the exponent r/(r − 2) is infinite for r = 2 columns"
             )
+        # The exponents leave ω_0 and divide the slowest frequency by s.
         return frequencies * powers_of(self.grown(n), range(0, -f, -1), frequencies, f - 1)
 
     @property
@@ -165,6 +167,7 @@ class YarnScaling(_Scaling):
         for field in ("weight", "shared"):
             if not finite(getattr(self, field)):
                 raise refusal(self, field, "be a finite number")
+        # The ramp divides by the difference of its ends.
         if self.slow >= self.fast:
             raise InputError(
                 f"YarnScaling: slow = {self.slow} turns must be fewer than fast = {self.fast}"
@@ -177,6 +180,7 @@ class YarnScaling(_Scaling):
     def frequencies(self, frequencies: Array, base: Number, n: int) -> Array:
         """((1 − γ) / s + γ) ω_l with γ between 0 and 1."""
         xp = namespace_of(frequencies)
+        # Beyond the ends of the ramp the share is 0 or 1.
         share = xp.minimum(xp.maximum(self._yarn_ramp_share(frequencies, base), 0), 1)
         return ((1 - share) / number(self.factor, frequencies) + share) * frequencies
 
@@ -188,6 +192,7 @@ class YarnScaling(_Scaling):
             low, high = number(self.slow, frequencies), number(self.fast, frequencies)
             return (turns - low) / (high - low)
         xp, f = namespace_of(frequencies), len(frequencies)
+        # Rounded ends are integers, so the ramp is rational and needs no logarithms.
         if self.whole:
             first, last = correction_range(f, base, self.length, self.slow, self.fast)
             return numbers(
@@ -197,11 +202,13 @@ class YarnScaling(_Scaling):
             _pair_index_for_turns(f, base, self.length, turns, frequencies)
             for turns in (self.fast, self.slow)
         )
+        # Clipped as in implementations, to r − 1 and not to f − 1.
         start, end = xp.maximum(start, 0), xp.minimum(end, 2 * f - 1)
         return 1 - (numbers(range(f), frequencies) - start) / (end - start)
 
     def magnitude(self, like: Array) -> Array:
         """1 + w log(s) / 10, divided by the same for the shared weight."""
+        # A context that does not grow needs no factor.
         if self.factor <= 1:
             return number(1, like)
         log = namespace_of(like).log(number(self.factor, like))
@@ -212,6 +219,7 @@ class YarnScaling(_Scaling):
     @property
     def multiplier(self) -> str:
         """1 + w log(s) / 10, divided by the same for the shared weight, as a formula."""
+        # Equal weights cancel.
         if self.factor <= 1 or self.weight == self.shared:
             return ""
         weights = (self.weight, self.shared) if self.shared else (self.weight,)
@@ -234,6 +242,7 @@ class YarnScaling(_Scaling):
         return f"{where}; cosines and sines times $1 + w log(@factor)/10$, {weights}"
 
 
+# The factor of cosines and sines in formulas.
 _LONG_ROPE = "√{1 + log(@factor)/log(@length)}"
 
 
@@ -357,6 +366,7 @@ def _floor_of_pair_index(f: int, base: Number, length: int, turns: Number) -> in
     from symattn.arrays.ball import Ball, rising
 
     def work() -> int:
+        # A ball has one floor only if it holds no integer inside.
         floor = (
             _pair_index_for_turns(f, base, length, turns, Ball.lift(0)).item().floor().unique_fmpz()
         )
@@ -366,6 +376,7 @@ def _floor_of_pair_index(f: int, base: Number, length: int, turns: Number) -> in
             )
         return int(floor)
 
+    # More bits shrink the ball until it lies between two integers.
     return rising(work)
 
 

@@ -34,12 +34,15 @@ def rotating(flow: Flow) -> None:
     if not isinstance(rope, Rotary):
         return
     query, key = flow.rotated
+    # Keys first, because queries without positions of their own use the tables of the keys.
     for role, letter in ((key, ""), (query, "_q")):
         _add_rotary_table_steps(flow, rope, role, letter)
+    # Queries with own positions, as in cross-attention, must not be rotated by the places of keys.
     own_tables = "cos_q" in flow.given or "positions_q" in flow.given
     other = "ℓ and ℓ + r/2" if rope.layout == "half" else "2ℓ and 2ℓ + 1"
     for role in (query, key):
         letter = "_q" if own_tables and role == query else ""
+        # Tables of the keys are cut to the places of the queries, as the alignment counts them.
         last = flow.spec.alignment if role == query and not own_tables else None
         reason = f"the columns {other} of each pair rotated by the angle of the position"
         names = (role, f"cos{letter}", f"sin{letter}")
@@ -67,8 +70,10 @@ def _rotated_entries(layout: str, i: str, last: bool) -> str:
 def _rotate_rows_by_tables(
     layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array
 ) -> Array:
+    # Queries take the rows of the table that belong to their places among the keys.
     if alignment is not None:
         cos, sin = (rotary.for_queries(table, x.shape[-2], alignment) for table in (cos, sin))
+    # Tables of a batch need an axis of heads to broadcast to the rows of each head.
     if heads:
         cos, sin = masks.for_every_head(cos), masks.for_every_head(sin)
     return rotary.rotate(x, cos, sin, layout)
@@ -77,6 +82,7 @@ def _rotate_rows_by_tables(
 def _add_rotary_table_steps(flow: Flow, rope: Rotary, role: str, letter: str) -> None:
     """Add cosines and sines, unless they are given, or the queries use those of the keys."""
     positions = f"positions{letter}"
+    # Tables that are inputs, or those of the keys for the queries, need no step.
     if rope.given == "tables" or (letter and positions not in flow.given):
         return
     names = (role, positions) if positions in flow.given else (role,)
@@ -143,21 +149,26 @@ def _rotary_table_for_rows(
         n, width, kind = x.shape[-2], rope.width or x.shape[-1], type(like)
         if rope.triples:
             return rotary.pythagorean_tables(n, rope.triples, like, rope.start)[index]
+        # Residues have no cosines: such a kind puts numbers of its own at each angle.
         stand_ins = getattr(kind, "tables", None)
         if stand_ins and (positions is None or isinstance(positions, np.ndarray)):
             if positions is None:
+                # Equal float angles identify the same stand-in in code and specification.
                 angles = _float_rotary_angles(rope, int(n), int(width), np.dtype(np.float64))
             else:
                 angles = rotary.angles(
                     positions, _scaled_rotary_frequencies(rope, n, width, np.zeros(()))
                 )
             result = stand_ins(("cos", "sin")[index], angles)
+        # Each enclosed cosine comes from Arb, so short tables are joined by the addition formulas.
         elif positions is None and getattr(kind, "name", "") == "enclosure":
             result = rotary.joined(*_short_tables(rope, int(n), int(width), kind), n, index)
+        # Floats share the cached angles between the steps of cosines and sines.
         elif positions is None and isinstance(like, np.ndarray):
             result = (np.cos, np.sin)[index](_float_rotary_angles(rope, n, width, like.dtype))
         else:
             xp = namespace_of(like)
+            # Positions are counted from ``start``, as in a cache that has tokens before these.
             places = xp.arange(n) + rope.start if positions is None else positions
             result = (xp.cos, xp.sin)[index](
                 rotary.angles(places, _scaled_rotary_frequencies(rope, n, width, like))
@@ -202,6 +213,7 @@ def _transformer_xl(flow: Flow) -> None:
     reason = "rel: each row with the row of the table for the distance $i − j$"
 
     def run(s: Array, q: Array, k: Array, table: Array, u: Array, w: Array) -> Array:
+        # The table of Transformer-XL runs from far to near, so its index is turned around.
         index = relative.from_far_to_near(
             relative.ahead(s, "bottom-right"), s.shape[-1], table.shape[-2]
         )
@@ -214,7 +226,9 @@ def _transformer_xl(flow: Flow) -> None:
     flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
 
 
+# The reason that is written beside sums over rows of a table by distance.
 _ROWS = "rows for the distance of query and key"
+# The two sums of Transformer-XL: by content with the bias u, by distance with the bias w.
 _WITH_BIASES = (
     "Σ_{l=1}^width_1 4[@head,l] 2[j,l] + Σ_{l=1}^width_1 (1[i,l] + 5[@head,l]) 3[@distance]"
 )
@@ -233,11 +247,13 @@ def _add_disentangled_steps(flow: Flow, disentangled: Disentangled) -> None:
         )
         written += f" + rel(@{len(names)}, @{len(names) + 1})ᵀ"
         names += ["k", "p_q"]
+    # Without a largest distance each distance has a row of its own.
     what = "distance" if disentangled.max_distance is None else "bucket of the distance"
     reason = (
         f"rel: each row with the row of the table for the {what}, "
         f"cut to −{disentangled.span} … {disentangled.span - 1}"
     )
+    # Each term adds the variance of q · k, so the scale counts the terms.
     flow.terms = disentangled.terms
     run = partial(_add_disentangled_scores, disentangled, flow.spec.alignment)
     terms = [
@@ -251,6 +267,7 @@ def _add_disentangled_steps(flow: Flow, disentangled: Disentangled) -> None:
 def _add_disentangled_scores(
     disentangled: Disentangled, alignment: str, s: Array, *arguments: Array
 ) -> Array:
+    # DeBERTa counts from the query back to the key.
     behind = -relative.ahead(s, alignment)
     rest = list(arguments)
     if disentangled.to_position:
@@ -262,6 +279,7 @@ def _add_disentangled_scores(
             s,
             k,
             table,
+            # Implementations differ in the direction of the distances of queries from keys.
             _table_row_of_distance(disentangled, -behind if disentangled.backwards else behind),
         )
     return s
@@ -270,6 +288,7 @@ def _add_disentangled_scores(
 def _table_row_of_distance(disentangled: Disentangled, behind: Array) -> Array:
     if disentangled.max_distance is not None:
         behind = relative.deberta_bucket(behind, disentangled.span, disentangled.max_distance)
+    # Bounds of the table: span rows for each direction, one of which has 0.
     return relative.clipped(behind, disentangled.span, disentangled.span - 1)
 
 
@@ -301,6 +320,7 @@ def _formula_of_distance(flow: Flow) -> str:
 
 def _formula_of_query_place(flow: Flow) -> str:
     """Return the position of query i among the keys in letters."""
+    # In self-attention both sides have the same places.
     alone = "x" in flow.given and "y" not in flow.given
     return "i" if alone else query_place(flow.spec.alignment)
 
@@ -313,6 +333,7 @@ def _bucket_bias(buckets: Buckets, alignment: str, s: Array, table: Array) -> Ar
 
 
 def _add_alibi_steps(flow: Flow, alibi: Alibi) -> None:
+    # Slopes are a step of their own, so that they may also be an input.
     if alibi.slopes == "computed":
         reason = f"$e_h = {{{', '.join(map(str, relative.slope_exponents(flow.spec.heads)))}}}$"
         run = partial(relative.slopes, flow.spec.heads)

@@ -17,6 +17,7 @@ from symattn.attention.letters_of_attention import ARRAYS
 
 def roles(flow: Flow) -> None:
     """Add q, k and v from x (and y): projected if weights are given, and split into heads."""
+    # Only packed arrays that the caller passes have columns to cut.
     packed_names = [n for n in ("w_in", "b_in") if flow.spec.packed and n in flow.given]
     for packed in packed_names:  # with the columns q | k | v
         for role in "qkv":
@@ -34,8 +35,10 @@ def roles(flow: Flow) -> None:
                 reason=f"the columns of {role}",
                 entries=typed,
             )
+            # The columns count as inputs from here on, so that the projections below use them.
             flow.given |= {name}
     for role in "qkv":
+        # In cross-attention keys and values are projected from the other sequence.
         source = "y" if "y" in flow.given and role != "q" else "x"
         if f"w_{role}" in flow.given:
             heads = flow.spec.heads_of[role]
@@ -47,6 +50,7 @@ def roles(flow: Flow) -> None:
             project(
                 flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason
             )
+        # Latents make queries, keys and values themselves.
         elif flow.spec.latent is None:
             reason = "no parameters: the tokens themselves"
             flow.add(
@@ -62,6 +66,7 @@ def roles(flow: Flow) -> None:
 
 def _columns_entries(name: str, heads: int, key_heads: int) -> str:
     """w_ml = w_{in,m,l+start}."""
+    # The columns are in the order q, k, v, in heads; k and v may have fewer heads.
     before = {"q": 0, "k": heads, "v": heads + key_heads}[name[-1]]
     start = f" + {before if before > 1 else ''} width_w_in" if before else ""
     row = "m," if name[0] == "w" else ""
@@ -84,6 +89,7 @@ def project(
     def to_heads(x: Array, w: Array, b: Array | None = None) -> Array:
         return projections.split_heads(projections.project(x, w, b), heads)
 
+    # One head needs no axis of heads.
     run = to_heads if flow.spec.heads > 1 else projections.project
     biased = bias in flow.given
     names, written = (source, weight, *[bias] * biased), "@0 @1" + " + @2" * biased
@@ -102,6 +108,7 @@ def _product_entries(name: str, several: bool, biased: bool = False) -> str:
 def sharing(flow: Flow) -> None:
     """Repeat each head of keys and values for the heads of queries that read it."""
     times = flow.spec.group
+    # Each head of queries has keys of its own.
     if times == 1:
         return
     for role, words in (("k", "keys"), ("v", "values")):
@@ -142,8 +149,11 @@ def latents(flow: Flow) -> None:
         flow.add(
             name, run, written, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed
         )
+    # The scale uses the width of the whole query, before it is cut and absorbed.
     flow.now["width"] = "q"
+    # Only the parts with positions are rotated; the others must commute with the up-projections.
     flow.rotated = ("q_r", "k_r")
+    # Absorbed, keys and values are never computed from the latents.
     if not fields.absorbed:
         up("k_n", "c_kv", "w_uk", role="k_n")
         up("v", "c_kv", "w_uv", role="v")
@@ -193,6 +203,7 @@ def root_entries(x: str, member: str, eps: object, gain: str) -> str:
 
 def _split_query_columns(index: int, q: Array, k_r: Array) -> Array:
     """Return the columns of q without positions (``index`` 0), or those with, as many as in k_r."""
+    # The columns with positions are the last ones, as many as the keys share.
     width = q.shape[-1] - k_r.shape[-1]
     return q[..., width:] if index else q[..., :width]
 
@@ -201,6 +212,7 @@ def joining(flow: Flow) -> None:
     """Concatenate the two parts of q and of k again, as the scores need them."""
     fields, heads = flow.spec.latent, flow.spec.heads
     assert fields is not None
+    # By (q W) · c = q · (c Wᵀ) the matrix of the keys may multiply the queries instead.
     if fields.absorbed:
         absorb = partial(latent.absorb, heads=heads)
         reason = "what makes keys of latents goes into the queries"
@@ -245,6 +257,7 @@ def _joined_keys(heads: int, absorbed: bool, own: Array, positional: Array) -> A
     """Join the shared part of the keys to each head's own part, or to the latents, which all heads share."""
     return (
         _add_axis_for_heads(heads, latent.join(own, positional))
+        # Latents are shared by all heads, so both parts get the axis of heads at once.
         if absorbed
         else latent.join(own, _add_axis_for_heads(heads, positional))
     )

@@ -28,6 +28,7 @@ from symattn.attention.stages import positions, tokens
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
+# How formulas name the norms of queries and keys.
 _WORDS = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "unit"}
 
 
@@ -42,6 +43,7 @@ def normed(flow: Flow) -> None:
             if kind == "l2"
             else partial(_normalise_vectors, kind, flow.spec.eps, tuple(n[0] for n in names))
         )
+        # Vectors of length 1 have neither ε nor parameters.
         reason = "of length 1, head by head" if kind == "l2" else "head by head"
         written = f"{_WORDS[kind]}({', '.join(f'@{place}' for place in range(1 + len(names)))})"
         typed, of = partial(_normed_entries, kind, bool(flow.spec.eps), role, names), (role, *names)
@@ -85,6 +87,7 @@ def truncating(flow: Flow) -> None:
     """Keep the first columns of queries and keys; d_k stays the full width."""
     width = flow.spec.truncate
     assert width is not None
+    # The scale still uses the full width, unless a latent has set it before.
     flow.now.setdefault("width", flow.now["q"])
     for role in "qk":
         run, reason = partial(scores.truncate, width=width), f"the first {width} columns"
@@ -103,7 +106,9 @@ class _Score(NamedTuple):
     entries: str
 
 
+# The sum that several kinds of score share.
 _DOT = "Σ_{l=1}^width_0 0[i,l] 1[j,l]"
+# Each value of ``Attention.score``, with what a reader needs to know of the step.
 _SCORES = {
     "dot": _Score(
         scores.dot_scores, "@0 @1ᵀ", (), "one dot product for each query and key",
@@ -141,6 +146,7 @@ def scoring(flow: Flow) -> None:
 def scaling(flow: Flow) -> None:
     """Multiply the scores by the scale."""
     scale, terms = flow.spec.scale, flow.terms
+    # Only dot products grow with the width, so only these are scaled by default.
     if scale is None and flow.spec.score != "dot":
         return
     width = (
@@ -151,10 +157,12 @@ def scaling(flow: Flow) -> None:
     typed, values = EACH, {}
     if scale is None:
         run, reason = partial(scores.scale_by_root, terms=terms), "keeps the variance of the scores"
+        # Each term of the scores adds its variance.
         written = f"@0/√{{{terms} d_k}}" if terms > 1 else "@0/√d_k"
     elif scale == "1/d_k":
         run, reason, written = scores.scale_by_width, "by the width itself", "@0/d_k"
     elif scale == "given":
+        # A single head needs no axis for its factor.
         run, reason = scores.scale_by_heads if several else mul, "a factor for each head"
         written, of = "@1 @0", ["scores", "scale"]
         typed = "out[i,j] = scale[a] 0[i,j] -- head $a$" if several else "out[i,j] = t 0[i,j]"
@@ -208,6 +216,7 @@ def masking(flow: Flow) -> None:
     """Apply all masks of the specification in one step."""
     spec = flow.spec
     names = [n for n, used in (("mask", spec.mask), ("keep", spec.padding)) if used]
+    # Queries and keys of one sequence have the same labels.
     if spec.documents:
         names += ["doc_q", "doc_k"] if "doc_q" in flow.given else ["doc", "doc"]
     run, reason, typed = (
@@ -224,8 +233,10 @@ def _masked_entries(spec: Attention) -> str:
     """s″_ij = s′_ij where the query may see the key, −∞ elsewhere."""
     seen = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
     by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents
+    # An additive mask alone forbids only by its own −∞.
     if not (by_place or spec.padding or spec.mask == "boolean"):
         return f"{seen} -- entry by entry"
+    # The causal condition is written out only if no other mask adds to it.
     plain = not (
         spec.padding
         or spec.mask
@@ -272,6 +283,7 @@ def _apply_score_masks(spec: Attention, names: tuple[str, ...], s: Array, *input
     if spec.documents:
         queries, keys = inputs[-2:]
         allowed += [masks.same_document(queries, keys)]
+        # Within documents, places start again at 0.
         allowed += by_place(spec, masks.document_places(queries, keys, spec.alignment))
     else:
         allowed += by_place(spec, s)
@@ -284,6 +296,7 @@ def by_place(
     spec: Attention, s: Array | masks.Places, whole: masks.Places | None = None
 ) -> Iterator[Any]:
     """Yield the masks by position for scores, or for positions ``s``, which may be a part of ``whole``."""
+    # A prefix includes the causal mask after it.
     if spec.prefix is not None:
         yield masks.prefix(s, spec.prefix, spec.alignment)
     elif spec.causal:
@@ -325,6 +338,7 @@ def _make_weight_function(spec: Attention) -> Callable[..., Any]:
         )
     match spec.sink:
         case "zero":
+            # A sink keeps every row from being empty, so ``fully_masked`` does not matter.
             return partial(softmax.sink_weights, sink=0, stabilised=spec.stabilised, base=spec.base)
         case "given":
             return lambda s, sink: softmax.sink_weights(
@@ -384,6 +398,7 @@ def _weights_entries(spec: Attention) -> str:
         other = softmax.NORMALISERS[spec.normaliser].at_bias(spec.bias)
         return other.entry + reason * other.takes_exponentials
     quotient = f"out[i,j] = {spec.base or 'e'}^0[i,j]/({_total_entries(spec, 'l')})"
+    # Only with masks and without a sink may a row be empty.
     if not spec.masks_anything or spec.sink or spec.fully_masked != "zeros":
         return quotient + reason
     return f"{quotient}⟦ for a query that sees a key⟧{reason}\n⟦out[i,j] = 0 for all others⟧"
@@ -446,11 +461,14 @@ def dropping(flow: Flow) -> None:
 def closing(flow: Flow) -> None:
     """Add the weighted values and, if needed, their expansion from latents, the merged heads and the projection."""
     spec = flow.spec
+    # Without tokens the caller passed heads apart, and the output stays apart.
     merge = spec.heads > 1 and "x" in flow.given
     absorbed = spec.latent is not None and spec.latent.absorbed
+    # The step whose array is the output itself has the name "output".
     last = not merge and "w_o" not in flow.given and not absorbed
     reason = f"each output is a weighted {'mean' if spec.averages else 'sum'} of the values"
     run, written, of = scores.weighted_values, "@0 @1", ["weights", "v"]
+    # Shaw's positions add rows of a table to the values, too.
     if isinstance(spec.position, Shaw) and spec.position.values:
         run, written = (
             partial(positions.valued, spec.position.most, spec.alignment),

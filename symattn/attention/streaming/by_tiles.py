@@ -69,18 +69,22 @@ class TileRun:
     def __init__(
         self, attention: Attention, rows: Sequence[Any], keys: Sequence[Any], given: dict[str, Any]
     ) -> None:
+        # A state (m, ℓ, a) sums exponentials to base e; other weights have no such state.
         for field, plain in (("normaliser", "softmax"), ("base", None), ("dropout", 0)):
             if getattr(attention, field) != plain:
                 raise InputError(
                     f"attention by tiles has {field} {plain!r}, not {getattr(attention, field)!r}"
                 )
+        # Values that depend on the query cannot be summed in a state.
         if getattr(attention.position, "values", False):
             raise InputError("attention by tiles has no positions that are added to values")
         check_inputs(attention, given)
         self.attention, self.values, self.steps = attention, dict(given), attention.pipeline(given)
         self.weights = next(step for step in self.steps if step.name == "weights")
+        # The step that multiplies weights by values: tiles replace both.
         self.valued = next(step for step in self.steps if "weights" in step.of)
         for step in self.steps:
+            # Weights are never stored: the states of tiles take their place.
             if step is self.valued:
                 self.values[step.name] = self._stream_over_tiles(rows, keys)
             elif step is not self.weights:
@@ -97,8 +101,10 @@ class TileRun:
                 if given is None
                 else of_rows(attention, given)
             )
+            # Each tile of queries cuts its rows from the sinks.
             self.sink = xp.broadcast_to(logit, (*self.scores.shape[:-1], 1))
         self.states = row_states(self.scores, self.v, rows, keys, self.sink)
+        # Without a mask no row is empty, so the plain quotient suffices.
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
         return _concatenate_query_tiles([finish(state, fully_masked) for state in self.states])
 
@@ -118,6 +124,7 @@ def row_states(
     """
     result = []
     for r in cut(rows):
+        # The sink comes first: its finite maximum keeps all later states finite.
         states = [] if sink is None else [SoftmaxState(sink[..., r, :], 1, 0)]
         states += [tile_state(s[..., r, c], v[..., c, :]) for c in cut(keys)]
         result.append(reduce(merge, states))
@@ -167,6 +174,7 @@ def _yield_backward_ways(
     for step in run.steps:
         if step is run.valued:
             of = (run.weights.of[0], step.of[1], *run.weights.of[1:])
+            # Weights and weighted values are one step backwards, as the weights are recomputed.
             yield Way(step.name, of, partial(_stream_over_tiles, run, rows, keys))
         elif step is not run.weights:
             yield way(run.attention, step, run.values)
@@ -180,9 +188,11 @@ def _stream_over_tiles(
         run.values[run.valued.name], _concatenate_query_tiles([lse(state) for state in run.states])
     )
     results = score_and_value_gradients(run.scores, run.v, saved, g, rows, keys)
+    # Without a sink as input the gradients are those of scores and values.
     if len(run.weights.of) == 1:
         return results
     sink = run.values["sink"]
+    # A sink per head is read by all queries, so its gradient is the sum over them.
     by_sink = summed_like(sink_gradient(run.sink, saved, g), of_rows(run.attention, sink))
     return *results, namespace_of(by_sink).reshape(by_sink, sink.shape)
 
@@ -207,6 +217,7 @@ def score_and_value_gradients(
         return tile_gradients(s[..., r, c], v[..., c, :], kept, g[..., r, :])
 
     result = [[tile(r, c) for c in cut(keys)] for r in cut(rows)]
+    # Tiles of scores lie side by side; tiles of values add up over the queries.
     ds = [namespace_of(s).concat([by_scores for by_scores, _ in row], axis=-1) for row in result]
     dv = [
         reduce(add, [by_values for _, by_values in column]) for column in zip(*result, strict=True)
@@ -217,11 +228,13 @@ def score_and_value_gradients(
 def tile_gradients(s: Array, v: Array, saved: PartialOutput, g: Array) -> tuple[Array, Array]:
     """(dS, dV) of a tile: P ⊙ (dO Vᵀ − D) and Pᵀ dO, from the tile's rows of ``saved`` and ``g``."""
     p = tile_weights(s, saved.lse)
+    # D needs the whole row, so it comes from the saved output, not from the tile.
     return p * (g @ v.mT - row_products(g, saved.output)), p.mT @ g
 
 
 def tile_weights(s: Array, whole: Array) -> Array:
     """P = e^{s − L} of a tile, from the log-sum-exp L of its rows. Source: Dao, FlashAttention-2 (2023), §3.1.1."""
+    # For a row without keys L = −∞, and e^(−∞ − 0) = 0 is the right weight.
     return namespace_of(s).exp(s - reference(whole))
 
 

@@ -124,6 +124,7 @@ def _append_static(cache: Static, k: Array, v: Array) -> Static:
         )
 
     def written(old: Array, new: Array) -> Array:
+        # The slots after the new tokens keep what they contain, which is ignored.
         parts = [old[..., : cache.length, :], new, old[..., length:, :]]
         return namespace_of(old).concat(parts, axis=-2)
 
@@ -139,7 +140,9 @@ def ring_positions(slots: int, length: int, kept: int = 0) -> list[int]:
     [0, 4, 5, 3]
     """
     fixed = [t if t < length else -1 for t in range(kept)]
+    # The last position before ``length`` that belongs to the slot: t modulo the slots that turn.
     last = [length - 1 - (length - 1 - t) % (slots - kept) for t in range(kept, slots)]
+    # A position below the slot's own number means that the ring has not reached the slot.
     return fixed + [p if p >= t else -1 for t, p in enumerate(last, kept)]
 
 
@@ -150,8 +153,10 @@ def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
             f"a ring of {slots} slots of which {cache.kept} are kept has none for new tokens"
         )
     xp = namespace_of(cache.k)
+    # A position from the old length on is that of a new token; of several for a slot the last wins.
     sources = [p - cache.length for p in ring_positions(slots, length, cache.kept)]
     fresh = xp.asarray([source >= 0 for source in sources], dtype=xp.bool)[:, None]
+    # Slots without a new token take row 0, which ``where`` does not choose.
     index = xp.asarray([max(source, 0) for source in sources], dtype=xp.int64)
 
     def written(old: Array, new: Array) -> Array:
@@ -185,6 +190,7 @@ def beside(cache: Cache, k: Array, v: Array) -> Held:
     old, xp = held(cache), namespace_of(k)
     there = xp.arange(k.shape[-2])
     new = (old.length[:, None] if isinstance(cache, Paged) else old.length) + there
+    # All True, in the shape of the positions.
     filled = xp.broadcast_to(there >= 0, new.shape)
     positions = namespace_of(old.positions).broadcast_to(
         old.positions, (*new.shape[:-1], old.positions.shape[-1])
@@ -202,6 +208,7 @@ def places(slots: Held, n: object) -> Places:
     """Return the positions of the last n tokens as queries, and of all slots as keys: (…, n, 1) and (…, 1, N)."""
     last = namespace_of(slots.k).arange(n)
     first = slots.length - n
+    # Sequences of different lengths have a row of positions each.
     start = first if slots.positions.ndim == 1 else first[:, None]
     return Places((last + start)[..., :, None], slots.positions[..., None, :])
 
@@ -227,6 +234,7 @@ def attend(
     Shapes: q (…, n, d_k) → (…, n, d_v). Raises InputError for fields that depend on positions themselves, as they would
     take slots for positions.
     """
+    # Slots are no positions: a ring would rotate tokens by their slots.
     if getattr(attention, "position", None) is not None:
         raise InputError(
             "positions would be those of slots; hint: rotate queries and keys before they are cached"
@@ -263,6 +271,7 @@ def gather(cache: Paged) -> tuple[Array, Array]:
 def _in_order(pages: Array, table: Array) -> Array:
     """Concatenate the pages in the table. Shapes: pages (p, …, s, d), table (b, m) → (b, …, m s, d)."""
     xp = namespace_of(pages)
+    # Pages are taken one after the other, then cut back into sequences.
     rows = xp.take(pages, namespace_of(table).reshape(table, (-1,)), axis=0)
     rows = xp.moveaxis(xp.reshape(rows, (*table.shape, *pages.shape[1:])), 1, -3)
     *front, m, s, d = rows.shape
@@ -280,6 +289,7 @@ def append_pages(cache: Paged, k: Array, v: Array) -> Paged:
     _check_free(cache, slots)
     xp = namespace_of(slots)
     every = xp.arange(cache.k.shape[0] * size)
+    # Each slot against each new token: no assignment, so that all kinds can run it.
     hits = every[:, None] == xp.reshape(slots, (1, -1))
     fresh, source = xp.any(hits, axis=1), xp.argmax(xp.astype(hits, xp.int64), axis=1)
 
@@ -316,10 +326,13 @@ def _check_free(cache: Paged, slots: Array) -> None:
     xp: Any = namespace_of(slots)
     size = cache.k.shape[-2]
     positions = xp.arange(cache.table.shape[-1] * size)[None, :]
+    # The slots of all tokens that sequences have, numbered through all pages.
     taken = xp.take_along_axis(cache.table, positions // size, axis=-1) * size + positions % size
+    # Entries beyond a length mean nothing; −1 equals no slot.
     taken = xp.where(positions < cache.lengths[:, None], taken, -1)
     new = xp.reshape(slots, (-1,))
     others = xp.reshape(new[:, None] == new[None, :], (-1,))
+    # Each new slot equals itself once; more matches are two tokens for one slot.
     if int(xp.sum(xp.astype(others, xp.int64))) > prod(new.shape):
         raise InputError(
             "two sequences write to one slot of a page; hint: give each a page of its own"

@@ -31,6 +31,7 @@ class SoftmaxState(NamedTuple):
 def reference(m: Array) -> Array:
     """Return the shift subtracted before exponentiating: m, or 0 where m = −∞."""
     xp = namespace_of(m)
+    # Where m = −∞, subtracting it would give −∞ + ∞, which is undefined.
     return xp.where(xp.isfinite(m), m, 0)
 
 
@@ -69,6 +70,7 @@ def finish(state: SoftmaxState, fully_masked: str = "nan") -> Any:
 
 def lse(state: SoftmaxState, base: int | None = None) -> Any:
     """L_i = log Σ_j e^{s_ij} = m_i + log ℓ_i, m the maximum; −∞ for a row in which every key is forbidden."""
+    # Where ℓ = 0 the maximum is −∞, and log 1 = 0 leaves it.
     return state.maximum + logarithms(nonempty(state.normaliser, "zeros"), base)
 
 
@@ -126,6 +128,7 @@ def tree(parts: Sequence[Part], join: Callable[[Part, Part], Part]) -> Part:
         raise InputError("nothing to merge: there are no tiles of keys")
     level = list(parts)
     while len(level) > 1:
+        # A part without a neighbour moves up as it is.
         odd = level[len(level) // 2 * 2 :]
         level = [join(a, b) for a, b in zip(level[::2], level[1::2], strict=False)] + odd
     return level[0]
@@ -150,5 +153,6 @@ def join_splits(parts: Sequence[PartialOutput]) -> PartialOutput:
     xp = namespace_of(parts[0].lse)
     scores = xp.stack([p.lse for p in parts], axis=-1)
     values = xp.stack([p.output for p in parts], axis=-2)
+    # Splits are keys whose scores are their log-sums: one more attention joins them.
     whole = partial_output(scores, values)
     return PartialOutput(whole.output[..., 0, :], whole.lse[..., 0])
