@@ -24,6 +24,7 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.errors import Refused, Undecided
 
 Result = TypeVar("Result")
+# One lock for the process, because python-flint has one precision; reentrant, as work nests.
 _alone = threading.RLock()
 
 
@@ -47,12 +48,14 @@ class Ball(Entries):
             return flint.arb(flint.fmpz(value))
         if isinstance(value, Fraction):
             return flint.arb(flint.fmpq(value.numerator, value.denominator))
+        # Other numbers go through the exact field, so that text and roots are read alike.
         return (value if hasattr(value, "arb") else Quotient.of(value)).arb(flint.ctx.prec)
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
         if name not in FUNCTIONS:
             raise Refused(f"ball lacks {name}")
+        # Certainly outside of the domain; a ball that only reaches there is undecided.
         if name in ("log", "sqrt") and (x < 0 or (x == 0 and name == "log")):
             raise OutsideDomain(f"ball: {name} of {'the negative number ' if x < 0 else ''}{x}")
         result = getattr(x, name)()
@@ -78,6 +81,7 @@ class Ball(Entries):
 
     @classmethod
     def same(cls, x: Any, y: Any) -> bool:
+        # Disjoint balls are different numbers; only balls of one point can be equal.
         if not x.overlaps(y):
             return False
         if x.is_exact() and y.is_exact():
@@ -102,6 +106,7 @@ class Ball(Entries):
         ends = zip(
             sorted(x.lower() for x in numbers), sorted(x.upper() for x in numbers), strict=True
         )
+        # Forbidden elements come first: −∞ is below all numbers.
         result = [x for x in entries if isinstance(x, Forbidden)] + [
             low.union(high) for low, high in ends
         ]
@@ -111,6 +116,7 @@ class Ball(Entries):
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
+        # Arb's product of matrices knows neither −∞ nor 0/0.
         finite = not any((cls._forbidden(x) | cls._undefined(x)).any() for x in (a, b))
         if not (a.ndim == b.ndim == 2 and finite and a.size and b.size):
             return super()._matmul(a, b)

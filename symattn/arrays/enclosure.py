@@ -64,6 +64,7 @@ class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
     def _enclosure_endpoint(self, sign: float) -> np.ndarray:
         with np.errstate(all="ignore"):
             end = np.asarray(self.mid + sign * self.rad)
+            # A radius of 0 needs no rounding outwards, and infinite ends cannot move.
             exact = (self.rad == 0) | ~np.isfinite(end)
             return np.where(exact, end, np.nextafter(end, sign * np.inf))
 
@@ -78,6 +79,7 @@ class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
         """
         x = np.asarray(got, dtype=np.float64)
         with np.errstate(all="ignore"):
+            # UP covers the rounding of the difference.
             near = np.abs(x - self.mid) <= self.rad * UP
             same = (np.isnan(x) & np.isnan(self.mid)) | (np.isneginf(x) & np.isneginf(self.mid))
         return np.asarray(np.isinf(self.rad) | same | near)
@@ -96,6 +98,7 @@ class _Whole:
     def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         """Sum over any axes; over the last one alone, the common part of the rows is kept."""
         axes = _normalise_axis_numbers(a, axis)
+        # Only sums that keep the row can keep what is common to it.
         if keepdims and axes == [a.ndim - 1]:
             return self.kind.row_sums(a)
         return Namespace.sum(self, a, axis=axis, keepdims=keepdims)  # type: ignore[arg-type]
@@ -109,6 +112,7 @@ class _Whole:
                 or not np.all(np.equal(condition, chosen))
             ):
                 continue
+            # Broadcasting would make other rows.
             if np.broadcast_shapes(*map(np.shape, (condition, a, b))) == x.plain_shape:
                 return self.kind.like(x)
         if isinstance(condition, ArrayBase):
@@ -125,6 +129,7 @@ class _Whole:
         c, r = (np.moveaxis(x, axis, -1) for x in a.parts.pair)
         if np.isnan(c).any():
             raise Undecided(f"{self.kind.name}: an order with undefined (0/0)")
+        # Stable, so that equal scores have the same order in every kind.
         order = np.argsort(-c if descending else c, axis=-1, kind="stable")
         lines = self.kind(*(np.take_along_axis(x, order, axis=-1) for x in (c, r)))
         first, second = lines[..., :-1], lines[..., 1:]

@@ -79,6 +79,7 @@ class Entries(Planes):
 
     @classmethod
     def _convert_typed_literal(cls, value: object) -> Any:
+        # Booleans are masks, and values other than plain numbers are meant as they are.
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
@@ -91,6 +92,7 @@ class Entries(Planes):
 
     @classmethod
     def _convert_each_entry(cls, data: object, convert: Callable[[Any], object]) -> Self:
+        # Plain integers are the most frequent constants.
         if data.__class__ is int:
             return cls(_as_object_array(convert(data)))
         source = _as_object_array(data)
@@ -98,6 +100,7 @@ class Entries(Planes):
         if (isinstance(data, np.ndarray) and data.dtype.kind in "biuf") or set(
             map(type, numbers)
         ) == {int}:
+            # Few different numbers fill most arrays, so each is converted once.
             once = {x: convert(x) for x in set(numbers)}
             return cls(
                 np.fromiter((once[x] for x in numbers), object, len(numbers)).reshape(source.shape)
@@ -125,6 +128,7 @@ class Entries(Planes):
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
         quotients = cls.each(cls._divide_two_entries, a, b)
+        # The place of a 0/0 is noted when it arises, and stays in all that is computed from it.
         for index in np.argwhere(_of_type(Undefined, quotients)).tolist():
             if " at " not in (why := quotients[*index].why):
                 quotients[*index] = Undefined(f"{why} at {index}")
@@ -132,6 +136,7 @@ class Entries(Planes):
 
     @classmethod
     def _divide_two_entries(cls, x: Any, y: Any) -> Any:
+        # These objects have quotients of their own, with their reasons.
         if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
             return x / y
         try:
@@ -143,12 +148,14 @@ class Entries(Planes):
     def _sum(cls, a: Self, axis: int) -> Self:
         if cls._forbidden(a).any():
             raise Refused(f"{cls.name}: a sum over -inf (masked scores are only exponentiated)")
+        # NumPy's empty sum of objects would be the integer 0.
         if not a.plain_shape[axis]:
             return cls.lift(np.zeros(np.delete(a.plain_shape, axis)))
         return cls(_as_object_array(np.add.reduce(a.entries, axis=axis)))
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
+        # The only element is the maximum, without a comparison that might be undecided.
         if a.plain_shape[axis] == 1:
             return cls(_as_object_array(a.entries.take(0, axis)))
         return cls(
@@ -163,6 +170,7 @@ class Entries(Planes):
 
     @classmethod
     def _larger_of_two_entries(cls, x: object, y: object) -> Any:
+        # An undefined operand makes the maximum undefined; −∞ is below everything else.
         if isinstance(x, Undefined) or isinstance(y, Forbidden):
             return x
         return y if isinstance(x, Forbidden) or isinstance(y, Undefined) else cls.larger(x, y)
@@ -196,6 +204,7 @@ class Entries(Planes):
     def _equal(cls, a: Self, b: Self) -> np.ndarray:
         def run(x: object, y: object) -> bool:
             if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
+                # 0/0 equals nothing; −∞ equals itself.
                 return isinstance(x, Forbidden) and isinstance(y, Forbidden)
             return cls.same(x, y)
 
@@ -211,6 +220,7 @@ class Entries(Planes):
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
+        # One inner index needs no sum.
         if a.plain_shape[-1] == 1:
             return cls._mul(a, b)
         if not a.plain_shape[-1]:
@@ -237,6 +247,7 @@ def _as_object_array(x: object) -> np.ndarray:
     if isinstance(x, Entries):
         return x.entries
     if isinstance(x, np.ndarray | np.generic):
+        # Complex and extended types have no exact value here.
         if (
             x.dtype.kind not in "biuf" and not x.dtype.name.startswith(("bfloat", "float8"))
         ) or x.dtype.itemsize > 8:
@@ -252,6 +263,7 @@ def _as_object_array(x: object) -> np.ndarray:
 
 
 def _join_nested_rows(rows: list[Any] | tuple[object, ...]) -> np.ndarray:
+    # Rows of plain integers need no recursion.
     if {int}.issuperset(map(type, rows)):
         return np.fromiter(rows, object, len(rows))
     parts = [_as_object_array(row) for row in rows]
@@ -259,5 +271,6 @@ def _join_nested_rows(rows: list[Any] | tuple[object, ...]) -> np.ndarray:
         raise InputError(f"ragged data: rows of shapes {sorted({p.shape for p in parts})}")
     out = np.empty((len(parts), *(parts[0].shape if parts else ())), dtype=object)
     for i, part in enumerate(parts):
+        # NumPy would store an array without axes instead of its element.
         out[i] = part if part.ndim else part.item()
     return out

@@ -57,7 +57,9 @@ class Common:
         else:
             grown = np.where(self.reach <= 1, self.reach + self.reach * self.reach, np.inf)
             wide = ((np.abs(mid) + rad) * grown + rad) * UP + TINY
+            # An exact zero times e^t stays 0; where a factor is unbounded so is the radius.
             wide = np.where((mid == 0) & (rad == 0), 0.0, np.where(np.isnan(wide), np.inf, wide))
+        # Forbidden, undefined and open elements have radii with meanings of their own.
         return np.where(np.isfinite(mid), wide, rad)
 
 
@@ -83,6 +85,7 @@ class Core(Planes):
         array = cls.__new__(cls)
         array._content, array.common, array.own = out, common, True
         if of is not None and isinstance(out, EnclosedWork):
+            # Weak, so that work that nobody reads does not keep its operands alive.
             of._readers = of._readers or WeakSet()
             of._readers.add(out)
         return array
@@ -92,6 +95,7 @@ class Core(Planes):
     def planes(self) -> tuple[np.ndarray, ...]:  # type: ignore[override]
         """Midpoints and radii, which may be overwritten: the common unknown is merged into the radii, and pending work
         that reads them is done first."""
+        # A copy, because settling work changes the set.
         for work in list(self._readers or ()):
             work.settled()
         mid, rad = self.parts.pair
@@ -124,6 +128,7 @@ class Core(Planes):
         if self._settled is None:
             with np.errstate(all="ignore"):
                 wide = self.common.widened(*self.raw.pair)
+                # Radii of rows broadcast; the copy has memory of its own.
                 self._settled = np.broadcast_to(wide, self.plain_shape).copy()
         return self._settled
 
@@ -157,6 +162,7 @@ class Core(Planes):
         if isinstance(data, (list, tuple)) and _has_nested_arrays(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
+        # Most constants are single numbers that need no checks of arrays.
         if _is_short(data):
             return cls.made(Parts(np.array(data, dtype=np.float64), np.zeros(()), True))
         plain = _as_floats(data)
@@ -167,6 +173,7 @@ class Core(Planes):
             raise InputError(
                 f"{cls.name}: {bad} in the data; only a mask may hold -inf, and nothing may hold NaN"
             )
+        # Checked for each array, since a library may change the rounding mode at any time.
         if plain.ndim:
             check_arithmetic()
         return cls.made(Parts(plain, np.zeros(plain.shape), True))
@@ -174,6 +181,7 @@ class Core(Planes):
     @classmethod
     def literal(cls, value: object) -> Self:
         plain = None if _is_short(value) else _as_floats(value)
+        # Only −∞ is a literal here: large negative numbers are numbers.
         if plain is None or not (forbidden := np.isneginf(plain)).any():
             return cls.lift(value)
         numbers = cls.lift(np.where(forbidden, 0.0, plain))
@@ -182,6 +190,7 @@ class Core(Planes):
     @classmethod
     def of_balls(cls, data: object) -> Self:
         """Return an enclosure of other numbers, or balls: midpoints are rounded, and radii enlarged by the error."""
+        # Never fewer bits than the caller works with.
         with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
             entries = (data if isinstance(data, Ball) else Ball.lift(data)).entries
             mid, rad = np.empty(entries.shape), np.empty(entries.shape)
@@ -228,6 +237,7 @@ def _as_floats(data: object) -> np.ndarray | None:
         return np.array(plain, dtype=np.float64, order="C")
     if plain.dtype.kind == "b" or plain.dtype.name.startswith(("bfloat", "float8")):
         return plain.astype(np.float64)
+    # Larger integers are not all floats.
     if plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any():
         return plain.astype(np.float64)
     return None
@@ -245,8 +255,10 @@ def _split_ball_into_floats(x: Any) -> tuple[float, float]:
     if isinstance(x, Undefined):
         return np.nan, 0.0
     c = float(x)  # its midpoint
+    # A midpoint beyond the floats leaves a number of which nothing is known.
     if not isfinite(c) or not x.is_finite():
         return 0.0, np.inf
+    # The exact difference, enclosed: the midpoint may be rounded and the ball has a radius.
     off = abs(x - c)
     return c, 0.0 if off == 0 else float(off.upper()) * (1 + 4 * U) + 2.0**-1074
 
@@ -254,4 +266,5 @@ def _split_ball_into_floats(x: Any) -> tuple[float, float]:
 def _make_ball_from_floats(c: float, r: float) -> Any:
     if c == -np.inf:
         return FORBIDDEN
+    # A radius of 0 marks certain 0/0, any other an open element.
     return Undefined("0/0" if r == 0 else "perhaps 0/0") if c != c else flint.arb(c, r)

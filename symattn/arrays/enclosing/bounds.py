@@ -34,10 +34,15 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.document.errors import Refused
 
+# The unit roundoff of float64.
 U = 2.0**-53
+# The smallest positive float, which bounds what an underflow loses.
 ETA = 2.0**-1074
+# The factor that outweighs the roundings of a radius, see the proof above.
 UP = 1 + 2.0**-32
+# For differences that must not be too large.
 DOWN = 1 - 2.0**-32
+# Added to radii that may have underflowed, see (ii) above.
 TINY = 2.0**-1040
 LONGEST = 1 << 20  # of sums: the k of the proof
 BLOCK = 1 << 14  # elements processed at a time, so that they stay in the cache
@@ -56,6 +61,7 @@ def gamma(n: int) -> float:
 def blocks(shape: tuple[int, ...], size: int = BLOCK) -> Iterator[tuple[Any, ...]]:
     """Yield indices that cut an array of this shape into parts of about ``size`` elements, in order."""
     inner, k = 1, len(shape)
+    # Axes from the last one on that fit together into one block.
     while k and inner * shape[k - 1] <= size:
         k -= 1
         inner *= shape[k]
@@ -83,7 +89,9 @@ def product_error(a: Any, b: Any, product: Any) -> Any:
     (a1, a2), (b1, b2) = _split_in_26_bits(a), _split_in_26_bits(b)
     error = np.abs(a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2))
     size = np.abs(product)
+    # Splitting multiplies by 2²⁷, which must not overflow.
     far = np.maximum(np.abs(a), np.abs(b)) < 2.0**900
+    # Tiny products lose digits of their error, unless the product is 0 exactly.
     exact = far & ((size > 2.0**-900) | (a == 0) | (b == 0))
     return np.where(exact, error, (size * U) * UP + TINY)
 
@@ -98,9 +106,11 @@ def _split_in_26_bits(x: Array) -> tuple[Any, Any]:
 def grid(x: np.ndarray) -> float:
     """Return the largest power of two that divides all elements; +∞ if all are zero."""
     mantissa, exponent = np.frexp(x[x != 0])
+    # Zeros are multiples of every number.
     if not mantissa.size:
         return np.inf
     whole = np.abs(mantissa * 2.0**53).astype(np.int64)
+    # The lowest bit that is set is ``whole & -whole``.
     lowest = exponent - 53 + np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
     return float(np.ldexp(1.0, int(lowest.min())))
 
@@ -110,4 +120,5 @@ def sums_exactly(step: float, largest: float) -> bool:
 
     All partial sums are multiples of the step below 2⁵³ steps, which floats hold.
     """
+    # Below the normal range steps may underflow; 2⁵² leaves a factor of two for the estimate.
     return step == np.inf or (step >= 2.0**-1022 and largest <= 2.0**52 * step)

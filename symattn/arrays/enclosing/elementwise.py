@@ -19,6 +19,7 @@ from symattn.document.errors import Refused, Undecided
 
 LATER = 1 << 15  # cheap work on arrays of at least this many elements is delayed until it is read
 FEW = 16  # an array must have this many times the elements of its divisor for the division to be delayed
+# The words for all products and quotients with −∞ whose sign is not known.
 _REFUSED = (
     "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
 )
@@ -37,9 +38,12 @@ class EnclosedElementwise(Core):
         """
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         for x, y in ((a, b), (b, a)):
+            # One number for each row, added to rows of several elements.
             row = y.ndim == len(shape) > 0 and y.plain_shape[-1] == 1 < shape[-1]
+            # Exact numbers need no common unknown: adding them loses nothing.
             shift = row and y.rad.any() and np.isfinite(y.rad).all() and np.isfinite(y.mid).all()
             if shift and x.plain_shape[-1] == shape[-1]:
+                # A new object as source, so that only arrays from this addition share the unknown.
                 common = Common(object(), y.rad.copy(), True)
                 return cls._delay_enclosed_work(
                     work.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common
@@ -53,7 +57,9 @@ class EnclosedElementwise(Core):
     def _mul(cls, a: Self, b: Self) -> Self:
         """|x y − c̃| ≤ |c_a| r_b + r_a |c_b| + r_a r_b + u|c̃|; multiplication by ±2^k only errs if it underflows."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
+        # The single number comes second, so that one test serves both orders.
         x, y = (b, a) if a.size == 1 else (a, b)
+        # Powers of two are common scales, and cost neither accuracy nor a radius.
         if y.size == 1 and _is_power(y.parts):
             return cls._times_power(x, y, shape)
         kernel = work.exact_product if prod(shape) <= SMALL else work.rounded_product
@@ -71,15 +77,18 @@ class EnclosedElementwise(Core):
     def _times_power(cls, x: Self, y: Self, shape: tuple[int, ...]) -> Self:
         """x·2^k: exact except for subnormal results, and always for ±1."""
         by, own = y.mid.item(), y.parts
+        # Multiplying by ±1 cannot underflow.
         least = 0.0 if abs(by) == 1 else TINY
         stays_finite = isinstance(x._content, Parts) and x._content.finite and abs(by) <= 1
         kernel = work.times_power if stays_finite else work.times_power_anywhere
         out = cls._delay_enclosed_work(
             kernel, shape, x, by, abs(by), least, forbidden=lambda z: _find_masked_products(z, own)
         )
+        # Only exact numbers in computed planes can stay exact.
         if not least or not isinstance(out._content, Parts) or x.rad.any():
             return out
         mid, rad, finite = out._content
+        # Far above the subnormal range nothing underflows.
         exact = (np.abs(mid) >= 2.0**-1000) | (np.broadcast_to(x.mid, shape) == 0)
         return cls.made(Parts(mid, np.where(exact, 0.0, rad), finite))
 
@@ -94,6 +103,7 @@ class EnclosedElementwise(Core):
         common: Common | None = None,
     ) -> Self:
         """Return the result of cheap work, which is delayed for a large array; ``more`` are new arrays, or numbers."""
+        # Work is delayed only where its operand cannot change and needs no broadcasting.
         if x.size < LATER or not x.own or x.plain_shape != shape or x.common is not None:
             return cls.made(computed(kernel, shape, (x.parts,), *more, forbidden=forbidden), common)
         return cls.made(
@@ -111,15 +121,19 @@ class EnclosedElementwise(Core):
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         cancels = a.common is not None and b.common is not None and a.common.cancels(b.common)
         y = b.raw if cancels else b.parts
+        # Within this range the inverse is an exact power of two as well.
         if _is_power(y) and 2.0**-1022 <= abs(y.mid.item()) <= 2.0**1021:
             return cls._times_power(a, cls.lift(1 / y.mid.item()), shape)
+        # An interval that may hold 0 leaves the quotient open; exactly 0 makes it undefined.
         zero, open_ = (y.mid == 0) & (y.rad == 0), ~(np.abs(y.mid) > y.rad) & np.isfinite(y.mid)
         later = a.size >= LATER and a.own and a.plain_shape == shape and y.mid.size * FEW <= a.size
         if later and (cancels or a.common is None) and not open_.any():
+            # Copies, because the operand may be overwritten before the work is done.
             own = Parts(y.mid.copy(), y.rad.copy())
             return cls.made(_make_quotient_work(a.source, own, shape), of=a)
         x = a.raw if cancels else a.parts
         out = _make_quotient_work(x, y, shape).settled()
+        # For few elements exact quotients are worth the test.
         if a.size <= SMALL:
             out = _sharpen_exact_quotients(out, x, y)
         if open_.any():
@@ -140,6 +154,7 @@ class EnclosedElementwise(Core):
     def _less(cls, a: Self, b: Self) -> Any:
         """x < y if c_b − c_a > r_a + r_b, not if c_a − c_b ≥ r_a + r_b; differences of floats have the right sign, and
         are off by u of themselves."""
+        # Undefined and open elements have no place in an order.
         if np.isnan(a.mid).any() or np.isnan(b.mid).any():
             raise Undecided(f"{cls.name}: an order with undefined (0/0)")
         with np.errstate(all="ignore"):
@@ -152,6 +167,7 @@ class EnclosedElementwise(Core):
     @classmethod
     def _equal(cls, a: Self, b: Self) -> Any:
         for x, y in ((a, b), (b, a)):
+            # Sums of exponentials are compared with 0 in order not to divide by it.
             if x.positive and not (y.mid.any() or y.rad.any()):
                 zero = (x.mid == 0) & (x.rad == 0)
                 return np.array(
@@ -161,8 +177,10 @@ class EnclosedElementwise(Core):
             gap, reach = np.abs(b.mid - a.mid), (a.rad + b.rad) * UP
             both = (a.mid == -np.inf) & (b.mid == -np.inf)
             one = (a.mid == -np.inf) ^ (b.mid == -np.inf)
+            # Equality is certain only between exact numbers.
             yes = both | ((gap == 0) & (reach == 0))
             undefined = (np.isnan(a.mid) & (a.rad == 0)) | (np.isnan(b.mid) & (b.rad == 0))
+            # 0/0 equals nothing, and −∞ no number.
             no = undefined | (one & ~np.isnan(gap)) | (gap > reach)
         return cls._check_comparison_is_decided(yes, no, a, b, "=")
 
@@ -223,6 +241,7 @@ def _make_quotient_work(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...
     r_a/l + |c̃|(ρ + u)(1 + 2u) + η(1 + ρ), whose last part is added as TINY(1 + ρ)."""
     with np.errstate(all="ignore"):
         low = (np.abs(y.mid) - y.rad) * DOWN
+        # Whatever depends on the divisor alone is computed once for a whole row.
         inverse = UP / low
         share = y.rad * inverse * UP
         more = inverse * UP, (share + U) * UP * UP, TINY * (1 + share)

@@ -67,13 +67,16 @@ from symattn.document.errors import Refused
 
 Floats = NDArray[np.float64]
 
+# The relative error of the statement above.
 EPSILON = 2.4 * U
 #: N: the unit of the arguments of ``powers`` is 1/N of a binary order.
 STEPS = 2048
 #: The largest |y| that ``powers`` takes, and the largest |x| that ``exp_moderate`` takes.
 MOST_STEPS, MOST_MODERATE = 1000.0 * STEPS, 700.0
+# Elements processed at a time, so that all buffers stay in the cache.
 CHUNK = 16384
 
+# Adding this number rounds to an integer, see step 1.
 _MAGIC = 1.5 * 2.0**52
 _SHIFT = np.uint64(52 - 11)  # N = 2¹¹: what stands above the index j is the exponent
 
@@ -91,6 +94,7 @@ class _Constants(NamedTuple):
 
 def exp(x: object) -> Floats:
     """e^x, element by element, within ε e^x + η (statement (c) above). NaN stays NaN. Any shape → the same shape."""
+    # A copy, which is overwritten.
     y = np.array(x, dtype=np.float64, order="C")
     with np.errstate(over="ignore", invalid="ignore"):
         return _by_chunks(y, _exp_of_chunk)
@@ -115,10 +119,12 @@ def powers(y: Floats) -> Floats:
 def check_arithmetic() -> None:
     """Raise Refused unless floats round to nearest, ties to even, and underflow gradually."""
     one, tiny = np.ones(1), np.array([2.0**-1022])
+    # In any other rounding mode one of these sums comes out differently.
     if not (one + U == 1 and one + 1.5 * U > 1 and -one - U == -1 and one + 3 * U == 1 + 4 * U):
         raise Refused(
             "float64 does not round to nearest here; hint: restore the rounding mode of the processor"
         )
+    # Flushed subnormal numbers would make errors larger than η.
     if not (tiny * 0.5 > 0 and tiny * 0.5 + tiny > tiny):
         raise Refused(
             "subnormal numbers are flushed to zero here; hint: torch.set_flush_denormal(False)"
@@ -167,6 +173,7 @@ def _moderate_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
 
 
 def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
+    # Beyond these ends e^x is 0 or ∞ in floats anyway, see step 7.
     np.clip(x, -746.0, 710.0, out=x)
     _reduce_exponent_range(x, z, t, w)
     _evaluate_exp_polynomial(x, _compute_exp_constants().of_reals, out=t)
@@ -175,6 +182,7 @@ def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
     )  # what stands above j in the low 51 bits of z, with its sign
     z.view(np.uint64)[...] &= np.uint64(STEPS - 1)
     _put_together(x, z, t, w)
+    # Two factors, as 2^m alone may lie outside the floats.
     half = m >> np.int64(1)
     x *= _power_of_two(half)
     x *= _power_of_two(m - half)
@@ -228,6 +236,7 @@ def _compute_exp_constants() -> _Constants:
         step = flint.arb(2).log() / STEPS
         high = int((step * 2**43).floor().unique_fmpz()) * 2.0**-43
         low = float((step - high).mid())
+        # Checked rather than trusted: all of the proof rests on these constants.
         if not abs(step - high - low) <= U * 2.0**-43:
             raise ArithmeticError("the exponential: ln 2 in two parts is off")
         of_steps = (

@@ -21,6 +21,7 @@ from symattn.document.errors import Refused
 
 _LOW, _HIGH = -MOST_MODERATE, MOST_MODERATE  # the range of ``exp_moderate``
 _LEAST = 2.0**-1009  # more than e^−700
+# 1/(k+1)!, the coefficients of (e^z − 1)/z.
 _SHARES = [1 / math.factorial(k + 1) for k in range(14)]
 _WIDE = 0.5  # for larger radii the result is computed from the ends of the interval
 
@@ -34,6 +35,7 @@ class EnclosedFunctions(Core):
             return cls._enclose_exponential(a)
         if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
+        # Only exp takes −∞.
         if np.any(masked(a.raw)):
             raise Refused(f"{cls.name}: {name}(-inf)")
         if name in ("sqrt", "tanh"):
@@ -53,6 +55,7 @@ class EnclosedFunctions(Core):
         x = a.source if a.common is None or shift is not None else a.parts
         common = Common(shift.source, shift.reach, False) if shift is not None else None
         result = cls.made(computed(_exp_block, a.plain_shape, (x,)), common)
+        # This decides later comparisons of row sums with 0.
         result.positive = True
         return result
 
@@ -68,6 +71,7 @@ def _exp_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> N
     low, widest = (a.min(), ra.max()) if a.size else (0.0, 0.0)
     inside = low >= _LOW and (not a.size or a.max() <= _HIGH)
     _to_powers_of_e(c) if not inside else exp_moderate(c)
+    # Small radii share one factor, which saves a pass over the array.
     if widest <= 2.0**-10:
         np.multiply(ra, (1 + 0.75 * widest) * UP, out=r)
     else:
@@ -79,9 +83,11 @@ def _exp_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> N
     if not low >= -600:  # the product may underflow
         r += TINY
     if not inside:
+        # Forbidden scores weigh exactly nothing.
         forbidden = a == -np.inf
         c[forbidden], r[forbidden] = 0.0, 0.0
     if not (inside and widest <= _WIDE):
+        # The bound e^r − 1 ≤ r + ¾ r² needs small radii, and the kernel the range.
         odd = ~((ra <= _WIDE) & (a >= _LOW) & (a <= _HIGH)) & (a != -np.inf)
         c[odd], r[odd] = _enclose_exp_by_ends(a[odd], ra[odd])
 
@@ -96,6 +102,7 @@ def _to_powers_of_e(y: np.ndarray) -> np.ndarray:
 def _enclose_exp_by_ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """e^x from the ends, [e^low, e^high]: e^low ≥ 0, e^high < 2⁻¹⁰⁰⁹ for high ≤ −700, not bounded for high > 700."""
     high, low = c + r, c - r
+    # The ends are widened by their own rounding.
     high, low = high + np.abs(high) * 2 * U, low - np.abs(low) * 2 * U
     tops, bottoms = _to_powers_of_e(high.copy()), _to_powers_of_e(low.copy())
     above = np.where(high <= _LOW, _LEAST, np.where(high <= _HIGH, tops * UP, np.inf))
@@ -103,6 +110,7 @@ def _enclose_exp_by_ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.n
     mid = np.where(np.isfinite(above), above / 2 + below / 2, 0.0)
     rad = np.where(np.isfinite(above), np.maximum(above - mid, mid - below) * UP + TINY, np.inf)
     none = np.isnan(c)
+    # Undefined and open elements keep their radius, which tells them apart.
     return np.where(none, np.nan, mid), np.where(none, r, rad)
 
 
@@ -112,6 +120,7 @@ def _enclose_square_root(kind: str, a: Parts) -> Parts:
 
     If l < 0 ≤ c + r, the root is open. Raises Refused for numbers below 0.
     """
+    # The whole interval lies below 0.
     if (a.mid + a.rad < 0).any():
         at = float(a.mid[a.mid + a.rad < 0].flat[0])
         raise Refused(f"{kind}: sqrt of the negative number {at}")
@@ -120,11 +129,13 @@ def _enclose_square_root(kind: str, a: Parts) -> Parts:
         root = np.sqrt(c)
         low = np.maximum(c - a.rad, 0.0) * DOWN
         rad = np.where(a.rad == 0, 0.0, a.rad / (np.sqrt(low) + root)) * UP + root * (U * UP) + TINY
+        # Roots of squares stay exact, such as √d_k.
         if root.size <= SMALL:
             exact = (
                 (a.rad == 0) & (root * root == c) & (product_error(root, root, root * root) == 0)
             )
             rad = np.where(exact, 0.0, rad)
+        # An interval that reaches below 0 may have no root.
         open_ = a.rad > a.mid
         rad = np.where(np.isnan(a.mid), a.rad, np.where(open_ | ~np.isfinite(rad), np.inf, rad))
     return Parts(np.asarray(np.where(open_, np.nan, root + 0 * a.mid)), np.asarray(rad))
@@ -141,6 +152,7 @@ def _tanh_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> 
     np.copysign(t, a, out=c)
     slope = 1 - t
     slope *= 1 + t
+    # Covers the error of t, at most 8 u, and the roundings of 1 − t².
     slope += 32 * U
     widest = ra.max() if ra.size else 0.0
     slope *= 1 + 2 * widest + 3 * widest * widest if widest <= _WIDE else np.inf
@@ -149,7 +161,9 @@ def _tanh_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> 
     t *= 8 * U
     r += t
     r *= UP
+    # As tanh 0 = 0, exact zeros stay exact.
     r += TINY if widest else np.where(a == 0, 0.0, TINY)
+    # Otherwise no interval reaches beyond ±1 by more than rounding.
     if widest > 2.0**-20 or np.isnan(a.max(initial=0)):
         cut = np.abs(c) + r > 1
         c[cut], r[cut] = 0.0, 1.0
@@ -168,6 +182,7 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
     by less than 4½u with the last product and the remainder, and e/(2 + e) in relative terms by no more than e and two
     roundings: 6½u.
     """
+    # Below ¼ the quotient of 1 ∓ E would cancel.
     near = x < 0.25
     out = np.empty_like(x)
     if not near.all():
@@ -193,14 +208,17 @@ def _by_arb(kind: str, name: str, a: Parts) -> Parts:
         if c != c:
             return c, r
         x = flint.arb(c, r)
+        # An interval that reaches 0 may have no logarithm: it is open.
         if name == "log" and not x > 0:
             if x < 0:
                 raise Refused(f"{kind}: log of the negative number {c}")
             return math.nan, math.inf
+        # The functions left to Arb, but log, lie between −1 and 1.
         if r == math.inf:
             return 0.0, 1.0
         return _split_ball_into_floats(of_ball(x))
 
+    # More bits than float64 has, so that Arb's own error is far below an ulp.
     with flint.ctx.workprec(96):
         pairs = list(map(result, a.mid.reshape(-1).tolist(), a.rad.reshape(-1).tolist()))
     mid, rad = np.array(pairs).reshape(-1, 2).T.reshape(2, *a.mid.shape)

@@ -38,6 +38,7 @@ class EnclosedSums(Core):
     def row_sums(cls, a: Self) -> Self:
         """Sum over the last axis, kept with length one; a factor common to a row is common to its sum, too."""
         cls._only_numbers(a)
+        # A factor e^t goes through a sum; a shift does not.
         common = a.common if a.common is not None and not a.common.shift else None
         result = cls.made(
             _sum_midpoints_and_radii(a.parts if common is None else a.raw, -1, True), common
@@ -53,6 +54,7 @@ class EnclosedSums(Core):
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
         """c̃ = max c_l; max x_l − c̃ is at most max(r_l − (c̃ − c_l)), and at least −r_l where c_l = c̃, one of these."""
+        # Work is read by blocks of rows, so only the last axis can be reduced without storing.
         last = axis in (-1, a.ndim - 1)
         x = a.source if a.common is None and last else a.parts
         if isinstance(x, Parts) and not last:
@@ -77,6 +79,7 @@ def roundings(n: int) -> int:
 
 def _sum_floats_by_runs(x: np.ndarray, axis: int, keep: bool) -> np.ndarray:
     n = x.shape[axis]
+    # Short sums pass few roundings as they are.
     if n <= 2 * RUN:
         return np.asarray(np.sum(x, axis=axis, keepdims=keep))
     lines = np.moveaxis(x, axis, -1)
@@ -89,8 +92,10 @@ def _sum_midpoints_and_radii(a: Parts, axis: int, keep: bool) -> Parts:
     n = a.mid.shape[axis]
     with np.errstate(all="ignore"):
         mid = _sum_floats_by_runs(a.mid, axis, keep)
+        # Without negative terms Σ|c| is the sum itself.
         size = mid if a.mid.min(initial=0) >= 0 else _sum_floats_by_runs(np.abs(a.mid), axis, keep)
         rad = _sum_floats_by_runs(a.rad, axis, keep) if a.rad.any() else np.zeros(mid.shape)
+        # Few terms on a common grid add exactly, and keep radius 0.
         if n > 1 and not (
             a.mid.size <= SMALL and sums_exactly(grid(a.mid), float(np.max(size, initial=0)))
         ):
@@ -118,6 +123,7 @@ def _row_maxima_with_radii(
         for b in blocks(shape, max(1, BLOCK // n)):
             c, r, _ = x.read(b)
             mid[b] = top = np.maximum.reduce(c, axis=-1)
+            # Exact rows have an exact maximum.
             if r.any():
                 t = np.asarray(top)[..., None] - c
                 t *= DOWN
@@ -149,12 +155,14 @@ class Products(Core):
         if (isinstance(x, Parts) and np.any(masked(x))) or np.any(masked(y)):
             raise Refused(f"{cls.name}: a product of matrices with -inf")
         with np.errstate(all="ignore"):
+            # Small products of whole numbers keep radius 0.
             if isinstance(x, Parts) and _is_exact(x, y):
                 mid = np.matmul(x.mid, y.mid)
                 return cls.made(Parts(mid, np.zeros(mid.shape), True), common)
             out, bounded = _multiply_enclosed_matrices(x, y, shape, a.plain_shape)
         if bounded:
             return cls.made(out, common)
+        # The correction needs the whole operand, so the work is settled and the product repeated.
         if isinstance(x, EnclosedWork):
             return cls._matmul(cls.made(x.settled(), common), b)
         none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
@@ -170,6 +178,7 @@ class Products(Core):
 
 def _is_exact(x: Parts, y: Parts) -> bool:
     """Return whether all products and their sums in any order are exact; False for large arrays, without checking."""
+    # The test costs another product, which pays only for few elements.
     if x.mid.size > SMALL or y.mid.size > SMALL or x.rad.any() or y.rad.any():
         return False
     if not (np.isfinite(x.mid).all() and np.isfinite(y.mid).all()):
@@ -198,12 +207,14 @@ def _multiply_enclosed_matrices(
     n, right, bounded = left[-1], _Right(y, shape), True
     mid, rad = np.empty(shape), np.empty(shape)
     g = gamma(n + 1 if n <= 2 * RUN else roundings(n) + 1)
+    # Enough rows at a time for BLAS, few enough for the cache.
     lines = max(_ROWS, 4 * BLOCK // max(1, n, shape[-1]))
     x = x.spread((*shape[:-2], *left[-2:])) if isinstance(x, Parts) else x
     for i in np.ndindex(*shape[:-2]):
         for start in range(0, shape[-2], lines):
             rows = (*i, slice(start, start + lines))
             c, r, _ = x.read(rows)
+            # Runs of the inner axis bound the roundings of each term.
             first, *others = runs(c.shape[-1]) if c.shape[-1] > 2 * RUN else [slice(None)]
             out = mid[rows]
             np.matmul(c[:, first], right.mid[i][first], out=out)

@@ -81,9 +81,11 @@ class EnclosedWork:
     ) -> bool:
         """Compute a block, and return whether all radii are finite."""
         self.kernel(c, r, *(z for x in operands for z in x.pair), *(x[block] for x in self.more))
+        # Kernels turn what needs correction into NaN or ∞ in the radius.
         if not r.size or r.max() < np.inf:
             return True
         forbidden = self.forbidden(*operands) if self.forbidden else np.False_
+        # A forbidden result is exact; what is left may be an overflow.
         np.copyto(r, 0.0, where=forbidden)
         if not r.max() < np.inf or np.isnan(c.max()):
             c[...], r[...] = mended(Parts(c, r), operands, forbidden).pair
@@ -91,6 +93,7 @@ class EnclosedWork:
 
     def read(self, block: object) -> Parts:
         """Return a block of the result, and compute it unless the whole is known."""
+        # One block is the whole result, so it is stored at once.
         if self.result is not None or prod(self.boxed) <= BLOCK:
             return self.settled().read(block)
         operands = [x.read(block) for x in self.operands]
@@ -109,6 +112,7 @@ class EnclosedWork:
                     for b in blocks(self.boxed)
                 ]
             self.result = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)
+            # Frees the operands, which are not needed again.
             self.operands, self.more = [], []
         return self.result
 
@@ -133,6 +137,7 @@ def mended(out: Parts, operands: Iterable[Parts], forbidden: Any = False) -> Par
         if np.isnan(c.min(initial=0)):
             none |= np.isnan(c)
             undefined |= np.isnan(c) & (r == 0)
+    # A float overflowed although no operand says so.
     lost = ~np.isfinite(mid) | np.isnan(rad)
     mid = np.where(none, np.nan, np.where(forbidden, -np.inf, np.where(lost, 0.0, mid)))
     rad = np.where(undefined | (forbidden & ~none), 0.0, np.where(none | lost, np.inf, rad))
@@ -146,6 +151,7 @@ def fine(out: Parts) -> bool:
 
 def masked(x: Parts) -> Any:
     """Return where elements are −∞; False if none is."""
+    # Known to be finite: no pass over the array.
     if x.finite:
         return False
     result = x.mid == -np.inf
@@ -169,6 +175,7 @@ def exact_sum(
 ) -> None:
     np.add(a, b, out=c)
     r[...] = sum_error(a, b, c)
+    # Where the exact error is NaN, by overflow of its parts, the bound takes its place.
     np.copyto(r, U * np.abs(c), where=np.isnan(r))
     r += ra
     r += rb
@@ -197,6 +204,7 @@ def exact_product(
     largest = x + ra
     more = largest * rb + y * ra
     zero = ((largest == 0) | (y + rb == 0)) & (more == 0)  # 0 times no finite number is NaN
+    # Exact operands have the rounding error alone as radius.
     r[...] = np.where(zero, 0.0, np.where(ra + rb == 0, off, (off + more) * UP + TINY))
 
 

@@ -16,11 +16,13 @@ from symattn.arrays.field.sums import Sum, Unit, ball
 from symattn.arrays.field.surds import integer_terms
 from symattn.document.errors import Undecided
 
+# Bounds the work for numbers that are extremely close, or large.
 LIMIT = 1 << 17  # bits
 
 
 def sign_of_sum(u: Unit, f: Sum) -> int:
     """Return the sign of a sum, without balls if all terms of its coefficients have the same one."""
+    # Terms of one sign, all times powers of e > 0, need no digits.
     signs = {t > 0 for c in f.values() for t in integer_terms(c)[0].values()}
     if len(signs) < 2:
         return 0 if not signs else 1 if True in signs else -1
@@ -29,6 +31,7 @@ def sign_of_sum(u: Unit, f: Sum) -> int:
 
 def sign(value: Callable[[], flint.arb]) -> int:
     """Return the sign of a nonzero number; ``value`` encloses it at the working precision. Raises Undecided."""
+    # The number is not 0, so some precision separates it from 0.
     for working in _yield_doubling_precisions(64):
         with flint.ctx.workprec(working):
             x = value()
@@ -39,6 +42,7 @@ def sign(value: Callable[[], flint.arb]) -> int:
 
 def enclosure(u: Unit, n: Sum, d: Sum, prec: int) -> flint.arb:
     """Return a ball that contains n/d, with about ``prec`` correct bits."""
+    # Relative accuracy of 0 would never be reached.
     if not n:
         return flint.arb(0)
     return sharpened(lambda: ball(u, n) / ball(u, d), prec)
@@ -88,6 +92,7 @@ def ball_decimal(x: flint.arb, digits: int, working: int) -> str | None:
         size = abs(x)
         # An e too small by one, just below a power of ten, rounds up to that power and is as good.
         e = (size.log() / flint.arb(10).log()).lower().floor().unique_fmpz()
+        # Both the exponent and the digits must be certain: a ball may span a boundary.
         whole = (
             e is not None
             and (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
@@ -104,6 +109,7 @@ def rational_decimal(r: Fraction, digits: int) -> str:
     if not r:
         return "0"
     e = len(str(flint.fmpz(abs(r.numerator)))) - len(str(flint.fmpz(r.denominator)))
+    # The count of digits may be one too large.
     if abs(r) < Fraction(10) ** e:
         e -= 1
     shown = abs(r) * Fraction(10) ** (digits - 1 - e)
@@ -124,6 +130,7 @@ def _yield_doubling_precisions(first: int) -> Iterator[int]:
 def _round_arb_to_double(x: flint.arb) -> float:
     """Return the double nearest to an exact Arb number man · 2^exp."""
     man, exp = (int(part) for part in x.man_exp())
+    # Far outside the range of doubles, before 2^exp is formed.
     if man == 0 or exp + man.bit_length() < -1080:
         return 0.0
     if exp + man.bit_length() > 1025:

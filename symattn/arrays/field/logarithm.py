@@ -69,6 +69,7 @@ class Logarithm:
     def __mul__(self, other: object) -> Quotient | Logarithm:
         if not _is_number(other):
             return NotImplemented
+        # Multiples by other numbers are roots or powers outside the field.
         r = None if isinstance(other, Logarithm) else Quotient.of(other).rational()
         if r is None or r.denominator != 1:
             raise Refused(

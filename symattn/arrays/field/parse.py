@@ -27,6 +27,7 @@ from symattn.document.errors import InputError, Refused
 
 _LENGTH = 1000  # characters
 _DEPTH = 50  # nested brackets and exponents
+# Of a power: a larger one would take too many multiplications.
 _EXPONENT = 10_000
 _PAIRS = 4000  # products of terms in one operation
 _BITS = 14_000  # of an integer: the most that Python prints
@@ -35,13 +36,16 @@ _TOKEN = re.compile(
     re.A,
 )
 _Operation = Callable[[Quotient, Quotient], Quotient]
+# Operators by precedence: sums bind less than products.
 _SUMS: dict[str, _Operation] = {"+": operator.add, "-": operator.sub}
 _PRODUCTS: dict[str, _Operation] = {"*": operator.mul, "/": operator.truediv}
+# All functions whose results are in the field.
 _FUNCTIONS: dict[str, Callable[[Quotient], Quotient]] = {"exp": Quotient.exp, "sqrt": Quotient.sqrt}
 
 
 def parse(text: str) -> Quotient:
     """Return the number that the text denotes. Raises InputError, with the position, for anything else."""
+    # Checked first, so that no work depends on the length of text from outside.
     if len(text) > _LENGTH:
         raise InputError(f"a number of {len(text)} characters: at most {_LENGTH} are read")
     parser = _Parser(text)
@@ -73,6 +77,7 @@ class _Parser:
 
     def whole(self) -> Quotient:
         value = self.sum()
+        # A percentage is a common slip, for which the error shows the fraction.
         percent = value.rational() if self.token == "%" and self.end == len(self.text) else None
         if percent is not None:
             raise self.wrong(f"write {Quotient.of(percent / 100)} in place of {self.text}")
@@ -111,12 +116,14 @@ class _Parser:
         n = self.deeper(self.signed).rational()
         if n is None or n.denominator != 1 or abs(n) > _EXPONENT:
             raise self.wrong(f"an exponent is an integer of at most {_EXPONENT}", at)
+        # The base is inverted once, before it is multiplied.
         if n < 0:
             return self.repeated(self.apply(operator.truediv, ONE_ELEMENT, base, at), -int(n), at)
         return self.repeated(base, int(n), at)
 
     def repeated(self, x: Quotient, n: int, at: int) -> Quotient:
         out = ONE_ELEMENT
+        # Square and multiply; every product is checked for its size.
         for bit in bin(n)[2:]:
             out = self.apply(operator.mul, out, out, at)
             out = self.apply(operator.mul, out, x, at) if bit == "1" else out
@@ -150,6 +157,7 @@ class _Parser:
 
     def number(self) -> Quotient:
         digits, _, exponent = self.token.lower().partition("e")
+        # Bounded before 10 is raised to it.
         if len(exponent) > 5 or abs(int(exponent or 0)) > _BITS // 4:
             raise self.wrong(f"a decimal exponent is at most {_BITS // 4}")
         self.take()
@@ -165,6 +173,7 @@ class _Parser:
 
     def apply(self, operation: _Operation, x: Quotient, y: Quotient, at: int) -> Quotient:
         (terms, bits), (more, longer) = _measure_quotient_size(x), _measure_quotient_size(y)
+        # Estimated before the operation, which might not end.
         if terms * more > _PAIRS or bits + longer > _BITS:
             raise self.wrong("the number becomes too large", at)
         return self.checked(lambda: operation(x, y), at)
@@ -184,6 +193,7 @@ class _Parser:
         return InputError(f"{shown!r} is not an exact number: {what}, {result}")
 
 
+# Common ways to write numbers that are not read, for which errors say what to write.
 _COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 _RATIO = re.compile(r"\s*\d+(?:\s*:\s*\d+)+\s*")
 _NUMBERS = re.compile(r"\s*[+-]?[\d./]+(?:\s+[+-]?[\d./]+)+\s*")
@@ -224,6 +234,7 @@ def read(x: Any) -> Quotient:
     package = type(x).__module__.partition(".")[0]
     if package == "flint" and hasattr(x, "p") and hasattr(x, "q"):
         return _make_integer_ratio(int(x.p), int(x.q))
+    # A ball has a midpoint: its integer part would not be the number.
     if package == "flint" and hasattr(x, "__int__") and not hasattr(x, "mid"):
         return _make_integer_ratio(int(x), 1)
     if hasattr(x, "as_integer_ratio"):
@@ -231,6 +242,7 @@ def read(x: Any) -> Quotient:
     if package == "sympy":
         import sympy
 
+        # SymPy's floats become the rational numbers that they stand for.
         return parse(str(x.xreplace({f: sympy.Rational(f) for f in x.atoms(sympy.Float)})))
     raise InputError(
         f"exact: no exact number in a {type(x).__name__}; give an integer, fraction, float or text"

@@ -98,11 +98,13 @@ class Quotient:
             return y
         u, v = self._unit, y._unit
         d, e = self._d, y._d
+        # Units are usually the same object; other ones are aligned first.
         if u is not v:
             if u and v:
                 u, n, d, m, e = _align_exponent_units(self, y)
             else:
                 u = u or v
+        # One denominator for both: the usual case in rows of scores.
         if d is e or d == e:
             return Quotient(u, plus(n, m), d)
         a, b, below = common(d, e)
@@ -120,6 +122,7 @@ class Quotient:
         y = other if other.__class__ is Quotient else _as_quotient(other)
         if y is None:
             return NotImplemented
+        # Equal objects cancel without arithmetic, as scores minus their maximum do.
         if y is self:
             return ZERO_ELEMENT
         if self._d is y._d and self._unit is y._unit:
@@ -143,6 +146,7 @@ class Quotient:
                 u, n, d, m, e = _align_exponent_units(self, y)
             else:
                 u = u or v
+        # Such factors cancel without a gcd of sums.
         if d is m or e is n:  # the same object in numerator and denominator
             return Quotient(u, n, e) if d is m else Quotient(u, m, d)
         if d is ONE:
@@ -249,13 +253,16 @@ class Quotient:
         if u is not other._unit:
             u, n, d, m, e = _align_exponent_units(self, other)
         if d is e or d == e:
+            # Over one denominator numerators decide.
             return n == m
+        # Shifted to a common lowest exponent, equal numbers often have equal sums.
         n, d = from_lowest(n, d)
         m, e = from_lowest(m, e)
         return n == m if d == e else times(n, e) == times(m, d)
 
     def less(self, other: Quotient) -> bool:
         """Return whether self < other."""
+        # Numbers without exponentials compare in K; their denominators are positive integers.
         if self._unit is None is other._unit:
             n, m = self._n.get(0, 0), other._n.get(0, 0)
             d, e = self._d, other._d
@@ -285,6 +292,7 @@ class Quotient:
         n, d = self._n, self._d
         if not n:
             return 0
+        # A quotient in K has the same exponents above and below.
         if len(n) != len(d) or n.keys() != d.keys():
             return None
         k = next(iter(d))

@@ -31,6 +31,7 @@ from symattn.arrays.field.surds import (
 )
 
 Sum = dict[K, K]
+# One object, so that ``is`` recognises it.
 ONE: Sum = {0: 1}
 _PAIRS_BY_HAND = 256  # products of more pairs of terms are computed as polynomials
 _LONGEST = 1 << 16  # unless the polynomials are longer than this
@@ -43,9 +44,11 @@ class Unit(NamedTuple):
     denominator: int
 
 
+# The unit of plain exponents: keys are elements of K.
 PLAIN = Unit(1, 1)
 
 
+# The limit bounds the memory; a unit that falls out is equal still, only slower to compare.
 @lru_cache(maxsize=4096)
 def unit(radicand: int, denominator: int) -> Unit:
     """Return the unit, usually the same object each time, so that ``is`` recognises it."""
@@ -55,6 +58,7 @@ def unit(radicand: int, denominator: int) -> Unit:
 def power(k: K) -> tuple[Unit, K]:
     """Return the unit and the key of e^k."""
     if isinstance(k, Surd):
+        # Sums of roots are multiples of no single unit.
         if len(k.terms) > 1:
             return PLAIN, k
         ((a, c),) = k.terms.items()
@@ -74,6 +78,7 @@ def exponent(u: Unit, key: K) -> K:
 
 def joined(u: Unit, v: Unit) -> Unit:
     """Return a unit of which both are multiples, else 1 (with keys in K)."""
+    # Multiples of one root have a common unit; other pairs need keys in K.
     if u.radicand == v.radicand:
         return unit(u.radicand, lcm(u.denominator, v.denominator))
     return PLAIN
@@ -81,6 +86,7 @@ def joined(u: Unit, v: Unit) -> Unit:
 
 def converted(f: Sum, u: Unit, v: Unit) -> Sum:
     """Convert the sum f from the unit u to v."""
+    # A number without an exponential is the same over every unit.
     if u == v or (len(f) == 1 and 0 in f):
         return f
     if u.radicand == v.radicand and v.denominator % u.denominator == 0:
@@ -93,6 +99,7 @@ def converted(f: Sum, u: Unit, v: Unit) -> Sum:
 
 def plus(f: Sum, g: Sum) -> Sum:
     """f + g."""
+    # The sum with more terms is copied, the other one added.
     if len(f) < len(g):
         f, g = g, f
     out = f.copy()
@@ -126,6 +133,7 @@ def times(f: Sum, g: Sum) -> Sum:
         return {k + b: c * d for k, c in f.items()}
     if len(f) == 1:
         return times(g, f)
+    # FLINT multiplies long polynomials faster than dictionaries do.
     if len(f) * len(g) > _PAIRS_BY_HAND and (dense := _dense_product(f, g)) is not None:
         return dense
     if any(c.__class__ is not int for h in (f, g) for c in h.values()):
@@ -134,6 +142,7 @@ def times(f: Sum, g: Sum) -> Sum:
     for k, c in f.items():
         for b, d in g.items():
             out[k + b] = out.get(k + b, 0) + c * d
+    # Terms that cancelled are dropped: no coefficient of a sum is 0.
     return out if all(out.values()) else {k: c for k, c in out.items() if c}
 
 
@@ -171,9 +180,11 @@ def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | No
     if not all(isinstance(x, int) for f in sums for kc in f.items() for x in kc):
         return None
     dense = cast("tuple[dict[int, int], ...]", sums)
+    # Shifted to exponents from 0, and divided by their common step, exponents are small.
     lows = [min(f) for f in dense]
     step = gcd(*(k - low for f, low in zip(dense, lows, strict=True) for k in f)) or 1
     spans = [(max(f) - low) // step for f, low in zip(dense, lows, strict=True)]
+    # Sparse sums would be long lists of zeros.
     if max(spans) > min(_LONGEST, 64 * sum(map(len, dense))):
         return None
     result = []
@@ -228,11 +239,13 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
         p, q = cast(int, d[0]), cast(int, e[0])
         c = lcm(p, q)
         return {0: c // p}, {0: c // q}, {0: c}
+    # Proportional denominators differ by a number, which needs no gcd of polynomials.
     ratio = proportion(d, e)
     if ratio is not None:
         a, b = ratio.denominator, ratio.numerator
         return {0: a}, {0: b}, {k: cast(int, c) * a for k, c in d.items()}
     results = polynomials(d, e)
+    # Without polynomials there is no gcd; the product is a common denominator.
     if results is None:
         return e, d, times(d, e)
     (p, q), (low, also), step = results

@@ -40,6 +40,7 @@ class Surd:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Surd):
             return self.den == other.den and self.terms == other.terms
+        # A surd is irrational, so it equals no rational number.
         return False if isinstance(other, (int, Fraction)) else NotImplemented
 
     def __add__(self, other: K) -> K:
@@ -89,8 +90,10 @@ def inverse(x: K) -> K:
     """1/x for x ≠ 0, by conjugates: (u + v√p)(u − v√p) has no √p. Raises Refused for sums of many independent roots."""
     factor: K = 1
     while isinstance(x, Surd):
+        # Each conjugate may double the number of terms.
         if len(x.terms) > _LONGEST:
             raise Refused("exact: division by a sum of too many independent square roots; use ball")
+        # Each round removes one prime from all radicands, so the loop ends.
         p = _smallest_prime(min(a for a in x.terms if a > 1))
         conjugate = Surd({a: -c if a % p == 0 else c for a, c in x.terms.items()}, x.den)
         factor, x = factor * conjugate, x * conjugate
@@ -107,6 +110,7 @@ def root(x: int | Fraction) -> K:
     return reduced({a * b: s}, t * b)
 
 
+# Factoring is slow, and code takes roots of few numbers.
 @lru_cache(maxsize=4096)
 def square_part(n: int) -> tuple[int, int]:
     """(s, a) with n = s² a and a squarefree, for n ≥ 1. Raises Refused if n is too large to factor."""
@@ -121,6 +125,7 @@ def sign(x: K) -> int:
     """Return −1, 0 or 1. A surd is never zero, so raising the precision decides it."""
     if not isinstance(x, Surd):
         return (x > 0) - (x < 0)
+    # One term has the sign of its coefficient.
     if len(x.terms) == 1:
         return 1 if next(iter(x.terms.values())) > 0 else -1
     bits = 64
@@ -144,6 +149,7 @@ def with_product(out: dict[int, int], x: dict[int, int], y: dict[int, int]) -> d
     """Add the product of Σ c_a √a and Σ d_b √b to ``out``, which is returned."""
     for a, c in x.items():
         for b, d in y.items():
+            # √a √b = g √(ab/g²) for g = gcd(a, b) keeps radicands squarefree.
             g = gcd(a, b)
             radicand = (a // g) * (b // g)
             out[radicand] = out.get(radicand, 0) + c * d * g
@@ -179,6 +185,7 @@ def _yield_radicand_factors(n: int) -> Iterator[tuple[int, int]]:
         p = int(p)
         if whole or p.bit_length() <= _FACTORED_BITS:
             yield from ((p, e),) if whole else ((int(q), e * m) for q, m in flint.fmpz(p).factor())
+        # An unfactored square is harmless: its root leaves no radicand.
         elif isqrt(p) ** 2 == p:
             yield isqrt(p), 2 * e
         else:

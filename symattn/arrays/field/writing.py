@@ -80,6 +80,7 @@ def constant(c: K) -> nt.Node:
         )
     ((a, n),) = terms.items()
     sign, n = (1, n) if n > 0 else (-1, -n)
+    # 1/√a is shorter than √a/a.
     if den % a == 0:
         return _apply_sign_to_node(
             sign, nt.Over(nt.node(n), _integer_times_node(den // a, _square_root_node(a)))
@@ -211,6 +212,7 @@ def _sort_terms_by_exponent(f: Sum) -> Terms:
 
 def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     """Return n/d with rational coefficients in d, if one factor makes all of them rational."""
+    # One coefficient suffices: if any factor works, its inverse does.
     c = next(iter(d.values()))
     if not isinstance(c, Surd):
         return n, d
@@ -221,6 +223,7 @@ def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
 
 def _cancel_common_factors(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     """Return n/d without common factors as far as the module says, with lowest exponent 0 unless d has one term."""
+    # One term divides nothing but itself, so there is nothing to cancel.
     results = polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
     if results is not None:
         (p, q), (low, also), step = results
