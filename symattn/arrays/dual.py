@@ -35,6 +35,7 @@ class Slopes:
 
     def __add__(self, other: object) -> Any:
         if not isinstance(other, Slopes):
+            # Plain 0 stands for derivatives that are 0 along all directions.
             return self if other == 0 else NotImplemented
         total = dict(self.along)
         for k, c in other.along.items():
@@ -50,6 +51,7 @@ class Slopes:
         return self * -1 + zero
 
     def __mul__(self, x: object) -> Any:
+        # These elements multiply by their own rules.
         if isinstance(x, (Forbidden, Undefined)):
             return NotImplemented
         return Slopes({k: c * x for k, c in self.along.items()})
@@ -110,6 +112,7 @@ class Dual(Planes):
 
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
+        # −∞ times a derivative 0 would be undefined.
         x, y = a._replace_forbidden_values(), b._replace_forbidden_values()
         return cls.made(a.value * b.value, x * b.derivative + a.derivative * y)
 
@@ -122,6 +125,7 @@ class Dual(Planes):
     def _replace_forbidden_values(self) -> Any:
         """Return the values, with 0 in place of −∞: a forbidden score has no derivative."""
         forbidden = self.base._forbidden(self.value)
+        # The choice is left out where nothing is forbidden, since it copies the array.
         return self.base.xp.where(forbidden, 0, self.value) if np.any(forbidden) else self.value
 
     @classmethod
@@ -154,6 +158,7 @@ class Dual(Planes):
             cls(*[np.take(p, [i], axis=axis) for p in a.planes]) for i in range(a.plain_shape[axis])
         ]
         best = rows[0]
+        # The first of equals wins, since only a strictly larger row replaces it.
         for row in rows[1:]:
             best = cls._choose_dual_planes(best, row, cls.base._less(best.value, row.value))
         return best.map(lambda plane: np.squeeze(plane, axis=axis))
@@ -161,6 +166,7 @@ class Dual(Planes):
     @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
         second = cls.base._less(a.value, b.value)
+        # Two forbidden elements are no tie: the maximum −∞ has no derivative.
         tied = ~(second | cls.base._less(b.value, a.value) | cls._forbidden(a) & cls._forbidden(b))
         if np.any(tied & ~cls.slopes._equal(a.derivative, b.derivative)):
             raise Undecided(

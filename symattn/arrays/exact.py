@@ -56,6 +56,7 @@ class Exact(Entries):
             if cls._are_all_quotients(a)
             else super()._unary(name, a)
         )
+        # Powers over one unit share denominators in all sums that follow.
         return cls(over_one_unit(values.entries)) if name == "exp" else values
 
     @classmethod
@@ -72,11 +73,14 @@ class Exact(Entries):
     def _div(cls, a: Self, b: Self) -> Self:
         if not (cls._are_all_quotients(a) and cls._are_all_quotients(b)):
             return super()._div(a, b)
+        # Dividing by one rational number changes denominators alone.
         r = b.entries.item().rational() if b.size == 1 < a.size and b.ndim <= a.ndim else None
         if r:
             p, whole = _clear_integer_denominators(a.entries)
             whole = whole if r.denominator == 1 else whole * r.denominator
+            # Denominators stay positive, so the sign goes to the numerators.
             return cls(_over(-whole if r < 0 else whole, p * abs(r.numerator)))
+        # Zero divisors are rare, so quotients are formed first and named only if one fails.
         try:
             return cls(cls.each(operator.truediv, a, b))
         except ZeroDivisionError:
@@ -93,6 +97,7 @@ class Exact(Entries):
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
+        # Logarithms have no denominators to clear.
         if a.plain_shape[-1] < 2 or cls._has_logarithm_entries(a) or cls._has_logarithm_entries(b):
             return super()._matmul(a, b)
         return cls(products(a.entries, b.entries))
@@ -114,6 +119,7 @@ Exact.xp = Namespace(Exact)
 # -- products and sums of whole arrays, arranged so that denominators are rarely multiplied ----------------------------
 def over_one_unit(entries: np.ndarray) -> np.ndarray:
     """Return the elements with all exponents over one unit, so that results computed from them share denominators."""
+    # Exponents of different units have no common keys.
     units = {x._unit for x in entries.ravel().tolist() if x.__class__ is Quotient and x._unit}
     if len(units) < 2:
         return entries
@@ -157,6 +163,7 @@ class _Line:
 
     def __init__(self, entries: Sequence[Any]) -> None:
         self.entries = entries
+        # Identities only: equal denominators that are two objects count as different.
         self.denominators = [id(x._d) if x.__class__ is Quotient else None for x in entries]
         self.uniform = len(set(self.denominators)) == 1
         plain = self.uniform and self.denominators[0]
@@ -174,6 +181,7 @@ class _Line:
 
         Added one by one, products with the denominators of h heads in turn would multiply these again and again.
         """
+        # Without exponentials a dot product is one of integers and roots.
         if self.numbers and other.numbers:
             total = sum(map(operator.mul, self.numbers, other.numbers))
             return (
@@ -190,6 +198,7 @@ class _Line:
             )
         if self.uniform and other.uniform:
             return reduce(operator.add, map(operator.mul, self.entries, other.entries))
+        # Products with equal denominators are added first, so that few denominators meet.
         groups: dict[Any, tuple[list[Any], list[Any]]] = {}
         lines = zip(self.denominators, other.denominators, self.entries, other.entries, strict=True)
         for d, e, x, y in lines:
@@ -224,6 +233,7 @@ def _clear_integer_denominators(entries: np.ndarray) -> tuple[int, np.ndarray]:
     """Return (p, p x) with the least common multiple p of the integer denominators."""
     elements = entries.ravel().tolist()
     denominators = [x._d for x in elements if x.__class__ is Quotient and x._d is not ONE]
+    # Denominators with exponentials stay: only integers are cleared.
     p = lcm(*(cast(int, d[0]) for d in denominators if len(d) == 1))
     if p == 1:
         return 1, entries
@@ -256,6 +266,7 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
             )
         if len(d) == 1:
             return x / p
+        # Elements that share a denominator share the new one, which ``is`` recognises.
         if id(d) not in below:
             below[id(d)] = d, times(d, {0: p})
         return Quotient(x._unit, n, below[id(d)][1])

@@ -15,9 +15,13 @@ import numpy as np
 
 from symattn.arrays.tensors import is_tensor, namespace
 
+# All formats of arrays, from the widest to the narrowest.
 FORMATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+# Formats in which scores and sums are taken as they are.
 WIDE = ("float64", "float32")
+# Formats of 16 bits.
 HALF = ("bfloat16", "float16")
+# Formats whose scores and sums are usually taken in float32.
 NARROW = FORMATS[2:]
 TF32 = "tfloat32"  # float32's range with 11 digits: the factors of products in matrix units, not a format of arrays
 

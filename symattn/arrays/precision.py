@@ -15,6 +15,7 @@ Contract = Literal["eager", "fused"]
 #: Formats of sums in matrix units. ``fp32-truncated`` keeps 23 bits (Fasi, Higham, Mikaitis, Pranesh, 2021: Volta, and
 #: one bit more or two in later ones); ``fp22`` keeps 13 (DeepSeek-V3 Technical Report, 2024, §3.3.2: FP8 on Hopper).
 ACCUMULATORS = {"fp32-truncated": truncated("float32", 23), "fp22": truncated("float32", 13)}
+# All names that ``Precision.of`` takes.
 NAMES = (*SHORT, *FORMATS, TF32)
 
 
@@ -121,8 +122,10 @@ class Precision(Answering):
     def _make_preset_precision(cls, dtype: str, contract: Contract | None) -> Precision:
         f = _look_up_input_format(dtype)
         wide = Format("float32")
+        # TF32 rounds factors of products alone; arrays and sums are float32.
         if f.name == TF32:
             return cls(f.name, wide, wide, wide, f, contract="fused", factors=f)
+        # Wide formats have no wider one for scores and sums.
         if f.name in WIDE:
             return cls(f.name, f, f, f, f, contract=contract or "eager")
         fused = cls(f.name, f, wide, wide, f, contract="fused")
@@ -141,6 +144,7 @@ class Precision(Answering):
                 f"keys and tiles must be at least 1, got {keys} keys in tiles of {width}"
             )
         count = -(-keys // width)
+        # Tiles in order, without merges: each term passes its own tile and then the sum of tiles.
         return replace(
             self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count - 1
         )

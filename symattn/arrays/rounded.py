@@ -67,8 +67,10 @@ class RoundedSums(ComputedNumber):
     @sharply
     def _sum(cls, a: Self, axis: int) -> Self:
         """Sum along ``axis``; each of n nonzero numbers passes at most n − 1 roundings."""
+        # Named first, so that errors cancel against other readers of the same numbers.
         value, a, n = cls.values._sum(a.value, axis), a.name_errors(), a.plain_shape[axis]
         ids, reach = common_ids([a.rows], a.size), a.reach
+        # Zeros are added exactly, so only nonzero numbers count.
         (part, left), count = table(a.rows, ids), (reach > 0).sum(axis=axis)
         rest = a.rows.own + SLACK * n * a.rows.radius + left
         terms = np.where(a.terms > 0, a.terms, reach).sum(axis=axis)
@@ -111,6 +113,7 @@ class RoundedSums(ComputedNumber):
             a.plain_shape[-2],
             b.plain_shape[-1],
         )
+        # The size of the largest table that has these columns, for the limit on coefficients.
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if z.rows.radius.any()), 0)
         ids, value = common_ids([a.rows, b.rows], largest), cls.multiply_matrices(a, b, shape)
         shared, rest, size, count = cls._bound_matrix_product_errors(a, b, ids, (*shape, ids.size))
@@ -138,6 +141,7 @@ class RoundedSums(ComputedNumber):
             b.near,
         )
         shared, (*_, columns, n) = np.zeros(shape), shape
+        # Coefficients that are all 0 would cost a large product.
         if t is not None:
             shared += (x.near @ t.reshape(*t.shape[:-2], columns * n)).reshape(shape)
         if s is not None:
@@ -170,6 +174,7 @@ class _WholeSum:
     def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         """Sum over all the axes at once."""
         axes, whole = _normalise_axis_numbers(a, axis), a.name_errors()
+        # One sum over all axes: its terms may be added in any order, see R2.
         remaining = [k for k in range(a.ndim) if k not in axes]
         lines = whole.map(
             lambda p: p.transpose(*remaining, *axes).reshape(
@@ -212,6 +217,7 @@ class Rounded(RoundedElementwise, RoundedSums):
         """The largest legal |x̂ − x|, with x̂ in the input's format, as float64 rounded up; +∞ if there is no bound."""
         with np.errstate(over="ignore", invalid="ignore"):
             f, e, x = self.precision.input, self.error, self.near
+            # Without a narrower output format the last rounding is counted already.
             if f == self.precision.score:
                 return e
             array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
@@ -249,6 +255,7 @@ class Rounded(RoundedElementwise, RoundedSums):
 def _is_legal_rounded_value(x: object, bound: float, got: float) -> bool:
     if isinstance(x, SPECIAL):
         return bool(np.isneginf(got) if isinstance(x, Forbidden) else np.isnan(got))
+    # Without a bound every float is legal; otherwise infinities are not.
     if np.isinf(bound) or not np.isfinite(got):
         return bool(np.isinf(bound))
     return not abs(flint.arb(float(got)) - x) > bound
@@ -285,6 +292,7 @@ def _make_rounded_kind(p: Precision, base: type[Rounded]) -> type[Rounded]:
         raise InputError(
             f"rounded {p.name}: scores in {p.score.name} cannot hold the inputs; hint: choose a wider score"
         )
+    # Twice the digits of the finest format, so that balls are far sharper than its roundings.
     bits = 2 * max(f.digits for f in (p.input, p.score, p.accumulate, p.stored)) + 32
     result: type[Rounded] = type(
         "Rounded", (base,), {"name": f"rounded {p.name}", "precision": p, "bits": bits}

@@ -81,6 +81,7 @@ def enclose(
     with np.errstate(all="ignore"):  # rows that overflow get the hull
         ready: Prepared | None = None
         for head in heads(spec, given):
+            # Shared values have one spread.
             if ready is None or ready.values is not head.v:
                 spreads = _Spreads(head.v, head.sink is not None)
             ready = prepare(spec, head, tight, ready)
@@ -96,9 +97,11 @@ def _enclose_block(
 ) -> None:
     result = sums(ready, rows)
     empty = result.empty
+    # Called for its error, if the specification refuses empty rows.
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
     around = spreads.of(result.keys)
     lost = enclosed(ready, result, around, rows, *out)
+    # Written with ~ and <, so that a NaN radius counts as useless.
     wide = ~(out.radius < around.reach)
     if wide.any():  # the hull is narrower, or the bound on rounding is useless
         np.copyto(out.centre, around.middle, where=wide)
@@ -112,6 +115,7 @@ def _enclose_block(
             if allowed is None
             else ready.values[slice(*result.keys)][allowed[0]]
         )
+        # A sink adds the value 0 to the hull.
         sink: Any = {} if ready.sink is None else {"initial": 0.0}
         out.centre[row], out.radius[row] = hull(seen.min(axis=0, **sink), seen.max(axis=0, **sink))
     if empty.any():
@@ -133,6 +137,7 @@ class _Spreads:
 
 def alone(spec: Attention) -> Attention:
     """Return the specification of a single head with its mask as an input, for any rows and keys of a ``Head``."""
+    # Masks by position and shared heads are resolved: one boolean mask stands for all.
     return Attention(
         scale=spec.scale,
         softcap=spec.softcap,

@@ -19,6 +19,7 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.errors import Undecided
 
 F = TypeVar("F", bound=Callable[..., Any])
+# The types of elements that are no numbers.
 SPECIAL = (Forbidden, Undefined)
 
 
@@ -27,6 +28,7 @@ def sharply(method: F) -> F:
 
     @wraps(method)
     def run(cls: type[ComputedNumber], *args: object, **kwargs: object) -> Any:
+        # Sharper balls make the bound depend on the roundings alone.
         with flint.ctx.workprec(max(flint.ctx.prec, cls.bits)), np.errstate(all="ignore"):
             return method(cls, *args, **kwargs)
 
@@ -90,6 +92,7 @@ class ComputedNumber(Planes):
     def find_special(cls, plane: np.ndarray) -> np.ndarray:
         """Return where −∞ and undefined elements are."""
         types = list(map(type, plane.ravel().tolist()))
+        # Usually all are balls, which one count shows.
         if types.count(flint.arb) == len(types):
             return np.zeros(plane.shape, dtype=bool)
         return np.array([issubclass(t, SPECIAL) for t in types]).reshape(plane.shape)
@@ -97,6 +100,7 @@ class ComputedNumber(Planes):
     @classmethod
     def invert_divisor(cls, b: Self, undefined: np.ndarray) -> Any:
         """Return 1/y, and any number where the quotient is undefined."""
+        # The placeholder 1 keeps balls from dividing by 0; these quotients are undefined anyway.
         return 1 / Ball(np.where(undefined, flint.arb(1), b.planes[0]))
 
     @classmethod
@@ -144,6 +148,7 @@ class ComputedNumber(Planes):
 
         Single numbers and integers are constants of the program, in the format ``score``.
         """
+        # Integers of NumPy are indices and sizes, which programs do not round like data.
         value, whole = (
             cls.values.lift(data),
             isinstance(data, np.ndarray) and data.dtype.kind in "biu",
@@ -160,6 +165,7 @@ class ComputedNumber(Planes):
     @classmethod
     def _read_value_rounded(cls, value: Any, f: Format, data: object = None) -> Self:
         x = cls.read_floats(value, data)
+        # Data that the format holds are not rounded.
         read = np.where(
             bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f)
         )
@@ -203,9 +209,11 @@ class ComputedNumber(Planes):
         """Name each own error as an ε, here and in views, so that all later readers share it."""
         before = self.rows
         rows = bounds.named(before)
+        # A broadcast array repeats its memory, which must not be written to in place.
         repeated = any(
             n > 1 and not step for n, step in zip(self.plain_shape, before.own.strides, strict=True)
         )
+        # Read-only or repeated planes get new arrays; then only this array knows the names.
         if repeated or not before.own.flags.writeable:
             return type(self)(self.planes[0], *rows, *self.planes[5:])
         for mine, new in zip(before, rows, strict=True):
@@ -223,10 +231,13 @@ class ComputedNumber(Planes):
         rest, last = np.zeros(shape), np.zeros(shape)
         for c, x in parts:
             rows = x.rows
+            # What the table leaves out is bounded instead of shared.
             part, left = bounds.table(rows, ids)
             more, its_last = rows.own + left + bounds.SLACK * rows.radius, x.last
+            # The coefficient itself is known up to ``off`` only.
             if c.off.any():
                 rest = rest + bounds.product(c.off, x.error)
+            # Sums need no product with 1.
             if c is not bounds.ONE:
                 size, part = np.abs(c.near), c.near[..., None] * part
                 more, its_last = bounds.product(size, more), bounds.product(size, its_last)
@@ -258,6 +269,7 @@ class ComputedNumber(Planes):
         near      the numbers in float64, if they are known
         """
         shared, ids, rest, last = errors
+        # Where the operand passes unchanged, its last rounding stays the reader's choice.
         radius, unchanged = bounds.radii(shared), np.any(same)
         if np.any(times):
             rest = rest + times * (radius + rest + last)
@@ -265,12 +277,14 @@ class ComputedNumber(Planes):
         x = cls.read_floats(value) if near is None else near
         last = np.where(same, last, 0.0) if unchanged else np.zeros(())
         e = bounds.up(radius + rest + last)
+        # The rounding applies to the computed number, so its errors count in the size.
         fresh = bounds.rounding(
             bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small
         )
         last = last + np.where(same, 0.0, fresh) if unchanged else fresh
         plane = cls.write_plane(value)
         odd = cls.find_special(plane)
+        # Without a finite bound nothing is shared; what is no number has no error.
         gone = ~np.isfinite(radius + rest + last) | odd
         if gone.any():
             shared, radius = np.where(gone[..., None], 0, shared), np.where(gone, 0, radius)

@@ -30,6 +30,7 @@ import numpy as np
 from symattn.arrays.formats import Format
 
 UP = 1 + 2.0**-40
+# Far above what underflow of float64 loses, and far below any error of interest.
 TINY = 1e-300
 
 
@@ -47,6 +48,7 @@ def growth(f: Format, n: object) -> np.ndarray:
     )
 
 
+# The same few formats and counts return in every operation.
 @lru_cache(256)
 def _growth_of_roundings(f: Format, n: int) -> np.ndarray:
     return growth(f, np.asarray(n))
@@ -61,6 +63,7 @@ def rounding(
     """
     normal, eta, largest = _range_limits_of_format(f)
     error = relative * size + np.where(low >= normal, 0, small * eta * (1 + relative))
+    # Zeros are exact in every format.
     return np.where(size == 0, 0.0, np.where(size + error <= largest, up(error), np.inf))
 
 
@@ -74,6 +77,7 @@ def product(c: Any, e: Any) -> np.ndarray:
     values = up(c * e)
     if np.isfinite(values).all():
         return values
+    # An unknown error stays unknown even times 0; an error of 0 stays 0.
     return np.where(
         np.isinf(e), np.inf, np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, values)
     )
@@ -97,11 +101,13 @@ class Floats(NamedTuple):
         return np.asarray(np.where(self.off == 0, np.abs(self.near), below))
 
 
+# The coefficient of sums, recognised by identity.
 ONE = Floats(np.ones(()), np.zeros(()))
 
 
 def floats(balls: np.ndarray, data: object = None) -> Floats:
     """Return the numbers in an array of balls and special elements, which were made from ``data``."""
+    # Floats are exact in float64, without a look at the balls.
     if isinstance(data, np.ndarray) and data.dtype.kind == "f":
         return Floats(data.astype(np.float64), np.zeros(data.shape))
     near, off = _FLOATS(balls)
@@ -150,11 +156,13 @@ def holds(f: Format, values: Floats) -> np.ndarray:
 # Source: L. H. de Figueiredo, J. Stolfi, Affine arithmetic: concepts and applications, Numer. Algorithms 37 (2004).
 
 
+# Coefficients of common errors in one array, which bounds memory and time.
 LIMIT = 2**21
 SLACK = (
     2.0**-49
 )  # relative error of c x + d y in float64, relative to |c x| + |d y|; of n terms, n/8 times it
 
+# Names of errors, for the whole process: an ε is never used twice.
 _unused = count()
 
 
@@ -184,11 +192,13 @@ class Errors(NamedTuple):
         return [(c, np.flatnonzero(keys == key)) for key, c in every.items() if c.ids.size]
 
 
+# The common errors of numbers that have none, one object for all.
 NONE = CommonErrors(np.empty(0, dtype=np.int64), np.empty((1, 0)))
 
 
 def negated(errors: Errors) -> Errors:
     """Return the errors of the negated numbers."""
+    # Copies, because planes may be views of other arrays.
     result = Errors(*(p.copy() for p in errors))
     for c, at in errors.groups():
         line = result.line.reshape(-1)
@@ -206,6 +216,7 @@ def bounded(own: np.ndarray) -> Errors:
 def common_ids(arrays: Iterable[Errors], size: int) -> np.ndarray:
     """Return the ids of all errors, in order; if they are too many for ``size`` rows, those of the largest weights."""
     parts = [(c, a.line.reshape(-1)[at]) for a in arrays for c, at in a.groups()]
+    # Arrays of the same step share one list of ids, so identity removes most of them.
     result = list({id(c.ids): c.ids for c, _ in parts}.values())
     if not result:
         return NONE.ids
@@ -214,6 +225,7 @@ def common_ids(arrays: Iterable[Errors], size: int) -> np.ndarray:
         every = np.sort(np.concatenate(result))
         every = every[np.diff(every, prepend=-1) > 0]
         ids = ids if ids.size == every.size else every
+    # Beyond the limit only the errors with the largest weights stay shared.
     most = LIMIT // max(size, 1)
     if ids.size <= most:
         return ids
@@ -232,6 +244,7 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not groups or not ids.size:
         return np.zeros((*shape, ids.size)), errors.radius
     c, left = groups[0][0], np.zeros(lines.size)
+    # The stored table is the wanted one: no copy is needed.
     if (
         len(groups) == 1
         and c.ids is ids
@@ -247,6 +260,7 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             continue
         columns = np.minimum(np.searchsorted(ids, c.ids), ids.size - 1)
         present = ids[columns] == c.ids
+        # Errors without a column are bounded by what the radius leaves.
         if not present.all():
             columns, part = columns[present], part[:, present]
             left[at] = np.maximum(
@@ -266,6 +280,7 @@ def errors_of(
 ) -> Errors:
     """Return a table and its ``radii`` as the errors of an array, without columns of zeros."""
     flat = coefficients.reshape(own.size, ids.size)
+    # Columns of zeros cost memory in all later operations.
     used = flat.any(axis=0)
     if not used.all():
         flat, ids = flat[:, used], ids[used]
@@ -281,6 +296,7 @@ def named(errors: Errors) -> Errors:
     """Give each nonzero r an ε of its own; return the errors unchanged if there would be too many."""
     r, ids = errors.own.reshape(-1), common_ids([errors], errors.own.size)
     which = np.flatnonzero((r > 0) & np.isfinite(r))
+    # Too many coefficients: the errors stay bounds, wider but right.
     if not which.size or r.size * (ids.size + which.size) > LIMIT:
         return errors
     fresh = np.fromiter(islice(_unused, which.size), dtype=np.int64, count=which.size)

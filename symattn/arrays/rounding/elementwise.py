@@ -46,6 +46,7 @@ def _relative_error_share(e: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.where(e == 0, 0.0, up(np.divide(e, x, out=np.full(np.shape(e), np.inf), where=x > 0)))
 
 
+# Functions whose second derivative has no bound, with remainders of their own.
 _RESTS = {"exp": _exp_rest, "log": _log_rest, "sqrt": _sqrt_rest}
 
 
@@ -60,6 +61,7 @@ def steepest(name: str, x: Floats, e: np.ndarray) -> np.ndarray:
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
+# The roundings that a scale on the factors may add, see ``_bound_scaling_of_factors``.
 SCALE_ROUNDINGS = 6
 
 
@@ -101,6 +103,7 @@ class RoundedElementwise(ComputedNumber):
         """−x, with the errors of x negated."""
         *bounds, near, off = a.planes[5:]
         plane, rows = cls.write_plane(-a.value), negated(a.rows)
+        # Copies, so that later names of errors do not reach the operand.
         return cls(plane, *rows, *(p.copy() for p in bounds), np.asarray(-near), off.copy())
 
     def as_input(self) -> Self:
@@ -117,6 +120,7 @@ class RoundedElementwise(ComputedNumber):
         """Round x to the input's format; all readers read the stored number."""
         f, e, x = cls.precision.input, a.error, a.near
         array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
+        # Numbers that are exact in the format are stored as they are.
         more = np.where((e == 0) & holds(f, x), 0.0, array)
         return cls.made(a.value, cls.linear(a.value.plain_shape, [(ONE, a)]), more=more, small=0)
 
@@ -185,8 +189,10 @@ class RoundedElementwise(ComputedNumber):
         x, y, e = a.near, cls.read_floats(value), a.error
         tangent = cls.find_slopes(name, a, value)
         rest, flat = up(beyond_tangent(name, x, y, e)), up(steepest(name, x, e) * e)
+        # Far from the tangent the mean value bound is the smaller one.
         bounded = flat < up(tangent.size * e + rest)
         tangent = Floats(np.where(bounded, 0, tangent.near), np.where(bounded, 0, tangent.off))
+        # Functions at 0 and exact roots have no error, see A2.
         exact = (
             (e == 0)
             & (x.off == 0)
@@ -208,6 +214,7 @@ class RoundedElementwise(ComputedNumber):
         x, y, e = a.near, b.near, (a.error, b.error)
         gap, unsure = x.near - y.near, up(x.off + y.off + e[0] + e[1])
         unsure = unsure + np.where(unsure > 0, SLACK * (np.abs(x.near) + np.abs(y.near)), 0)
+        # Against −∞ the other operand is the maximum without doubt.
         none, other = cls.find_special(a.planes[0]), cls.find_special(b.planes[0])
         first = np.where(none | other, other, gap >= unsure)
         second = np.where(none | other, none, -gap >= unsure)
@@ -221,6 +228,7 @@ class RoundedElementwise(ComputedNumber):
     def _max(cls, a: Self, axis: int) -> Self:
         """Compare the two halves of each line, and so on."""
         lines = a.map(lambda p: np.moveaxis(p, axis, 0).copy())
+        # Halving needs few steps in NumPy, however long the line.
         while (half := lines.plain_shape[0] // 2) > 0:
             larger, rest = cls._maximum(lines[:half], lines[half : 2 * half]), lines[2 * half :]
             lines = cls(*map(np.concatenate, zip(larger.planes, rest.planes, strict=True)))
@@ -259,6 +267,7 @@ def _scaled_sums_of_terms(
     x: ComputedNumber, c: ComputedNumber, by: Callable[[], np.ndarray] | None = None
 ) -> np.ndarray:
     """Return Σ|x_l y_l| after multiplication by at most ``by()`` (None: |ĉ|), if c is common to matrices; else 0."""
+    # Only a factor common to whole matrices is a scale in the sense of R4.
     if any(n != 1 for n in c.plain_shape[-2:]) or not x.terms.any():
         return np.zeros(())
     return product(c.reach if by is None else by(), x.terms)

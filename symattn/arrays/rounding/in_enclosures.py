@@ -53,6 +53,7 @@ class InEnclosures(ComputedNumber):
     @classmethod
     def find_slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
         number = np.isfinite(x.planes[0])
+        # The placeholder 1 avoids slopes at what is no number.
         argument = Enclosure(np.where(number, x.planes[0], 1.0), np.where(number, x.near.off, 0.0))
         result = cls.read_floats(FUNCTIONS[name].slope(Enclosure.xp, argument, y))
         return bounds.Floats(np.where(number, result.near, 0.0), np.where(number, result.off, 0.0))
@@ -64,6 +65,7 @@ class InEnclosures(ComputedNumber):
     @classmethod
     def check_decided(cls, words: str, a: Self, b: Self) -> None:
         x, y, e = a.near, b.near, bounds.up(a.error + b.error)
+        # A lower bound of the distance: rounded down, less both radii.
         apart = np.abs(x.near - y.near) / bounds.UP - bounds.up(x.off + y.off)
         numbers = np.isfinite(a.planes[0]) & np.isfinite(b.planes[0])
         numbers, e, apart = np.broadcast_arrays(numbers, e, apart)

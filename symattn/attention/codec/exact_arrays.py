@@ -19,13 +19,16 @@ Entries = list[Any]
 MOST = (
     10**12
 )  # the largest absolute value; larger ones could need decimals of a thousand billion digits
+# Batch, head, row and column.
 _AXES = 4
 INFINITE = ("mask",)
 """Arrays that may hold −∞."""
+# What true and false mean, for errors.
 _MEANING = {
     "keep": ": true for real keys, false for padding",
     "drop": ": true for weights that are kept",
 }
+# A number typed with a point or an exponent.
 _DECIMAL = re.compile(r"[.eE]")
 
 
@@ -81,6 +84,7 @@ def number(text: object, place: str) -> Quotient:
         value = Quotient.of(text)
     except InputError as error:
         raise InputError(f"{place}: {short(str(error), 160)}") from None
+    # Comparing may need more precision than there is for extreme numbers.
     try:
         too_large = abs(value) > MOST
     except ArithmeticError:
@@ -106,6 +110,7 @@ def _read_nested_exact_entries(
         if name != "mask" and _entry_kind_of_array(name) != "booleans":
             raise InputError(f"{place} is {shown(entries)}; only mask and keep hold truth values")
         return entries
+    # Only masks forbid; elsewhere −∞ would be a slip.
     if name in INFINITE and (entries is FORBIDDEN or entries in ("-inf", "-oo", "-∞", "-Infinity")):
         return FORBIDDEN
     if not isinstance(entries, (str, Quotient)):
@@ -148,9 +153,11 @@ def flat(entries: object) -> list[Any]:
 
 
 # -- names of arrays ---------------------------------------------------------------------------------------------------
+# Names in the order in which people write them; duplicates are dropped.
 INPUTS = tuple(
     dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL))
 )
+# Names without case, hyphens and underscores, as they are compared.
 _INPUT_NAMES = {plain(name): name for name in INPUTS}
 
 

@@ -25,8 +25,11 @@ from symattn.document.codec import differing, typed
 from symattn.document.errors import InputError, near, perhaps
 from symattn.document.keywords import kind_name, plain
 
+# The default scale, as it is written in sheets.
 ROOT = "1/sqrt(d_k)"
+# Words for scales: without a scale, and the default.
 _SCALES = {"none": Fraction(1), ROOT: None}
+# Characters between the entries of a tuple on a command line.
 _SEPARATOR = re.compile(r"[,/;]")
 _CALL = re.compile(r"\s*\w+\s*\(")  # a description in Python's notation
 _OPEN = ("", "none", "open", None)  # an open side of a window
@@ -92,12 +95,14 @@ def as_options(spec: object, names: Iterable[str] = ()) -> dict[str, str | bool]
 
 
 def _read_field_by_hint(hint: object, value: object, place: str) -> Any:
+    # A description from Python is taken as it is.
     if isinstance(value, tuple(descriptions(hint).values())):
         return value
     if NoneType in members(hint) and (value is None or value == "none"):
         return None
     if isinstance(value, bool) and bool in members(hint):
         return value
+    # Words are compared as text, because numbers in sheets are typed texts.
     for word in words(hint):
         if not isinstance(value, bool) and str(value) == str(word):
             return word
@@ -165,6 +170,7 @@ def _read_description_field(hint: object, value: object, place: str) -> Any:
         ):  # one kind needs no name: fields, or ``plain``
             called, rest = next(iter(kinds)), rest if called == "plain" else value
         value = {called: pairs(rest)}
+    # An option without a value: the only kind, with its defaults.
     if value is True and len(kinds) == 1:
         value = {}
     if not isinstance(value, dict):
@@ -177,6 +183,7 @@ def _read_description_field(hint: object, value: object, place: str) -> Any:
         return made_of(kinds[called], value, f"{place}: {called}")
     if len(kinds) == 1:
         return made_of(next(iter(kinds.values())), value, place)
+    # Only the first key is named: a description has one kind.
     wrong = next(iter(value), "nothing")
     other = kind_name(str(wrong), kinds)
     suggestion = (
@@ -201,6 +208,7 @@ def pairs(text: str) -> dict[str, Any]:
 def _split_at_outer_commas(text: str) -> Iterator[str]:
     start = depth = 0
     for at, letter in enumerate(text):
+        # Commas within brackets belong to inner descriptions.
         depth += (letter in "([") - (letter in ")]")
         if letter == "," and not depth:
             yield text[start:at]
@@ -224,6 +232,7 @@ def _read_tuple_field(hint: object, values: Iterable[object], place: str) -> tup
 
 
 def _is_whole(text: str) -> bool:
+    # Nine digits are enough for any size, and bound the work of ``int``.
     return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 9
 
 
@@ -260,6 +269,7 @@ def _convert_camel_to_hyphens(word: str) -> str:
 
 
 # -- descriptions in Python's notation: ``rotary``, ``Rotary(base=500000, layout='interleaved')`` ----------------------
+# Whatever Python's parser and constructors raise on text from outside.
 _UNREADABLE = (
     SyntaxError,
     ValueError,
@@ -269,6 +279,7 @@ _UNREADABLE = (
     MemoryError,
     RecursionError,
 )
+# Descriptions that may stand within others.
 _WITHIN: dict[str, type[Any]] = {plain(kind.__name__): kind for kind in get_args(Scaling)}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from symattn.document.errors import InputError, near
 
+# Of a sheet: far more than a description with its arrays needs.
 MOST_BYTES = 8 * 2**20
 
 
@@ -27,6 +28,7 @@ def content(path: str, most: int, hint: str) -> bytes:
         if file.is_dir():
             raise InputError(f"{path} is a directory; hint: name a file in it")
         with file.open("rb") as opened:
+            # One byte more than allowed shows that there is more, without reading it.
             result = opened.read(most + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise InputError(
@@ -48,6 +50,7 @@ def decoded(content: bytes, where: str, exact: bool = True) -> Any:
         "object_pairs_hook": lambda pairs: _build_object_without_repeats(pairs, where),
     }
     try:
+        # A byte order mark is no error.
         return json.loads(content.decode("utf-8-sig"), **(strict if exact else {}))
     except InputError:
         raise
@@ -119,6 +122,7 @@ def shown(value: object) -> str:
 
 def _build_object_without_repeats(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
     result = dict(pairs)
+    # JSON permits repeated keys, of which one would be ignored silently.
     if len(result) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]

@@ -19,10 +19,14 @@ from symattn.attention.codec.json_text import short
 from symattn.document.errors import InputError
 
 MOST_BYTES = 2**20  # per array: far more than a walk can show
+# More arrays than attention has inputs.
 _MOST_ARRAYS = 32
+# Versions of the npy format with readers that unpickle nothing.
 _VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+# The most axes that all versions of NumPy allow.
 _MOST_AXES = 32
 _MOST_ENTRIES = 2**60  # the product of the lengths other than 0; NumPy makes no larger array
+# What readers raise on damaged archives.
 _BROKEN = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError, ValueError,
 )  # fmt: skip
@@ -64,12 +68,14 @@ def _read_npz_array(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, most: int
 ) -> np.ndarray:
     place = f"{path}: {short(_name_of_npz_array(member, path))}"
+    # The declared size is checked first; a false one is caught by the limit on reading.
     if member.file_size > most:
         raise InputError(f"{place} unpacks to {member.file_size} bytes; at most {most} are read")
     with archive.open(member) as opened:
         stream = io.BytesIO(opened.read(most + 1))
     length = len(stream.getvalue())
     shape, _, dtype = described(stream, place)
+    # Before NumPy allocates what the header declares.
     check_declared(shape, dtype, length - stream.tell(), place)
     stream.seek(0)
     return np.asarray(npy.read_array(stream, allow_pickle=False))

@@ -21,6 +21,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.stages.weights import by_place
 from symattn.document.errors import InputError, Refused
 
+# Fields of ``Attention`` that the bound of ``radius`` covers.
 _TAKEN = (
     *(
         "scale",
@@ -108,6 +109,7 @@ def checked(spec: Attention, inputs: Mapping[str, Any], widened: bool = True) ->
 
 def front(spec: Attention, inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the axes of the output before the last two: batches, and the query heads if there are several."""
+    # Axes that are no batches: rows, columns and, with several heads, the heads.
     own = 3 if spec.heads > 1 else 2
     batches = np.broadcast_shapes(*(inputs[name].shape[:-own] for name in "qkv"))
     return (*batches, spec.heads) if spec.heads > 1 else batches
@@ -125,6 +127,7 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
     for index in np.ndindex(axes):
         read = index
         if spec.heads > 1:
+            # Query heads in one group read the same head of keys and values.
             read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
         if (
             read != last
@@ -186,6 +189,7 @@ class Seen:
         """Return the mask of a tile, booleans (queries, keys); None if no mask applies to it."""
         result: list[Any] = []
         if not self._is_tile_fully_visible(queries, keys):
+            # Block bounds are counted over the whole sequence, not within the tile.
             whole = self._places_of_tile(slice(0, self.n_q), slice(0, self.n_k))
             result += by_place(self.spec, self._places_of_tile(queries, keys), whole)
         if self.given is not None:
@@ -205,11 +209,13 @@ class Seen:
         """The largest numbers of keys before and after its own position that a query may see, None for all."""
         before, after = self.spec.sides
         if self.spec.causal and self.spec.prefix is None:
+            # A causal mask allows no key after the query, whatever the window says.
             after = 0 if after is None else min(after, 0)
         return before, after
 
     def _is_tile_fully_visible(self, queries: slice, keys: slice) -> bool:
         """Return whether the masks by position let every query see every key of the tile."""
+        # Prefixes and blocks are no intervals around the query, so their masks are always formed.
         if self.spec.prefix is not None or self.spec.block is not None:
             return False
         first, last = (

@@ -74,7 +74,9 @@ from symattn.arrays.enclosing.bounds import ETA, TINY, U
 from symattn.arrays.enclosing.exponential import Floats
 from symattn.attention.enclosing.sums import KEYS, UNIT, Prepared, Sums
 
+# The factor of step 8, which outweighs the roundings of the radius.
 UP = 1 + 2.0**-16
+# Terms of steps 2 and 7.
 _SHIFTED, _POWERS, _DROPPED = 694 * U, 2.5 * U, 2.0**-990
 
 
@@ -91,11 +93,13 @@ class Spread:
 
 def spread(values: Floats, sink: bool) -> Spread:
     """Return the spread of values (s, d_v), and of zeros if there is a sink or no value."""
+    # A single zero stands for no values: rows without keys are replaced later.
     values = values if values.size else np.zeros((1, values.shape[1]))
     least, greatest = values.min(axis=0), values.max(axis=0)
     centre = values.mean(axis=0)
     apart = values - centre
     squares = np.einsum("ij,ij->j", apart, apart)
+    # The sink is one more value 0.
     if sink:
         least, greatest, squares = (
             np.minimum(least, 0.0),
@@ -132,6 +136,7 @@ def _bound_perturbation_of_rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
     if head.sink is not None:
         fixed += 4 * U * abs(head.sink) * UNIT
     scale = gamma(d + 3) * head.reach[rows]
+    # The sum Σ p² of step 4.
     largest = s.squares / (s.weights * s.weights)
     rest = np.maximum(1 - largest, 0.0) + 8 * alpha
     mean = scale * (s.lengths / s.weights) + fixed
@@ -171,6 +176,7 @@ def _compute_radius_factors(rows: _Rows) -> _Factors:
     grown = (1 + rho) / divisor
     whole = 1 + grown * beta * (most / of_range)
     more = grown * (ETA + 2 * rows.tiny / (1 - rows.alpha)) + TINY
+    # Outside of these ranges the proof does not hold, and the hull takes over.
     lost = ~((rows.most < 1) & (divisor >= 0.5))
     return _Factors(
         grown * (2 * beta + U) * UP, more * UP, rho * UP, rows.norm, of_range * UP, whole * UP, lost
@@ -195,6 +201,7 @@ def enclosed(
     size *= factors.size[:, None]
     radius += size
     radius += factors.more[:, None]
+    # Dropped keys, by step 7.
     if s.shifted:
         radius += (s.keys[1] - s.keys[0] + 1) * _DROPPED * values.range
     return factors.lost
@@ -204,4 +211,5 @@ def hull(least: Floats, greatest: Floats) -> tuple[Floats, Floats]:
     """Return centre and radius of [least, greatest], with radius 0 where they are equal."""
     centre = np.clip(least / 2 + greatest / 2, least, greatest)
     reach = np.maximum(greatest - centre, centre - least)
+    # Rounded up by one float; equal ends have the radius 0.
     return centre, np.where(reach > 0, np.nextafter(reach, np.inf), 0.0)

@@ -73,6 +73,7 @@ def prepare(spec: Attention, head: Head, tight: bool, before: Prepared | None = 
     factor = steps_factor(spec.scale, spec.base, int(head.q.shape[1]))
     queries, reach = head.q * factor, norms(head.q) * (abs(factor) * UNIT)
     sink = None if head.sink is None else head.sink * steps_factor(1, spec.base, 1)
+    # Heads that share keys and values share all that depends on these alone.
     if before is not None and before.values is head.v:
         return replace(before, queries=queries, reach=reach, seen=head.seen, sink=sink)
     lengths = norms(head.k)
@@ -80,6 +81,7 @@ def prepare(spec: Attention, head: Head, tight: bool, before: Prepared | None = 
     columns[:, :width], columns[:, width], columns[:, width + 1] = head.v, 1.0, lengths
     if tight:
         np.abs(head.v, out=columns[:, width + 2 :])
+    # One buffer of scores for all tiles, so that it stays in the cache.
     keys, room = np.ascontiguousarray(head.k).T, np.empty(QUERIES * KEYS)
     return Prepared(queries, keys, columns, lengths, reach, head.v, room, head.seen, sink)
 
@@ -95,6 +97,7 @@ def norms(x: Floats) -> Floats:
     return lengths * (1 + 2.0**-20)
 
 
+# The factor takes balls, and each head needs the same one.
 @lru_cache(maxsize=64)
 def steps_factor(scale: Any, base: int | None, width: int) -> float:
     """c = scale · N / ln 2 (scale · N for the base 2), off by a factor within 1 ± 2u. None is 1/√d_k, a real number."""
@@ -124,6 +127,7 @@ def sums(head: Prepared, rows: slice) -> Sums:
     """Return the sums for a block of at most ``QUERIES`` queries."""
     keys, count = head.seen.span(rows.start, rows.stop), rows.stop - rows.start
     largest = head.reach[rows].max() * head.lengths[keys[0] : keys[1]].max(initial=0.0)
+    # Cauchy and Schwarz bound all scores of the block before any is computed.
     shifted = not (largest <= UNSHIFTED and abs(head.sink or 0.0) * UNIT <= UNSHIFTED)
     shift = _largest_score_per_query(head, rows, keys) if shifted else None
     total, squares = np.zeros((count, head.columns.shape[1])), np.zeros(count)
@@ -136,6 +140,7 @@ def sums(head: Prepared, rows: slice) -> Sums:
         squares += np.vecdot(e, e)
     d = head.width
     weights = total[:, d]
+    # The sink is one more key, with its power in the sums and no value.
     if head.sink is not None:
         e = np.full((count, 1), head.sink)
         _replace_scores_by_powers(e, None, shift)
@@ -165,15 +170,18 @@ def _largest_score_per_query(head: Prepared, rows: slice, keys: tuple[int, int])
         if allowed is not None:
             np.copyto(scores, -np.inf, where=~allowed)
         np.maximum(values, scores.max(axis=1), out=values)
+    # A row without keys has no largest score; any shift serves it.
     return np.where(np.isneginf(values), 0.0, values)
 
 
 def _replace_scores_by_powers(e: Floats, allowed: np.ndarray | None, shift: Floats | None) -> None:
     """Replace scores by e, or 0 if a key is not allowed or more than 1000 binary orders below the shift."""
+    # Forbidden scores are exponentiated like all others and set to 0 afterwards.
     lost = None if allowed is None else ~allowed
     if shift is not None:
         e -= shift[:, None]
         low = e < -MOST_STEPS
+        # ``powers`` takes no smaller argument.
         np.maximum(e, -MOST_STEPS, out=e)
         lost = low if lost is None else lost | low
     powers(e)

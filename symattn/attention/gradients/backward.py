@@ -47,6 +47,7 @@ def backward(
     values = spec.trace(**inputs)
     outputs, given = (("output", "lse"), cotangent) if spec.lse else (("output",), (cotangent,))
     pairs = iter(cotangents(under, tuple(values[n] for n in outputs), given))
+    # An output without a cotangent has no part in the sum.
     ends = {n: next(pairs)[1] for n, g in zip(outputs, given, strict=True) if g is not None}
     steps = spec.pipeline(n for n, x in inputs.items() if x is not None)
     return pulled([way(spec, step, values) for step in steps], ends, values, names)
@@ -57,7 +58,9 @@ def pulled(
 ) -> dict[str, Any]:
     """Return the gradients of the arrays ``names``, from those of the arrays in ``ends``, through steps in order."""
     result = dict(ends)
+    # In reverse order the gradient of an array is complete when its step is reached.
     for way in reversed(list(ways)):
+        # Nothing that has a gradient depends on this step.
         if way.name not in result:
             continue
         for name, part in zip(way.of, way.back(result[way.name]), strict=True):
@@ -80,6 +83,7 @@ def _gradients_of_weights_step(
 ) -> Gradients:
     if spec.sink == "given":
         ds, db = scores.sink_gradients(p, g, spec.base)
+        # A sink of a head is read by all rows of that head.
         return ds, namespace_of(db).reshape(scores.summed_like(db, of_rows(spec, x[1])), x[1].shape)
     return (_FROM_WEIGHTS[spec.normaliser](spec, x[0], p, g),)
 

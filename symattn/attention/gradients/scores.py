@@ -14,6 +14,7 @@ from symattn.attention.softmax import nonempty
 def summed_like(g: Array, x: Array) -> Array:
     """Return the gradient of a broadcast array x: g summed over the axes that x lacks or has with length 1."""
     xp, extra = namespace_of(g), g.ndim - x.ndim
+    # Broadcast axes: length 1 in x, another length in g.
     wide = [
         extra + k for k, n in enumerate(x.shape) if same(n, 1) and not same(g.shape[extra + k], 1)
     ]
@@ -73,6 +74,7 @@ def sparsemax_gradient(p: Array, g: Array) -> Array:
     """
     xp = namespace_of(p)
     support = xp.astype(p > 0, p.dtype)
+    # An empty row has no support; its gradient is 0 in any case.
     number = nonempty(xp.sum(support, axis=-1, keepdims=True), "zeros")
     return support * (g - xp.sum(support * g, axis=-1, keepdims=True) / number)
 
