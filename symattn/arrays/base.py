@@ -17,6 +17,7 @@ from symattn.document.errors import Refused, Undecided
 from symattn.document.model import Document, Text
 from symattn.document.printable import Shown
 
+# NumPy's names of functions that the namespaces call otherwise.
 _UFUNC = {
     "true_divide": "divide",
     "power": "pow",
@@ -28,6 +29,7 @@ _UFUNC = {
     "bitwise_or": "logical_or",
     "invert": "logical_not",
 }
+# Reductions by the function that they repeat.
 _REDUCE = {
     "add": "sum",
     "multiply": "prod",
@@ -48,6 +50,7 @@ def apply_ufunc(
     """Run a NumPy universal function in the kind's own namespace. Raises Refused, by name, if the kind lacks it."""
     name, out = ufunc.__name__, kwargs.pop("out", None)
     if method == "reduce" and name in _REDUCE:
+        # NumPy's default of ``reduce`` is the first axis, not all of them.
         kwargs.setdefault("axis", 0)
         result = kind.offer(_REDUCE[name])(inputs[0], **kwargs)
     elif method == "outer":
@@ -60,6 +63,7 @@ def apply_ufunc(
     if out is None:
         return result
     target = out[0] if isinstance(out, tuple) else out
+    # A NumPy array would round the elements.
     if not isinstance(target, ArrayBase):
         raise Refused(f"{kind.name}: the result of {name} cannot be written into a NumPy array")
     target[...] = result
@@ -76,6 +80,7 @@ def _make_reflected_operator(name: str) -> Callable[[Any, Any], Any]:
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
     def run(self: Any, other: Any) -> Any:
+        # In place, so that views of the array change, too.
         self[...] = self.offer(name)(self, other)
         return self
 
@@ -219,6 +224,7 @@ class ArrayBase(Shown):
             return self != 0
         if target in "iu":
             raise Refused(f"{self.name}: astype({np.dtype(dtype)}) would round the elements")
+        # Floats of any width stay exact elements, which is reported as a reading of the code.
         note(f"astype({getattr(dtype, '__name__', dtype)}) kept {self.name}")
         return self.copy() if copy else self
 
@@ -277,10 +283,13 @@ def offered(
 
     @wraps(function)
     def run(self: Any, *operands: Any, **keywords: Any) -> Any:
+        # Two tests, since most calls have an array as the first operand.
         if not (operands and isinstance(operands[0], ArrayBase)) and not any_array(operands):
+            # Plain numbers stay plain, so that sizes and indices can be computed from them.
             if name not in _INEXACT:
                 return getattr(np, name)(*operands, **keywords)
             operands = (self.kind.of(operands[0]), *operands[1:])
+        # Most calls have no unknown keyword.
         for key in () if known.issuperset(keywords) else keywords.keys() - known:
             value = keywords.pop(key)
             if value is not None and key not in _IGNORED:

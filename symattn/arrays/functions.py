@@ -59,6 +59,7 @@ def of_floats(name: str, x: object) -> Any:
         return getattr(np, name)(x)
     if name not in FUNCTIONS or not hasattr(math, name):
         raise Refused(f"float64 lacks {name}")
+    # The C library computes in double precision; the result gets the dtype of the argument.
     return np.asarray(
         np.vectorize(getattr(math, name), otypes=[float])(x), dtype=getattr(x, "dtype", float)
     )
@@ -78,6 +79,7 @@ def pi(xp: Functions) -> Any:
         return kind.lift(sympy.pi)  # type: ignore[union-attr]
     if base == "indexed":
         return xp.pi
+    # No rational number and no residue is π.
     if base in ("exact", "modular"):
         raise Refused(f"{base} lacks π")
     return math.pi if kind is None else kind.lift(math.pi)

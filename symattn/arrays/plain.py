@@ -10,6 +10,7 @@ import numpy as np
 
 from symattn.document.errors import InputError
 
+# Formats that NumPy computes in itself.
 FORMATS = ("float64", "float32", "float16")
 # Types that a cast to float64 would truncate, or take for numbers.
 _BEYOND = (
@@ -37,6 +38,7 @@ class Plain:
     def lift(self, data: object) -> np.ndarray:
         """Return data rounded to the format. Raises InputError for NaN and infinity."""
         wide = numbers(self.name, data)
+        # Overflow to infinity is part of the arithmetic that is examined.
         with np.errstate(over="ignore"):
             return wide.astype(self.dtype)
 
@@ -47,6 +49,7 @@ def numbers(name: str, data: object) -> np.ndarray:
         wide = np.asarray(real(data, name), dtype=np.float64)
     except InputError:
         raise
+    # Fractions, texts and SymPy numbers are rounded once, from their exact values.
     except (TypeError, ValueError, OverflowError):
         from symattn.arrays.exact import Exact
 
@@ -68,6 +71,7 @@ def of_tensor(data: Any, place: str) -> Any:
         return data
     try:
         data = data.detach().cpu()
+        # NumPy has no bfloat16, and float64 holds every narrower number.
         return (data.double() if data.is_floating_point() and data.itemsize < 4 else data).numpy()
     except (NotImplementedError, RuntimeError, TypeError) as error:
         raise InputError(

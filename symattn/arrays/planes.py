@@ -82,6 +82,7 @@ class Planes(ArrayBase):
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
+        # The generic product needs nothing but elementwise products and one sum.
         products = cls._mul(a[..., :, :, None], b[..., None, :, :])
         return cls._sum(products, products.ndim - 2)
 
@@ -115,6 +116,7 @@ class Planes(ArrayBase):
     @classmethod
     def written(cls, x: object) -> Self:
         """Return an operand of a function that can write masks (add, assign, fill): a plain −inf or sentinel is −∞."""
+        # Computed arrays hold no literals that could be read as masks.
         if isinstance(x, cls) and x.typed is None:
             return x
         plain = x.origin if isinstance(x, cls) else x
@@ -124,6 +126,7 @@ class Planes(ArrayBase):
     def literal_array(cls, plain: object) -> Self:
         """Return an array of numbers that were typed, not computed; see ``origin``."""
         numbers = np.array(plain, dtype=np.float64, order="C")
+        # Infinite numbers are allowed in literals only, where they are masks.
         array = cls.lift(numbers) if np.isfinite(numbers).all() else cls.literal(numbers)
         array.typed = Typed(numbers)
         return array
@@ -135,6 +138,7 @@ class Planes(ArrayBase):
 
     def map(self, function: Callable[[np.ndarray], object]) -> Self:
         """Apply ``function``, which moves elements, to every plane; a single element becomes an array again."""
+        # NumPy returns an element, not an array, where an index takes all axes.
         result = type(self)(*[_box_scalar_in_array(function(p), p) for p in self.planes])
         if self.typed and self.typed.sound[0]:
             result.typed = Typed(
@@ -162,6 +166,7 @@ class Planes(ArrayBase):
 
     def __setitem__(self, index: Any, value: object) -> None:
         self._put(index, self.written(value))
+        # Literal numbers stay sound only while literals are assigned, in all views at once.
         if self.typed:
             plain = typed_numbers(value)
             if plain is None:
@@ -171,6 +176,7 @@ class Planes(ArrayBase):
 
     def _put(self, index: Any, elements: Self) -> None:
         for mine, theirs in zip(self.planes, elements.planes, strict=True):
+            # NumPy would store an array without axes in place of an element.
             mine[index] = theirs if theirs.ndim else theirs[()]
 
 
@@ -179,6 +185,7 @@ def typed_numbers(x: object) -> np.ndarray | None:
     if isinstance(x, ArrayBase):
         return x.origin if isinstance(x, Planes) else None
     plain = np.asarray(x)
+    # Larger integers are not all floats.
     small = plain.dtype.kind in "bf" or (
         plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any()
     )
@@ -194,6 +201,7 @@ def _box_scalar_in_array(x: object, plane: np.ndarray) -> np.ndarray:
 
 
 # -- lengths of axes whose roots and quotients stay exact --------------------------------------------------------------
+# NumPy would round these for a size, so the kind computes them.
 _EXACT = frozenset(["sqrt", "divide", "true_divide", "power", "log", "exp", "reciprocal"])
 
 
@@ -219,11 +227,13 @@ class Size(int):
         return self._kind.lift(int(self))
 
     def __pow__(self, exponent: Any, modulus: None = None) -> Any:  # type: ignore[override]
+        # Whole powers are exact integers.
         if float(exponent) == int(exponent) and exponent >= 0:
             return int(self) ** exponent
         n, twice = int(self), 2 * exponent
         if n > 0 and not twice % 1:  # a float, such as 16^(-1/2), if that is exact
             power = float(n) ** float(exponent)
+            # Exact iff the square of the float is the power of the integer.
             if Fraction(power) ** 2 == Fraction(n) ** int(twice):
                 return power
         return self._lift_size_to_kind() ** exponent

@@ -30,6 +30,7 @@ class Reductions:
         return self._over(self._max, a, axis, keepdims)
 
     def min(self, a: Array, axis: Axes = None, keepdims: bool = False) -> Any:
+        # One primitive less for each kind.
         return -self.max(-a, axis, keepdims)
 
     def prod(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
@@ -41,6 +42,7 @@ class Reductions:
     def var(
         self, a: Any, axis: Axes = None, keepdims: bool = False, correction: int = 0, ddof: int = 0
     ) -> Any:
+        # Centred first: E x² − (E x)² would be another formula with other roundings.
         centred = a - self.mean(a, axis, True)
         return self.sum(centred * centred, axis, keepdims) / (
             self._count(a, axis) - (correction or ddof)
@@ -58,6 +60,7 @@ class Reductions:
 
     def cumulative_sum(self, a: object, axis: int | None = None) -> Any:
         """Return partial sums along one axis."""
+        # A copy, which is overwritten row by row.
         rows = self._to_front(a, axis)
         for i in range(1, len(rows)):
             rows[i] = rows[i] + rows[i - 1]
@@ -70,6 +73,7 @@ class Reductions:
         return np.all(np.asarray(a != 0), axis, keepdims=keepdims)
 
     def sort(self, a: object, axis: int = -1, descending: bool = False) -> Any:
+        # Kinds with ``ordered`` sort without deciding which element is which.
         if not hasattr(self.kind, "ordered"):
             return self.kind.offer("take_along_axis")(
                 a, self.argsort(a, axis, descending), axis=axis
@@ -86,6 +90,7 @@ class Reductions:
         order = np.empty(rows.plain_shape, dtype=np.int64)
         for index in np.ndindex(order.shape[1:]):
             key = cmp_to_key(self._make_index_comparison(rows[(slice(None), *index)]))
+            # Python's sort is stable also in reverse, so equal elements keep their order.
             order[(slice(None), *index)] = sorted(range(len(rows)), key=key, reverse=descending)
         return np.moveaxis(order, 0, axis)
 
@@ -119,7 +124,9 @@ class Reductions:
 
     def _over(self, step: Callable[[Any, int], object], a: Any, axis: Axes, keepdims: bool) -> Any:
         """Apply ``step``, which reduces one axis, to every axis in ``axis``."""
+        # The last axis first, so that the numbers of the others stay valid.
         axes = sorted(_normalise_axis_numbers(a, axis), reverse=True)
+        # The result of a function is a new array, also where nothing is reduced.
         out = a if axes else a.copy()
         for k in axes:
             out = step(out, k)
@@ -159,6 +166,7 @@ offer_all(Reductions)
 
 def _normalise_axis_numbers(a: Array, axis: Axes) -> list[int]:
     n = a.ndim
+    # One axis is the most frequent case.
     if axis.__class__ is int and -n <= axis < n:
         return [axis % n]
     axes = (
@@ -180,6 +188,7 @@ class Contractions:
         """Return the sum of products in ``spec``, as a product of matrices if two operands share the summed axes."""
         arrays = [self.kind.of(x) for x in operands]
         terms, out = _einsum_terms(spec, [x.ndim for x in arrays])
+        # Two operands whose other letters all stay: a product of matrices.
         if (
             len(terms) == 2
             and set(terms[0]) ^ set(terms[1]) <= set(out)
@@ -200,6 +209,7 @@ class Contractions:
         Other letters become leading axes, of length one if an operand lacks them, and are summed afterwards.
         """
         (a, b), xp = terms, self.kind.xp
+        # One common letter is the inner axis; further ones are summed afterwards.
         *more, inner = sorted(set(a) & set(b) - set(out))
         row, column = (
             [None, *(c for c in out if c not in other)][-1] for other in (b, a)
@@ -218,6 +228,7 @@ class Contractions:
     def _spread_axes_by_letters(self, x: Array, term: str, letters: Sequence[str | None]) -> Array:
         """Return ``x`` with axes in the order of ``letters``, length one if missing; repeated letters are diagonals."""
         xp = self.kind.xp
+        # Repeated letters take diagonals first, after which each letter is one axis.
         for letter in sorted({c for c in term if term.count(c) > 1}):
             i = term.index(letter)
             j = term.index(letter, i + 1)
@@ -242,6 +253,7 @@ class LinearReductions(Contractions):
         if not (x.ndim and y.ndim):
             raise InputError("matmul of a number; hint: multiply with *")
         left, right = x.ndim == 1, y.ndim == 1
+        # A vector is a row on the left and a column on the right.
         x, y = x[None, :] if left else x, y[:, None] if right else y
         if x.plain_shape[-1] != y.plain_shape[-2]:
             raise InputError(
@@ -283,6 +295,7 @@ def _einsum_terms(spec: str, ranks: list[int]) -> tuple[list[str], str]:
         (n - len(t.replace("...", "")) for t, n in zip(terms, ranks, strict=True) if "..." in t),
         default=0,
     )
+    # Capital letters, which specifications rarely use, stand for the axes of an ellipsis.
     names = "ZYXWVUTS"[:dots]
     terms = [
         t.replace("...", names[dots - (n - len(t.replace("...", ""))) :])
@@ -290,6 +303,7 @@ def _einsum_terms(spec: str, ranks: list[int]) -> tuple[list[str], str]:
     ]
     joined = "".join(terms)
     if not arrow:
+        # Without an arrow letters that occur once stay, in alphabetical order, as in NumPy.
         out = names + "".join(sorted(c for c in set(joined) - set(names) if joined.count(c) == 1))
     if any(len(t) != n for t, n in zip(terms, ranks, strict=True)):
         raise InputError(f"einsum {spec!r} does not fit operands with {ranks} axes")

@@ -25,6 +25,7 @@ _MOST, _FIRST, _LAST = (
     3,
 )  # up to ``_MOST`` rows or columns are shown, else the first and the last ones
 _WIDE = 32  # characters of a formula; a longer one is replaced by digits
+# Significant digits of an element whose formula is too wide.
 _DIGITS = 6
 _LONG = 40  # characters of an element without digits
 
@@ -81,6 +82,7 @@ def table(shape: Place, printer: Callable[[Place], Text]) -> Table:
         [printer((*_unravel_row_number(row, lead), c)) for c in columns]
         for row in _shown_places(prod(lead))
     ]
+    # The gap stands where elements are left out.
     if len(columns) < shape[-1]:
         heads.insert(_FIRST, Column(("⋯",), "centre"))
         rows = [[*row[:_FIRST], ("⋯",), *row[_FIRST:]] for row in rows]
@@ -122,6 +124,7 @@ def element(x: object, written: Callable[[object], Node] | None = None) -> Inlin
         return _shorten_element_text(x, formula(x))
     if isinstance(x, (float, np.floating)) and np.isinf(x):
         return Name("∞") if x > 0 else Neg(Name("∞"))
+    # Elements without a notation are printed as text.
     with suppress(TypeError):
         return _shorten_element_text(x, written(x)) if written else _cut_long_words(str(x))
     return _cut_long_words(str(x))

@@ -13,6 +13,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.planes import Planes, Typed, _box_scalar_in_array, typed_numbers
 from symattn.document.errors import Refused
 
+# NumPy's functions that only move elements, and so apply to each plane alike.
 _NUMPY = (
     *(
         "reshape",
@@ -39,6 +40,7 @@ _NUMPY = (
     ),
     *("diagonal", "unstack", "vstack", "hstack", "atleast_1d", "atleast_2d", "delete", "append"),
 )
+# NumPy's older names of functions in the standard.
 _ALIASES = {"transpose": "permute_dims", "concatenate": "concat"}
 
 
@@ -53,6 +55,7 @@ class Structure:
         """Apply ``move`` to the arrays, one plane of each at a time."""
         first = values[0]
         planes = [move(_make_plane_picker(k)) for k in range(len(first.planes))]
+        # Literal numbers move along only if every operand has them.
         typed = all(x.origin is not None for x in values)
         return _join_planes_to_arrays(
             self.kind, planes, move(lambda array: array.origin) if typed else None, first
@@ -69,6 +72,7 @@ def _lift_listed_arguments(kind: type[Planes], x: Any) -> Any:
     """Return the argument ``x`` with plain arrays lifted if they are listed with arrays of the kind."""
     if isinstance(x, ArrayBase) or not _has_nested_arrays(x):
         return kind.of(x) if isinstance(x, ArrayBase) else x
+    # Listed plain arrays would otherwise be joined to planes of another meaning.
     return [_lift_listed_arguments(kind, y) if _has_nested_arrays(y) else kind.of(y) for y in x]
 
 
@@ -96,6 +100,7 @@ def _join_planes_to_arrays(
 ) -> Any:
     """Join planes to an array of the kind, or lists of planes to a list of arrays."""
     if isinstance(planes[0], (list, tuple)):
+        # Functions such as split return several arrays; without literal numbers each gets None.
         split = numbers if numbers is not None else [None] * len(planes[0])
         return type(planes[0])(
             _join_planes_to_arrays(kind, parts, n, first)
@@ -111,6 +116,7 @@ def _make_structural_function(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def run(self: Structure, *args: object, **kwargs: object) -> Any:
+        # Plain operands stay NumPy's, as integers for indices must.
         if not _has_nested_arrays([args]):
             return function(*args, **kwargs)
         operands = [_lift_listed_arguments(self.kind, a) for a in args]
@@ -155,6 +161,7 @@ class Creation:
         self, x: object, dtype: DTypeLike | None = None, copy: object = None, **_: object
     ) -> Any:
         """Return data as an array of the kind. Raises InputError for NaN and infinity; masks are made by ``where``."""
+        # Integers and booleans are indices and masks, which are exact as they are.
         if _is_integral_dtype(dtype):
             return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
         array = self.kind.of(x)
@@ -187,6 +194,7 @@ class Creation:
             return np.full(shape, fill_value, dtype)
         numbers = typed_numbers(fill_value)
         if numbers is None:
+            # A copy, because a broadcast array cannot be assigned to.
             return self.kind.offer("broadcast_to")(self.kind.of(fill_value), shape).copy()
         return self.kind.literal_array(np.full(shape, numbers))
 
@@ -203,6 +211,7 @@ class Creation:
     ) -> Any:
         if not isinstance(a, ArrayBase):
             return function(a, k)
+        # Literal numbers stay literal, so that a −∞ mask by ``triu`` is still read as one.
         if isinstance(a, Planes) and a.origin is not None:
             return self.kind.literal_array(function(a.origin, k))
         return self.kind.offer("where")(keep, a, 0)
@@ -213,6 +222,7 @@ def _is_integral_dtype(dtype: DTypeLike | None) -> bool:
 
 
 def _make_creation_function(name: str) -> Callable[..., Any]:
+    # Uninitialised memory has no value that a kind could give.
     function = getattr(np, "zeros" if name == "empty" else name)
 
     def run(self: Creation, *args: object, dtype: DTypeLike | None = None, **kwargs: object) -> Any:

@@ -35,6 +35,7 @@ class Tensors:
     inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
 
     def __getattr__(self, name: str) -> Any:
+        # Copying and pickling look up such names before the fields exist.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.torch, name)
@@ -73,12 +74,14 @@ class Tensors:
         """Return the operands as tensors; a number gets the dtype of the other one."""
         tensor = self.torch.is_tensor
         return (
+            # Plain numbers get the dtype of the other operand: torch has promotion rules of its own.
             a if tensor(a) else self.asarray(a, dtype=b.dtype),
             b if tensor(b) else self.asarray(b, dtype=a.dtype),
         )
 
     def max(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
         return (
+            # Reducing no axis changes nothing, but torch would reduce all of them.
             x if axis == () else self.torch.amax(x, () if axis is None else axis, keepdim=keepdims)
         )
 
@@ -131,6 +134,7 @@ class Tensors:
 
 def is_tensor(x: object) -> bool:
     """Return whether x is a tensor, without importing torch."""
+    # Without torch loaded no object can be a tensor, so torch is not imported here.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -179,4 +183,5 @@ class TensorKind:
 
 def copied(array: Any) -> Any:
     """Return a tensor as a NumPy array; other arrays are returned as they are."""
+    # NumPy reads memory of the processor only.
     return array.cpu().numpy() if is_tensor(array) else array

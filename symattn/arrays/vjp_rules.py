@@ -64,6 +64,7 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
 def to_shape(xp: Functions, g: Array, shape: tuple[int, ...]) -> Any:
     """Sum g over the axes along which an array of ``shape`` was broadcast."""
     extra = len(g.shape) - len(shape)
+    # Axes of length 1 that the operation broadcast.
     wide = [extra + k for k, n in enumerate(shape) if n == 1 and g.shape[extra + k] != 1]
     if not extra and not wide:
         return g
@@ -92,6 +93,7 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
     if not taken.size:
         return xp.zeros(shape, dtype=g.dtype)
     times = np.bincount(taken, minlength=size)
+    # Each place is read at most once: the gradient is moved, and nothing is added.
     if times.max() == 1:
         order = np.zeros(size, dtype=int)
         order[taken] = np.arange(taken.size)
@@ -100,12 +102,14 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
     order = np.argsort(
         taken, kind="stable"
     )  # the first times₀ elements go to one place, the next times₁ to the next
+    # As in a broadcast: equal numbers of readers are summed along an axis.
     if times.min() == times.max():
         return xp.reshape(
             xp.sum(xp.reshape(xp.take(flat, order, axis=0), (times.size, -1)), axis=1), shape
         )
     first = np.cumsum(times) - times
     turns = [
+        # No assignment by index, which not all kinds have: the t-th readers of all places at once.
         xp.where(times > t, xp.take(flat, order[np.where(times > t, first + t, 0)], axis=0), 0)
         for t in range(times.max())
     ]
@@ -121,7 +125,9 @@ def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
     encloses all derivatives. If all are forbidden, the gradient is 0.
     """
     xp = kind.under
+    # A row without keys has no gradient.
     g = xp.where(xp.isneginf(top), 0, g)
+    # Comparing the candidates may be undecided, and needless here.
     if _is_gradient_zero(xp, g):
         return xp.broadcast_to(0 * g, np.shape(x))
     if getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in (
@@ -131,6 +137,7 @@ def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
     ):
         # Elements are ranges of numbers, so it may be open which one is the largest.
         return g * _shares_of_row_maximum(xp, x, top, axes)
+    # Candidates are elements, so the largest equals the maximum exactly.
     largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
     if kind.ties == "refuse" and _is_namespace_exact(xp):
         tied = np.sum(largest, axis=axes, keepdims=True) > 1
@@ -144,6 +151,7 @@ def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
 def _is_gradient_zero(xp: Any, g: Array) -> bool:
     try:
         return bool(np.all(xp.equal(g, 0)))
+    # A gradient that may be 0 is treated as one that is not.
     except Undecided:
         return False
 
@@ -172,6 +180,7 @@ def _shares_of_row_maximum(xp: Functions, x: Array, top: object, axes: object) -
     may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)
     if hasattr(xp.kind, "may_reach"):
         return _of_candidates(xp, may & xp.kind.may_reach(x, wide), axes)
+    # Element by element, because one undecided comparison would stop all.
     for index in zip(*np.nonzero(may), strict=True):
         try:
             may[index] = not xp.less(x[index], wide[index])
@@ -185,5 +194,6 @@ def _of_candidates(xp: Any, may: np.ndarray, axes: Any) -> Any:
     import flint
 
     alone = np.sum(may, axis=axes, keepdims=True) == 1
+    # The ball [0, 1] encloses every share of a tie.
     open_ = xp.kind.lift(flint.arb(0.5, 0.5))
     return xp.where(may, xp.where(np.broadcast_to(alone, may.shape), 1, open_), 0)

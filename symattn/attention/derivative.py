@@ -56,6 +56,7 @@ def vjp(
         for n, x in inputs.items()
     }
     output = function(**arrays)
+    # Outputs that no input moves, such as comparisons, are plain arrays.
     ends = [(y, g) for y, g in cotangents(under, output, cotangent) if isinstance(y, Taped)]
     return dict(zip(names, pull_back(ends, [arrays[n] for n in names]), strict=True))
 
@@ -99,6 +100,7 @@ def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> An
     if base is not None:
         try:
             return _by_duals(function, directions, inputs, under, base)
+        # Duals need decided maxima; a tape compares them only where a gradient arrives.
         except Undecided:
             pass
     return _by_rows(function, directions, inputs, under)
@@ -134,8 +136,10 @@ def _by_rows(
 
     def slope(y: Array) -> Any:
         shape = tuple(map(int, np.shape(y)))
+        # An output that no variable moves has the derivative 0.
         if not (isinstance(y, Taped) and y.moves and y.size):
             return under.zeros(shape)
+        # One backward pass for each element of the output.
         units = np.eye(y.size).reshape(y.size, *shape)
         rows = (pull_back([(y, under.asarray(e))], [arrays[n] for n in steps]) for e in units)
         result = [
@@ -224,6 +228,7 @@ def _namespace_of_inputs(inputs: Mapping[Any, object]) -> Any:
             f"mixed kinds: {', '.join(sorted(k.name for k in kinds))}; convert one of them first"
         )
     result = next(iter(kinds.values()), np)
+    # Tapes need a kind of numbers under them.
     if kinds and not isinstance(getattr(result, "kind", None), type):
         raise Refused(f"{result!r}: no derivatives of code on this kind")
     if any(k.name == "indexed" for k in kinds):

@@ -98,6 +98,7 @@ def whole_formula(spec: Attention, names: Iterable[str]) -> Node:
 
 def _compose_formula_of_output(parts: Iterable[Part]) -> Node:
     formulas: dict[Node, Node] = {}
+    # Each formula replaces its letter in the later ones, so the last one is whole.
     for part in parts:
         formulas[part.symbol] = replaced(part.formula, formulas)
     return formulas[SYMBOLS["output"]]
@@ -107,6 +108,7 @@ def shape(array: str, spec: Attention, names: Iterable[str]) -> tuple[Node, ...]
     """Return the shape of an array of attention in letters, without batch axes, with n for n_q and n_k if tokens attend
     to themselves."""
     names = frozenset(names)
+    # In self-attention there is one number of tokens.
     alone = "x" in names and "y" not in names
     return sized(array, spec, names, {"n_q": N, "n_k": N} if alone else {})
 
@@ -116,6 +118,7 @@ def sized(
 ) -> tuple[Node, ...]:
     """Return the letters of an array's axes; ``other`` replaces some of them."""
     names = frozenset(names)
+    # Without shared heads the keys have as many as the queries.
     letters = {**SIZES, **(other or {})} | ({"g": H} if spec.group == 1 else {})
     axes = inputs.shape(array, spec, names).replace("…", "").replace("(h?)", "").split()
     return tuple(_formula_of_axis_length(axis.rstrip("?"), letters) for axis in axes)
@@ -164,6 +167,7 @@ def parameters(spec: Any) -> dict[str, Any]:
 
 
 # -- the conventions, sentence by sentence -----------------------------------------------------------------------------
+# Roles of letters in running text.
 _ROLES: Roles = {"a": "weight", "s": "score", "q": "query"}
 
 
@@ -257,6 +261,7 @@ def _yield_score_operation_order(spec: Attention) -> Iterator[str]:
                   ("capped", spec.softcap is not None), ("biased", spec.bias or by_distance),
                   ("masked", spec.masks_anything)]  # fmt: skip
     words = [word for word, applies in operations if applies]
+    # Scaling before masking is the order that readers expect.
     if len(words) > 2 or (len(words) > 1 and words != ["scaled", "masked"]):
         yield f"scores are {', then '.join(words)}"
 

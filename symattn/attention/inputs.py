@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 Form = tuple[tuple[str, type, tuple[int, ...], Any], ...]
 _FORMS = 256  # the most that are cached for one specification and one set of inputs
 
+# Inputs whose batches and widths decide the shapes of all others.
 TOKENS = ("x", "y", "q", "k", "v")
+# Projections, in the order of ``_BIASES``.
 WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+# The biases of ``WEIGHTS``.
 _BIASES = ("b_q", "b_k", "b_v", "b_o")
+# Inputs that belong to tokens x, and are refused beside q, k, v.
 _OF_X = ("x", "y", *WEIGHTS, *_BIASES)
 #: Inputs that are added to scores, and cast to their type.
 SUMMANDS = ("mask", "bias")
@@ -40,7 +44,9 @@ NEEDED = {
 OPTIONAL = {
     name: partial(_is_required, named.optional) for name, named in ARRAYS.items() if named.optional
 }
+# All inputs that depend on fields, each with its condition.
 _CONDITIONS = NEEDED | OPTIONAL
+# The order of inputs in errors and documents.
 _PLACES = {name: place for place, name in enumerate(ARRAYS)}
 
 
@@ -63,6 +69,7 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
     Types and shapes decide whether arrays fit each other, if every length is a plain int.
     """
     fitted, form = _cached_fitting_forms(spec, frozenset(inputs)), None
+    # Letters for sizes are compared by the proof, not by a cache.
     if all(type(n) is int for array in inputs.values() for n in getattr(array, "shape", (None,))):
         form = tuple(
             (name, type(array), tuple(array.shape), _sort_of_input_dtype(array.dtype))
@@ -71,6 +78,7 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
     if form is None or form not in fitted:
         _check_libraries(inputs)
         _check_arrays(spec, inputs)
+        # A caller with ever new shapes must not fill the memory.
         if form is not None and len(fitted) < _FORMS:
             fitted.add(form)
 
@@ -134,6 +142,7 @@ def _shapes_of_spec_inputs(spec: Attention, names: frozenset[str]) -> dict[str, 
         _check_names_of_x(spec, names)
     else:
         _check_names_of_q(spec, names)
+    # Sorted, so that the error does not depend on the order of a set.
     for name in sorted({*required(spec), *(_CONDITIONS.keys() & names)}, key=_PLACES.__getitem__):
         if name not in names:
             raise InputError(f"the specification needs input {name!r}")
@@ -181,6 +190,7 @@ def lengths(
 
 
 def _axis_in_spec_letters(axis: str, spec: Attention, letters: dict[str, str]) -> str:
+    # Axes of heads exist only if there are several.
     if axis[0] in "[(" and spec.heads == 1:
         return ""
     axis = axis.strip("[]")
@@ -208,11 +218,13 @@ def same_letters(spec: Attention, names: Collection[str]) -> dict[str, str]:
             result |= (
                 apart if spec.score in WIDE and "y" in names else dict.fromkeys(alike, "d_model")
             )
+    # Only general and additive scores let queries and keys differ in width.
     if spec.score not in WIDE or spec.packed:
         result["d_s"] = result.get("d_k", "d_k")
     result["d_w"] = "l_a" if spec.score == "additive" else result.get("d_s", "d_s")
     absorbed = spec.latent is not None and spec.latent.absorbed
     result |= {"j": "1", "d_j": "d_c"} if absorbed else {"j": "h", "d_j": "d_k"}
+    # Without an output projection the heads stand side by side.
     if "w_o" not in names:
         wide = result.get("d_v", "d_v")
         result["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in names else wide
@@ -265,6 +277,7 @@ def _check_names_of_q(spec: Attention, names: Collection[str]) -> None:
 
 
 def _check_names_of_x(spec: Attention, names: Collection[str]) -> None:
+    # Two sources of queries would contradict each other.
     if any(n in names for n in "qkv"):
         raise InputError("give q, k, v or x, not both")
     weights = [n for n in ("w_q", "w_k", "w_v") if n in names]

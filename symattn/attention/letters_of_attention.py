@@ -31,6 +31,7 @@ SIZES: dict[str, Node] = {
     axis: letter(typed or axis)
     for axis, _, typed in (size.partition("=") for size in _SIZES.split())
 }
+# Latents and positions side by side.
 SIZES["d_c"] = SIZES["l"] + SIZES["d_r"]
 N_Q, N_K, N, H, D_K, D_V, D_MODEL = map(
     SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_v", "d_model")
@@ -82,12 +83,14 @@ def _letters_of_projection(role: Role, index: str, title: str, shape: str) -> tu
     )
 
 
+# Projections from the width of the model to all heads.
 _OF_Q, _OF_K, _OF_V = (
     _letters_of_projection("query", "Q", "queries", "d_model h*d_k"),
     _letters_of_projection("key", "K", "keys", "d_y g*d_s"),
     _letters_of_projection("value", "V", "values", "d_y g*d_v"),
 )
 _OF_O = _letters_of_projection("output", "O", "output", "h*d_v d_out")
+# The shape of scores and weights.
 _SCORES = "… [h] n_q n_k"
 
 
@@ -283,6 +286,7 @@ ARRAYS: dict[str, Named] = {
     "output": Named("O", "Output", "… n_q d_out", "output"),
 }
 
+# The letter of each array as a formula.
 SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
 
 

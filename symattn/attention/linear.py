@@ -30,9 +30,11 @@ def decayed_scores(q: Array, k: Array, sums: Array | None = None, itself: bool =
     """
     xp = namespace_of(q)
     place = xp.arange(q.shape[-2])
+    # The delta rule needs earlier tokens only.
     seen = place[None, :] <= place[:, None] if itself else place[None, :] < place[:, None]
     if sums is None:
         return xp.where(seen, q @ k.mT, 0)
+    # Masked before exponentiating: the exponents of later tokens may overflow.
     between = xp.where(seen[:, :, None], sums[..., :, None, :] - sums[..., None, :, :], -xp.inf)
     return xp.sum(q[..., :, None, :] * k[..., None, :, :] * xp.exp(between), axis=-1)
 
@@ -77,10 +79,12 @@ def chunk_of_sums(
     None for no gates. Source: Yang et al. (2023), §4; Sun et al. (2023), equation 7.
     """
     xp = namespace_of(q)
+    # Tokens of one chunk see each other as in the definition.
     inner = decayed_scores(q, k, sums) @ v
     if sums is None:
         return state + k.mT @ v, q @ state + inner
     output = (q * xp.exp(sums)) @ state + inner
+    # Each key decays from its own token to the end of the chunk.
     return decayed(state, whole) + (k * xp.exp(whole - sums)).mT @ v, output
 
 
@@ -114,6 +118,7 @@ def normalised(products: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: 
 
     ``products(q, k, v)`` is any form of the sum over earlier tokens. Source: Katharopoulos et al. (2020), equation 9.
     """
+    # Ones in the dtype and on the device of the values.
     return products(q, k, v) / products(
         q, k, namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
     )
@@ -187,6 +192,7 @@ def corrected(k: Array, x: Array, beta: Array, sums: Array | None = None) -> Arr
     (…, n, 1) or None → (…, n, d); n is a number. Source: Yang et al. (2024), §3, the UT transform.
     """
     below, right = beta * decayed_scores(k, k, sums, itself=False), beta * x
+    # The first row of a triangular system has no correction.
     rows = right[..., :1, :]
     for i in range(1, int(k.shape[-2])):
         row = right[..., i : i + 1, :] - below[..., i : i + 1, :i] @ rows
@@ -215,6 +221,7 @@ def elu_plus_one(x: Array) -> Array:
     """φ(x) = elu(x) + 1: x + 1 for x > 0, else e^x. Source: Katharopoulos et al. (2020), equation 7."""
     xp = namespace_of(x)
     above = x > 0
+    # Only the branch that is chosen is exponentiated, so that none overflows.
     return xp.where(above, x + 1, xp.exp(xp.where(above, 0, x)))
 
 

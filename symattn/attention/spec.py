@@ -22,6 +22,7 @@ from symattn.document.errors import InputError
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 
+# The layout of the list of fields in the docstring.
 _WIDTH, _INDENT = 114, 14
 
 
@@ -29,6 +30,7 @@ def pipeline(spec: Attention, names: frozenset[str]) -> list[Step]:
     """Return the steps of ``spec`` from the inputs named in ``names`` to ``output``."""
     flow = Flow(spec, names)
     for asks, stage in weights.STAGES:
+        # Stages without a condition always run; others by an input or a field.
         if not asks or asks in names or getattr(spec, asks, None):
             stage(flow)
     return flow.steps
@@ -53,6 +55,7 @@ class Attention(Fields, Described, Shown):
     """
 
     def __post_init__(self) -> None:
+        # Defaults need no checks, and most fields have them.
         if any(map(is_not, vars(self).values(), _DEFAULTS)):
             check_fields(self)
 
@@ -150,6 +153,7 @@ class Attention(Fields, Described, Shown):
         return (trace["output"], trace["lse"]) if self.lse else trace["output"]
 
 
+# In the order of the fields, as ``vars`` lists them.
 _DEFAULTS = tuple(f.default for f in fields(Attention))
 
 
@@ -163,6 +167,7 @@ def _list_fields_for_docstring() -> str:
     return "\n    ".join(lines)
 
 
+# ``python -OO`` removes docstrings.
 if Attention.__doc__:
     Attention.__doc__ = Attention.__doc__.replace("{fields}", _list_fields_for_docstring())
 
@@ -239,6 +244,7 @@ def check_fields(spec: Attention) -> None:
     for field in fields(spec):
         value = getattr(spec, field.name)
         for permitted, must in field.metadata["permitted"]:
+            # The default is always permitted, also where it breaks the rule, such as None.
             if value is not field.default and not permitted(value):
                 raise refusal(spec, field.name, must)
     if not isinstance(spec.latent, Latent | None):

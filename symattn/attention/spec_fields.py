@@ -26,6 +26,7 @@ def described(default: _Value, words: str, *permitted: tuple[Callable[[Any], boo
     return field(default=default, metadata={"help": words, "permitted": permitted})
 
 
+# Conditions of fields, each with its words for errors.
 _POSITIVE = (lambda x: finite(x) and x > 0, "be a finite number above 0")
 _COUNT = (lambda n: whole(n, 1), "be an integer of at least 1")
 _RATE = (lambda x: finite(x) and 0 <= x < 1, "be a number of at least 0 and below 1")
