@@ -15,6 +15,7 @@ from symattn.document.errors import InputError, among, named
 from symattn.document.keywords import format_name
 
 FLOATING = FORMATS
+# The names that ``kind`` takes.
 KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING, "torch")
 
 

@@ -41,6 +41,7 @@ class Computed(Ball):
 
     @classmethod
     def _add(cls, a: Self, b: Self) -> Self:
+        # Sums with 0 are exact in every format.
         return cls(cls.each(lambda x, y: x + y if 0 in (x, y) else cls.rounding("+", x + y), a, b))
 
     @classmethod
@@ -80,6 +81,7 @@ def in_format(f: Format) -> type[Computed]:
 
 def in_model(u: Any, powers: int, dice: Random) -> type[Computed]:
     """Return a kind whose relative errors are at most u, and for the exponential a factor (1 − u)^±``powers``."""
+    # All errors at one end, at either end, or anywhere between: extremes come from the ends.
     shares = dice.choice([(8,), (-8,), (8, -8), range(-8, 9)])
 
     def rounding(operation: str, x: Any) -> Any:
@@ -104,11 +106,13 @@ def nearest(f: Format, x: Any) -> Any:
         return flint.arb("nan")
     if not x.is_finite():
         return x
+    # Far beyond the range rounding would form huge integers.
     if abs(x) > Ball.scalar(2 * f.power_beyond):
         return flint.arb("inf" if x > 0 else "-inf")
     if abs(x) < Ball.scalar(f.smallest / 4):
         return flint.arb(0)
     low, high = (f.nearest(exactly(end)) for end in (x.lower(), x.upper()))
+    # A tie inside the ball, which more bits may decide.
     if low != high:
         raise Undecided(f"{f.name}: what is {x} rounded to?")
     return flint.arb(low) if isinstance(low, float) else Ball.scalar(low)

@@ -56,6 +56,7 @@ class Composed:
 
     def pow(self, a: object, b: object) -> Any:
         """Return a**b for a multiple b of 1/2, by products and a root."""
+        # Scalars of NumPy are numbers as well.
         if isinstance(b, np.generic) or (isinstance(b, np.ndarray) and not b.ndim):
             b = b.item()
         exponent = b if isinstance(b, (int, float, Fraction)) and math.isfinite(b) else None
@@ -96,6 +97,7 @@ class Elementwise(Composed):
     def subtract(self, a: object, b: object) -> Planes:
         """Return a − b; a plain +inf or 1e9 is negated before it is read, so that ``s - 1e9`` masks."""
         plain = b.origin if isinstance(b, Planes) else b
+        # Computed arrays hold no literal that could be read as a mask.
         if plain is None or isinstance(plain, ArrayBase):
             return self.kind._subtract(self.kind.written(a), self.kind.of(b))
         return self.kind._add(
@@ -131,6 +133,7 @@ class Elementwise(Composed):
 
     def exp2(self, a: object) -> Any:
         """2^a = e^(a log 2)."""
+        # The refusal names exp2, as the user knows nothing of the logarithm.
         try:
             return self.exp(self.multiply(a, self.log(self.kind.lift(2))))
         except Refused as refusal:
@@ -154,6 +157,7 @@ class Elementwise(Composed):
         return self.kind._less(self.kind.written(a), self.kind.written(b))
 
     def less_equal(self, a: object, b: object) -> Any:
+        # Undefined elements are in no order, so neither side of a comparison holds.
         return ~(self.less(b, a) | self.isnan(a) | self.isnan(b))
 
     def equal(self, a: object, b: object) -> np.ndarray:
@@ -175,6 +179,7 @@ class Elementwise(Composed):
         return self.kind._undefined(a)
 
     def where(self, condition: Any, a: object, b: object) -> Planes:
+        # Which element is taken must be decided.
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
         x, y = self.kind.written(a), self.kind.written(b)
@@ -196,6 +201,7 @@ def _plain_between_literals(name: str, function: Callable[..., object]) -> Calla
 
     @wraps(function)
     def run(self: Elementwise, *operands: Any, **keywords: object) -> Any:
+        # A computed first operand excludes that all are literals.
         if (
             operands
             and operands[0].__class__ is self.kind

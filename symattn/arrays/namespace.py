@@ -32,6 +32,7 @@ class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
         self.kind = kind
 
     def __getattr__(self, name: str) -> Any:
+        # Python looks up private names itself, such as those for copying.
         if name.startswith("_"):
             raise AttributeError(name)
         raise Lacking(f"{self.kind.name} lacks {name}")

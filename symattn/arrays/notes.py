@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 from symattn.document.errors import Refused
 
 T = TypeVar("T")
+# None outside of ``listening``, where notes are dropped.
 _listening: ContextVar[list[str] | None] = ContextVar("symattn_notes", default=None)
 
 
 def note(message: str) -> None:
     """Add ``message`` to the notes being collected, once."""
     notes = _listening.get()
+    # A loop repeats its notes, of which one is enough.
     if notes is not None and message not in notes:
         notes.append(message)
 
@@ -36,6 +38,7 @@ def listening() -> AbstractContextManager[list[str]]:
 @contextmanager
 def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
     """Set a context variable within the block."""
+    # The former value returns afterwards, also after an error.
     token = variable.set(value)
     try:
         yield value
@@ -64,12 +67,14 @@ class Met:
     sizes: Mapping[str, int] | None = None
 
 
+# None outside of ``meeting``, where constants are not recorded.
 _meeting: ContextVar[Met | None] = ContextVar("symattn_met", default=None)
 
 
 def meet(number: object) -> None:
     """Record that ``number`` became an element."""
     result = _meeting.get()
+    # Infinities are masks, not constants that sizes could meet.
     if result is not None and isinstance(number, Real) and isfinite(number):
         result.numbers.add(
             Fraction(number) if isinstance(number, Rational) else Fraction(float(number))
@@ -103,6 +108,7 @@ def meet_remainder(length: Polynomial, modulus: int, compared: int) -> int:
 
 def meet_quotient(length: Polynomial, divisor: int) -> int:
     """Record where the quotient of a length, rounded down, changes; return it. Raises Refused if no sizes are set."""
+    # The quotient changes where the remainder becomes 0, so the proof must try these sizes.
     remainder = meet_remainder(length, divisor, 0)
     return int((value_at(length, _meeting.get().sizes) - remainder) / divisor)  # type: ignore[union-attr, arg-type]
 

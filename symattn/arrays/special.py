@@ -47,6 +47,7 @@ class Forbidden:
     __neg__ = __abs__ = _refuse_forbidden_operation
 
 
+# The only instance, so that ``is`` recognises it.
 FORBIDDEN = Forbidden()
 
 
@@ -82,6 +83,7 @@ def known_positive(x: Any) -> bool:
         return False
     if not isinstance(x, numbers.Real) and hasattr(x, "is_positive"):  # a SymPy expression
         return x.is_positive is True
+    # An order that is undecided, or does not exist, leaves the sign unknown.
     try:
         return bool(x > 0)
     except (TypeError, Undecided):

@@ -31,6 +31,7 @@ class Symbolic(Entries):
 
     name = "symbolic"
     holds = "SymPy's expressions"
+    # As in ``exact``: large negative literals stand for −∞.
     sentinel = -1e4
 
     def printer(self) -> Callable[[tuple[int, ...]], Text]:
@@ -50,6 +51,7 @@ class Symbolic(Entries):
 
     @classmethod
     def divide(cls, x: Any, y: Any) -> Any:
+        # SymPy would return an infinity.
         if y.is_zero:
             raise ZeroDivisionError
         return x / y
@@ -67,8 +69,10 @@ class Symbolic(Entries):
         if x == y:
             return True
         difference = x - y
+        # Balls refute quickly what SymPy might simplify for long.
         if not overlap_at_a_point(difference):
             return False
+        # Expanding comes first, as simplifying may take long.
         if sympy.expand(difference) == 0 or sympy.simplify(difference) == 0:
             return True
         raise Undecided(f"symbolic: {difference} = 0 was neither shown nor refuted")
@@ -77,8 +81,10 @@ class Symbolic(Entries):
     def larger(cls, x: Any, y: Any) -> Any:
         if x == y:
             return x
+        # Numbers have a true maximum.
         if x.is_number and y.is_number:
             return sympy.Max(x, y)
+        # Sorted arguments of nested maxima: max(a, max(b, c)) is one expression in any order.
         return sympy.Function("max", real=True)(
             *sorted({*_arguments_of_opaque_max(x), *_arguments_of_opaque_max(y)}, key=str)
         )
@@ -124,6 +130,7 @@ def overlap_at_a_point(expression: Any) -> bool:
 
 def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
     """Return the ball of a SymPy expression from the balls of its letters. Raises Refused for other functions."""
+    # Letters first: they have no parts.
     if expression in values:
         return values[expression]
     if expression.is_Rational:
@@ -135,6 +142,7 @@ def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
         exponent = expression.args[1]
         if exponent.is_Integer:
             return parts[0] ** int(exponent)
+        # Half powers are integer powers of a root.
         return (
             parts[0].sqrt() ** int(2 * exponent)
             if (2 * exponent).is_Integer

@@ -74,7 +74,7 @@ class Tensors:
         """Return the operands as tensors; a number gets the dtype of the other one."""
         tensor = self.torch.is_tensor
         return (
-            # Plain numbers get the dtype of the other operand: torch has promotion rules of its own.
+            # Plain numbers get the other operand's dtype: torch has promotion rules of its own.
             a if tensor(a) else self.asarray(a, dtype=b.dtype),
             b if tensor(b) else self.asarray(b, dtype=a.dtype),
         )

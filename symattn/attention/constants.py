@@ -37,6 +37,7 @@ def numbers(values: Iterable[Number], like: Array) -> Array:
 def powers(base: Number, exponents: Iterable[Number], like: Array) -> Array:
     """base^e for base > 0: rational or a square root if it is one, else e^(exponent · log base). Shapes: (n,)."""
     xp = namespace_of(like)
+    # All exponents share one base, so its logarithm is computed once.
     logarithm = cache(lambda x: xp.log(number(x, like)))
 
     def power(inside: Fraction, outside: Fraction) -> Any:
@@ -56,6 +57,7 @@ def _simplest_root_of_power(base: Fraction, exponent: Fraction) -> tuple[Fractio
     """Return (b, 1/n) with base^exponent = b^(1/n) and the smallest n, if it is 1 or 2; else both arguments."""
     if exponent < 0:
         base, exponent = 1 / base, -exponent
+    # A rational value comes first, then a square root: exact kinds hold no other roots.
     for left in (1, 2):
         n = Fraction(exponent * left).denominator
         # the n-th root of x, if it is rational

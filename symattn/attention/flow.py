@@ -28,6 +28,7 @@ from symattn.document.printable import Shown
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 Typed = str | Callable[[], str]
+# Roles of letters in reasons.
 _ROLES: dict[str, Role] = {"q_i": "query", "k_j": "key", "s_i": "score"}
 EACH = "entry by entry"  # the entries of a step whose formula holds for each entry
 
@@ -53,6 +54,7 @@ class Step:
     @cached_property
     def formula(self) -> Node:
         """The right side of the step's equation."""
+        # Imported when a document is written: runs need no parser of formulas.
         from symattn.document.formulas import formula
 
         return formula(_resolve_entries_text(self.written), {}, self._letters_and_step_values)
@@ -67,6 +69,7 @@ class Step:
     @property
     def entries(self) -> list[str]:
         """The formulas of the step's entries, line by line; empty if there are none."""
+        # The formula of the whole array is read entry by entry.
         if self.typed == EACH:
             return [
                 "out[i,j] = "
@@ -126,10 +129,12 @@ class Flow:
     ) -> None:
         """Add a step called ``name``, which ``run`` computes from the arrays or roles ``of``; if ``role`` is set, later
         steps use its array in that role."""
+        # Roles become the current arrays that have them; other names stay.
         of = tuple(map(self.now.get, of, of))
         self.steps.append(
             Step(name, of, run, SYMBOLS[name], written, SYMBOLS, reason, entries, values or {})
         )
+        # Without a role later steps do not use the array unless they name it.
         if role:
             self.now[role] = name
 

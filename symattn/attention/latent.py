@@ -52,6 +52,7 @@ def join(own: Any, shared: Any) -> Array:
     xp = namespace_of(own)
     front = broadcast(own.shape[:-1], shared.shape[:-1])
     assert front is not None
+    # Broadcast only where needed: the usual shapes fit already.
     wide = [
         x if fits(front, x.shape[:-1]) else xp.broadcast_to(x, (*front, x.shape[-1]))
         for x in (own, shared)

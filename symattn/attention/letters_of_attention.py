@@ -23,6 +23,7 @@ def letter(typed: str, role: Role | None = None) -> Name:
     return Name(base, (node(int(index) if index.isdigit() else index),) if index else (), role)
 
 
+# Names of sizes in shapes, with their letter after = where the two differ.
 _SIZES = """n_q n_k n h g=h_kv d_k d_v d_model d_y=d_model d_out=d_model p d_s d_t l_a=ℓ_a f n_b n_d=n_δ n_r d_e l=ℓ
     l_q=ℓ_q d_n d_r d_c"""
 #: Letters of sizes by their names in shapes: ``g`` are the heads of keys and values; ``d_y`` and ``d_out`` are usually
@@ -33,6 +34,7 @@ SIZES: dict[str, Node] = {
 }
 # Latents and positions side by side.
 SIZES["d_c"] = SIZES["l"] + SIZES["d_r"]
+# The sizes that other modules write by name.
 N_Q, N_K, N, H, D_K, D_V, D_MODEL = map(
     SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_v", "d_model")
 )
@@ -104,6 +106,7 @@ def _condition_on_position_kind(kind: type, wanted: Callable[[Any], object] = bo
     return Wanted("position", lambda position: isinstance(position, kind) and wanted(position))
 
 
+# Conditions for inputs, by the field that they depend on.
 _tables, _places = (
     _condition_on_position_kind(Rotary, lambda p: p.given == "tables"),
     _condition_on_position_kind(Rotary, lambda p: p.given == "positions"),

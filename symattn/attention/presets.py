@@ -16,6 +16,7 @@ from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, among, named
 
+# The ε of RMSNorm that several models have.
 _MILLIONTH = Fraction(1, 10**6)
 
 
@@ -118,6 +119,7 @@ def few_heads(spec: Attention, alone: int = 4, shared: int | None = None) -> tup
     # Slopes of ALiBi follow another rule if the number of heads is not a power of two.
     few = min(keys, 2 if group > 1 else alone if keys & (keys - 1) == 0 else 6)
     heads = few * min(group, shared or group)
+    # The specification has few heads already.
     if heads >= spec.heads:
         return spec, ""
     if group == 1:

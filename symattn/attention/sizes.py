@@ -16,7 +16,9 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.document.errors import InputError, Undecided
 
+# Numbers of axes in words; no array of attention needs more.
 _WORDS = ("no axis", "one axis", "two axes", "three axes", "four axes", "five axes", "six axes")
+# What an input must hold, for errors.
 _HOLDS = {
     "booleans": "booleans, True where a query may attend",
     "whole numbers": "whole numbers",
@@ -84,12 +86,14 @@ class AxisLengths:
 
     def _fit_axis_with_factors(self, name: str, array: object, axis: str, length: Any) -> None:
         if axis.endswith("?"):
+            # Length 1 broadcasts and says nothing about the letter.
             if same(length, 1):
                 return
             axis = axis[:-1]
         *factors, letter = axis.split("*")
         for factor in factors:
             number = int(factor) if factor.isdecimal() else self.known[factor]
+            # Lengths in letters need no division by 1, which they might refuse.
             if number != 1 and length % number:
                 blocks = self.words.get(factor, "blocks")
                 raise InputError(
@@ -171,6 +175,7 @@ def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[A
             )
     whole: tuple[Any, ...] = ()
     for front in fronts.values():
+        # Fronts fit each other in pairs, so joining them cannot fail.
         whole = broadcast(whole, front) or whole
     return whole
 
@@ -196,6 +201,7 @@ def same(m: object, n: object) -> bool:
     """Return whether two lengths are known to be equal; different letters are not."""
     try:
         return bool(m == n)
+    # Different letters may be equal at some sizes, but code must not rely on it.
     except Undecided:
         return False
 

@@ -20,9 +20,12 @@ from symattn.attention.positions.position_fields import (
 )
 from symattn.attention.spec import Attention
 
+# Inputs that many variants share.
 _QKV, _X = "q k v", "x w_q w_k w_v w_o"
 _LATENT = "x w_q w_dkv w_uk w_uv w_kr w_o"
+# Queries and keys of different width, which additive scores permit.
 _ADDITIVE = {"l_a": 2, "d_w": 2, "d_s": 6}
+# Angles with rational cosines and sines, so that rotations are exact.
 _TRIPLES = ((3, 4, 5), (5, 12, 13))
 
 #: Lengths by letter, mostly different, so that axes cannot be confused.
@@ -52,10 +55,12 @@ class NamedVariant:
         return {name: lengths(name, self.spec, self.names, sizes) for name in self.names}
 
 
+# Specifications that several variants use.
 _GROUPED = Attention(heads=6, kv_heads=2, causal=True)
 _LATENTS, _ABSORBED = Latent(queries=True), Latent(absorbed=True)
 _ROTATED = Rotary(triples=_TRIPLES)
 
+# Each variant differs from plain attention in one field or few, so that a failure names it.
 VARIANTS: dict[str, NamedVariant] = {
     "dot": NamedVariant("scores", Attention(scale=1)),
     "scaled dot": NamedVariant("scores", Attention()),
@@ -174,6 +179,7 @@ VARIANTS: dict[str, NamedVariant] = {
     ),
 }
 
+# Names of variants that each package computes; see ``AGREES``.
 _TORCH = """
     dot; scaled dot; 1/d_k; scale per head; cosine; RMS norm of q and k; LayerNorm of q and k; q and k of length 1;
     softcap; bias; causal; causal, top-left; sliding window; window of two sides; local blocks; prefix; padding;

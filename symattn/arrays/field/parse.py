@@ -31,6 +31,7 @@ _DEPTH = 50  # nested brackets and exponents
 _EXPONENT = 10_000
 _PAIRS = 4000  # products of terms in one operation
 _BITS = 14_000  # of an integer: the most that Python prints
+# Digits and names in ASCII only, so that no other script's digits pass as numbers.
 _TOKEN = re.compile(
     r"(?P<number>(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>\*\*|[-+*/()])",
     re.A,

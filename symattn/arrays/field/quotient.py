@@ -370,6 +370,7 @@ def brief(x: object) -> str:
     return shown if len(shown) <= 80 else f"{shown[:77]}…"
 
 
+# One object each, so that ``is`` recognises the most frequent numbers.
 ZERO_ELEMENT = Quotient(None, {}, ONE)
 ONE_ELEMENT = Quotient(None, ONE, ONE)
 

@@ -32,6 +32,7 @@ from symattn.arrays.field.surds import K, Surd, integer_terms, inverse, sign
 from symattn.document import notation as nt
 from symattn.document.text import text as line
 
+# Euler's number.
 _E = nt.Name("e")
 
 

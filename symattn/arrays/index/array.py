@@ -34,6 +34,7 @@ Place = tuple[
     int, tuple[Any, ...]
 ]  # the number of a block, and one index (or number) for each of its factors
 Places = tuple[Place, ...]
+# Elements within ``once``; a context variable, so that threads do not share them.
 _CACHE: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar(
     "symattn_elements", default=None
 )

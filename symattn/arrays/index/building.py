@@ -24,6 +24,7 @@ from symattn.document.errors import Refused
 _UNIT = Fraction(1)
 # Functions of which two with one argument join, see ``_paired_root``.
 _ROOTS = frozenset({"rsqrt", "sqrt"})
+# A context variable, so that one thread's certificate does not affect another's proof.
 _KEEP: ContextVar[bool] = ContextVar("symattn_as_written", default=False)
 
 

@@ -227,6 +227,7 @@ class Demand(NamedTuple):
     expression: Expression
 
 
+# The demands of the current block, None outside of ``recorded``.
 _noted: ContextVar[dict[Demand, None] | None] = ContextVar("symattn_demands", default=None)
 
 

@@ -29,6 +29,7 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 
+# Enlarges bounds by far more than the roundings of their own computation.
 UP = 1 + 2.0**-40
 # Far above what underflow of float64 loses, and far below any error of interest.
 TINY = 1e-300
@@ -124,6 +125,7 @@ def _nearest_float_and_error(x: Any) -> tuple[float, float]:
     return (near, off) if isfinite(near) and isfinite(off) else (0.0, inf)
 
 
+# As a universal function, to apply to arrays of balls.
 _FLOATS = np.frompyfunc(_nearest_float_and_error, 1, 2)
 
 
