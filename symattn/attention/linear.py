@@ -118,7 +118,7 @@ def normalised(products: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: 
 
     ``products(q, k, v)`` is any form of the sum over earlier tokens. Source: Katharopoulos et al. (2020), equation 9.
     """
-    # Ones in the dtype and on the device of the values.
+    # Products of ones are the sums of the weights; the ones have the dtype of the values.
     return products(q, k, v) / products(
         q, k, namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
     )

@@ -153,7 +153,7 @@ def latents(flow: Flow) -> None:
     flow.now["width"] = "q"
     # Only the parts with positions are rotated; the others must commute with the up-projections.
     flow.rotated = ("q_r", "k_r")
-    # Absorbed, keys and values are never computed from the latents.
+    # If absorbed, keys and values are never computed from the latents.
     if not fields.absorbed:
         up("k_n", "c_kv", "w_uk", role="k_n")
         up("v", "c_kv", "w_uv", role="v")
