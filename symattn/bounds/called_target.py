@@ -75,7 +75,8 @@ class Argument:
             else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
         )
         text = f"not {text}" if self.inverted else text
-        text += {"": "", "ones": " as 1 and 0", "additive": " as 0 and −∞"}[self.numbers]
+        words = {"ones": "1 and 0", "additive": "0 and −∞", "shifted": "1 and −∞"}
+        text += f" as {words[self.numbers]}" if self.numbers else ""
         return text if self.positional else f"{self.parameter}={text}"
 
 

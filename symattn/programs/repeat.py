@@ -303,7 +303,8 @@ def _yield_call_lines(attribute: str, one: Repeated) -> Iterator[str]:
         last = number == len(one.calls) - 1
         given = _evaluate_call_arguments(one.convention, judged.case.inputs)
         for a, values in given.items():
-            array = values if isinstance(values, int) else _write_array_code(values, one.convention)
+            is_number = isinstance(values, int | float)
+            array = values if is_number else _write_array_code(values, one.convention)
             yield f"{a.parameter} = {_write_memory_layout_code(str(array), judged.case.memory, one.convention)}"
         if last and judged.finding == "mutates":
             yield f"before = [{_write_copy_code('a', one.convention)} for a in ({_join_array_argument_names(given)})]"
@@ -327,7 +328,7 @@ def _evaluate_call_arguments(how: Convention, inputs: Inputs) -> dict[Argument, 
 def _join_array_argument_names(inputs: dict[Argument, Tensor]) -> str:
     """Return the names of the array arguments, as the inside of a tuple."""
     return "".join(
-        f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)
+        f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int | float)
     ).rstrip()
 
 

@@ -195,12 +195,14 @@ class _Letters(Numbers):
         seats = drawing.on_circles(declared.units, declared.arrays)
         label, cosine, several = seats.get(name, (name, True, False))
         entries = np.empty(lengths, dtype=object)
+        # One generator for all entries, which have signs of their own.
+        signs_of_entries = self._random_generator_of_array(name)
         for place in np.ndindex(*lengths):
             t = sympy.Symbol("_".join([label, *map(str, place)]), real=True, **signs)
             # Points on a circle are rational in t, so the letters need no side condition.
             turned = (1 - t**2 if cosine else 2 * t) / (1 + t**2)
             # Names that share a side of a circle are related by squares, so the sign is drawn.
-            sign = self._random_generator_of_array(name).choice((1, -1)) if several else 1
+            sign = signs_of_entries.choice((1, -1)) if several else 1
             entries[place] = sign * turned if name in seats else t
         return Branching(entries)
 
@@ -304,9 +306,10 @@ def _yield_comparison_paths(
             with assigned(_path, path):
                 try:
                     differences = _subtract_entries(pairs(sides, declared, letters))
-                except (
-                    IndexError
-                ):  # these sizes lack an entry; draws tell whether they are excluded
+                except IndexError:
+                    # These sizes lack an entry; draws tell whether they are excluded.
+                    if script:
+                        raise Undecided("an entry is missing in one of the cases") from None
                     return
             yield path, letters, differences
             # the next path changes the last answer that has another one, and drops those after it

@@ -24,6 +24,8 @@ from symattn.proof.checker_reading import CheckedNode, Rejected, expect_few, for
 PARTS = 12
 # Bounds of the primes, and the number of primes between them that the error bound uses.
 LOW, HIGH, MANY = 2**60, 2**61, 2**54
+# A number of fewer bits that is 0 modulo a prime is 0.
+BITS_OF_A_PRIME = 60
 Exponent = dict[tuple[Any, ...], Fraction]
 _ONE = Fraction(1)
 T = TypeVar("T")
@@ -284,8 +286,9 @@ class Point:
         """Return the sum, over the product of the denominators."""
         total = CheckedValue(0)
         for v in values:
-            # A zero without letters changes neither the value nor the degrees.
-            if not v.value and not v.up:
+            # A zero without letters changes neither the value nor the degrees. A number of many bits may be 0 modulo
+            # the primes alone.
+            if not v.value and not v.up and v.bits < BITS_OF_A_PRIME:
                 continue
             # Over the product of both denominators: an upper bound of the degrees is enough.
             total = CheckedValue(
@@ -320,7 +323,7 @@ class Retry(Exception):
 def escape(v: CheckedValue, primes: Iterable[int]) -> float:
     """Return the probability that a quotient with the value ``v`` = 0 modulo each prime is not zero."""
     # Schwartz and Zippel's bound plus the chance that the prime divides all coefficients.
-    return prod(min(1.0, v.up / (prime - 1) + v.bits / 60 / MANY) for prime in primes)
+    return prod(min(1.0, v.up / (prime - 1) + v.bits / BITS_OF_A_PRIME / MANY) for prime in primes)
 
 
 def seat(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:

@@ -68,11 +68,11 @@ def _yield_inner_values(x: object) -> Iterator[Any]:
         ):
             yield x.__code__
             yield from (x.__globals__[n] for n in names(x.__code__) if n in x.__globals__)
-            yield from (cell.cell_contents for cell in x.__closure__ or () if _is_cell_filled(cell))
+            yield from (cell.cell_contents for cell in x.__closure__ or () if is_cell_filled(cell))
             yield from (x.__defaults__ or ())
             yield from (x.__kwdefaults__ or {}).values()
         elif x.__closure__:
-            yield from (cell.cell_contents for cell in x.__closure__ if _is_cell_filled(cell))
+            yield from (cell.cell_contents for cell in x.__closure__ if is_cell_filled(cell))
     elif isinstance(x, CodeType):
         yield from x.co_consts
     elif isinstance(x, (tuple, list, set, frozenset, range)):
@@ -90,7 +90,7 @@ def names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*[names(c) for c in code.co_consts if isinstance(c, CodeType)])
 
 
-def _is_cell_filled(cell: Any) -> bool:
+def is_cell_filled(cell: Any) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

@@ -38,7 +38,9 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
     if result is None:
         return None
     # These variables occur in no remaining row, so any value will do.
-    for variable in {v for _, c, _ in mine for v in c if v != x} - result.keys():
+    # In the order of the rows: a set's order differs from run to run.
+    free = dict.fromkeys(v for _, c, _ in mine for v in c if v != x and v not in result)
+    for variable in free:
         result[variable] = Fraction(random.randint(-20, 20), 3)
     return {**result, x: _choose_value_between_rows(x, mine, result, random)}
 

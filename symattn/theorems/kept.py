@@ -25,7 +25,7 @@ from symattn.arrays.array import Array
 from symattn.document import stored_results
 from symattn.document.in_memory import is_as_in_files
 from symattn.document.stored_results import read, written
-from symattn.proof.code import names
+from symattn.proof.code import is_cell_filled, names
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import TheoremFinding
 from symattn.theorems.reading import Reading, ReadRelation
@@ -164,7 +164,13 @@ class _Walk:
                 yield from self.parts(y)
         elif isinstance(x, (set, frozenset)):
             # Sets have no order, so parts are sorted.
-            yield from sorted(part for y in x for part in _Walk().parts(y))
+            walks = [_Walk() for _ in x]
+            yield from sorted(
+                part for y, walk in zip(x, walks, strict=True) for part in walk.parts(y)
+            )
+            for walk in walks:
+                self.files |= walk.files
+                self.versions |= walk.versions
         elif isinstance(x, FunctionType):
             yield from self._yield_function_parts(x)
         elif isinstance(x, CodeType):
@@ -194,7 +200,7 @@ class _Walk:
         users = _is_file_of_user(Path(f.__code__.co_filename))
         yield "a user's function" if users else f"function of {f.__module__}"
         yield from self.parts((f.__code__, f.__defaults__, f.__kwdefaults__))
-        yield from self.parts([cell.cell_contents for cell in f.__closure__ or ()])
+        yield from self.parts([c.cell_contents for c in f.__closure__ or () if is_cell_filled(c)])
         if not users:
             return
         self._note_user_file(Path(f.__code__.co_filename))

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -175,7 +176,8 @@ NO_REPAIRS = Repairs()
 
 
 def _kept_lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
+    # Patches end lines at newlines alone; str.splitlines also splits at form feeds.
+    return [*StringIO(text, newline="\n")]
 
 
 def _shown_path(file: str) -> str:

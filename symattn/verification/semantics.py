@@ -552,7 +552,8 @@ class ResidueRun:
             group = agreeing.setdefault(point.answers, [])
             group.append(point)
             needed = point.needed(epsilon, choices)
-            if len(group) >= (needed or SAMPLED):
+            # The bound is for all ways to set so many pairs aside.
+            if len(group) >= (needed or SAMPLED) and drawn - len(group) <= SPARE:
                 self.pairs = [x.pair for x in group]
                 self.epsilon = (
                     escape(point.chance.bound(choices), point.decided, needed, SPARE)
@@ -560,7 +561,8 @@ class ResidueRun:
                     else None
                 )
                 return
-            if drawn - len(group) > SPARE:
+            # Pairs outside the largest group are set aside, this one or others.
+            if drawn - max(map(len, agreeing.values())) > SPARE:
                 break
         self.reason = "which numbers are equal changed from one pair of primes to the next; another seed may decide it"
 

@@ -380,3 +380,10 @@ def test_each_head_reads_its_own_keys() -> None:
     t = rng.randrange(h)
     assert found[t] == t // 2
     assert sorted(found) == list(range(h))
+
+
+@pytest.mark.parametrize("whole", [2**53, 2**53 + 1, -(2**53) - 1])
+def test_integers_that_float64_may_round_are_refused(whole: int) -> None:
+    one = np.ones((1, 1))
+    refuses(enclose, Attention(), {"q": one, "k": one, "v": np.array([[whole]])}, says="2^53 or more")
+    assert enclose(Attention(), {"q": one, "k": one, "v": np.array([[2**53 - 1]])}).centre == 2**53 - 1

@@ -29,6 +29,7 @@ from symattn.attention.positions.rotary_fields import (
     LinearScaling,
     LongRopeScaling,
     NTKScaling,
+    ProportionalScaling,
     YarnScaling,
     correction_range,
 )
@@ -301,3 +302,8 @@ def test_magnitudes() -> None:
         for factor, wanted in ((32, mpmath.sqrt(1 + mpmath.log(32) / mpmath.log(4096))), (0.5, 1)):
             scaling = LongRopeScaling(short=(1,), long=(1,), factor=factor, length=4096)
             assert is_close(scaling.magnitude(ball())[None], [wanted])
+
+
+@pytest.mark.parametrize(("share", "f", "rotated"), [(0.3, 10, 3), (0.15, 20, 3), (0.7, 10, 7), (0.25, 10, 2)])
+def test_a_share_of_pairs_is_that_of_its_decimal(share: float, f: int, rotated: int) -> None:
+    assert ProportionalScaling(share=share).frequencies(np.ones(f), 10000, 1).sum() == rotated

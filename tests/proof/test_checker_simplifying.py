@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 from random import Random
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from symattn.proof.certificate import certificate
 from symattn.proof.checker import CertificateVerdict, check
 from symattn.proof.checker_reading import CheckedNode, Rejected, read
 from symattn.proof.checker_simplifying import Simplifying
+from symattn.proof.checker_values import CheckedValue, Point
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
 from tests.proof.certificate_numbers import Unknown, World
@@ -269,3 +270,11 @@ def _seen(dice: Random, simplifying: Any) -> bool:
         except Rejected:
             continue
     return False
+
+
+def test_a_number_that_vanishes_modulo_the_primes_counts_in_the_error() -> None:
+    """A number of 61 bits may be the prime itself."""
+    at = SimpleNamespace(modulus=2**61 - 1)
+    long, short = CheckedValue(0, bits=61), CheckedValue(0, bits=5)
+    assert Point.add(at, [CheckedValue(0), long]).bits > 61  # type: ignore[arg-type]
+    assert Point.add(at, [CheckedValue(0), short]).bits == 1  # type: ignore[arg-type]

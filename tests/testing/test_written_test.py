@@ -328,3 +328,14 @@ def test_a_mistyped_word_is_nearly_always_refused() -> None:
                 except InputError:
                     pass
     assert taken <= 3
+
+
+@pytest.mark.deep
+def test_a_test_is_written_of_a_function_that_takes_a_scale(folder: Path) -> None:
+    text = RIGHT.replace("mask=None", "scale, mask=None").replace(
+        "/ q.dtype.type(np.sqrt(q.shape[-1]))", "* scale * 1.1"
+    )
+    Path("attn.py").write_text(text, encoding="utf-8")
+    command = ["verify", "attn.py:attention", "--examples", "0", "--fix=no", "--write-test", "test_attn.py"]
+    assert main(command) == 1
+    assert re.search(r"^ +scale = [\d.]+$", Path("test_attn.py").read_text(encoding="utf-8"), re.M)

@@ -1,10 +1,14 @@
 """What is printed of a theorem is read, decided, and refused where it is not so; the theorems on rounding."""
 
+import importlib
 import re
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from math import exp, log, log1p
+from pathlib import Path
 from typing import Any
 
 import flint
@@ -29,6 +33,7 @@ from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, read
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
+from symattn.theorems.kept import _Walk
 from symattn.theorems.reading import Statement, _restrict_relation_to_indices
 from symattn.theorems.runner import decide_one
 from symattn.theorems.texts import letters_of, theorems
@@ -486,3 +491,39 @@ def test_the_mask_constant_of_float16_is_infinite_beside_every_number_from_sixte
     every = Format("float16").numbers()
     with np.errstate(over="ignore"):
         assert (np.isneginf(every - np.float16(65504)) == (every <= -16)).all()
+
+
+@pytest.fixture
+def of_user(tmp_path: Path) -> Iterator[Any]:
+    """A module of the user's, with a class and a function that looks up a local name before it has a value."""
+    text = """
+class Settings:
+    size = 3
+
+
+def make():
+    def inner():
+        return later
+
+    if not inner:
+        later = 1
+    return inner
+"""
+    (tmp_path / "of_user.py").write_text(text, encoding="utf-8")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        yield importlib.import_module("of_user")
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("of_user", None)
+
+
+def test_a_digest_reads_what_stands_in_a_set(of_user: Any) -> None:
+    """The file of a user's class in a set is one on which the theorem depends."""
+    walk = _Walk()
+    list(walk.parts({of_user.Settings}))
+    assert Path(of_user.__file__) in walk.files
+
+
+def test_a_function_with_an_empty_cell_has_parts(of_user: Any) -> None:
+    assert list(_Walk().parts(of_user.make()))

@@ -86,8 +86,9 @@ def exactly(name: str, array: np.ndarray, widened: bool = True) -> Array:
     )
     if not xp.all(xp.isfinite(wide)):
         raise InputError(f"{name} holds NaN or infinity; there is no number to enclose")
-    if kind in "iu" and not xp.all(xp.abs(wide) <= 2.0**53):
-        raise InputError(f"{name} holds integers beyond 2^53, which float64 need not hold")
+    # 2^53 + 1 is rounded to 2^53, so that 2^53 itself cannot be told from it.
+    if kind in "iu" and not xp.all(xp.abs(wide) < 2.0**53):
+        raise InputError(f"{name} holds integers of 2^53 or more, which float64 need not hold")
     return wide
 
 

@@ -330,9 +330,10 @@ class ProportionalScaling(_Scaling):
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l for the first pairs, 0 for the others."""
         f = len(frequencies)
-        return frequencies * numbers(
-            [int(pair < int(Fraction(self.share) * f)) for pair in range(f)], frequencies
-        )
+        # A float stands for its decimal: 0.3 is 3/10, whose share of 10 pairs is 3, and the nearest float is below it.
+        share = Fraction(str(self.share)) if isinstance(self.share, float) else Fraction(self.share)
+        rotated = int(share * f)
+        return frequencies * numbers([int(pair < rotated) for pair in range(f)], frequencies)
 
     @property
     def words(self) -> str:

@@ -99,6 +99,10 @@ class ClaimExpression:
         """Return a number exactly as typed."""
         # As typed: 0.1 is 1/10, where Python's float is another number.
         typed = (ast.get_source_segment(self.text, x) or str(x.value)).replace("_", "")
+        exponent = typed.lower().partition("e")[2].lstrip("+-").lstrip("0")
+        # A fraction has as many digits as the exponent says; a long exponent is not even read.
+        if len(exponent) > len(str(_SIZE)) or int(exponent or 0) > _SIZE:
+            raise self.wrong(f"{short(typed)} has more than {_SIZE} digits")
         try:
             return Fraction(typed)
         except ValueError:

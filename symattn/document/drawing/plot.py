@@ -132,7 +132,8 @@ def whole_ticks(low: float, high: float) -> list[tuple[float, str]]:
 def tens(low: float, high: float) -> list[tuple[float, str]]:
     """Return ticks at powers of 10, such as 10⁻³, at most six of them."""
     result = powers(10, low, high)
-    step = -(-len(result) // 6)
+    # A range within one power of 10 has no ticks.
+    step = max(1, -(-len(result) // 6))
     return [
         (x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in result[::-1][::step][::-1]
     ]

@@ -296,7 +296,8 @@ def _run_generation_way(
         end = start + count
         if way.drafts and start:
             # Wrong tokens go through the cache first, and are cropped again.
-            wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
+            tokens = rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts]
+            wrong = (tokens + way.draft) % _words_of_drafts(model.config)
             model.step(wrong, cache, use_cache=True, **further)
             cache.crop(-way.drafts)
         arguments: dict[str, object] = {"use_cache": cache is not None, **further}
@@ -319,6 +320,12 @@ def window_of(config: Any) -> int:
     """Return the number of tokens that a window of the model holds; 0 if it has none."""
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
     return int(getattr(text, "sliding_window", None) or 0)
+
+
+def _words_of_drafts(config: Any) -> int:
+    """Return how many words drafts are made of: few, and no more than the vocabulary has."""
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    return min(7, int(getattr(text, "vocab_size", 7)))
 
 
 def _split_prefill_at_half(n: int, window: int) -> Sequence[int]:

@@ -256,9 +256,9 @@ def _make_running_tiny_model(make: Callable[..., Module], config: Any) -> Module
         size = sum(p.numel() for p in make(copy.deepcopy(config)).parameters())
     if size > MAX_PARAMETERS:
         raise TooLarge(f"its tiny model has {size} parameters; at most {MAX_PARAMETERS} are built")
-    # The weights must be the same in every run.
-    torch.manual_seed(0)
-    with lifted(), torch.no_grad():
+    with torch.random.fork_rng(devices=[]), lifted(), torch.no_grad():
+        # The weights must be the same in every run, and the caller's generator stays as it is.
+        torch.manual_seed(0)
         model = (
             make(config, attn_implementation="eager", experts_implementation="eager")
             .double()

@@ -476,9 +476,14 @@ class _JaxprReader:
 
     def _add_symbolic_length(self, text: str) -> Ref:
         """Add a length as JAX prints it, ``2*n^2 - 1``. Raises ``InputError`` for quotients, and unknown letters."""
+        refusal = InputError(
+            f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have"
+        )
+        if len(text) > _MOST:
+            raise refusal
         # Powers become products, so that the accepted syntax needs no powers.
         product = re.sub(
-            r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text[:_MOST]
+            r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text
         )
         # The code is evaluated later, so only arithmetic of known letters may pass.
         tree = ast.parse(product, mode="eval")
@@ -486,10 +491,8 @@ class _JaxprReader:
             isinstance(part, _SUMS) and getattr(part, "id", "n") in self._sizes
             for part in ast.walk(tree)
         )
-        if len(text) > _MOST or not known:
-            raise InputError(
-                f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have"
-            )
+        if not known:
+            raise refusal
         return self.add(
             "length",
             [list(self._sizes), list(self._sizes.values())],

@@ -68,7 +68,11 @@ def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
     if len(arrays) < len(g.initializer) or g.sparse_initializer:
         raise InputError(f"{name}: sparse initializers, and two with one name, are not read")
     # Older exporters list initializers among the inputs, too.
-    inputs = tuple(_read_onnx_graph_input(name, v) for v in g.input if v.name not in arrays)
+    inputs = tuple(
+        _read_onnx_graph_input(name, v, place)
+        for place, v in enumerate(g.input)
+        if v.name not in arrays
+    )
     weights, constants = [], {}
     for key, a in arrays.items():
         shape = _check_initializer_shape(f"{name}: {key[:40]!r}", a, file)
@@ -144,7 +148,7 @@ def _label_of_onnx_weight(graph: GraphProto, key: str) -> str:
     return ".".join([*user.strip("/").split("/")[:-1], "weight"])
 
 
-def _read_onnx_graph_input(name: str, value: ValueInfoProto) -> GraphArray:
+def _read_onnx_graph_input(name: str, value: ValueInfoProto, place_of_input: int) -> GraphArray:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
         raise InputError(f"{name}: the input {value.name[:40]!r} is not a tensor of known axes")
@@ -153,8 +157,8 @@ def _read_onnx_graph_input(name: str, value: ValueInfoProto) -> GraphArray:
         if n.HasField("dim_value") and not 1 <= n.dim_value <= _LONGEST:
             place = f"{name}: the input {value.name[:40]!r} has the length {n.dim_value}"
             raise InputError(f"{place}; 1 to {_LONGEST} is read; hint: leave that axis open")
-        # An open axis without a usable name is named by its place.
-        letter = n.dim_param if n.dim_param.isidentifier() else f"n_{len(value.name)}_{k}"
+        # An open axis without a usable name has a length of its own, named by its place: two are not equal.
+        letter = n.dim_param if n.dim_param.isidentifier() else f"_n_{place_of_input}_{k}"
         shape.append(n.dim_value if n.HasField("dim_value") else letter)
     return GraphArray(value.name, tuple(shape), tensor.elem_type in FLOATS)
 

@@ -179,6 +179,16 @@ class SourceFunction:
         return first
 
 
+def _content_of_code(code: types.CodeType) -> tuple[object, ...]:
+    """Return what tells two compiled functions apart: place, instructions, names and constants."""
+    # Codes of inner functions differ between two compilations, and are compared by their own content.
+    constants = tuple(
+        _content_of_code(c) if isinstance(c, types.CodeType) else (type(c).__name__, repr(c))
+        for c in code.co_consts
+    )
+    return code.co_name, code.co_firstlineno, code.co_code, code.co_names, constants
+
+
 def _codes_within(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -255,11 +265,7 @@ class FileText:
         whole = self.code(code.co_flags & _FUTURE_FLAGS)
         if whole is None:
             return False
-        same = (code.co_name, code.co_firstlineno, code.co_code, code.co_names)
-        return any(
-            (c.co_name, c.co_firstlineno, c.co_code, c.co_names) == same
-            for c in _codes_within(whole)
-        )
+        return any(_content_of_code(c) == _content_of_code(code) for c in _codes_within(whole))
 
     @cached_property
     def empty_at_first(self) -> frozenset[str]:

@@ -270,16 +270,13 @@ def entry_holds(x: Any, sign: str, y: Any) -> bool:
             return sign == "=" and str(x) == str(y)
         return bool(COMPARED[sign](x, y))
     gap = y - x
-    if sign == "≠":
-        # Overlapping balls may be equal, so "≠" needs disjoint ones.
-        return not gap.contains(0)
-    if sign == "=":
+    if sign in "=≠":
         if not gap.contains(0):
-            return False
+            return sign == "≠"
         # A wide ball contains 0 whatever the numbers are.
         if gap.rad() > _WIDE * (1 + abs(float(x.mid()))):
             raise Undecided("the balls are too wide to tell")
-        return True
+        return sign == "="
     apart = gap if sign in "<≤" else -gap
     holding, failing = (apart >= 0, apart < 0) if sign in "≤≥" else (apart > 0, apart <= 0)
     if not holding and not failing:

@@ -212,7 +212,7 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
         # Queries of 0 must be inputs, and the domain must include them.
         if not {"q", "w_q"} & result.keys() or not session.maker.admits(inputs):
             continue
-        judged = session.run_case(Case("queries of 0", f"{inputs.keys()}", inputs))
+        judged = session.run_case(Case("queries of 0", ", ".join(inputs), inputs))
         if judged.finding == "values":
             return (
                 "values",

@@ -6,6 +6,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
 from symattn.derivations.claims.measures import measured
 from symattn.document.evidence import Grade
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke
 
@@ -272,3 +273,8 @@ def test_entries_of_sums_that_are_undecided_are_counted_as_such() -> None:
     found = claims.claim("equal", "1*[abs(x**2 + 1 - x), 1]", "1*[x**2 + 1 - x, 1]")
     assert found.record["values"]["undecided"] == ["[1]"]
     assert "1 of 2 entries are undecided; the first is [1]." in found.text()
+
+
+@pytest.mark.parametrize("text", ["1e9999999", "1E-4001", "2e000000000000000000099999"])
+def test_numbers_that_write_out_to_many_digits_are_refused(text: str) -> None:
+    refuses(claims.compare, text, "x", says="has more than 4000 digits")

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from symattn import audit  # noqa: E402
 from symattn.document.evidence import Verdict  # noqa: E402
 from symattn.models.auditing.audit_report import AuditFault, AuditReport  # noqa: E402
+from symattn.models.auditing.dependence.token_rows import digests  # noqa: E402
 from tests.models.auditing.mixers import LEAKING, RIGHT, Experts, Model, Part, attention, decayed  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -184,3 +185,11 @@ def test_a_module_that_ends_in_another_thread_is_no_part_of_a_pass() -> None:
         model((torch.arange(48) * 7 % 47).view(2, 24))
     assert not thread.is_alive()
     assert [part.state for part in report.mixing] == ["no leak", "no leak"]
+
+
+def test_numbers_of_one_byte_have_digests() -> None:
+    import torch
+
+    x = torch.tensor([[[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]]]).to(torch.float8_e4m3fn)
+    first, second, third = digests(x)[0].tolist()
+    assert first == third != second

@@ -1,6 +1,7 @@
 """``symattn.generation``: right models pass in every way, with caches that quantise too; what is refused."""
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from symattn.models.auditing.promises import cache_in
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateErrors, WayResult
 from symattn.models.comparing.generation import _choose_longer_sequence, _select_generation_ways
-from symattn.models.comparing.generation_ways import States, generates
+from symattn.models.comparing.generation_ways import States, _words_of_drafts, generates
 from tests.models.comparing import families, quantised
 from tests.models.comparing.families import generation
 from tests.models.comparing.seeds import altered, counting_padding, deaf, losing
@@ -359,3 +360,8 @@ def test_masks_of_padding_and_positions_are_judged_from_an_exact_cache() -> None
         found = generation(model, 10, positions=positions, caches={"mine": quantised.cache(4)}, ways=[way])
         assert found.wrong == (way,), found.text()
         assert found[way].stored is None
+
+
+def test_drafts_are_made_of_words_that_there_are() -> None:
+    assert _words_of_drafts(SimpleNamespace(vocab_size=3)) == 3
+    assert _words_of_drafts(SimpleNamespace(vocab_size=64)) == 7

@@ -11,7 +11,7 @@ import pytest
 from symattn import Attention, LinearAttention, Verdict, verify
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.programs.graphs.jax_reader import _fixed_and_carried, traced
+from symattn.programs.graphs.jax_reader import _fixed_and_carried, _JaxprReader, traced
 from symattn.programs.graphs.linear_systems import order_rows
 from symattn.verification.definitions.gradients import Gradient
 from tests.refusals import refuses
@@ -362,3 +362,9 @@ def test_the_page_shows_what_is_found() -> None:
 
     page = Path(__file__).resolve().parents[3] / "docs" / "jax.md"
     assert play(page.read_text(encoding="utf-8"), page.name).failed == 0
+
+
+def test_a_long_length_is_refused_in_one_line() -> None:
+    reader = SimpleNamespace(_sizes={"n": 1})
+    with pytest.raises(InputError, match="sums and products of sizes"):
+        _JaxprReader._add_symbolic_length(reader, "n + " * 60 + "n")  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 from symattn import Attention
 from symattn.graphs import verify_graph
+from symattn.programs.graphs.onnx_reader import _read_onnx_graph_input
 from symattn.programs.graphs.running import unknown
 from symattn.programs.program import read
 from symattn_cli.main import main
@@ -173,3 +174,11 @@ def test_options_of_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     onnx.save(layer(), path)
     assert main(["verify", str(path), "--examples", "3"]) == 2
     assert "--examples applies to a function" in capsys.readouterr().err
+
+
+def test_axes_without_names_have_lengths_of_their_own() -> None:
+    """Two inputs whose names are equally long are not equally long themselves."""
+    (query, value) = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 4]) for name in ("query", "value"))
+    first, second = (_read_onnx_graph_input("model", x, k).shape for k, x in enumerate((query, value)))
+    assert first != second
+    assert (first[1], second[1]) == (4, 4)

@@ -17,11 +17,11 @@ from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
 from symattn.programs.repairing import trials
 from symattn.programs.repairing.oracle import examine
-from symattn.programs.repairing.source import EndlessLoop, Sources
+from symattn.programs.repairing.source import EndlessLoop, FileText, Sources
 from symattn.programs.verifying import Options
 from symattn.testing import AttentionFault, assert_attention
 from symattn.verification import engine
-from symattn.verification.repair import Repair, Replacement
+from symattn.verification.repair import Repair, Replacement, _kept_lines
 from symattn_cli.main import main
 from tests.programs.repairing.programs import FLASH, PLAIN, loaded, write
 
@@ -221,3 +221,17 @@ def test_only_edits_that_are_right_at_all_sizes_are_accepted(
             engine._try_group(session, name, group, np.random.default_rng(0))
         answer = examine(session, runner.version(loaded(tmp_path, text, "edited")))  # type: ignore[attr-defined]
     assert (answer.grade is not None) == accepted, answer
+
+
+def test_a_file_with_another_constant_has_changed(tmp_path: Path) -> None:
+    path, text = tmp_path / "norm.py", "def norm(x):\n    return x / (x * x + 1e-5)\n"
+    path.write_text(text)
+    space: dict[str, Any] = {}
+    exec(compile(text, str(path), "exec"), space)
+    assert FileText(str(path), space).gives(space["norm"].__code__)
+    path.write_text(text.replace("1e-5", "1e-6"))
+    assert not FileText(str(path), space).gives(space["norm"].__code__)
+
+
+def test_lines_of_a_patch_end_at_newlines_alone() -> None:
+    assert _kept_lines("a\x0cb\u2028c\nd") == ["a\x0cb\u2028c\n", "d"]

@@ -3,16 +3,17 @@
 from fractions import Fraction
 from typing import Any
 
+import flint
 import pytest
 
 from symattn.attention.letters_of_attention import N_K
 from symattn.document import notation as nt
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.formulas import formula
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
-from symattn.proof.relations.comparing import FalseStep, NotDecided
+from symattn.proof.relations.comparing import FalseStep, NotDecided, entry_holds
 from symattn.proof.relations.compiling import Link
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, decided, judged
@@ -381,3 +382,17 @@ OPEN = [("(a − b)⁴ > 0", "a ≠ b"), ("(a − 7/3)⁴ > 0", "a ≠ 7/3"), ("
 @pytest.mark.parametrize(("typed", "where"), OPEN)
 def test_a_strict_bound_whose_sides_meet_outside_its_conditions_is_checked(typed: str, where: str) -> None:
     judged(RelationQuestion(formula(typed), LETTERS_NEAR, where=(formula(where),)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("right", "sign", "holds"),
+    [("2 +/- 1e-20", "≠", False), ("2 +/- 1e-20", "=", True), ("3 +/- 1e-20", "≠", True), ("3 +/- 1e-20", "=", False)],
+)
+def test_narrow_balls_decide_whether_numbers_are_equal(right: str, sign: str, holds: bool) -> None:
+    assert entry_holds(flint.arb("2 +/- 1e-20"), sign, flint.arb(right)) is holds
+
+
+@pytest.mark.parametrize("sign", ["=", "≠"])
+def test_wide_balls_that_overlap_decide_nothing(sign: str) -> None:
+    with pytest.raises(Undecided, match="too wide"):
+        entry_holds(flint.arb("2 +/- 0.5"), sign, flint.arb("2.1 +/- 0.5"))

@@ -115,6 +115,8 @@ def digests(x: Tensor) -> Tensor:
     """Return a number of 64 bits for each token of an array (b, n, columns): equal for equal bits."""
     import torch
 
+    # Formats of one byte have no arithmetic of their own; float32 has all their numbers.
+    x = x.float() if x.element_size() == 1 else x
     kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     bits = (
         (x.detach() + 0.0).contiguous().view(kinds[x.element_size()]).long()
