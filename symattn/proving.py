@@ -214,11 +214,11 @@ def statements(place: str) -> dict[str, Theorem]:
 
 def _in_order(names: dict[str, Any]) -> Iterator[Theorem]:
     """Yield the theorems among the values of a module, and in lists there, each once."""
-    seen: set[int] = set()
+    known_ids: set[int] = set()
     for value in list(names.values()):
         for x in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(x, Theorem) and id(x) not in seen:
-                seen.add(id(x))
+            if isinstance(x, Theorem) and id(x) not in known_ids:
+                known_ids.add(id(x))
                 yield x
 
 

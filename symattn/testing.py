@@ -296,8 +296,8 @@ def _assert_close_to_recurrence(
     from symattn.document.errors import InputError
     from symattn.programs.recurrent_closeness import judge_recurrence
 
-    for name, given in refused.items():
-        if given is not None:
+    for name, value in refused.items():
+        if value is not None:
             raise InputError(f"{name} is judged for softmax attention only; hint: leave out {name}")
     verdict = judge_recurrence(out, arrays, spec, **options)
     if verdict.words:

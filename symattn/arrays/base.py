@@ -206,8 +206,8 @@ class ArrayBase(Shown):
         return self.transpose()
 
     def transpose(self, *axes: object) -> Any:
-        given = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
-        return self.xp.permute_dims(self, tuple(given) or tuple(range(self.ndim))[::-1])
+        order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+        return self.xp.permute_dims(self, tuple(order) or tuple(range(self.ndim))[::-1])
 
     def reshape(self, *shape: object, **_: object) -> Any:
         return self.xp.reshape(

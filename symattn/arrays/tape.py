@@ -190,7 +190,7 @@ def _add_to_gradient_of(results: dict[int, Any], x: Taped, g: Array) -> None:
 def _in_order(ends: Sequence[Taped]) -> list[Taped]:
     """Return ``ends`` and all arrays that they were computed from, each after its operands."""
     order: list[Taped] = []
-    seen: set[int] = set()
+    visited_ids: set[int] = set()
     # A stack of its own, because long loops would exceed Python's recursion limit.
     stack = [(y, False) for y in ends]
     while stack:
@@ -198,8 +198,8 @@ def _in_order(ends: Sequence[Taped]) -> list[Taped]:
         # On the second visit all operands are in the order.
         if done:
             order.append(x)
-        elif id(x) not in seen:
-            seen.add(id(x))
+        elif id(x) not in visited_ids:
+            visited_ids.add(id(x))
             stack.append((x, True))
             stack.extend((source, False) for source, _ in x.sources)
     return order

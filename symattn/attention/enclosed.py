@@ -75,12 +75,12 @@ def enclose(
     ([[1.0], [1.268941]], True)
     """
     check_arithmetic()
-    given = checked(spec, of_tensors(inputs))
-    shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
+    arrays = checked(spec, of_tensors(inputs))
+    shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
     out = EnclosedOutput(np.empty(shape), np.empty(shape))
     with np.errstate(all="ignore"):  # rows that overflow get the hull
         ready: Prepared | None = None
-        for head in heads(spec, given):
+        for head in heads(spec, arrays):
             # Shared values have one spread.
             if ready is None or ready.values is not head.v:
                 spreads = _Spreads(head.v, head.sink is not None)
@@ -110,14 +110,16 @@ def _enclose_block(
         allowed = ready.seen.tile(
             slice(int(row) + rows.start, int(row) + rows.start + 1), slice(*result.keys)
         )
-        seen = (
+        visible_values = (
             ready.values[slice(*result.keys)]
             if allowed is None
             else ready.values[slice(*result.keys)][allowed[0]]
         )
         # A sink adds the value 0 to the hull.
         sink: Any = {} if ready.sink is None else {"initial": 0.0}
-        out.centre[row], out.radius[row] = hull(seen.min(axis=0, **sink), seen.max(axis=0, **sink))
+        out.centre[row], out.radius[row] = hull(
+            visible_values.min(axis=0, **sink), visible_values.max(axis=0, **sink)
+        )
     if empty.any():
         out.centre[empty], out.radius[empty] = (np.nan if spec.fully_masked == "nan" else 0.0), 0.0
 
@@ -166,24 +168,24 @@ def enclose_rows(
     >>> enclose_rows(Attention(), {"q": x, "k": x, "v": x}, [2]).midpoints().round(3).tolist()
     [[0.264, 0.264, 0.471]]
     """
-    given = checked(spec, of_tensors(inputs))
-    n_q = given["q"].shape[-2]
+    arrays = checked(spec, of_tensors(inputs))
+    n_q = arrays["q"].shape[-2]
     for row in rows:
         if not 0 <= row < n_q:
             raise InputError(f"row {row}: there are rows 0 to {n_q - 1}")
-    shape = (*front(spec, given), len(rows), given["v"].shape[-1])
+    shape = (*front(spec, arrays), len(rows), arrays["v"].shape[-1])
     values = np.empty(shape, dtype=object)
     with precision(bits):
-        for head in heads(spec, given):
+        for head in heads(spec, arrays):
             values[head.index] = _run_rows(spec, head, list(rows)).entries
     return Ball(values)
 
 
 def _run_rows(spec: Attention, head: Head, rows: list[int]) -> Ball:
     keys = slice(0, head.seen.n_k)
-    seen = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
+    mask_tiles = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
     allowed = np.concatenate(
-        [np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen]
+        [np.ones((1, keys.stop), dtype=bool) if s is None else s for s in mask_tiles]
     )
     inputs: dict[str, Any] = {
         name: Ball.lift(array)

@@ -146,11 +146,11 @@ def steps_of(
 
     They are cached per object, not per value: equal descriptions may hold 1/2 and 0.5, of different types.
     """
-    given = frozenset(names)
+    name_set = frozenset(names)
     result: dict[frozenset[str], tuple[Step, ...]] = description.__dict__.setdefault("_steps", {})
-    if given not in result:
-        result[given] = tuple(make(description, given))
-    return result[given]
+    if name_set not in result:
+        result[name_set] = tuple(make(description, name_set))
+    return result[name_set]
 
 
 def traced(

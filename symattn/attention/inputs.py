@@ -85,9 +85,11 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
 
 def _check_libraries(inputs: dict[str, Any]) -> None:
     """Raise InputError for tensors of PyTorch beside arrays of NumPy: no operator takes both."""
-    found = {type(array).__module__.partition(".")[0]: name for name, array in inputs.items()}
-    if {"torch", "numpy"} <= found.keys():
-        tensor, array = found["torch"], found["numpy"]
+    names_by_library = {
+        type(array).__module__.partition(".")[0]: name for name, array in inputs.items()
+    }
+    if {"torch", "numpy"} <= names_by_library.keys():
+        tensor, array = names_by_library["torch"], names_by_library["numpy"]
         raise InputError(
             f"{tensor} is a tensor of PyTorch, and {array} an array of NumPy; hint: convert one of them"
         )

@@ -31,11 +31,11 @@ def decayed_scores(q: Array, k: Array, sums: Array | None = None, itself: bool =
     xp = namespace_of(q)
     place = xp.arange(q.shape[-2])
     # The delta rule needs earlier tokens only.
-    seen = place[None, :] <= place[:, None] if itself else place[None, :] < place[:, None]
+    visible = place[None, :] <= place[:, None] if itself else place[None, :] < place[:, None]
     if sums is None:
-        return xp.where(seen, q @ k.mT, 0)
+        return xp.where(visible, q @ k.mT, 0)
     # Masked before exponentiating: the exponents of later tokens may overflow.
-    between = xp.where(seen[:, :, None], sums[..., :, None, :] - sums[..., None, :, :], -xp.inf)
+    between = xp.where(visible[:, :, None], sums[..., :, None, :] - sums[..., None, :, :], -xp.inf)
     return xp.sum(q[..., :, None, :] * k[..., None, :, :] * xp.exp(between), axis=-1)
 
 

@@ -196,10 +196,10 @@ def entmax15(s: Array, fully_masked: str = "nan") -> Array:
     beyond = (
         xp.cumulative_sum(z * z, axis=-1) - 2 * z * xp.cumulative_sum(z, axis=-1) + place * z * z
     )
-    kept = near & (beyond < 1)
-    number = nonempty(_count_keys_in_support(kept, s), fully_masked)
-    mean = xp.sum(xp.where(kept, z, 0), axis=-1, keepdims=True) / number
-    spread = xp.sum(xp.where(kept, (z - mean) * (z - mean), 0), axis=-1, keepdims=True)
+    support = near & (beyond < 1)
+    number = nonempty(_count_keys_in_support(support, s), fully_masked)
+    mean = xp.sum(xp.where(support, z, 0), axis=-1, keepdims=True) / number
+    spread = xp.sum(xp.where(support, (z - mean) * (z - mean), 0), axis=-1, keepdims=True)
     p = xp.maximum(s - mean + xp.sqrt((1 - spread) / number), 0)
     return p * p
 

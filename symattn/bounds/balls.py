@@ -226,7 +226,7 @@ class _Bound:
         )  # S, X
         moved, away = self._mean_moved(low, w)
         output = size(self._exact_output_of_heads())
-        kept, middle, factor, sums = weighed(
+        storage_error, middle, factor, sums = weighed(
             (whole, apart, output), moved, away, lost, self.precision, self.counts, _NUMBERS
         )
         sums = apart + sums
@@ -235,7 +235,7 @@ class _Bound:
             sums = sums + self._weigh_value_sizes(
                 w * xp.exp(self.alone + self._exponent_of_summation_path()), self.latents[1]
             )
-        total = moved + kept + middle + factor * sums
+        total = moved + storage_error + middle + factor * sums
         if self.far.any():
             total = total + self._left_out()
         # Step 6: weights that are not normalised before they are stored lose η_P max w.

@@ -103,8 +103,10 @@ class Convention:
     def inputs(self) -> tuple[str, ...]:
         """The specification's inputs that the function can take, in the order of its arguments."""
         # Arrays that follow from sizes are no inputs of the specification.
-        given = (a.input for a in self.arguments if a.input is not None and a.input not in MADE)
-        return tuple(dict.fromkeys(given))
+        input_names = (
+            a.input for a in self.arguments if a.input is not None and a.input not in MADE
+        )
+        return tuple(dict.fromkeys(input_names))
 
     def batch_axes(self, heads: int) -> int:
         """Return the number of batch axes of the layout; the axis of heads counts if the specification has one head.

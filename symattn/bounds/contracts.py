@@ -122,14 +122,14 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
     powers: list[tuple[Powers, int | None]] = [("", None), ("normalised", None)]
     powers += [(p, t) for p in ("alone", "summed") for t in tiles] if plain else []
     for scores in stored:
-        for kept, tile in powers:
-            yield Contract(f, scores, kept, tile)
+        for power_kind, tile in powers:
+            yield Contract(f, scores, power_kind, tile)
     # Queries can be scaled in place of scores only where scores are products.
     if spec.score == "dot" and "scaled" in steps:
-        for kept, tile in powers:
-            yield Contract(f, (), kept, tile, queries=True)
-        for kept, tile in powers[:2]:
-            yield Contract(f, ("scaled",), kept, tile, queries=True)
+        for power_kind, tile in powers:
+            yield Contract(f, (), power_kind, tile, queries=True)
+        for power_kind, tile in powers[:2]:
+            yield Contract(f, ("scaled",), power_kind, tile, queries=True)
 
 
 def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
@@ -210,8 +210,8 @@ def _make_storing_step(
         x = right(spec, values)
         if name == "scaled" and (contract.queries or contract.scale):
             x = _replay_stored_scaling(contract, spec, values, x)
-        kept = name in contract.scores or name in _AROUND
-        return _of_type(inside, rounded(contract.format, x)) if kept else x
+        is_stored = name in contract.scores or name in _AROUND
+        return _of_type(inside, rounded(contract.format, x)) if is_stored else x
 
     return (
         (lambda spec, values: _store_on_first_use(made, (*key, name), lambda: change(spec, values)))

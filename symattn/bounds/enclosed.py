@@ -104,9 +104,9 @@ class EnclosureBound(plain_bound.ByHead):
         )
         self.logits: Floats | None = None  # the sink of each head, (heads, 1, 1)
         if self.spec.sink is not None:
-            given: Any = run.values.get("sink")
-            given = given.mid if isinstance(given, Enclosure) else given
-            z = np.zeros(1) if self.spec.sink == "zero" else np.atleast_1d(given)
+            sink_values: Any = run.values.get("sink")
+            sink_values = sink_values.mid if isinstance(sink_values, Enclosure) else sink_values
+            z = np.zeros(1) if self.spec.sink == "zero" else np.atleast_1d(sink_values)
             # A sink for each head, repeated over the batch.
             own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
             self.logits = own * (log(2) if self.spec.base == 2 else 1.0)

@@ -94,13 +94,13 @@ class Exponents:
         self.kind = scores.tau.dtype
         self.roundoff = float(np.finfo(self.kind).eps) / 2
         self.n = scores.t.shape[-1]
-        seen = (
+        key_counts = (
             np.full((*scores.t.shape[:-1], 1), self.n)
             if scores.every
             else scores.open_.sum(axis=-1, keepdims=True)
         )
-        self.all = scores.every or bool((seen == self.n).all())
-        self.counts = Counts(precision, self.n, seen, values)
+        self.all = scores.every or bool((key_counts == self.n).all())
+        self.counts = Counts(precision, self.n, key_counts, values)
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         # ε' of step 2, enlarged for the roundings of this line.
         self.eps = eps / (1 - eps) * (1 + 4 * U)

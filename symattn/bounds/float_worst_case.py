@@ -141,10 +141,10 @@ class Rows:
         results = weighed(
             (whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS
         )
-        kept, middle, factor, sums = results
+        storage_error, middle, factor, sums = results
         below, vanishes = self._bound_row_underflow(lost * scaled)
         below = below if self.scores.far is False else below + self._bound_far_key_loss()
-        total = (apart + sums) * factor + moved + kept + middle + below
+        total = (apart + sums) * factor + moved + storage_error + middle + below
         # Step 7 says nothing where β* > 1, and exponents beyond the limit give no bound.
         silent = self.beyond | (self.scores.far & (self.exponents.grown * (1 + self.up) > 1))
         if silent.any() or not total.max() < np.inf:
@@ -153,7 +153,7 @@ class Rows:
             total,
             size,
             vanishes[..., 0],
-            SlackTerms(moved, kept, middle, apart, sums, factor, below),
+            SlackTerms(moved, storage_error, middle, apart, sums, factor, below),
         )
 
     def _single_roundings(self, whole: Floats) -> Floats:

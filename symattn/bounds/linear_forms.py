@@ -101,12 +101,12 @@ def _gated_scores_of_pairs(q: Array, k: Array, sums: Array | None, diagonal: int
     if sums is None:
         return np.tril(q @ k.swapaxes(-1, -2), diagonal)
     if sums.shape[-1] == 1:
-        seen = np.tri(q.shape[-2], dtype=bool)
+        visible = np.tri(q.shape[-2], dtype=bool)
         # −∞ above the diagonal, where the difference of gates could overflow.
-        decays = np.exp(np.where(seen, sums - sums.swapaxes(-1, -2), -np.inf))
+        decays = np.exp(np.where(visible, sums - sums.swapaxes(-1, -2), -np.inf))
         return np.tril(q @ k.swapaxes(-1, -2) * decays, diagonal)
-    seen = np.tri(q.shape[-2], dtype=bool)[:, :, None]
-    between = np.where(seen, sums[..., :, None, :] - sums[..., None, :, :], -np.inf)
+    visible = np.tri(q.shape[-2], dtype=bool)[:, :, None]
+    between = np.where(visible, sums[..., :, None, :] - sums[..., None, :, :], -np.inf)
     products = q[..., :, None, :] * k[..., None, :, :] * np.exp(between)
     return np.tril(products.sum(axis=-1), diagonal)
 

@@ -54,8 +54,8 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
     if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
         return False
     # Empty arrays have no extremes, and squares of extreme inputs leave the range.
-    given = [inputs[n] for n in ("q", "k", "v", "scale", "sink") if n in inputs]
-    return all(prod(a.shape) > 0 and moderate(a) for a in given)
+    arrays = [inputs[n] for n in ("q", "k", "v", "scale", "sink") if n in inputs]
+    return all(prod(a.shape) > 0 and moderate(a) for a in arrays)
 
 
 def usual_or_sink(spec: Attention) -> bool:

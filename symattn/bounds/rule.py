@@ -239,8 +239,10 @@ def weighed(
     (whole, apart, output), stored = sizes, numbers.rate(precision.stored)
     scaled, every = numbers.up(stored * 2), whole + apart
     # P of step 5: weights stored in the numerator alone, or in both sums.
-    kept = numbers.maximum((away + moved) * numbers.up(stored), every) * numbers.grown(stored)
-    centre, lost = output + moved + kept, lost * scaled
+    storage_error = numbers.maximum((away + moved) * numbers.up(stored), every) * numbers.grown(
+        stored
+    )
+    centre, lost = output + moved + storage_error, lost * scaled
     # E of step 4, for terms whose absolute values sum to ``every``
     sums = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * every
     # The second form of E needs N u well below 1, and errors relative to partial sums.
@@ -250,7 +252,7 @@ def weighed(
         share = numbers.lifted(np.where(small, events * u, 0.0))
         least = numbers.minimum(sums, share / (1 - share) / 2 * (every + (centre + apart)))
         sums = least if small.all() else numbers.where(small, least, sums)
-    return kept, lost * centre, (lost + 1) * scaled, sums
+    return storage_error, lost * centre, (lost + 1) * scaled, sums
 
 
 def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, Number]:

@@ -171,13 +171,13 @@ def bound(spec: Attention, inputs: Mapping[str, object], precision: str | Precis
     other scores (rotary positions, caps, biases, additive masks), from enclosures of these; what is left, in balls.
     Raises InputError where no bound is proved for the specification. The statement and its proof stand above.
     """
-    given = float64_inputs({name: np.asarray(a) for name, a in inputs.items()})
+    arrays = float64_inputs({name: np.asarray(a) for name, a in inputs.items()})
     spec, precision = canonical(spec), Precision.of(precision)
     try:
-        whole, shares = enclosed.with_shares(spec, given, precision)
+        whole, shares = enclosed.with_shares(spec, arrays, precision)
     except Refused:
         with bits(_BITS):
-            return Bound(in_balls(run(spec, given), precision), {}, "balls")
+            return Bound(in_balls(run(spec, arrays), precision), {}, "balls")
     with np.errstate(all="ignore"):  # shares that sum to what is allowed
         total = sum(shares.values())
         factor = np.where(np.isfinite(whole) & (total > 0), whole / total, 0.0)

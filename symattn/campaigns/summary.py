@@ -82,10 +82,10 @@ def summary(folder: Path, command: str = "") -> Document:
 
 
 def _decide_campaign_verdict(results: Sequence[Record], left: int) -> Verdict:
-    seen = {record["verdict"] for record in results}
-    if "fault" in seen:
+    verdicts = {record["verdict"] for record in results}
+    if "fault" in verdicts:
         return Verdict.FAULT
-    return Verdict.NO_FAULT if seen == {"no fault"} and not left else Verdict.UNDECIDED
+    return Verdict.NO_FAULT if verdicts == {"no fault"} and not left else Verdict.UNDECIDED
 
 
 def _count_verdicts_in_words(results: Sequence[Record], left: int) -> str:
@@ -206,9 +206,9 @@ def _make_row_of_times(record: Record, domains: bool) -> tuple[Text, ...]:
     seconds = f"{record['seconds']:.1f}" if "seconds" in record else "–"
     cases = str(record.get("cases", "–"))
     shares = [power["share"] for power in record.get("power", ())]
-    seen = sum(isinstance(share, float) and share < 1 for share in shares)
+    detections = sum(isinstance(share, float) and share < 1 for share in shares)
     power = (
-        f"{seen} of {len(shares)} steps" if shares else "–"
+        f"{detections} of {len(shares)} steps" if shares else "–"
     )  # in so many a mistake would have been detected
     return ((Code(record["target"]),), *((name,) for name in names), (power,), (cases,), (seconds,))
 

@@ -121,9 +121,9 @@ def derive(
     derivation = _find_derivation_maker(name)
     document = _number_result_titles(derivation(**arguments))
     if not document.command:
-        asked = signature(derivation).bind(**arguments)
-        asked.apply_defaults()
-        document = replace(document, command=command("derive", name, options=asked.arguments))
+        binding = signature(derivation).bind(**arguments)
+        binding.apply_defaults()
+        document = replace(document, command=command("derive", name, options=binding.arguments))
     return chosen(with_brief(document, _load_short_answer(document)), all, step, part)
 
 

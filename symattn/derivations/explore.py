@@ -94,25 +94,27 @@ def explore(
 
 def _make_initial_page_state(sheet: Sheet) -> dict[str, str]:
     """Return the page's initial state. Raises InputError if the sheet is too large for it, or of another form."""
-    spec, given = sheet.attention, dict(sheet.inputs)
-    if set(given) == {"x"}:  # without parameters: each token is its own query, key and value
+    spec, inputs = sheet.attention, dict(sheet.inputs)
+    if set(inputs) == {"x"}:  # without parameters: each token is its own query, key and value
         one = [
-            [Quotient.of(int(i == j)) for j in range(len(given["x"][0]))]
-            for i in range(len(given["x"][0]))
+            [Quotient.of(int(i == j)) for j in range(len(inputs["x"][0]))]
+            for i in range(len(inputs["x"][0]))
         ]
-        given |= {"w_q": one, "w_k": one, "w_v": one}
+        inputs |= {"w_q": one, "w_k": one, "w_v": one}
     plain = Attention(
         heads=spec.heads, scale=spec.scale, causal=spec.causal, stabilised=spec.stabilised
     )
     rows = {
-        name: given[name] for name in _ARRAYS if name in given and isinstance(given[name][0], list)
+        name: inputs[name]
+        for name in _ARRAYS
+        if name in inputs and isinstance(inputs[name][0], list)
     }
     small = all(
         len(m) <= MOST and len(m[0]) <= MOST and not isinstance(m[0][0], list)
         for m in rows.values()
     )
     fits = spec == plain and spec.heads <= 2 and (spec.scale is None or spec.scale == 1)
-    if set(given) != set(_ARRAYS) or len(rows) < len(_ARRAYS) or not small or not fits:
+    if set(inputs) != set(_ARRAYS) or len(rows) < len(_ARRAYS) or not small or not fits:
         raise InputError(
             f"{sheet.name} cannot be explored; a page takes x, w_q, w_k and w_v of at most {MOST} rows and columns, "
             "one head or two, scale 1 or 1/√d_k, and a causal mask"

@@ -153,8 +153,10 @@ def gqa(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     )
     letters = {"heads": Glossary(sizes={}, defined={"O": outputs}), "numbers": numbers}
     # how many numbers are cached per token, for each number of groups
-    groups, _, kept, share = _KEPT
-    columns = tuple(map(Column, ((groups,), (formula("r"),), ("kept: ", kept), ("share: ", share))))
+    groups, _, cache_size, share = _KEPT
+    columns = tuple(
+        map(Column, ((groups,), (formula("r"),), ("kept: ", cache_size), ("share: ", share)))
+    )
     counts = [
         {"h": heads, "d_k": dk, "d_v": dv, "g": g} for g in range(heads, 0, -1) if heads % g == 0
     ]
@@ -247,12 +249,12 @@ def online_softmax() -> Document:
     }
     # a table of three keys, one by one, in exact numbers
     columns = [Column((x,)) for x in _COLUMNS]
-    given = [
+    input_cells = [
         (nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))
     ]
     rows = [
         (*cells, *map(_read_corner_entry, (*state, finish(state))))
-        for cells, state in zip(given, states, strict=True)
+        for cells, state in zip(input_cells, states, strict=True)
     ]
     caption = ("Keys one by one; the last entry of the last row is the output.",)
     table = Table(tuple(columns), tuple(tuple((x,) for x in row) for row in rows), caption=caption)

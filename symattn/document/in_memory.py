@@ -85,13 +85,13 @@ def _yield_nested_code(code: CodeType) -> Iterator[CodeType]:
 def _collect_code_bindings(code: CodeType) -> Bindings:
     """Return what the names stand for that a module or class body binds."""
     result, bound = Bindings(), set[str]()
-    made: CodeType | None = None  # the function or class that was made last
+    last_code: CodeType | None = None  # the function or class that was made last
     source = ""  # the module from which names are imported
     before: tuple[str, Any] = ("", None)
     calls = 0
     for operation, value in _yield_binding_operations(code):
         if operation == "LOAD_CONST" and isinstance(value, CodeType):
-            made, calls = value, 0
+            last_code, calls = value, 0
         elif operation == "CALL":
             calls += 1
         elif operation == "IMPORT_NAME":
@@ -99,14 +99,14 @@ def _collect_code_bindings(code: CodeType) -> Bindings:
         elif operation in ("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME"):
             result.several |= {value} & bound
             bound.add(value)
-            if made is not None and made.co_name == value:
-                result.functions.setdefault(value, []).append(made)
+            if last_code is not None and last_code.co_name == value:
+                result.functions.setdefault(value, []).append(last_code)
                 result.decorated |= {value} if calls else set()
             elif before[0] == "LOAD_CONST" and value != "__doc__":
                 result.constants[value] = before[1]
             elif before[0] == "IMPORT_FROM":
                 result.imported[value] = (source, before[1])
-            made = None
+            last_code = None
         before = (operation, value)
     return result
 
@@ -201,8 +201,10 @@ def _is_constant(owner: object, value: object, expected: object) -> bool:
         return True
     if isinstance(owner, EnumMeta) or isinstance(value, MemberDescriptorType):
         return True
-    made = isinstance(owner, type) and (hasattr(owner, "_fields") or not isinstance(value, _PLAIN))
-    return made or (type(value) is type(expected) and value == expected)
+    is_member = isinstance(owner, type) and (
+        hasattr(owner, "_fields") or not isinstance(value, _PLAIN)
+    )
+    return is_member or (type(value) is type(expected) and value == expected)
 
 
 def _is_known(value: object, owner: object) -> bool:

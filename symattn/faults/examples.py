@@ -124,8 +124,8 @@ class _Candidate:
 # -- the mistakes of a specification -----------------------------------------------------------------------------------
 def _yield_candidates_of_spec(spec: Any) -> Iterator[_Candidate]:
     if isinstance(spec, Attention) and not spec.lse:
-        for given in _inputs_of(spec):
-            yield from _of_attention(spec, given)
+        for input_names in _inputs_of(spec):
+            yield from _of_attention(spec, input_names)
         if spec.padding:
             yield from _of_attention(spec, names(spec), "bhnd" if spec.heads > 1 else "bnd")
     else:
@@ -221,11 +221,11 @@ def _drawn_for(subject: Definition) -> Iterator[Arrays]:
     every = [i.name for i in subject.inputs]
     needed = [i.name for i in subject.inputs if i.needed]
     # an optional input may rule a mistake out, as tables of cosines do for wrong positions
-    given = dict.fromkeys(
+    name_sets = dict.fromkeys(
         tuple(name for name in every if name in (*needed, one)) for one in ("", *every)
     )
     for sizes, family, chosen in product(
-        subject.shapes, subject.families.values(), (*given, every)
+        subject.shapes, subject.families.values(), (*name_sets, every)
     ):
         yield subject.draw(
             list(chosen), subject.within(sizes, _DOMAIN), family(rng), _PRECISION, rng

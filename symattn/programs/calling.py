@@ -79,8 +79,8 @@ class Parameters:
         fixed = bound_keywords(function) - self.values.keys() - {self.mask_name}
         self.parameters = [p for p in results if p.kind not in STARS and p.name not in fixed]
         names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
-        given = [*self.values, *filter(None, [self.mask_name])]
-        for word in given:
+        option_names = [*self.values, *filter(None, [self.mask_name])]
+        for word in option_names:
             if word not in names and not self.open_ended:
                 raise InputError(
                     f"{self.label} has no parameter {word} that can be named{perhaps(word, names)}"
@@ -89,7 +89,7 @@ class Parameters:
             raise InputError(
                 f"{self.mask_name} is set twice, by --call and by --mask-arg; leave one out"
             )
-        new = [word for word in given if word not in [p.name for p in self.parameters]]
+        new = [word for word in option_names if word not in [p.name for p in self.parameters]]
         self.parameters += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in new]
 
 

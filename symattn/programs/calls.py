@@ -82,15 +82,15 @@ class Target:
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
         self.begin_call()
-        given = self._compute_call_arguments(inputs)
+        arguments = self._compute_call_arguments(inputs)
         placed_arrays = {
             a: self._make_framework_array(value, laid_out_of(memory, a.input))
-            for a, value in given.items()
+            for a, value in arguments.items()
         }
         passed = (
             self._in_kept_memory(placed_arrays)
             if memory == "reused"
-            else _merge_equal_arrays(placed_arrays, given, memory)
+            else _merge_equal_arrays(placed_arrays, arguments, memory)
         )
         bits = {
             a: self._snapshot_shape_and_bits(array)
@@ -101,13 +101,13 @@ class Target:
             suspects(self.convention.framework, self.convention.dtype) as runtimes,
             self.around_call(),
         ):
-            seen = watch(self._function, *placed(self.convention.arguments, passed))
-        first = _first_of(seen.output)
+            report = watch(self._function, *placed(self.convention.arguments, passed))
+        first = _first_of(report.output)
         # the array that the previous call returned, now and then
         before = self._before and (frameworks.read(self._before[0])[0], self._before[1])
         outcome = Outcome(
-            error=by_memory(seen.error, memory),
-            stdout=seen.stdout,
+            error=by_memory(report.error, memory),
+            stdout=report.stdout,
             mutated=tuple(
                 dict.fromkeys(
                     a.input or ""
@@ -119,10 +119,10 @@ class Target:
             views=tuple(
                 dict.fromkeys(a.input or "" for a in bits if self._arrays.shares(first, passed[a]))
             ),
-            warnings=seen.warnings,
+            warnings=report.warnings,
             runtime=next(filter(None, runtimes), ""),
         )
-        result = outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+        result = outcome if report.error else self._with_output(outcome, report.output, inputs)
         # Spoiled, as a caller of reused memory may overwrite a result before the next call.
         if memory == "reused":
             self._before = None
@@ -146,8 +146,10 @@ class Target:
 
         This is ``run`` without its records, for edits of which most fail: prints and warnings are the caller's.
         """
-        given = self._compute_call_arguments(inputs)
-        passed = {a: self._make_framework_array(value, "contiguous") for a, value in given.items()}
+        arguments = self._compute_call_arguments(inputs)
+        passed = {
+            a: self._make_framework_array(value, "contiguous") for a, value in arguments.items()
+        }
         places, keywords = placed(self.convention.arguments, passed)
         for listener in _listeners:
             listener()
@@ -224,11 +226,13 @@ class Target:
         from symattn.verification.semantics import OUTSIDE
 
         kind = modular()
-        given = {n: kind.literal(a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+        lifted_inputs = {
+            n: kind.literal(a) if a.dtype.kind == "f" else a for n, a in inputs.items()
+        }
         with listening() as notes, captured(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                self.on(kind)(given)
+                self.on(kind)(lifted_inputs)
             except (
                 Exception
             ) as error:  # the code may raise anything, and then says nothing of its memory
@@ -274,8 +278,8 @@ class Target:
     def _in_kept_memory(self, passed: dict[Argument, Tensor]) -> dict[Argument, Tensor]:
         """Return the arrays of the last such call with the new contents, where these have the same shapes."""
         for a, array in passed.items():
-            kept = self._kept.get(a)
-            if kept is None or not self._arrays.refilled(kept, array):
+            old_array = self._kept.get(a)
+            if old_array is None or not self._arrays.refilled(old_array, array):
                 self._kept[a] = array
         return {a: self._kept[a] for a in passed}
 
@@ -449,13 +453,13 @@ class _Limited(io.BytesIO):
 @contextlib.contextmanager
 def captured() -> Iterator[Callable[[], str]]:
     """Capture ``sys.stdout`` and ``sys.stderr``; yield a function that returns the printed text afterwards."""
-    kept = _Limited()
+    buffer = _Limited()
     stream = io.TextIOWrapper(
-        kept, encoding="utf-8", errors="replace", newline="\n", write_through=True
+        buffer, encoding="utf-8", errors="replace", newline="\n", write_through=True
     )
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-            yield lambda: kept.getvalue().decode("utf-8", errors="replace")
+            yield lambda: buffer.getvalue().decode("utf-8", errors="replace")
     finally:
         # Detached, so that the bytes stay open for who reads the text afterwards.
         stream.detach()

@@ -485,8 +485,8 @@ class WithArraysAlone(Child):
 
     def __init__(self, adviser: Child, secret: tuple[str, ...]) -> None:
         self._adviser = adviser
-        told = adviser._target, adviser._request, adviser._limits
-        super().__init__(*told, secret=secret, started=adviser._tell)
+        arguments = adviser._target, adviser._request, adviser._limits
+        super().__init__(*arguments, secret=secret, started=adviser._tell)
 
     def close(self) -> None:
         """End both processes."""
@@ -520,14 +520,14 @@ class WithArraysAlone(Child):
         if self._process is not None:
             return None
         how = self._adviser.convention
-        made = any(
+        has_causal_mask = any(
             a.input == CAUSAL_MASK for a in how.arguments
         )  # the one argument that an alignment decides
         # An alignment is part of the definition, so it is passed only where an argument needs it.
-        alignment: Alignment = how.alignment if made else "bottom-right"
-        told = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
+        alignment: Alignment = how.alignment if has_causal_mask else "bottom-right"
+        convention = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
         return self._ask_worker(
-            "hold", self._target, self._request.form, told, self._adviser.returns_lists
+            "hold", self._target, self._request.form, convention, self._adviser.returns_lists
         )
 
 
@@ -587,9 +587,9 @@ class TargetOptions(Options):
 
     def opened(self, function: str, spec: Specification) -> Child:
         """Open the target in a process of its own, with time limits."""
-        given = {"call": self.time_limit, "memory_gib": self.memory_limit}
+        limit_options = {"call": self.time_limit, "memory_gib": self.memory_limit}
         limits = ProcessLimits(
-            **{name: limit for name, limit in given.items() if limit is not None}
+            **{name: limit for name, limit in limit_options.items() if limit is not None}
         )
         request = self.request(spec)
         child = Child(function, request, limits, secret=self.secret, started=self.started)

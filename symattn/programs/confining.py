@@ -35,8 +35,8 @@ def confine(memory_gib: float, hidden: Sequence[str] = ()) -> None:
     """
     global left_open, memory_limit
     memory_limit = memory_gib
-    found = (_limit_memory(memory_gib), _limit_files(), *_enter_namespaces(hidden))
-    left_open = tuple(words for words in found if words)
+    messages = (_limit_memory(memory_gib), _limit_files(), *_enter_namespaces(hidden))
+    left_open = tuple(words for words in messages if words)
     if sys.platform == "linux":
         # processes that lose their parent become children of this one, so that all are found at its end
         _c_library().prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -126,11 +126,15 @@ def _make_folder_read_only(folder: str) -> bool:
     """Make a folder read-only for this process and what it starts."""
     # A remount must repeat flags that the system has locked.
     flags = os.statvfs(folder).f_flag
-    kept = flags & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME)
+    mount_flags = flags & (
+        os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+    )
     relative = _MS_RELATIME if flags & os.ST_RELATIME else 0
     if not _call_system_mount(folder, folder, _MS_BIND | _MS_REC):
         return False
-    return _call_system_mount("none", folder, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept | relative)
+    return _call_system_mount(
+        "none", folder, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | mount_flags | relative
+    )
 
 
 def _hide_process(process: int) -> bool:

@@ -484,10 +484,10 @@ class Backpropagated:
     def __init__(self, function: Function) -> None:
         self._function = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
-        given = parameters(function) or ()
+        own_parameters = parameters(function) or ()
         do = Parameter("do", Parameter.KEYWORD_ONLY)
-        stars = [p for p in given if p.kind is Parameter.VAR_KEYWORD]
-        self.__signature__ = Signature([*(p for p in given if p not in stars), do, *stars])
+        stars = [p for p in own_parameters if p.kind is Parameter.VAR_KEYWORD]
+        self.__signature__ = Signature([*(p for p in own_parameters if p not in stars), do, *stars])
 
     @property
     def called(self) -> Function:

@@ -301,8 +301,8 @@ def has_torch(function: Function) -> bool:
     function = without_partial(function)
     function = inspect.unwrap(function)
     function = function if hasattr(function, "__globals__") else type(function).__call__
-    seen = (*getattr(function, "__globals__", {}).values(), *_list_captured_objects(function))
-    return any(_top_level_package_of(thing) == "torch" for thing in seen)
+    objects = (*getattr(function, "__globals__", {}).values(), *_list_captured_objects(function))
+    return any(_top_level_package_of(thing) == "torch" for thing in objects)
 
 
 def is_of_jax(function: Function) -> bool:

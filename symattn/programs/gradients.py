@@ -110,8 +110,8 @@ def nearest(
     are those of dropout. Raises ``InputError`` if there are no exact gradients, or if correct ones may be out of range.
     """
     first: dict[str, SharpGradient] = {}
-    for one, given in scalings(spec, inputs, how):
-        result = gradients(one, given, do, how, queries, keys, factors)
+    for one, scaled_inputs in scalings(spec, inputs, how):
+        result = gradients(one, scaled_inputs, do, how, queries, keys, factors)
         if any(np.isnan(g.exact).any() for g in result.values()):
             raise InputError(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"

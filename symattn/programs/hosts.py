@@ -78,14 +78,14 @@ class Host:
 
     def tokens(self) -> tuple[str, ...]:
         """Return the parameters that take the tokens: x, or queries, keys and values, which all get the same tokens."""
-        given = self.parameters()
+        own_parameters = self.parameters()
         qkv = [
             p.name
-            for p in given
+            for p in own_parameters
             if meaning(p.name) in _QKV and (self.may_be_left or p.default is p.empty)
         ]
-        x = [p.name for p in given if meaning(p.name) == "x"]
-        return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
+        x = [p.name for p in own_parameters if meaning(p.name) == "x"]
+        return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in own_parameters])[:1])
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Return the output of the module for other weights."""

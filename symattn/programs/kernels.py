@@ -253,7 +253,7 @@ class _Run:
     ) -> Value:
         """Return what the function returns, with arrays for its tensors."""
         self._torch.set_num_threads(1)  # threads do not survive copying the process
-        given = [self._make_shadowed_tensor(x) for x in places]
+        arguments = [self._make_shadowed_tensor(x) for x in places]
         named = {name: self._make_shadowed_tensor(x) for name, x in keywords.items()}
         with (
             self._patch_triton_interpreter(),
@@ -261,7 +261,7 @@ class _Run:
             lighter(self._kind),
             np.errstate(all="ignore"),
         ):
-            result = function(*given, **named)
+            result = function(*arguments, **named)
             return self._convert_tensors_to_arrays(result)
 
     def _make_shadowed_tensor(self, x: Value) -> Value:
@@ -312,16 +312,16 @@ class _Run:
             return result
         if not computed:
             return result
-        made = result if isinstance(result, (list, tuple)) else [result]
+        outputs = result if isinstance(result, (list, tuple)) else [result]
         before = {x.untyped_storage().data_ptr() for x in tensors}
         apart = [
             not (hasattr(x, "untyped_storage") and x.untyped_storage().data_ptr() in before)
-            for x in made
+            for x in outputs
         ]
         # A view has the meaning of its operand's memory already.
         if operator._schema.is_mutable or any(apart):
             try:
-                self._compute_shadow_values(name, places, keywords, made)
+                self._compute_shadow_values(name, places, keywords, outputs)
             except SymattnError as error:  # torch hides a ``TypeError`` of an operator
                 self.refusal = type(error)(f"{name}: {str(error).removeprefix(f'{name}: ')}")
                 raise self.refusal from error
@@ -588,11 +588,11 @@ class _Operators:
         self, act: str, pointers: Handle, mask: Handle
     ) -> tuple[_Block | None, np.ndarray, np.ndarray]:
         """Return the block that pointers lead to, the places in it, in bytes, and which pointers do, not masked."""
-        seen = np.broadcast_to(mask.data, pointers.data.shape).astype(bool).reshape(-1)
-        if not seen.any():
-            return None, np.zeros(0, np.int64), seen
+        active = np.broadcast_to(mask.data, pointers.data.shape).astype(bool).reshape(-1)
+        if not active.any():
+            return None, np.zeros(0, np.int64), active
         element = pointers.get_element_ty()
-        addresses = pointers.data.astype(np.int64).reshape(-1)[seen]
+        addresses = pointers.data.astype(np.int64).reshape(-1)[active]
         block, at, within = self._memory.locate(addresses, element.primitive_bitwidth)
         if not within.all():
             side = "before the first" if at.min() < 0 else "after the last"
@@ -603,12 +603,12 @@ class _Operators:
                 element,
             )
             # Of the pointers that are not masked, the ones within the block remain.
-            seen[seen] = within
+            active[active] = within
         if block and bool(block.pieces) is not element.is_floating():
             raise Refused(
                 f"the kernel {self.kernel} takes memory of floats for whole numbers, or the other way round"
             )
-        return block, at[within], seen
+        return block, at[within], active
 
     def _note_outside_access(self, words: str, element: Any) -> None:
         """Note an access out of bounds; it gives undefined floats, while whole numbers are not known."""
@@ -622,11 +622,11 @@ class _Operators:
         self, pointers: Handle, met: tuple[_Block | None, np.ndarray, np.ndarray]
     ) -> Handle:
         """Return pointers to whole numbers in real memory."""
-        block, at, seen = met
+        block, at, active = met
         # Masked pointers stay 0, and are never followed.
-        real = np.zeros(seen.shape, np.uint64)
+        real = np.zeros(active.shape, np.uint64)
         if block is not None:
-            real[seen] = at + block.storage.data_ptr()
+            real[active] = at + block.storage.data_ptr()
         return self._handle(real.reshape(pointers.data.shape), pointers.dtype)
 
     def _element_places_of_floats(
@@ -644,27 +644,27 @@ class _Operators:
         self, pointers: Handle, mask: Handle, other: Handle, *rest: object, **more: object
     ) -> Handle:
         element, shape = pointers.get_element_ty(), pointers.data.shape
-        block, at, seen = met = self._locate_pointed_block("reads", pointers, mask)
+        block, at, active = met = self._locate_pointed_block("reads", pointers, mask)
         if not element.is_floating():
             real = self._convert_to_real_pointers(pointers, met)
             return self._own["create_masked_load"](self._builder, real, mask, other, *rest, **more)
         filled = np.zeros(shape) if other is None else np.broadcast_to(other.data, shape)
-        beyond = np.broadcast_to(mask.data, shape).astype(bool) & ~seen.reshape(shape)
+        beyond = np.broadcast_to(mask.data, shape).astype(bool) & ~active.reshape(shape)
         if beyond.any():
             filled = np.where(beyond, self._memory.undefined, filled)
         if block is None or not len(at):
             return self._make_typed_handle(filled, element)
         values = block.read(self._element_places_of_floats(pointers, block, at), self._memory)
-        if seen.all():
+        if active.all():
             return self._make_typed_handle(values.reshape(shape), element)
         # Each pointer that reads takes the next value; values of masked ones are replaced below.
-        spread = values[np.maximum(np.cumsum(seen) - 1, 0)].reshape(shape)
-        return self._make_typed_handle(np.where(seen.reshape(shape), spread, filled), element)
+        spread = values[np.maximum(np.cumsum(active) - 1, 0)].reshape(shape)
+        return self._make_typed_handle(np.where(active.reshape(shape), spread, filled), element)
 
     def create_masked_store(
         self, pointers: Handle, value: Handle, mask: Handle, *rest: object
     ) -> Any:
-        block, at, seen = met = self._locate_pointed_block("writes", pointers, mask)
+        block, at, active = met = self._locate_pointed_block("writes", pointers, mask)
         if not pointers.get_element_ty().is_floating():
             return self._own["create_masked_store"](
                 self._builder, self._convert_to_real_pointers(pointers, met), value, mask, *rest
@@ -675,7 +675,7 @@ class _Operators:
             )
             block.write(
                 self._element_places_of_floats(pointers, block, at),
-                values if seen.all() else values[seen],
+                values if active.all() else values[active],
             )
         return None
 

@@ -233,7 +233,7 @@ def _import_under_guard(name: str, bring: Callable[[], Brought]) -> Brought:
         guard.check()
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise MissingExtra("torch", "torch") from error
-        at = f" ({seen})" if (seen := where(error)) else ""
+        at = f" ({location})" if (location := where(error)) else ""
         kind = NeedsMemory if isinstance(error, MemoryError) else CannotRun
         raise kind(f"{name} cannot be imported: {one_line(error)}{at}") from error
 
@@ -241,28 +241,28 @@ def _import_under_guard(name: str, bring: Callable[[], Brought]) -> Brought:
 def _resolve_target_attribute(module: ModuleType, attribute: str, place: str) -> Function:
     owner: object = module
     result: object = module
-    seen = place
+    path = place
     for part in attribute.split("."):
         owner = result
         try:
             result = getattr(owner, part)
         except AttributeError:
-            raise NoSuchAttribute(_no_such(part, owner, module, seen)) from None
-        seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
+            raise NoSuchAttribute(_no_such(part, owner, module, path)) from None
+        path = f"{path}:{part}" if owner is module else f"{path}.{part}"
     if inspect.isclass(result):
         raise NotCallable(
-            f"{seen} is a class; name a function, or an instance: {seen}(), with literals"
+            f"{path} is a class; name a function, or an instance: {path}(), with literals"
         )
     if not callable(result):
         raise NotCallable(
-            f"{seen} is of type {type(result).__name__} and cannot be called; name a function"
+            f"{path} is of type {type(result).__name__} and cannot be called; name a function"
         )
     # Looked up without binding: a static method of a class can be called as it is.
     if inspect.isclass(owner) and inspect.isfunction(
-        inspect.getattr_static(owner, seen.rpartition(".")[2], None)
+        inspect.getattr_static(owner, path.rpartition(".")[2], None)
     ):
         raise NotCallable(
-            f"{seen} is a method and needs an instance; name it on an instance made in its file"
+            f"{path} is a method and needs an instance; name it on an instance made in its file"
         )
     return result
 

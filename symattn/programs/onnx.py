@@ -95,13 +95,13 @@ def masks_of(
     structure = frontier.fields(n_q, n_k)
     if structure is not None:
         return fields | structure, inputs
-    seen = frontier.seen(n_q, n_k)
+    visible = frontier.seen(n_q, n_k)
     # A boolean mask takes up the frontier; an additive one becomes a bias beside it.
     if fields.get("mask") == "boolean":
-        return fields, inputs | {"mask": mask & seen}
+        return fields, inputs | {"mask": mask & visible}
     if mask is not None:
         fields, inputs = fields | {"bias": True}, inputs | {"bias": mask}
-    return fields | {"mask": "boolean"}, inputs | {"mask": seen}
+    return fields | {"mask": "boolean"}, inputs | {"mask": visible}
 
 
 def _padding_of_onnx_cache(

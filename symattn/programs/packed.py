@@ -46,9 +46,9 @@ _PROJECTED = {
 
 def ways(function: Function, request: Request, name: str) -> Iterator[Packed]:
     """Yield the function with the parts as parameters, for each way to join them; nothing if nothing is packed."""
-    given = parameters(function) or ()
+    params = parameters(function) or ()
     groups: dict[str, tuple[str, ...]] = {}  # the inputs that a parameter packs
-    for p in given:
+    for p in params:
         kind = {"w_in": "w", "b_in": "b"}.get(meaning(p.name) or "")
         # A parameter that the user sets is no input.
         if p.name in dict(request.call) or p.name in bound_keywords(function):
@@ -170,10 +170,10 @@ _AXES_OF_ONE = {
 
 def one_query(function: Function, name: str) -> Iterator[OneQuery]:
     """Yield the function for one query, with and without an axis for it; nothing if no parameter is q by name."""
-    given = parameters(function) or ()
-    q = next((p.name for p in given if meaning(p.name) == "q"), None)
+    params = parameters(function) or ()
+    q = next((p.name for p in params if meaning(p.name) == "q"), None)
     for reading in _AXES_OF_ONE if q else ():
-        yield OneQuery(function, given, str(q), reading, name)
+        yield OneQuery(function, params, str(q), reading, name)
 
 
 class OneQuery(Wrapper):

@@ -56,12 +56,12 @@ def descendants_of(process: int) -> set[int]:
             # A zombie has ended, and starts nothing.
             if state != "Z":
                 children.setdefault(int(parent), []).append(int(path.parent.name))
-    found, following = set[int](), [process]
+    descendants, following = set[int](), [process]
     while following:
         started = children.get(following.pop(), [])
-        found.update(started)
+        descendants.update(started)
         following += started
-    return found
+    return descendants
 
 
 def end_descendants(process: int) -> None:

@@ -144,10 +144,10 @@ def arithmetic(
 def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
     """Return the inputs times their factors. Raises ``InputError`` for factors that do not fit."""
     result = dict(inputs)
-    for name, given in factors.items():
+    for name, factor in factors.items():
         try:
             values, *_ = read(
-                given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64)
+                factor if hasattr(factor, "dtype") else np.asarray(factor, dtype=np.float64)
             )
         except (TypeError, ValueError):
             raise InputError(f"{name} is neither a number nor an array of numbers") from None

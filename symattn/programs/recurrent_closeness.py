@@ -116,9 +116,9 @@ def _yield_recurrent_questions(
     rows: int | Sequence[int] | None,
 ) -> Iterator[RecurrentQuestion]:
     """Yield the question of each sequence. Raises ``InputError`` if arrays do not fit."""
-    given = {name: a for name, a in arrays.items() if a is not None}
-    _check_names(spec, given)
-    read_as = {name: read_array(name, a) for name, a in given.items() if name != "cu_seqlens"}
+    inputs = {name: a for name, a in arrays.items() if a is not None}
+    _check_names(spec, inputs)
+    read_as = {name: read_array(name, a) for name, a in inputs.items() if name != "cu_seqlens"}
     values = {name: np.asarray(a, dtype=np.float64) for name, (a, _) in read_as.items()}
     if precision is None and read_as["q"][1] not in FORMATS:
         raise InputError(
@@ -135,13 +135,13 @@ def _yield_recurrent_questions(
     if form := form_words("out", result.shape, shape, dtype, arithmetic):
         raise InputError(form)
     arithmetic = replace(arithmetic, output=Format(dtype))
-    kept = Format(read_as["final_state"][1]) if "final_state" in read_as else None
-    sequences = list(_yield_recurrent_sequences(given.get("cu_seqlens"), values, result))
+    state_format = Format(read_as["final_state"][1]) if "final_state" in read_as else None
+    sequences = list(_yield_recurrent_sequences(inputs.get("cu_seqlens"), values, result))
     # Divided, so that the probability applies to all sequences together.
     share = None if alpha is None else alpha / len(sequences)
     for place, mine, its in sequences:
         length = mine["q"].shape[-2]
-        ways = _list_possible_arithmetics(arithmetic, contract, length, kept)
+        ways = _list_possible_arithmetics(arithmetic, contract, length, state_format)
         final = mine.pop("final_state", None)
         heads = tuple(recurrences(spec, mine))
         flat = its.reshape(-1, *its.shape[-2:])
@@ -273,10 +273,10 @@ def _judge_recurrent_output(question: RecurrentQuestion) -> RecurrentVerdict:
     if not every:
         # A fault only where neither gates nor exact numbers can overflow.
         reach = _largest_chunk_exponent(question)
-        held = all(
+        representable = all(
             _is_output_representable(exact_values(of), question.precision) for of in question.heads
         )
-        if reach <= MAX_SPLIT_EXPONENT and held:
+        if reach <= MAX_SPLIT_EXPONENT and representable:
             return RecurrentVerdict(_not_finite(question, finite), "")
         note = (
             f"{int((~finite).sum())} of {finite.size} elements of out are not finite, and nothing is said about them: "
@@ -289,10 +289,10 @@ def _judge_recurrent_output(question: RecurrentQuestion) -> RecurrentVerdict:
         if tried:  # a few elements are enough to reject another arithmetic
             last = tried[-1]
             suspects = rows[last.head][-FEW_ROWS:] if last.of_state else [last.at[0]]
-            found = _compute_head_limits(
+            bounds = _compute_head_limits(
                 question, way, last.head, suspects, with_state=last.of_state
             )
-            excess = _measure_worst_excess(question, way, last.head, exact[last.head], found)
+            excess = _measure_worst_excess(question, way, last.head, exact[last.head], bounds)
             if excess is not None:
                 tried.append(excess)
                 continue
@@ -315,11 +315,11 @@ def _first_excess(
     """Return the first head that a way does not explain, or None; and the number of elements without a limit."""
     silent = 0
     for head in range(len(question.heads)):
-        found = _compute_head_limits(
+        bounds = _compute_head_limits(
             question, way, head, rows[head], with_state=question.final is not None
         )
-        silent += int(np.isinf(found.worst).sum())
-        excess = _measure_worst_excess(question, way, head, exact[head], found)
+        silent += int(np.isinf(bounds.worst).sum())
+        excess = _measure_worst_excess(question, way, head, exact[head], bounds)
         if excess is not None:
             return excess, silent
     return None, silent
@@ -334,8 +334,8 @@ def _compute_head_limits(
 ) -> Limits:
     # Without alpha the sharp limits are dropped, and any probability serves for the others.
     alpha = question.alpha or 0.5
-    found = limits(question.heads[head], way, rows, alpha, len(question.heads), with_state)
-    return found if question.alpha is not None else replace(found, sharp=None, sharp_state=None)
+    bounds = limits(question.heads[head], way, rows, alpha, len(question.heads), with_state)
+    return bounds if question.alpha is not None else replace(bounds, sharp=None, sharp_state=None)
 
 
 def _measure_worst_excess(
@@ -394,12 +394,12 @@ def guard(
 ) -> float:
     """Return the part of the sharp limit that a right program in this arithmetic needs for a head."""
     rows = _choose_rows_of_head(question, head, exact)
-    found = _compute_head_limits(question, way, head, rows, with_state=True)
-    assert found.sharp is not None
-    assert found.sharp_state is not None
+    bounds = _compute_head_limits(question, way, head, rows, with_state=True)
+    assert bounds.sharp is not None
+    assert bounds.sharp_state is not None
     own = replay(question.heads[head], way)
-    shares = [np.abs(own.output - exact.output)[list(found.rows)] / found.sharp]
-    shares.append(np.abs(own.state - exact.state) / found.sharp_state)
+    shares = [np.abs(own.output - exact.output)[list(bounds.rows)] / bounds.sharp]
+    shares.append(np.abs(own.state - exact.state) / bounds.sharp_state)
     return max(float(np.nan_to_num(a, nan=np.inf).max(initial=0.0)) for a in shares)
 
 
@@ -407,16 +407,16 @@ def _choose_rows_of_head(
     question: RecurrentQuestion, head: int, exact: ExactRecurrence
 ) -> list[int]:
     """Return the rows of a head to judge: those that were asked for, all, or those furthest off and drawn ones."""
-    length, asked = question.length, question.rows
-    if asked is not None and not isinstance(asked, int):
-        chosen = [int(row) for row in asked]
+    length, rows = question.length, question.rows
+    if rows is not None and not isinstance(rows, int):
+        chosen = [int(row) for row in rows]
         if any(not 0 <= row < length for row in chosen):
             raise InputError(f"rows must be from 0 to {length - 1}, got {chosen[:6]}")
         return sorted(set(chosen))
     most = (
         length
-        if asked is None and length <= MAX_LENGTH_OF_ALL_ROWS
-        else asked or 2 * FURTHEST_ROWS + DRAWN_ROWS
+        if rows is None and length <= MAX_LENGTH_OF_ALL_ROWS
+        else rows or 2 * FURTHEST_ROWS + DRAWN_ROWS
     )
     if most >= length:
         return list(range(length))

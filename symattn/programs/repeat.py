@@ -62,9 +62,9 @@ def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
         if calls[-1].finding is not None:
             session.records = list(calls)
             # One case does not prove a cause: a mistake that explains it may not explain others.
-            seen = "seen alone, this case is consistent with"
+            opening = "seen alone, this case is consistent with"
             results = tuple(
-                f if f.cause is None else replace(f, cause=None, message=f"{seen}: {f.cause}")
+                f if f.cause is None else replace(f, cause=None, message=f"{opening}: {f.cause}")
                 for f in faults(session)
             )
             return Repeated(calls, session.runner.convention, _make_repeat_report(session, results))
@@ -301,14 +301,16 @@ def _yield_call_lines(attribute: str, one: Repeated) -> Iterator[str]:
     """Yield the lines that make the calls in order; earlier calls matter only for the state that they leave."""
     for number, judged in enumerate(one.calls):
         last = number == len(one.calls) - 1
-        given = _evaluate_call_arguments(one.convention, judged.case.inputs)
-        for a, values in given.items():
+        arguments = _evaluate_call_arguments(one.convention, judged.case.inputs)
+        for a, values in arguments.items():
             is_number = isinstance(values, int | float)
             array = values if is_number else _write_array_code(values, one.convention)
             yield f"{a.parameter} = {_write_memory_layout_code(str(array), judged.case.memory, one.convention)}"
         if last and judged.finding == "mutates":
-            yield f"before = [{_write_copy_code('a', one.convention)} for a in ({_join_array_argument_names(given)})]"
-        result = f"{attribute}({_write_call_arguments(one.convention, given)})"
+            array_names = _join_array_argument_names(arguments)
+            copied = _write_copy_code("a", one.convention)
+            yield f"before = [{copied} for a in ({array_names})]"
+        result = f"{attribute}({_write_call_arguments(one.convention, arguments)})"
         if not last:
             yield f"earlier = {result}"
             yield f"kept = {_write_copy_code('earlier', one.convention)}"

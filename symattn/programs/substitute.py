@@ -247,9 +247,9 @@ class _Substitution:
         result.__kwdefaults__ = f.__kwdefaults__ and {
             k: self.value(v) for k, v in f.__kwdefaults__.items()
         }
-        for cell, given in zip(cells, f.__closure__ or (), strict=True):
+        for cell, old_cell in zip(cells, f.__closure__ or (), strict=True):
             with suppress(ValueError):  # a cell that is still empty stays so
-                cell.cell_contents = self.value(given.cell_contents)
+                cell.cell_contents = self.value(old_cell.cell_contents)
         return result
 
     def _is_users_own_module(self, module: str) -> bool:

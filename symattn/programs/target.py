@@ -203,19 +203,19 @@ def preferred(
     unclear = request.likely is None and frameworks.has_torch(function)
     if not others or one.right or (one.right is False and not unclear):
         return one, () if request.framework or request.likely else (_NUMPY,)
-    given, other = _GIVEN[first], _GIVEN[others[0]]
+    arrays, other = _GIVEN[first], _GIVEN[others[0]]
     try:
         two = attempt(replace(request, framework=others[0]))
     except MissingExtra:
         return one, (
-            f"{given} are passed; {other} could not be tried, since {others[0]} is not installed",
+            f"{arrays} are passed; {other} could not be tried, since {others[0]} is not installed",
         )
     if two.right or (one.right is None and two.right is not None):
         failed = one.error if one.right is None else "an output that is not right"
-        return two, (f"{other} are passed, since {given} gave {failed}",)
+        return two, (f"{other} are passed, since {arrays} gave {failed}",)
     if one.right is None:
         # At the same line, the second framework is taken if names of torch suggest it.
         if one.error and two.error and (line(two.error), unclear) > (line(one.error), False):
-            one, given, other = two, other, given
-        return one, (f"{given} are passed; {other}, tried too, are refused as well",)
+            one, arrays, other = two, other, arrays
+        return one, (f"{arrays} are passed; {other}, tried too, are refused as well",)
     return one, (_NUMPY,)

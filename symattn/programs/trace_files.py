@@ -342,9 +342,9 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
     front = arrays["q"].shape[: arrays["q"].ndim - own]
     _check_made(spec, arrays, front)
     for index in np.ndindex(front):
-        given = element(spec, inputs, index)
+        element_inputs = element(spec, inputs, index)
         result = {name: arrays[name][index] for name in MADE if name in arrays}
-        whole = TracePiece(spec, given, result, index)
+        whole = TracePiece(spec, element_inputs, result, index)
         for piece in _yield_heads_of_piece(whole) if _are_heads_independent(spec) else (whole,):
             size = max(a.size for a in (*piece.inputs.values(), piece.made["o"]))
             if size > MOST:

@@ -73,9 +73,11 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     Raises ``InputError`` if they cannot be enclosed.
     """
     values, dtype, _ = numbers(piece.made["scores"])
-    kept, got = Format(dtype) if dtype in FORMATS else precision.input, values[list(rows), :]
+    storage, got = Format(dtype) if dtype in FORMATS else precision.input, values[list(rows), :]
     try:
-        result = measure_scores(*only(piece.spec, floats(piece.inputs), rows), got, precision, kept)
+        result = measure_scores(
+            *only(piece.spec, floats(piece.inputs), rows), got, precision, storage
+        )
     except (Refused, Undecided) as error:
         raise InputError(
             f"scores are not judged for this attention: {error}; hint: give a file without them"

@@ -393,15 +393,15 @@ class ConventionTrial:
 
     def _other_masks(self, a: Argument) -> Iterator[Argument]:
         """Yield a mask with unclear polarity negated; booleans as 1 and 0; and as 0 and −∞ if the name allows that."""
-        given = a.input == "mask" and self._request.spec.mask == "boolean"
-        if a.form or not (given or a.input in ("keep", CAUSAL_MASK)):
+        is_mask = a.input == "mask" and self._request.spec.mask == "boolean"
+        if a.form or not (is_mask or a.input in ("keep", CAUSAL_MASK)):
             return
         unclear = plain(a.parameter) in AMBIGUOUS and self._request.mask_arg is None
         negated = replace(a, inverted=not a.inverted)
         yield from (negated,) if unclear else ()
         yield replace(a, numbers="ones")
         yield from (replace(negated, numbers="ones"),) if unclear else ()
-        if not given and meaning(a.parameter) != "keep":
+        if not is_mask and meaning(a.parameter) != "keep":
             yield replace(a, numbers="additive")
 
     def _choose_best_convention(self, convention: Convention) -> Possible | None:

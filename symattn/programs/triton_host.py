@@ -140,14 +140,14 @@ def _without_clock(module: Any) -> None:
 def _run_tuned_kernel(tuner: Any, *places: Any, **keywords: Any) -> Any:
     """Run a kernel with the configuration of its key. Raises what it raised with the last, if all are refused."""
     tuner.nargs = dict(zip(tuner.arg_names, places, strict=False))
-    given = {**tuner.nargs, **keywords}
+    arguments = {**tuner.nargs, **keywords}
     configurations = tuner.prune_configs(keywords) if len(tuner.configs) > 1 else tuner.configs
     # Tensors are left out, since addresses differ between runs.
     key = repr(
         [
-            given[name]
+            arguments[name]
             for name in tuner.keys
-            if name in given and not hasattr(given[name], "data_ptr")
+            if name in arguments and not hasattr(arguments[name], "data_ptr")
         ]
     )
     # Not ``hash``, which differs between processes.
@@ -161,7 +161,7 @@ def _run_tuned_kernel(tuner: Any, *places: Any, **keywords: Any) -> Any:
         chosen = configuration.all_kwargs()
         try:
             if configuration.pre_hook is not None:
-                configuration.pre_hook({**given, **chosen})
+                configuration.pre_hook({**arguments, **chosen})
             result = tuner.fn.run(*places, **keywords, **chosen)
         except Exception as error:
             if not _is_refusal(error):

@@ -116,10 +116,12 @@ class _Server:
     ) -> None:
         """Import the target, to be called with arrays; neither a definition nor a request is known here."""
         with captured():
-            found = load(name)
-            function = found.function if form is None else form.around(found.function, found.name)
+            target = load(name)
+            function = (
+                target.function if form is None else form.around(target.function, target.name)
+            )
             self._target = Target(
-                _with_tuples(function) if returns_lists else function, how, found.name
+                _with_tuples(function) if returns_lists else function, how, target.name
             )
 
     def _adapt_target_to_form(self, request: Request) -> Function:

@@ -29,8 +29,8 @@ def one_line(x: object, longest: int = 500) -> str:
 
 def relations_of(certificate: Record) -> Iterator[str]:
     """Yield the relations that an accepted certificate shows, each with its indices and hypotheses."""
-    given = [*dict.fromkeys(_yield_hypothesis_lines(certificate))]
-    where = f", where {', '.join(given)}" if given else ""
+    hypotheses = [*dict.fromkeys(_yield_hypothesis_lines(certificate))]
+    where = f", where {', '.join(hypotheses)}" if hypotheses else ""
     for relation in _yield_relation_lines(certificate):
         yield f"{relation}{where}"
 

@@ -100,15 +100,15 @@ def step(record: Record, dice: Dice) -> None:
     if rule in _OF_PARTS:
         _OF_PARTS[rule](record, lambda left, right, scope: are_same(left, right, scope, dice))
         return
-    given = given_by(record, dice)
+    premises = given_by(record, dice)
     if rule in _RULES:
-        _RULES[rule](record, given)
+        _RULES[rule](record, premises)
         return
     for c in record["conclusions"]:
         scope = scope_of(c)
         written = read(c["left"], scope), read(c["right"], scope)
-        _expect_sides_defined(written, given, rule)
-        _EQUATIONS[rule](scope, *written, given)
+        _expect_sides_defined(written, premises, rule)
+        _EQUATIONS[rule](scope, *written, premises)
 
 
 def _check_largest_rule(record: Record, given: Given) -> None:

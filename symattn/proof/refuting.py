@@ -169,8 +169,8 @@ def thorough(
     # A doubt of exact numbers cannot be removed by floats, so the slower search is left out.
     if before.counterexample or before.doubt:
         return before
-    found = _by_floats(sides, declared, brought, top, highest)
-    doubt = found.doubt
+    float_search = _by_floats(sides, declared, brought, top, highest)
+    doubt = float_search.doubt
     # Sizes beyond LARGEST would need arrays that are too large to run.
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = (
@@ -184,7 +184,11 @@ def thorough(
     if large and not doubt:
         doubt = f"sizes {equal_sizes(large)}, at which the code branches, were not tried"
     return replace(
-        found, agreed=before.agreed, undefined=before.undefined, largest=before.largest, doubt=doubt
+        float_search,
+        agreed=before.agreed,
+        undefined=before.undefined,
+        largest=before.largest,
+        doubt=doubt,
     )
 
 
@@ -210,13 +214,13 @@ def by_cells(
     # Cells use letters, whose notes and numbers must not reach the records of the caller.
     with listening(), meeting():
         walked = cells(sides, declared, named(sides, declared))
-    seen = [_find_clean_difference(sides, declared, world) for world in walked.worlds]
-    result = next((outcome for outcome, _ in seen if outcome), None)
+    outcomes = [_find_clean_difference(sides, declared, world) for world in walked.worlds]
+    result = next((outcome for outcome, _ in outcomes if outcome), None)
     missing = before.undefined + (not walked.defined)
     return replace(
         before,
         counterexample=result,
-        agreed=before.agreed + sum(defined for _, defined in seen),
+        agreed=before.agreed + sum(defined for _, defined in outcomes),
         undefined=missing,
         doubt=walked.doubt,
         decided=walked.where_decided(),

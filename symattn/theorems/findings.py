@@ -167,7 +167,7 @@ def _yield_reduction_text(proofs: tuple[Proof, ...]) -> Iterator[Text]:
     cases = [c for p in proofs if p.proved for c in p.cases]
     groups = [(how, [c for c in cases if _kind_of_element_equation(c) == how]) for how in _PHRASES]
     outcome: list[Inline] = []
-    for how, result in ((how, found) for how, found in groups if found):
+    for how, result in ((how, members) for how, members in groups if members):
         number = f"{len(result)} " if len(result) < len(cases) else ""
         outcome += [
             "; " if outcome else "",

@@ -32,8 +32,8 @@ def _up_to(of: Any) -> Any:
             raise Unread(f"the sum up to {text(parts[0])}")
         n = terms.shape[0]
         places = xp.arange(n)
-        seen = places[None, :] < places[:, None] if shift else places[None, :] <= places[:, None]
-        sums = xp.reshape(xp.astype(seen, terms.dtype) @ xp.reshape(terms, (n, -1)), terms.shape)
+        mask = places[None, :] < places[:, None] if shift else places[None, :] <= places[:, None]
+        sums = xp.reshape(xp.astype(mask, terms.dtype) @ xp.reshape(terms, (n, -1)), terms.shape)
         return Value(sums, ("t",), len(terms.shape) - 1)
 
     return read

@@ -416,10 +416,12 @@ class Statement:
 
     def _select_relevant_conditions(self, relation: Relation) -> tuple[Relation, ...]:
         """Return the conditions on sizes alone, and those on given letters that concern the relation."""
-        given = {*pruned(self.glossary, relation, self.sized).given}
+        relation_letters = {*pruned(self.glossary, relation, self.sized).given}
         letters = ({*pruned(self.glossary, x, self.sized).given} for x in self.where)
         return tuple(
-            x for x, own in zip(self.where, letters, strict=True) if not own or given & own
+            x
+            for x, own in zip(self.where, letters, strict=True)
+            if not own or relation_letters & own
         )
 
     def _check_condition_holds(

@@ -687,7 +687,7 @@ def _make_verification_report(session: Session, results: tuple[Fault, ...]) -> R
             (*_yield_session_notes(session), *subject.notes(session, bool(results)), *reservations)
         )
     )
-    seen: tuple[StepPower, ...] = (
+    step_powers: tuple[StepPower, ...] = (
         () if results or session.wrong_platform else subject.power(session)
     )
     missing: tuple[str, ...] = ()
@@ -703,7 +703,7 @@ def _make_verification_report(session: Session, results: tuple[Fault, ...]) -> R
             else ""
         )
         missing = (
-            *power.lacking(dict(_yield_group_case_counts(session)), seen, option),
+            *power.lacking(dict(_yield_group_case_counts(session)), step_powers, option),
             *_yield_unsettled_differences(session),
         )
         if any(session.is_small(r.case) for r in session.late):
@@ -720,7 +720,7 @@ def _make_verification_report(session: Session, results: tuple[Fault, ...]) -> R
     return Report(
         power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
-        power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
+        power=step_powers, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
         sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
         largest=_find_largest_judged_sizes(session), smallest=subject.smallest_seen(session) if alone else (),
     )  # fmt: skip
@@ -731,14 +731,14 @@ def _find_largest_judged_sizes(session: Session) -> LargestSizes:
     every = (*session.records, *session.larger)
     judged = [session.subject.sizes(r) for r in every if r.outcome.error is None]
     floats: Mapping[str, int] = max(judged, key=_multiply_sizes, default={})
-    found = session.identity
-    if found is None or not found.agrees:
+    identity = session.identity
+    if identity is None or not identity.agrees:
         return LargestSizes(_in_order(floats))
     residues: Mapping[str, int] = max(
-        (*found.shapes, *found.unbounded), key=_multiply_sizes, default={}
+        (*identity.shapes, *identity.unbounded), key=_multiply_sizes, default={}
     )
-    bounded, stages = residues in found.shapes, (found.stages, found.planned)
-    return LargestSizes(_in_order(floats), _in_order(residues), bounded, *stages, found.stopped)
+    bounded, stages = residues in identity.shapes, (identity.stages, identity.planned)
+    return LargestSizes(_in_order(floats), _in_order(residues), bounded, *stages, identity.stopped)
 
 
 def _multiply_sizes(sizes: Mapping[str, int]) -> int:

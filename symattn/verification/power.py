@@ -251,10 +251,10 @@ def smallest_seen(
         # A step whose smallest error has no effect, such as a factor that cancels, is left out.
         if any(_is_mutation_effective(right, sizes[0], inputs) for inputs in drawn):
             shares = (min(least_shown(one, some), otherwise(one)) for one in sizes)
-            seen = next(
+            smallest = next(
                 (size for size, share in zip(SIZES, shares, strict=True) if 2 * share < 1), None
             )
-            result.append(SmallestSeen(sizes[0].step, seen))
+            result.append(SmallestSeen(sizes[0].step, smallest))
     return tuple(result)
 
 

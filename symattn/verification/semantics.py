@@ -243,10 +243,12 @@ def settle(
         if difference and last.angles is not None and last.angles.used:
             notes.append("a cosine or sine stands for any function of its angle")
         # A mistake is chosen by ``seen`` and confirmed on ``apart``, at other sizes.
-        seen = _collect_residue_witnesses(runs, prepare) if difference and not nearly else ()
-        apart = _collect_residue_witnesses(_with_roots(held_out(), runs), prepare) if seen else ()
+        witnesses = _collect_residue_witnesses(runs, prepare) if difference and not nearly else ()
+        apart = (
+            _collect_residue_witnesses(_with_roots(held_out(), runs), prepare) if witnesses else ()
+        )
         return IdentityResult(
-            agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, seen, apart
+            agrees, evidence, None, pairs, difference, words, tuple(notes), nearly, witnesses, apart
         )
     if any(r.epsilon is None for r in runs):
         why = "; ".join(dict.fromkeys(words for r in runs for words in r.unbounded)) or _TOO_LARGE

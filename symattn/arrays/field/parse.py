@@ -202,8 +202,8 @@ _NUMBERS = re.compile(r"\s*[+-]?[\d./]+(?:\s+[+-]?[\d./]+)+\s*")
 
 def _written_otherwise(text: str) -> str:
     """Return how to write a number that is meant, in words: a decimal comma, a ratio, several numbers; else ""."""
-    if found := _COMMA.fullmatch(text):
-        return f"write {found[1]}.{found[2]}, with a point"
+    if decimal_match := _COMMA.fullmatch(text):
+        return f"write {decimal_match[1]}.{decimal_match[2]}, with a point"
     if text.strip() == "%":
         return "write a fraction in place of a percentage, such as 1/2"
     if _RATIO.fullmatch(text):

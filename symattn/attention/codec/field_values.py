@@ -218,16 +218,16 @@ def _split_at_outer_commas(text: str) -> Iterator[str]:
 
 def _read_tuple_field(hint: object, values: Iterable[object], place: str) -> tuple[Any, ...]:
     """Return values for ``tuple[…]``, of fixed or of any length."""
-    kinds, given = get_args(hint), list(values)
+    kinds, entries = get_args(hint), list(values)
     if kinds and kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(given)
-    if len(kinds) != len(given):
-        raise InputError(f"{place} has {len(given)} entries; it needs {len(kinds)}")
+        kinds = (kinds[0],) * len(entries)
+    if len(kinds) != len(entries):
+        raise InputError(f"{place} has {len(entries)} entries; it needs {len(kinds)}")
     return tuple(
         None
         if NoneType in members(kind) and (x.strip() if isinstance(x, str) else x) in _OPEN
         else _read_field_by_hint(kind, x.strip() if type(x) is str else x, f"{place}[{i}]")
-        for i, (kind, x) in enumerate(zip(kinds, given, strict=True), 1)
+        for i, (kind, x) in enumerate(zip(kinds, entries, strict=True), 1)
     )
 
 

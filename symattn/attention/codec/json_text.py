@@ -124,8 +124,8 @@ def _build_object_without_repeats(pairs: list[tuple[str, Any]], where: str) -> d
     result = dict(pairs)
     # JSON permits repeated keys, of which one would be ignored silently.
     if len(result) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        keys: set[str] = set()
+        twice = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
         _refuse_json_text(f"{where}: {short(twice)!r} is given twice in one object")
     return result
 

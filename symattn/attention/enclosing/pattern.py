@@ -134,11 +134,13 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
             read != last
         ):  # shared heads keep the same array objects, by which ``prepare`` recognises them
             last, keys, values = read, k[read], v[read]
-        seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
+        visible_keys = Seen(
+            spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q)
+        )
         sink = None if spec.sink is None else 0.0
         if spec.sink == "given":
             sink = float(inputs["sink"][index[-1] if spec.heads > 1 else 0])
-        yield Head(index, q[index], keys, values, seen, sink)
+        yield Head(index, q[index], keys, values, visible_keys, sink)
 
 
 def _keys_allowed_by_masks(

@@ -45,10 +45,14 @@ def backward(
     """
     under, names = differentiable(inputs, wrt)
     values = spec.trace(**inputs)
-    outputs, given = (("output", "lse"), cotangent) if spec.lse else (("output",), (cotangent,))
-    pairs = iter(cotangents(under, tuple(values[n] for n in outputs), given))
+    outputs, output_gradients = (
+        (("output", "lse"), cotangent) if spec.lse else (("output",), (cotangent,))
+    )
+    pairs = iter(cotangents(under, tuple(values[n] for n in outputs), output_gradients))
     # An output without a cotangent has no part in the sum.
-    ends = {n: next(pairs)[1] for n, g in zip(outputs, given, strict=True) if g is not None}
+    ends = {
+        n: next(pairs)[1] for n, g in zip(outputs, output_gradients, strict=True) if g is not None
+    }
     steps = spec.pipeline(n for n, x in inputs.items() if x is not None)
     return pulled([way(spec, step, values) for step in steps], ends, values, names)
 

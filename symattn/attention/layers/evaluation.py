@@ -86,8 +86,8 @@ def evaluate(
 def lifted(target: Any, inputs: Mapping[str, object]) -> dict[str, Any]:
     """Return the inputs as arrays of a kind; booleans and integers, such as tokens, stay plain arrays."""
     result = {}
-    for name, given in inputs.items():
-        data = of_tensor(given, name)
+    for name, value in inputs.items():
+        data = of_tensor(value, name)
         own, plain = name.rpartition(".")[2], np.asarray(data)
         known = (ARRAYS | IDS).get(own)
         # Indices and booleans choose elements, so they stay plain integers.

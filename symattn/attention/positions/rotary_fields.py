@@ -267,11 +267,11 @@ class LongRopeScaling(_Scaling):
         _check_numbers(self, "factor")
         check(self, length=2)
         for field in ("short", "long"):
-            given = getattr(self, field)
+            factors = getattr(self, field)
             if (
-                not isinstance(given, tuple)
-                or not given
-                or not all(finite(x) and x > 0 for x in given)
+                not isinstance(factors, tuple)
+                or not factors
+                or not all(finite(x) and x > 0 for x in factors)
             ):
                 raise refusal(self, field, "be a tuple of finite numbers above 0")
 

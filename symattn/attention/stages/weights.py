@@ -231,11 +231,11 @@ def masking(flow: Flow) -> None:
 
 def _masked_entries(spec: Attention) -> str:
     """s″_ij = s′_ij where the query may see the key, −∞ elsewhere."""
-    seen = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
+    visible_entry = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
     by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents
     # An additive mask alone forbids only by its own −∞.
     if not (by_place or spec.padding or spec.mask == "boolean"):
-        return f"{seen} -- entry by entry"
+        return f"{visible_entry} -- entry by entry"
     # The causal condition is written out only if no other mask adds to it.
     plain = not (
         spec.padding
@@ -247,7 +247,7 @@ def _masked_entries(spec: Attention) -> str:
     )
     behind = causal_condition(spec.alignment)
     when = f"for ${behind}$" if spec.causal and plain else '"for a key that may be seen"'
-    return f'{seen} {when}\nout[i,j] = −∞ "for all other keys"'
+    return f'{visible_entry} {when}\nout[i,j] = −∞ "for all other keys"'
 
 
 def _mask_reason(spec: Attention) -> str:
@@ -444,7 +444,7 @@ def dropping(flow: Flow) -> None:
         ("weights", "drop"),
         "out[i,j] = 0[i,j]/@kept for a weight that is kept\nout[i,j] = 0 for all others",
     )
-    kept = {"kept": 1 - rate}
+    constants = {"kept": 1 - rate}
     flow.add(
         "dropped",
         run,
@@ -453,7 +453,7 @@ def dropping(flow: Flow) -> None:
         role="weights",
         reason=reason,
         entries=typed,
-        values=kept,
+        values=constants,
     )
 
 

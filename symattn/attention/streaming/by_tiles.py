@@ -95,11 +95,11 @@ class TileRun:
         self.scores, self.v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
         self.sink: Any = None
         if attention.sink is not None:
-            xp, given = namespace_of(self.scores), self.values.get("sink")
+            xp, sink_input = namespace_of(self.scores), self.values.get("sink")
             logit = (
                 xp.asarray(0, dtype=self.scores.dtype)
-                if given is None
-                else of_rows(attention, given)
+                if sink_input is None
+                else of_rows(attention, sink_input)
             )
             # Each tile of queries cuts its rows from the sinks.
             self.sink = xp.broadcast_to(logit, (*self.scores.shape[:-1], 1))
@@ -213,8 +213,8 @@ def score_and_value_gradients(
     """
 
     def tile(r: slice, c: slice) -> tuple[Array, Array]:
-        kept = PartialOutput(*[x[..., r, :] for x in saved])
-        return tile_gradients(s[..., r, c], v[..., c, :], kept, g[..., r, :])
+        partial_output = PartialOutput(*[x[..., r, :] for x in saved])
+        return tile_gradients(s[..., r, c], v[..., c, :], partial_output, g[..., r, :])
 
     result = [[tile(r, c) for c in cut(keys)] for r in cut(rows)]
     # Tiles of scores lie side by side; tiles of values add up over the queries.

@@ -59,8 +59,8 @@ class RecurrentArithmetic:
         """The order and the formats in a line."""
         if self.order == "tokens":
             return f"token by token, sums in {self.sums.name}"
-        held = "" if self.stored is None else f", operands in {self.stored.name}"
-        return f"in chunks of {self.size} tokens, sums in {self.sums.name}{held}"
+        operands = "" if self.stored is None else f", operands in {self.stored.name}"
+        return f"in chunks of {self.size} tokens, sums in {self.sums.name}{operands}"
 
 
 def of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithmetic]:
@@ -103,9 +103,9 @@ def widest_of_precision(precision: Precision, length: int) -> Iterator[Recurrent
 
 def _chunks_of_precision(precision: Precision, length: int) -> Iterator[RecurrentArithmetic]:
     """Yield chunks of each size in a precision, solved by substitution."""
-    sums, given = precision.accumulate, precision.input
+    sums, input_format = precision.accumulate, precision.input
     # A format as fine as that of sums makes storing exact.
-    stored = None if given.u <= sums.u else given
+    stored = None if input_format.u <= sums.u else input_format
     base = RecurrentArithmetic(sums=sums, stored=stored, output=precision.returned)
     # Sizes of at least the whole sequence are the same as one chunk.
     sizes = [size for size in SIZES if size < length] or [max(length, 1)]

@@ -331,8 +331,8 @@ def _feature_gates(
     if inside:
         # Pairs with later tokens would overflow, and are removed below.
         between = np.minimum(x.sums[own][:, None] - x.sums[None], 0)
-        seen = np.arange(count)[None] <= own[:, None]
-        near2 = (x.q[own][:, None, :] * np.exp(between) * seen[..., None]) ** 2
+        visible = np.arange(count)[None] <= own[:, None]
+        near2 = (x.q[own][:, None, :] * np.exp(between) * visible[..., None]) ** 2
         result[:inside] = near2.reshape(inside, -1) @ states2.reshape(count * width, -1)
     return result
 

@@ -153,13 +153,13 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
         x.state,
     )
     # Format by format, since each array must stay in the range of its own.
-    held = [(how.kept, (x.end,)), (how.sums, (x.lower, x.end, x.output, *chunked))]
+    arrays_by_format = [(how.kept, (x.end,)), (how.sums, (x.lower, x.end, x.output, *chunked))]
     # Token by token, no array of a chunk is stored.
     if how.order == "chunks":
-        held.append((how.stored, (*chunked, x.decayed_keys)))
+        arrays_by_format.append((how.stored, (*chunked, x.decayed_keys)))
     return any(
         form is not None and float(np.abs(a).max(initial=0.0)) > MOST_OF_RANGE * float(form.largest)
-        for form, arrays in held
+        for form, arrays in arrays_by_format
         for a in arrays
     )
 
@@ -304,17 +304,17 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     end, keys_end = magnitude(x.end), magnitude(x.decayed_keys)
     added = keys_end.T @ bound
     relative = few[4] + theta.T
-    kept = (0.0 if how.kept is None else float(how.kept.u)) + u
+    state_rounding = (0.0 if how.kept is None else float(how.kept.u)) + u
     state_off = relative * x.last * magnitude(x.state) + (sums + theta.T) * added
     state_off = (
         state_off
         + rounding_of(keys_end, held).T @ bound
-        + kept * end
+        + state_rounding * end
         + _underflow_of_stored_format(how.kept)
         + lost
     )
     # Roundings of the decay scale with the state's error, which is carried too.
-    carried = float(relative.max()) * float(x.last.max()) + 4 * kept
+    carried = float(relative.max()) * float(x.last.max()) + 4 * state_rounding
     after = error + _column_norms(keys_end.T @ (bound - magnitude(x.u))) + _column_norms(state_off)
     return Roundings(
         at_right,
@@ -323,7 +323,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         rounding_of(x.state, held),
         state_off,
         copied * error,
-        carried * error + kept * after,
+        carried * error + state_rounding * after,
     )
 
 
@@ -440,7 +440,7 @@ def largest_of_token(
     p is read from the decayed state, or the decay stands in the sum; u is w v less that; S' the decayed state plus
     k uᵀ; the output is the sum of q and S'.
     """
-    form, kept = how.sums, how.kept
+    form, state_format = how.sums, how.kept
     width, gates = len(before), of.gates[token]
     u_form = float(form.u)
     # A gate of 0 is no multiplication by a rounded exponential.
@@ -458,13 +458,13 @@ def largest_of_token(
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
     correction = (dots + float(theta.max())) * (p @ size + norms[0] * error) + two * written + lost
     bound = np.abs(u) + norms[0] * error + correction
-    stored = (0.0 if kept is None else float(kept.u)) + 2 * u_form
+    stored = (0.0 if state_format is None else float(state_format.u)) + 2 * u_form
     relative = two + np.broadcast_to(theta, (width,))[:, None]
     state = (
         relative * size
         + two * k[:, None] * bound
         + stored * np.abs(after)
-        + _underflow_of_stored_format(kept)
+        + _underflow_of_stored_format(state_format)
         + lost
     )
     # What the correction's error adds to the state, by norms.
@@ -486,7 +486,7 @@ def squares_of_token(
     of: Recurrence, token: int, before: Array, after: Array, u: Array, how: RecurrentArithmetic
 ) -> TokenRoundings:
     """Return the squares of the largest roundings of a token, to first order."""
-    form, kept = how.sums, how.kept
+    form, state_format = how.sums, how.kept
     unit2, width = float(form.u) ** 2, len(before)
     p, q, k = of.erased[token], of.q[token], of.k[token]
     before2, after2, written = before**2, after**2, of.written[token]
@@ -494,7 +494,9 @@ def squares_of_token(
     correction = unit2 * (
         (1 + width / 2) * (p**2 @ before2) + width / 3 * read**2 + 3 * (written**2 + read**2 + u**2)
     )
-    state = unit2 * (before2 + (k[:, None] * u) ** 2 + after2) + rounding_of(after, kept) ** 2
+    state = (
+        unit2 * (before2 + (k[:, None] * u) ** 2 + after2) + rounding_of(after, state_format) ** 2
+    )
     own = (
         unit2 * ((1 + width / 2) * (q**2 @ after2) + width / 3 * output**2)
         + rounding_of(output, how.output) ** 2

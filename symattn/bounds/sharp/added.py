@@ -36,23 +36,23 @@ def apart(spec: Attention, inputs: Mapping[str, object]) -> Apart:
 
     Raises ``Refused`` for a bias with −∞, which is not turned into a mask.
     """
-    given, added = dict(inputs), list[Floats]()
+    other_inputs, added = dict(inputs), list[Floats]()
     for name in _ADDED:
-        if name not in given or (name == "mask" and spec.mask != "additive"):
+        if name not in other_inputs or (name == "mask" and spec.mask != "additive"):
             continue
-        array = given.pop(name)
+        array = other_inputs.pop(name)
         xp = namespace_of(array)
         array = xp.astype(array, xp.float64, copy=False)
         finite = array != -xp.inf
         if name == "mask":
             spec = replace(spec, mask=None if xp.all(finite) else "boolean")
-            given |= {} if xp.all(finite) else {"mask": finite}
+            other_inputs |= {} if xp.all(finite) else {"mask": finite}
         elif not xp.all(finite):
             raise Refused("a bias that holds −∞ has no limit; hint: give an additive mask")
         # An array of zeros adds no rounding.
         if xp.any((part := xp.where(finite, array, 0.0)) != 0):
             added.append(part)
-    return Apart(replace(spec, bias=False), given, tuple(added))
+    return Apart(replace(spec, bias=False), other_inputs, tuple(added))
 
 
 def spread(of: Apart) -> tuple[Floats, ...]:

@@ -109,11 +109,11 @@ def _effect_of_filled_mask(b: QueryBlock) -> Floats:
 def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     """Yield the last and the first key that each query may see, and the forbidden keys next to them."""
     xp, n = b.xp, b.p.shape[1]
-    seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
-    any_seen = xp.any(seen, axis=1)
+    visible, place = xp.isfinite(b.t), xp.arange(n)[None, :]
+    any_seen = xp.any(visible, axis=1)
     first, last = (
-        xp.min(xp.where(seen, place, n), axis=1),
-        xp.max(xp.where(seen, place, -1), axis=1),
+        xp.min(xp.where(visible, place, n), axis=1),
+        xp.max(xp.where(visible, place, -1), axis=1),
     )
     yield "the last key that is allowed were lost", xp.where(any_seen, last, -1), True
     yield "the first key that is allowed were lost", xp.where(any_seen, first, -1), True

@@ -149,8 +149,12 @@ class Stores:
         )
         if precision.input.name in FP8:
             # FP8: only exponentials that are not yet divided by their sum may be stored.
-            kept = wide and precision.contract == "fused" and not precision.normalised
-            return cls(precision.stored, 0, precision.returned, precision.times) if kept else None
+            applicable = wide and precision.contract == "fused" and not precision.normalised
+            return (
+                cls(precision.stored, 0, precision.returned, precision.times)
+                if applicable
+                else None
+            )
         # Sums in a short format are outside N1, and wider inputs need no filter.
         if precision.input.name not in HALF or not wide:
             return None

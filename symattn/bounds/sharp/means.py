@@ -82,10 +82,13 @@ def judged(
     spec, every, _ = every_head(spec, inputs)
     first: tuple[str, str] | None = None
     best: tuple[Worst, _Scan] | None = None
-    kept = made or {}
+    ready_blocks = made or {}
     certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
-        scan, kept = _Scan(taken, how, alpha, kept), {}  # blocks are of the first way alone
+        scan, ready_blocks = (
+            _Scan(taken, how, alpha, ready_blocks),
+            {},
+        )  # blocks are of the first way alone
         if scan.within(got):  # within limits that are too small, as right outputs mostly are
             return None
         worst = scan.sharpened().worst(got)
@@ -290,9 +293,12 @@ class _Scan:
     def _yield_head_query_blocks(self, i: int) -> Iterator[QueryBlock]:
         """Yield the rows of a head, with all keys, in blocks."""
         spec, head = self.taken[i]
-        kept = self.kept.get(head.index)
-        if kept is not None and (len(kept.rows), len(kept.values)) == (len(head.q), len(head.k)):
-            yield kept
+        ready_block = self.kept.get(head.index)
+        if ready_block is not None and (len(ready_block.rows), len(ready_block.values)) == (
+            len(head.q),
+            len(head.k),
+        ):
+            yield ready_block
             return
         for rows in together(len(head.q), len(head.k)):
             yield block(spec, head, rows, slice(0, len(head.k)))

@@ -73,11 +73,11 @@ class WeightedBlock:
         # Without stored scores no difference to the largest is stored either.
         if not (how.scores and "sink" in b.given):
             return off, sink
-        seen, own = b.p > 0, float(b.given["sink"][0])
+        visible, own = b.p > 0, float(b.given["sink"][0])
         # The largest of scores and sink is what may be taken away (step 7).
-        top = np.maximum(np.where(seen, b.t, -np.inf).max(axis=1, keepdims=True), own)
-        other = how.u * np.maximum(np.where(seen, off, 0.0).max(axis=1, keepdims=True), sink)
-        off = (1 + how.u) * off + how.u * np.where(seen, top - b.t, 0.0) + other
+        top = np.maximum(np.where(visible, b.t, -np.inf).max(axis=1, keepdims=True), own)
+        other = how.u * np.maximum(np.where(visible, off, 0.0).max(axis=1, keepdims=True), sink)
+        off = (1 + how.u) * off + how.u * np.where(visible, top - b.t, 0.0) + other
         return off, (1 + how.u) * sink + how.u * (top - own) + other
 
     @cached_property
@@ -152,7 +152,7 @@ class WeightedBlock:
         o, x = self.output()
         size, o, grown = np.abs(self.do), np.abs(o), self._growth_after_dropout(self.of_keys)
         # D computed from O as stored, or from P̃ and dP̃: the larger error of both (step 2).
-        kept = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
+        output_bound = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
         sizes = np.abs(dp) + e
         tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
         result = (
@@ -162,7 +162,7 @@ class WeightedBlock:
         )
         # Where scores are stored, so is D.
         stored = how.u * np.abs(np.vecdot(b.p, dp)) + float(how.format.eta) if how.scores else 0.0
-        return np.asarray((np.maximum(kept, result) + stored)[:, None])
+        return np.asarray((np.maximum(output_bound, result) + stored)[:, None])
 
     # -- steps 3 and 6 -------------------------------------------------------------------------------------------------
     def of_sums(self) -> tuple[Floats, Floats]:
@@ -210,10 +210,10 @@ class WeightedBlock:
     def _may_hold_largest_score(self) -> Any:
         """Which keys may have the largest score of their row, (r, n)."""
         b, (off, _) = self.b, self.exponents
-        seen = b.p > 0
+        visible = b.p > 0
         # Keys whose largest possible score is at least the surest lower bound of the maximum.
-        least = np.where(seen, b.t - off, -np.inf).max(axis=1, keepdims=True)
-        return seen & (
+        least = np.where(visible, b.t - off, -np.inf).max(axis=1, keepdims=True)
+        return visible & (
             b.t + off >= np.maximum(least, float(b.given["sink"][0]) - self.exponents[1])
         )
 

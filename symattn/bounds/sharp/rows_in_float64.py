@@ -331,13 +331,13 @@ def every_head(
     Raises Refused for attention that cannot be split into blocks, InputError for inputs that do not fit.
     """
     of = apart(spec, inputs)
-    spec, given = plain_bound.of_places(of.spec, of.given)
-    given = checked(replace(spec, softcap=None), given, widened=False)
-    shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
+    spec, arrays = plain_bound.of_places(of.spec, of.given)
+    arrays = checked(replace(spec, softcap=None), arrays, widened=False)
+    shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
     added = spread(of)
     return (
         spec,
-        [replace(h, added=tuple(a[h.index] for a in added)) for h in heads(spec, given)],
+        [replace(h, added=tuple(a[h.index] for a in added)) for h in heads(spec, arrays)],
         shape,
     )
 

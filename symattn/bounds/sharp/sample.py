@@ -34,14 +34,14 @@ def only(
     """
     try:
         of = apart(spec, inputs)
-        spec, given = of_places(of.spec, of.given)
+        spec, arrays = of_places(of.spec, of.given)
         check_pattern(replace(spec, softcap=None))
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
         hint = "judge all rows, or leave out what q and k hold already, such as rotations"
         raise InputError(f"some rows alone are not judged with {reason}; hint: {hint}") from None
     at = np.asarray(rows)
-    return _with_added(*_of_queries(spec, given, at), tuple(a[..., at, :] for a in spread(of)))
+    return _with_added(*_of_queries(spec, arrays, at), tuple(a[..., at, :] for a in spread(of)))
 
 
 def _of_queries(
@@ -87,10 +87,10 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
     Raises ``InputError`` unless ``rows`` is a whole number of at least 1 or whole numbers, and for rows out of range.
     """
     n = inputs["q"].shape[-2]
-    given = rows.tolist() if hasattr(rows, "tolist") else rows
-    if not _is_number_of_queries(given):
-        return _check_named_rows(given, n)
-    count = int(given)
+    selection = rows.tolist() if hasattr(rows, "tolist") else rows
+    if not _is_number_of_queries(selection):
+        return _check_named_rows(selection, n)
+    count = int(selection)
     if count < 1:
         raise InputError(f"rows must be at least 1, got {count}")
     if count >= n:
@@ -121,16 +121,16 @@ def _is_number_of_queries(given: object) -> TypeGuard[int]:
 
 def _check_named_rows(rows: object, n: int) -> list[int]:
     """Return the rows that are named, in ascending order, each once."""
-    given = list(rows) if isinstance(rows, Iterable) else []
-    result = sorted({int(i) for i in given if _is_number_of_queries(i)})
-    if not isinstance(rows, Iterable) or not all(map(_is_number_of_queries, given)):
-        outcome = given[:_SHOWN] or rows
+    entries = list(rows) if isinstance(rows, Iterable) else []
+    result = sorted({int(i) for i in entries if _is_number_of_queries(i)})
+    if not isinstance(rows, Iterable) or not all(map(_is_number_of_queries, entries)):
+        outcome = entries[:_SHOWN] or rows
         raise InputError(
             f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {outcome!r}"
         )
     if not result or result[0] < 0 or result[-1] >= n:
         raise InputError(
-            f"rows {given[:_SHOWN]}: there are queries 0 to {n - 1}; hint: name some of these"
+            f"rows {entries[:_SHOWN]}: there are queries 0 to {n - 1}; hint: name some of these"
         )
     return result
 

@@ -77,10 +77,10 @@ def derivation(command: str = "", **parameters: object) -> Document:
     ``command`` makes the document, if its parameters come from elsewhere, such as a model's file.
     """
     request = read_request(**parameters)
-    given = {
+    page_options = {
         name: parameters[name] for name in (*SIZE_NAMES, "size", *FLAGS) if parameters.get(name)
     }
-    canonical = {} if command else {**given, **as_options(request.spec)}
+    canonical = {} if command else {**page_options, **as_options(request.spec)}
     return Document(
         "derivation",
         "attention",
@@ -123,10 +123,10 @@ def _make_attention_blocks(request: DerivationRequest) -> tuple[Block, ...]:
         *_describe_example_inputs(request),
     ]
     for part in request.spec.pipeline(inputs):
-        given = {name: result[name] for name in part.of}
+        operands = {name: result[name] for name in part.of}
         try:
-            array = expressions.run(part, given)
-            blocks += _make_section_of_step(outcome, part, given, array)
+            array = expressions.run(part, operands)
+            blocks += _make_section_of_step(outcome, part, operands, array)
         except Undecided:
             # Letters replace entries that depend on which score is larger.
             array = Symbolic.letters(
@@ -320,9 +320,9 @@ def _weights_section(request: DerivationRequest) -> Section:
         q, k = reader.arrays["Q"], reader.arrays["K"]
         return spec.trace(q, k, k)["weights"]
 
-    given = {"Q": "n d_k", "K": "n d_k"} if causal else {"Q": "n_q d_k", "K": "n_k d_k"}
+    shapes = {"Q": "n d_k", "K": "n d_k"} if causal else {"Q": "n_q d_k", "K": "n_k d_k"}
     sizes = {"n_q": "n", "n_k": "n"} if causal else {"n_q": "n_q", "n_k": "n_k"}
-    return Section(Glossary(given, sizes, defined={"A": weights}))
+    return Section(Glossary(shapes, sizes, defined={"A": weights}))
 
 
 def _make_formula_of_output(

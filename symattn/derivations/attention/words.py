@@ -163,11 +163,11 @@ def _read_relative_product(reader: StepReader, parts: list[nt.Node]) -> Value:
     at = next((i for i, name in enumerate(step.of) if SYMBOLS[name] == rows), None)
     if at is None:
         raise Unread(f"the table {text(rows)}")
-    given = [0 * reader.here[name] for name in step.of]
-    given[at] = reader.here[step.of[at]]
+    operands = [0 * reader.here[name] for name in step.of]
+    operands[at] = reader.here[step.of[at]]
     of = 0 if step.of[at] == "a_v" else 1 if step.of[at] == "r_k" else at - 1
-    given[of] = _reshape_to_input(reader, reader.one(x), step.of[of])
-    result = step.run(*given)
+    operands[of] = _reshape_to_input(reader, reader.one(x), step.of[of])
+    result = step.run(*operands)
     if step.of[at] == "p_q":
         result = result.mT
     return _shape_as_step_output(reader, Value(result))
@@ -274,9 +274,9 @@ def frequencies(
 
 def _places_of_rows(reader: StepReader) -> Any:
     """Return the positions of the rows of a table, as a column."""
-    given, position = reader.step.of[1:], reader.request.spec.position
-    if given:
-        return reader.here[given[0]][:, None]
+    input_names, position = reader.step.of[1:], reader.request.spec.position
+    if input_names:
+        return reader.here[input_names[0]][:, None]
     start = position.start if isinstance(position, Rotary) else 0
     return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[
         :, None

@@ -48,14 +48,18 @@ def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
     """Draw tokens and their projections in letters, or an example in its own numbers."""
     if source is None:
         spec = overridden(Attention(), fields) if fields else Attention()
-        given, sizes, called = _list_inputs_of_shapes(spec), None, ", ".join(fields) or "attention"
+        input_names, sizes, called = (
+            _list_inputs_of_shapes(spec),
+            None,
+            ", ".join(fields) or "attention",
+        )
     else:
         walk = walked(source, fields)
-        spec, given, called = walk.sheet.attention, tuple(walk.sheet.inputs), walk.sheet.name
+        spec, input_names, called = walk.sheet.attention, tuple(walk.sheet.inputs), walk.sheet.name
         sizes = {**walk.sizes, "n_q": walk.queries, "n_k": walk.arrays["scores"].shape[-1]}
-    steps = [replace(step, of=_list_arrays_step_reads(step)) for step in spec.pipeline(given)]
+    steps = [replace(step, of=_list_arrays_step_reads(step)) for step in spec.pipeline(input_names)]
     forms = _make_forms_of_arrays(
-        dict.fromkeys(n for s in steps for n in (*s.of, s.name)), spec, given, sizes
+        dict.fromkeys(n for s in steps for n in (*s.of, s.name)), spec, input_names, sizes
     )
     drawn = Scene(
         f"Shapes of the arrays of {called}, step by step", _describe_steps_by_shapes(steps, forms)

@@ -124,8 +124,8 @@ def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -
         raise InputError(
             f"{where}: schema is {data['schema']}; this version of symattn reads {SCHEMA}"
         )
-    given, typed_decimals = _read_sheet_inputs(data, where)
-    attention, more = _read_sheet_attention(data.get("attention", {}), given, where)
+    inputs, typed_decimals = _read_sheet_inputs(data, where)
+    attention, more = _read_sheet_attention(data.get("attention", {}), inputs, where)
     typed = (
         ("Decimals in the sheet are taken exactly as typed: 0.1 is 1/10.",)
         if typed_decimals
@@ -135,10 +135,10 @@ def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -
         name,
         words_of(data, "title", where) or Path(where).name,
         attention,
-        given,
+        inputs,
         words_of(data, "source", where),
         _read_sheet_texts(data, "notes", where),
-        _read_sheet_tokens(data, given, where),
+        _read_sheet_tokens(data, inputs, where),
         printed_of(data.get("printed"), where),
         (*typed, *remarks, *more),
     )

@@ -172,7 +172,7 @@ def _make_table_of_differences(walk: Walk, queries: Iterable[int]) -> Table:
     results = rounded_of(walk)
     assert results is not None
     label, name = "printed" if results[0] == "printed" else "rounded", walk.mixing.name
-    gaps, given = (
+    gaps, rounded_output = (
         printed.difference(walk, "output", results[1]["output"]),
         printed.objects(results[1]["output"]),
     )
@@ -180,7 +180,7 @@ def _make_table_of_differences(walk: Walk, queries: Iterable[int]) -> Table:
     for i in queries:
         for c, gap in enumerate(gaps[i - 1]):
             exact = walk.shortened([walk.arrays[name][i - 1][c], gap])
-            shown = [Decimal(digits(x, 6)) for x in (given[i - 1][c], gap)]
+            shown = [Decimal(digits(x, 6)) for x in (rounded_output[i - 1][c], gap)]
             rows.append(
                 ((row_symbol(name, i, c + 1),), (exact[0],), (shown[0],), (exact[1],), (shown[1],))
             )

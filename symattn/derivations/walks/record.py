@@ -109,12 +109,12 @@ def _record_rounding(walk: Walk, how: str) -> Record:
 
 
 def _record_printed_numbers(walk: Walk) -> Record:
-    given = walk.sheet.printed
-    assert given is not None
-    gaps = {name: printed.difference(walk, name, x) for name, x in given.rounded.items()}
+    printed_numbers = walk.sheet.printed
+    assert printed_numbers is not None
+    gaps = {name: printed.difference(walk, name, x) for name, x in printed_numbers.rounded.items()}
     return {
-        "digits": given.digits,
-        "rounded": {name: nested(exact_json, x) for name, x in given.rounded.items()},
+        "digits": printed_numbers.digits,
+        "rounded": {name: nested(exact_json, x) for name, x in printed_numbers.rounded.items()},
         "reproduced_by": printed.reproduced_by(walk),
         "difference": {name: nested(exact_json, x) for name, x in gaps.items()},
     }

@@ -205,9 +205,9 @@ def _write_factor_in_brackets(x: Quotient) -> Node:
 
 def _yield_step_of_softmax(walk: Walk, i: int) -> Iterator[Block]:
     others: dict[str, Any] = {}
-    given = walk.sheet.printed
-    if given and "weights" in given.digits:
-        others["printed"] = _slice_part_of_query(given.digits["weights"], "weights", i)
+    printed_numbers = walk.sheet.printed
+    if printed_numbers and "weights" in printed_numbers.digits:
+        others["printed"] = _slice_part_of_query(printed_numbers.digits["weights"], "weights", i)
     others |= _rounded_columns(walk, "weights", i)
     yield from _of_query(walk, "weights", i, others=others, evidence=weights_known(walk))
     for array in arrays_of(walk, 5):
@@ -304,8 +304,12 @@ def rounded_of(walk: Walk) -> tuple[str, dict[str, Any]] | None:
         return None
     if walk.rounding:
         return walk.rounding, printed.with_rounding(walk, walk.rounding)
-    given = walk.sheet.printed
-    return ("printed", given.rounded) if given and "output" in given.rounded else None
+    printed_numbers = walk.sheet.printed
+    return (
+        ("printed", printed_numbers.rounded)
+        if printed_numbers and "output" in printed_numbers.rounded
+        else None
+    )
 
 
 def _rounded_columns(walk: Walk, array: str, i: int) -> dict[str, Any]:

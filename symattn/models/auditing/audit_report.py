@@ -238,13 +238,19 @@ class AuditReport(WithVerdict):
     @property
     def undecided(self) -> str:
         """How many calls and layers are not known to keep their promises."""
-        result, given = (
+        result, open_calls = (
             sum(f.state == "cannot tell" for f in self.findings),
             sum(f.undecided for f in self.findings),
         )
         why = [f"{result} cannot be determined"] if result else []
-        why += [f"{given - result} compared only with what they received"] if given > result else []
-        words = f"{given} of {len(self.findings)} calls" + (f" ({', '.join(why)})" if why else "")
+        why += (
+            [f"{open_calls - result} compared only with what they received"]
+            if open_calls > result
+            else []
+        )
+        words = f"{open_calls} of {len(self.findings)} calls" + (
+            f" ({', '.join(why)})" if why else ""
+        )
         layers = sum(f.state == "cannot tell" for f in self.layers)
         words += f", {layers} of {len(self.layers)} whole layers" if self.whole else ""
         words += (
@@ -454,9 +460,9 @@ def _all_calls(calls: Sequence[CallFinding]) -> str:
 
 def _largest_errors(calls: Sequence[CallFinding]) -> tuple[str, str]:
     """Return the largest error as given, and as intended."""
-    given = [call.given.ratio for call in calls if call.given is not None]
+    actual_ratios = [call.given.ratio for call in calls if call.given is not None]
     intended = [call.intent.ratio for call in calls if call.intent is not None]
-    return _write_error_ratio(max(given, default=nan)), _write_error_ratio(
+    return _write_error_ratio(max(actual_ratios, default=nan)), _write_error_ratio(
         max(intended, default=nan)
     )
 

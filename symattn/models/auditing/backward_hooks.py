@@ -284,15 +284,15 @@ def way_back(node: Node) -> Way | None:
     """
     result: Way | None = None
     todo: list[tuple[tuple[Node, int], Way]] = [(node.next_functions[0], [])]
-    seen: list[Node] = []
+    visited: list[Node] = []
     while todo:
         (at, number), before = todo.pop()
         if at is None or not at.next_functions:
             continue
         # A node met twice means several ways; so many nodes are no plain attention.
-        if any(at is other for other in seen) or len(seen) == _MOST:
+        if any(at is other for other in visited) or len(visited) == _MOST:
             return None
-        seen.append(at)
+        visited.append(at)
         if "mm" in at.name().lower() or "Linear" in at.name():
             # A second product, or one of an unknown form, leaves the way undecided.
             if result is not None or at.name() not in _FIRST:

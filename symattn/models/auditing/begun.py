@@ -171,14 +171,19 @@ def begun(
             except NoPromise as reason:
                 promise = reason
             specs = [] if isinstance(promise, NoPromise) else [promise.spec]
-            given = received()
+            call_record = received()
             trained = trained and any(
-                t.requires_grad for t in (given.q, given.k, given.v, *given.learned)
+                t.requires_grad
+                for t in (call_record.q, call_record.k, call_record.v, *call_record.learned)
             )
-            given = cast(given)
-            given.name, given.module = site.layer, site.module
+            call_record = cast(call_record)
+            call_record.name, call_record.module = site.layer, site.module
             return Begun(
-                site, read(given, rows, contract, specs, dropping), promise, given, trained
+                site,
+                read(call_record, rows, contract, specs, dropping),
+                promise,
+                call_record,
+                trained,
             )
     except UnreadCall as reason:
         return site.unread(str(reason))

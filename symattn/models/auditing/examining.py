@@ -31,9 +31,9 @@ _DROPS = "dropout was on, and heads of keys are repeated: such calls are compare
 def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], int]:
     """The arguments of a call that differ from those promised, in words, and how many scores are masked differently."""
     words = [
-        _in_words(name, asked, promised, call)
-        for name, asked, promised in _yield_promised_arguments(call, intent)
-        if not equal(asked, promised, _choose_argument_tolerance(name, call))
+        _in_words(name, actual, promised, call)
+        for name, actual, promised in _yield_promised_arguments(call, intent)
+        if not equal(actual, promised, _choose_argument_tolerance(name, call))
     ]
     words += [intent.bias] if intent.bias else []
     key = _make_mask_comparison_key(call, intent.masking)
@@ -166,15 +166,17 @@ def examine(
     ``dropped`` is the judgement of a call with dropout, against what it received: no cause is searched for then.
     """
     assert call.got is not None
-    given = dropped or judge(call.given, call.got, call.arithmetic)
-    meant, unknown = _judge_against_promise(intent, call, given, bool(dropped))
-    asked, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
+    judgement = dropped or judge(call.given, call.got, call.arithmetic)
+    meant, unknown = _judge_against_promise(intent, call, judgement, bool(dropped))
+    deviations, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
     words = semantics(call, intent) + (f" dropout={call.received.dropout:g}" if dropped else "")
     via, layer = call.received.via, call.received.name
-    call_finding = CallFinding(layer, via, words, given, meant, unknown, cells=cells, asked=asked)
+    call_finding = CallFinding(
+        layer, via, words, judgement, meant, unknown, cells=cells, asked=deviations
+    )
     if dropped or call_finding.state == "wrong":
         cause = _find_cause_of_result(call, intent, call_finding) if search and not dropped else ""
-        return replace(call_finding, cause="; ".join(filter(None, (cause, *asked))))
+        return replace(call_finding, cause="; ".join(filter(None, (cause, *deviations))))
     if call_finding.state in PASSES:
         judged = call.given if isinstance(intent, NoPromise) else intent.setting
         return replace(

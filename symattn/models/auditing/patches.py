@@ -102,8 +102,8 @@ def _install_torch_patches() -> None:
     from torch.nn.modules import module as hooks
 
     functional, name = torch.nn.functional, "scaled_dot_product_attention"
-    seen = lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k)  # noqa: E731
-    _replace(functional, name, _wrap_for_watchers(getattr(functional, name), seen))
+    wrapper = lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k)  # noqa: E731
+    _replace(functional, name, _wrap_for_watchers(getattr(functional, name), wrapper))
     handles = (
         hooks.register_module_forward_pre_hook(lambda module, inputs: _note_entered_module(module)),
         hooks.register_module_forward_hook(_note_left_module, with_kwargs=True, always_call=True),
@@ -163,8 +163,8 @@ def _patch_transformers() -> None:
     own, called = AttentionInterface.get_interface, PreTrainedModel.__call__
 
     def get_interface(self: AttentionInterface, name: str, default: Function) -> Function:
-        seen = lambda watcher, function: lambda *a, **k: watcher.interface(function, name, a, k)  # noqa: E731
-        return _wrap_for_watchers(own(self, name, default), seen)
+        wrapper = lambda watcher, function: lambda *a, **k: watcher.interface(function, name, a, k)  # noqa: E731
+        return _wrap_for_watchers(own(self, name, default), wrapper)
 
     def __call__(self: Module, *args: Tensor, **kwargs: Tensor) -> Tensor:
         doing.models.append(context_of(self, args, kwargs))

@@ -68,8 +68,10 @@ class ModelCall:
     def caches(self) -> bool:
         """Return whether keys go into a cache: Transformers then does not look for packed documents."""
         result = self.arguments.get("use_cache")
-        given = cache_in(self.arguments) is not None
-        return given or bool(getattr(self.config, "use_cache", False) if result is None else result)
+        has_cache = cache_in(self.arguments) is not None
+        return has_cache or bool(
+            getattr(self.config, "use_cache", False) if result is None else result
+        )
 
     def padding(self, name: str, total: int) -> Mask | None:
         """Return a mask of two axes as booleans (b, total); None if there is none, or if it keeps all tokens.
@@ -333,8 +335,10 @@ def compare_bias(
     """
     place, bias, total = spec.position, call.given.bias, masking.total
     got = call.given.whole(np.zeros((1, 1, 1, 1)) if bias is None else bias)
-    seen = masking.allowed() & ~masking.of_padding()[:, None, :, None]
-    seen = call.given.whole(seen if call.given.allowed is None else seen & call.given.allowed)
+    visible = masking.allowed() & ~masking.of_padding()[:, None, :, None]
+    visible = call.given.whole(
+        visible if call.given.allowed is None else visible & call.given.allowed
+    )
     # Distances j − i, both counted among all tokens.
     rows = np.array(masking.rows)[:, None] + total - masking.n_q
     ahead = np.arange(masking.n_k) + max(0, total - masking.n_k) - rows
@@ -349,7 +353,7 @@ def compare_bias(
             for way in (1, -1)
         )
         words = "it is not that of the buckets of the table"
-        right = ((got == promised) | (got == other) | ~seen).all()
+        right = ((got == promised) | (got == other) | ~visible).all()
     elif place == Alibi() and not gaps and not spec.bias:
         promised = (
             np.array([2.0 ** -float(e) for e in slope_exponents(call.given.heads)])[:, None, None]
@@ -357,12 +361,12 @@ def compare_bias(
         )
         words, right = (
             "it is not ALiBi's",
-            _are_rows_nearly_constant(got - promised, _bound_alibi_error(call, got), seen),
+            _are_rows_nearly_constant(got - promised, _bound_alibi_error(call, got), visible),
         )
     else:
         # Nothing is promised of other biases, so that the received one is accepted.
         return bias, None
-    words = words if got[seen].any() else "it is left out"
+    words = words if got[visible].any() else "it is left out"
     return (
         (bias, "")
         if right
@@ -398,8 +402,8 @@ def _find_bias_bucket_table(call: AttentionCall, model: Module, place: Buckets) 
         for m in model.modules()
         if getattr(m, "config", None) is getattr(call.received.module, "config", None)
     )
-    held = (getattr(getattr(m, "relative_attention_bias", None), "weight", None) for m in own)
-    table = next((weight for weight in held if weight is not None), None)
+    weights = (getattr(getattr(m, "relative_attention_bias", None), "weight", None) for m in own)
+    table = next((weight for weight in weights if weight is not None), None)
     # An array on the meta device has no numbers.
     if (
         table is None

@@ -352,10 +352,10 @@ def _trace_where(known: KnownNodes, op: Operation) -> Node | None:
         return None
     condition, x, y = op.args
     # Scores may stand on either side of the condition.
-    for kept, other, mask in ((x, y, ~condition), (y, x, condition)):
-        node = _traced_scores_of_array(known, kept)
-        if node is not None and forbids(other) and _is_broadcast_to_scores(mask, kept):
-            return node.adding(mask, kept.shape, forbids=True)
+    for scores, other, mask in ((x, y, ~condition), (y, x, condition)):
+        node = _traced_scores_of_array(known, scores)
+        if node is not None and forbids(other) and _is_broadcast_to_scores(mask, scores):
+            return node.adding(mask, scores.shape, forbids=True)
     return None
 
 

@@ -247,19 +247,19 @@ def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
 
 def of_torch(args: Args, kwargs: Kwargs) -> Received:
     """Read a call of ``scaled_dot_product_attention``."""
-    given = dict(zip(_TORCH, args, strict=False)) | kwargs
-    causal = bool(given.get("is_causal"))
-    mask = given.get("attn_mask")
+    arguments = dict(zip(_TORCH, args, strict=False)) | kwargs
+    causal = bool(arguments.get("is_causal"))
+    mask = arguments.get("attn_mask")
     return Received(
         via="torch sdpa",
-        q=given["query"],
-        k=given["key"],
-        v=given["value"],
+        q=arguments["query"],
+        k=arguments["key"],
+        v=arguments["value"],
         masks=[] if mask is None else [mask],
-        scale=given.get("scale"),
+        scale=arguments.get("scale"),
         places=Attention(causal=causal, alignment="top-left"),
-        dropout=float(given.get("dropout_p") or 0.0),
-        grouped=bool(given.get("enable_gqa")),
+        dropout=float(arguments.get("dropout_p") or 0.0),
+        grouped=bool(arguments.get("enable_gqa")),
     )
 
 
@@ -382,16 +382,16 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
 
     # Arguments by place get the names of the operator's schema.
     names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    x = _read_projection_input(given)
+    arguments = dict(zip(names, args, strict=False)) | dict(kwargs)
+    x = _read_projection_input(arguments)
     h, packed, bias = (
-        int(given.get("num_head") or given["num_heads"]),
-        given["qkv_weight"],
-        given["qkv_bias"],
+        int(arguments.get("num_head") or arguments["num_heads"]),
+        arguments["qkv_weight"],
+        arguments["qkv_bias"],
     )
-    out = _rerun_fused_attention(x, given, h)
+    out = _rerun_fused_attention(x, arguments, h)
     wide, keep = _pad_nested_sequences(x)
-    scaled = _are_queries_scaled_first(x, given.get("mask"))
+    scaled = _are_queries_scaled_first(x, arguments.get("mask"))
     if scaled:  # by the operators of the fast path
         q, k, v = torch._transform_bias_rescale_qkv(torch.matmul(wide, packed.mT), bias, h)
     else:
@@ -400,7 +400,9 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
         m
         for m in (
             keep,
-            _convert_layer_mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2])),
+            _convert_layer_mask(
+                arguments.get("mask"), arguments.get("mask_type"), tuple(wide.shape[:2])
+            ),
         )
         if m is not None
     ]

@@ -181,16 +181,16 @@ def allowed_of(array: Tensor) -> Mask:
 
 def joined(*masks: Mask | None) -> Mask | None:
     """Return the intersection of all masks."""
-    given = [m for m in masks if m is not None]
-    if not given:
+    parts = [m for m in masks if m is not None]
+    if not parts:
         return None
-    return np.logical_and.reduce(np.broadcast_arrays(*given)) if len(given) > 1 else given[0]
+    return np.logical_and.reduce(np.broadcast_arrays(*parts)) if len(parts) > 1 else parts[0]
 
 
 def summed(*biases: Floats | None) -> Floats | None:
     """Return the sum of the biases that are not None; None if all are."""
-    given = [b for b in biases if b is not None]
-    return sum(given[1:], given[0]) if given else None
+    terms = [b for b in biases if b is not None]
+    return sum(terms[1:], terms[0]) if terms else None
 
 
 # -- masks by positions, the choice of judged queries, and the mask that configuration, padding and cache require ------
@@ -247,17 +247,19 @@ class Masking:
         spec = replace(self.spec, padding=self.keep is not None)
         if self.n_q * self.total <= _MOST:
             for words, wrong in wrong_places(spec):
-                seen = wrong.open(self.n_q, self.total, spec.alignment == "top-left")[self.rows]
-                if seen.any():  # else it equals any other mask that hides all keys
-                    yield words, self._combine_mask_with_keys(seen, self.keep)
+                visible_keys = wrong.open(self.n_q, self.total, spec.alignment == "top-left")[
+                    self.rows
+                ]
+                if visible_keys.any():  # else it equals any other mask that hides all keys
+                    yield words, self._combine_mask_with_keys(visible_keys, self.keep)
         places = self._mask_by_positions()
         if places is not None and self.n_q < self.total:
-            seen = visible(
+            visible_keys = visible(
                 replace(spec, padding=False, alignment="top-left"), self.rows, self.n_q, self.total
             )
             yield (
                 "places of queries are counted from the first key, as if there were no cache",
-                self._combine_mask_with_keys(seen, self.keep),
+                self._combine_mask_with_keys(visible_keys, self.keep),
             )
         if self.keep is not None:
             yield "the padding mask is left out", self._combine_mask_with_keys(places, None)

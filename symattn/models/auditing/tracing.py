@@ -231,12 +231,12 @@ def _list_arrays_written_into(func: Function, op: provenance.Operation) -> list[
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
-    given = [
+    targets = [
         op.argument(i, a.name)
         for i, a in enumerate(schema.arguments)
         if a.alias_info is not None and a.alias_info.is_write
     ]
-    return [t for arg in given for t in (arg if isinstance(arg, (list, tuple)) else [arg])]
+    return [t for arg in targets for t in (arg if isinstance(arg, (list, tuple)) else [arg])]
 
 
 def _by_heads(added: provenance.Added, h: int, rows: Sequence[int]) -> Tensor:

@@ -440,7 +440,7 @@ _MEANING = (
 
 def _describe_state_difference(at: StateDifference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
-    seen = f" It {at.seen}." if at.seen else ""
+    remark = f" It {at.seen}." if at.seen else ""
     verb = "differs" if doubt else "is wrong"
     rest = (
         f" Which of the two is wrong cannot be determined: {doubt}, and no configuration decides."
@@ -451,7 +451,7 @@ def _describe_state_difference(at: StateDifference, doubt: str) -> str:
         return f"{verb} from {at.layer} on, first at token {at.token}{item}: {at.own}.{rest}"
     return (
         f"{verb} from {at.layer} on, first at token {at.token}{item}: in float64 it is {at.off:.2g} from the "
-        f"reference, where rounding explains {at.room:.1g}.{seen}{rest}"
+        f"reference, where rounding explains {at.room:.1g}.{remark}{rest}"
     )
 
 

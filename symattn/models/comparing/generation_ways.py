@@ -265,14 +265,14 @@ class GenerationWay:
                 "the model declares itself stateful, and transformers rolls no cache of such a model back"
             )
         model.implemented(self.implementation or model.own)
-        given = sequences[: self.items]
+        texts = sequences[: self.items]
         if self.other:
-            given = [text.changed(slice(len(text) // 2, None)) for text in given]
-        ids, mask = filled([text.words for text in given], self.padding, pad)
-        reads = _run_generation_way(self, model, ids, mask, positions, model.encoded(given, pad))
+            texts = [text.changed(slice(len(text) // 2, None)) for text in texts]
+        ids, mask = filled([text.words for text in texts], self.padding, pad)
+        reads = _run_generation_way(self, model, ids, mask, positions, model.encoded(texts, pad))
         if not self.other:
             return reads
-        return [tuple(x[: len(s) // 2] for x in read) for read, s in zip(reads, given, strict=True)]
+        return [tuple(x[: len(s) // 2] for x in read) for read, s in zip(reads, texts, strict=True)]
 
 
 def _run_generation_way(
@@ -286,7 +286,7 @@ def _run_generation_way(
     """Run a way; ``further`` arguments are passed to every step."""
     import torch
 
-    rows, seen = torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
+    rows, token_mask = torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
     cache = model.cached(way.cache(model.config, ids.shape[1] + way.drafts) if way.cache else None)
     # Some caches roll back only what they have recorded.
     if way.drafts and hasattr(cache, "activate_past_recording"):
@@ -303,8 +303,8 @@ def _run_generation_way(
         arguments: dict[str, object] = {"use_cache": cache is not None, **further}
         if way.padding:
             arguments |= {
-                "attention_mask": seen[:, :end],
-                "position_ids": positions(seen[:, :end], start),
+                "attention_mask": token_mask[:, :end],
+                "position_ids": positions(token_mask[:, :end], start),
             }
         parts.append(
             model.step(

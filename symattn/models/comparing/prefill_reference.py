@@ -84,8 +84,8 @@ def attention(
     import torch
 
     Calls.made += 1
-    for name, given in more.items():
-        if isinstance(given, torch.Tensor) and name not in _HARMLESS:
+    for name, option in more.items():
+        if isinstance(option, torch.Tensor) and name not in _HARMLESS:
             raise UnreadCall(
                 f"the model passes {name} to its attention, which the definition does not receive"
             )

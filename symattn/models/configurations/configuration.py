@@ -115,9 +115,9 @@ class Configuration:
         family = inner.get("model_type") or self.model_type
         if not isinstance(family, str):
             raise self.refusal(f"{name}.model_type", family, "a text")
-        given = getattr(self.given, name, None)
+        original = getattr(self.given, name, None)
         return replace(
-            self, model_type=family, data=inner, where=f"{self.where}: {name}", given=given
+            self, model_type=family, data=inner, where=f"{self.where}: {name}", given=original
         )
 
     # -- checked values ------------------------------------------------------------------------------------------------

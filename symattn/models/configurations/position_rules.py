@@ -208,15 +208,15 @@ def _read_llama3_scaling(rope: RopeFields) -> Scaling:
 
 def _read_yarn_scaling(rope: RopeFields) -> Scaling:
     c, fields = rope.at.c, rope.fields
-    both, given = (
+    both, own_factor = (
         bool(fields.get("mscale") and fields.get("mscale_all_dim")),
         fields.get("attention_factor"),
     )
-    if given is not None and given != 1:
+    if own_factor is not None and own_factor != 1:
         c.cannot_tell(
-            f"attention_factor is {str(given)[:30]}, not that of the paper, for which there is no field"
+            f"attention_factor is {str(own_factor)[:30]}, not that of the paper, for which there is no field"
         )
-    usual = 1 if given is None else 0
+    usual = 1 if own_factor is None else 0
     truncated = fields.get("truncate", True)
     if not isinstance(truncated, bool):
         raise c.refusal("rope_parameters.truncate", truncated, "true or false")

@@ -255,7 +255,7 @@ def parameters(
     block(source, layer)
     layer_block = promised(source, layer)
     left = known(source)[0].model_type == "gpt2"  # which stores its matrices for tokens on the left
-    given: dict[str, np.ndarray] = {}
+    outer_arrays: dict[str, np.ndarray] = {}
     inner: dict[str, np.ndarray] = {}
     attended, answer = (
         f"{layer_block.layout.paths['attention']}.",
@@ -268,15 +268,15 @@ def parameters(
         elif name.startswith(attended):
             inner[name.removeprefix(attended)] = array
         else:
-            given |= _convert_block_parameter(name, array, layer_block, left)
+            outer_arrays |= _convert_block_parameter(name, array, layer_block, left)
     own = inputs(inner, layer_block.block.attention, layer_block.family)
     if "mlp_norm" not in layer_block.layout.paths:  # both parts share one norm
-        given |= {
+        outer_arrays |= {
             n.replace("attention_norm", "mlp_norm"): a
-            for n, a in given.items()
+            for n, a in outer_arrays.items()
             if n.startswith("attention_n")
         }
-    return {**{f"attention.{n}": a for n, a in own.items()}, **given}
+    return {**{f"attention.{n}": a for n, a in own.items()}, **outer_arrays}
 
 
 def _convert_block_parameter(

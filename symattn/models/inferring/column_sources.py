@@ -148,17 +148,17 @@ class ColumnSources:
 
     def origin(self, wanted: Floats, depth: int = 0) -> ColumnOrigin:
         """Return where columns (n, d) come from. Raises ``UnknownOrigin``."""
-        found = self.pool.find(wanted)
+        sources = self.pool.find(wanted)
         rest = [
             j
-            for j, source in enumerate(found)
+            for j, source in enumerate(sources)
             if source is None and np.abs(wanted[:, j]).max() > _ZERO
         ]
         turn = self._find_rotation_of_columns(wanted, rest) if rest else None
         if rest and turn is None:
             return self._find_scaled_origin(wanted, depth)
         names = [turn.source] if turn else []
-        names = list(dict.fromkeys(names + [source[0] for source in found if source is not None]))
+        names = list(dict.fromkeys(names + [source[0] for source in sources if source is not None]))
         if not names:
             raise UnknownOrigin
         origin = ColumnOrigin(["rotation"] if turn else [], turn)
@@ -172,7 +172,7 @@ class ColumnSources:
             origin.own = names[0].startswith(self.own)
             return origin
         places = (
-            turn.columns if turn else [s[1] for s in found if s is not None and s[0] == names[0]]
+            turn.columns if turn else [s[1] for s in sources if s is not None and s[0] == names[0]]
         )
         return self._through_norm(origin, names[0], min(places), wanted.shape[1], depth)
 
@@ -224,8 +224,8 @@ class ColumnSources:
                 pool = Pool(
                     [(name, np.nan_to_num(function(gave), posinf=0.0)) for name, gave in near]
                 )
-            found = pool.find(ratio)
-            if all(source is not None for source in found):
+            sources = pool.find(ratio)
+            if all(source is not None for source in sources):
                 return gate
         return ""
 
@@ -292,9 +292,9 @@ class ColumnSources:
         self, a: Floats, b: Floats, gap: int
     ) -> tuple[Floats, float, str, list[int]] | None:
         """Return the rates, sign, source and columns of pairs (a, b), which are turned pairs ``gap`` apart."""
-        found = self.pairs(gap).find(np.hypot(a, b))
-        known = [source for source in found if source is not None]
-        if len(known) < len(found):
+        sources = self.pairs(gap).find(np.hypot(a, b))
+        known = [source for source in sources if source is not None]
+        if len(known) < len(sources):
             return None
         stored = [self.runs[name].gave for name, _ in known]
         places = [j for _, j in known]

@@ -23,7 +23,7 @@ class LayerFields:
     def kind(self) -> str:
         """Return the kind of the layer, such as ``sliding_attention``; "" if none is written."""
         lists = [getattr(self.config, name, None) for name in _KINDS]
-        kinds: list[str] = next((found for found in lists if found), [])
+        kinds: list[str] = next((entries for entries in lists if entries), [])
         return str(kinds[self.layer]) if self.layer < len(kinds) else ""
 
     def find(self, *names: str) -> Any:
@@ -90,8 +90,12 @@ def _promised_window(fields: LayerFields, sliding: bool) -> Any:
 
 
 def _promised_score_scale(fields: LayerFields, d: int, latent: bool) -> float:
-    given = fields.find("attention_multiplier")
-    scale = float(given) if given else float(fields.find("query_pre_attn_scalar") or d or 1) ** -0.5
+    multiplier = fields.find("attention_multiplier")
+    scale = (
+        float(multiplier)
+        if multiplier
+        else float(fields.find("query_pre_attn_scalar") or d or 1) ** -0.5
+    )
     rope = fields.rope()
     if latent and rope.get("mscale_all_dim") and rope.get("factor", 1) > 1:
         scale *= (1 + 0.1 * rope["mscale_all_dim"] * log(rope["factor"])) ** 2
@@ -119,7 +123,7 @@ def _promised_rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, A
 
 def disagreements(told: dict[str, Any], facts: CallFacts) -> list[str]:
     """Return where the fields and the run differ, in words."""
-    found = facts.numbers()
+    run_numbers = facts.numbers()
     names = ["heads", "kv_heads", "softcap"]
     names += ["causal"] if told["causal"] is False else []  # no field says that a model is causal
     names += (
@@ -127,11 +131,11 @@ def disagreements(told: dict[str, Any], facts: CallFacts) -> list[str]:
     )  # others may scale queries and keys
     names += ["window"] if facts.plain_mask else []
     names += ["rotated"] if told["rope_type"] != "proportional" else []
-    names += ["base"] if told["rope_type"] in (None, "default") and found["base"] else []
+    names += ["base"] if told["rope_type"] in (None, "default") and run_numbers["base"] else []
     result = [
-        f"{name}: {told[name]} by the fields, {found[name]} in the run"
+        f"{name}: {told[name]} by the fields, {run_numbers[name]} in the run"
         for name in names
-        if not _is_equal_to_promise(told[name], found[name])
+        if not _is_equal_to_promise(told[name], run_numbers[name])
     ]
     norm = told["qk_norm"]
     if norm is not None and bool(norm) != bool(facts.norm):

@@ -174,8 +174,8 @@ def parts_of(model: Module) -> list[InferredPart]:
     first_calls = {call.name: call for call in reversed(run.calls)}
     names = {module: name for name, module in model.named_modules()}
     with probing():
-        found = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
-    mixing: Sequence[MixingPart] = found.parts if found is not None else []
+        dependence = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
+    mixing: Sequence[MixingPart] = dependence.parts if dependence is not None else []
     parts = {
         part.name: InferredPart(layer_of(part.name), part.name, part.kind, part.sees)
         for part in mixing

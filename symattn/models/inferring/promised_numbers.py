@@ -19,8 +19,8 @@ _CLOSE = 2.0**-26
 
 def layer_of(name: str) -> int | None:
     """Return the number of a layer in the path of a module."""
-    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
-    return int(found[1]) if found else None
+    number_match = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
+    return int(number_match[1]) if number_match else None
 
 
 def _flatten_config_numbers(config: Any) -> dict[str, float]:

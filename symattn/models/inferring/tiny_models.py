@@ -101,7 +101,7 @@ def kept_layers(data: Mapping[str, Any]) -> list[int]:
 def shrunk(config: Any) -> dict[str, Any]:
     """Return the fields of a configuration, made small by the rules on their names."""
     data = copy.deepcopy(config.to_dict())
-    kept, depth = kept_layers(data), _first_number(data, _DEPTH, 4)
+    layers, depth = kept_layers(data), _first_number(data, _DEPTH, 4)
     width = _first_number(data, _WIDTH, 1024)
 
     def size(name: str, x: Any) -> Any:
@@ -125,18 +125,18 @@ def shrunk(config: Any) -> dict[str, Any]:
         ):
             continue
         if name == "per_layer_config" and value:
-            own = {int(i): fields for i, fields in value.items() if int(i) in kept}
+            own = {int(i): fields for i, fields in value.items() if int(i) in layers}
             result[name] = {
-                kept.index(i): {k: size(k, x) for k, x in fields.items()}
+                layers.index(i): {k: size(k, x) for k, x in fields.items()}
                 for i, fields in own.items()
             }
         elif isinstance(value, (list, tuple)) and len(value) == depth:
             # A list of sizes, one for each layer, shrinks; a list of kinds does not.
             sizes = all(type(x) is int and x > 2 for x in value)
-            result[name] = [size(name, value[i]) if sizes else value[i] for i in kept]
+            result[name] = [size(name, value[i]) if sizes else value[i] for i in layers]
         else:
-            result[name] = len(kept) if name in _DEPTH else size(name, value)
-    _reconcile_dependent_fields(data, result, kept, depth)
+            result[name] = len(layers) if name in _DEPTH else size(name, value)
+    _reconcile_dependent_fields(data, result, layers, depth)
     return result
 
 

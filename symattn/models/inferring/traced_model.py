@@ -129,8 +129,12 @@ class _Recorder:
         if module not in self.names or result is None:
             return
         # A module without an input of tokens is its own input.
-        given = next((c for c in map(columns, (*args, *kwargs.values())) if c is not None), result)
-        self.run.runs.setdefault(self.names[module], []).append(ModuleRun(module, given, result))
+        input_columns = next(
+            (c for c in map(columns, (*args, *kwargs.values())) if c is not None), result
+        )
+        self.run.runs.setdefault(self.names[module], []).append(
+            ModuleRun(module, input_columns, result)
+        )
 
 
 def traced(model: Module, start: int = 0) -> TracedRun:

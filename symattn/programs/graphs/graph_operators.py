@@ -194,12 +194,12 @@ def triangle(c: Context, x: Value, k: Value = 0, upper: int = 1) -> Value:
     """Keep the entries with j − i ≥ k (upper) or ≤ k (lower); others are 0 or False."""
     k = whole(k, "the diagonal of a triangle")
     i, j = (arange(c, 0, n) for n in x.shape[-2:])
-    seen = j[None, :] >= i[:, None] + k if upper else j[None, :] <= i[:, None] + k
+    mask = j[None, :] >= i[:, None] + k if upper else j[None, :] <= i[:, None] + k
     if isinstance(x, np.ndarray) and x.dtype == bool:
-        return x & seen
+        return x & mask
     if x.dtype is None:  # letters, which may be booleans
-        return x * seen
-    return c.xp.where(seen, x, c.lifted(0))
+        return x * mask
+    return c.xp.where(mask, x, c.lifted(0))
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------

@@ -275,12 +275,12 @@ class _JaxprReader:
         """Return the graph that was read, without the nodes that no output needs."""
         remaining = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
         # the nodes that the outputs depend on, without those that only serve derivatives
-        wanted, kept = set(remaining), []
+        wanted, needed_nodes = set(remaining), []
         for node in reversed(self._nodes):
             if wanted.intersection(node.outputs):
                 wanted.update(r.name for r in node.refs())
-                kept.append(node)
-        nodes = tuple(reversed(kept))
+                needed_nodes.append(node)
+        nodes = tuple(reversed(needed_nodes))
         return Graph(
             JAX,
             self.name,

@@ -73,18 +73,18 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
             f"{path}: get_init_inputs returns {init!r}; hint: numbers, words, lists of these"
         )
     try:
-        made = getattr(module, model)(*init)
-        given = _call_benchmark_function(path, module, "get_inputs")
-        arrays = [frameworks.read(a) for a in given if hasattr(a, "dtype")]
+        instance = getattr(module, model)(*init)
+        inputs = _call_benchmark_function(path, module, "get_inputs")
+        arrays = [frameworks.read(a) for a in inputs if hasattr(a, "dtype")]
     except Exception as error:  # the file's own code may raise anything
         return Benchmark(init, problem=one_line(error))
     floats = [dtype for values, dtype, _ in arrays if values.dtype.kind == "f"]
     most_scores = _MAX_SCORES_IN_HALF if set(floats) & {*_HALF} else None
-    kept = _cut_together([values for values, _, _ in arrays], most_scores)
-    problem = "" if len(arrays) == len(given) else "some of its inputs are no arrays"
+    small_arrays = _cut_together([values for values, _, _ in arrays], most_scores)
+    problem = "" if len(arrays) == len(inputs) else "some of its inputs are no arrays"
     shapes = tuple(shape for _, _, shape in arrays)
     return Benchmark(
-        init, shapes, kept, floats[0] if floats else "float32", heads_of(made), problem
+        init, shapes, small_arrays, floats[0] if floats else "float32", heads_of(instance), problem
     )
 
 

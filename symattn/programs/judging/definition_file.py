@@ -162,12 +162,12 @@ def _add_computed(sizes: dict[str, int], computed: Mapping[str, str], where: str
         values = {
             name: compute_axis(computed[name], sizes, f"{where}: the axis {name}") for name in left
         }
-        found = {name: value for name, value in values.items() if value is not None}
-        sizes.update(found)
+        new_sizes = {name: value for name, value in values.items() if value is not None}
+        sizes.update(new_sizes)
         # The remaining expressions need variable axes, or each other.
-        if not found:
+        if not new_sizes:
             return
-        left = [name for name in left if name not in found]
+        left = [name for name in left if name not in new_sizes]
 
 
 def _read_entry_field(entry: object, name: str) -> Any:

@@ -93,11 +93,11 @@ class KernelForm:
 
     def around(self, function: Function, name: str) -> Function:
         """Return the kernel as a function of the definition's inputs that returns its outputs."""
-        given = [p.name for p in parameters(function) or ()]
+        parameter_names = [p.name for p in parameters(function) or ()]
         # Wrappers nest from the kernel outwards: outputs, requests, logarithms.
         result = function
         # All outputs are among its parameters: the kernel writes into them.
-        if self.outputs and set(self.outputs) <= set(given):
+        if self.outputs and set(self.outputs) <= set(parameter_names):
             result = Returning(result, self, name)
         if self.batch is not None:
             result = Batched(result, self.batch, name)
@@ -168,25 +168,25 @@ class Returning(Wrapper):
 
     def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
         torch, form = import_torch(), self._form
-        given = self.__signature__.bind(*places, **keywords).arguments
+        arguments = self.__signature__.bind(*places, **keywords).arguments
         arrays = {
             name: array
-            for name, array in given.items()
+            for name, array in arguments.items()
             if name in form.inputs and hasattr(array, "shape")
         }
         sizes = dict(form.constants)
         for name, array in arrays.items():
             sizes |= zip(form.inputs[name], array.shape, strict=False)
         first = next(iter(arrays.values()))
-        made = {}
+        output_tensors = {}
         for name, (axes, dtype) in form.outputs.items():
             shape = [sizes[axis] for axis in axes]
             # NaN shows an entry that the kernel never writes.
-            made[name] = torch.full(
+            output_tensors[name] = torch.full(
                 shape, math.nan, dtype=_dtype_of(torch, dtype, first), device=first.device
             )
-        self._function(**given, **made)
-        results = tuple(made.values())
+        self._function(**arguments, **output_tensors)
+        results = tuple(output_tensors.values())
         return results if len(results) > 1 else results[0]
 
 
@@ -249,12 +249,12 @@ class Batched(Wrapper):
         results = self._function(**{name: told[role] for name, role in self._batch.roles})
         rows = queries.rows(judged)
         at = torch.as_tensor(np.concatenate(slots[judged]), device=q.device)
-        for given, now in ((q, queries.whole[rows]), (k, keys[at]), (v, values[at])):
-            back = now.reshape(given.shape)
+        for original, now in ((q, queries.whole[rows]), (k, keys[at]), (v, values[at])):
+            back = now.reshape(original.shape)
             if not torch.equal(
-                back, given
+                back, original
             ):  # the kernel has changed its inputs, which the caller is to see
-                given.copy_(back)
+                original.copy_(back)
         outputs = results if isinstance(results, tuple | list) else (results,)
         gathered = [
             _gather_judged_requests(output, rows, q.shape, queries.whole) for output in outputs

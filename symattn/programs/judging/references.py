@@ -69,14 +69,18 @@ class ByReference:
             )
         how = self._adopt_benchmark_options(_domain_of_benchmark_shapes(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
-        found, reason = self._find_reference_definition(
+        definition, reason = self._find_reference_definition(
             benchmark.name_of(self.reference, MODEL), specs, how, process
         )
-        if found is None:
+        if definition is None:
             return self._make_invalid_judgement(reason, clock)
         target = named(self.candidate, benchmark)
-        result = self._judge_by_definition(target, found, how)
-        return _with_own_inputs(result, target, found, how, benchmark) if result.passed else result
+        result = self._judge_by_definition(target, definition, how)
+        return (
+            _with_own_inputs(result, target, definition, how, benchmark)
+            if result.passed
+            else result
+        )
 
     def _by_definition_file(self) -> Judgement:
         """Return the judgement by the reference in a ``definition.json``, which is run from a file of its own."""
@@ -99,20 +103,22 @@ class ByReference:
         with TemporaryDirectory() as folder:
             text = Path(folder) / "reference.py"
             text.write_text(kernel.reference, encoding="utf-8")
-            found, reason = None, ""
+            definition, reason = None, ""
             # The first form by which the reference computes a known definition decides.
             for form in forms:
                 how = replace(how, form=form)
-                found, reason = self._find_reference_definition(f"{text}:{RUN}", known, how, None)
-                if found is not None:
+                definition, reason = self._find_reference_definition(
+                    f"{text}:{RUN}", known, how, None
+                )
+                if definition is not None:
                     break
-        if found is None:
+        if definition is None:
             # The path of the temporary file means nothing to the user.
             return self._make_invalid_judgement(reason.replace(str(text), self.reference), clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
-        result = self._judge_by_definition(target, found, how)
+        result = self._judge_by_definition(target, definition, how)
         return (
-            self._at_workloads(result, target, found, how, kernel, workloads)
+            self._at_workloads(result, target, definition, how, kernel, workloads)
             if result.passed
             else result
         )
@@ -297,8 +303,8 @@ def _with_own_inputs(
     if reason := reason_unjudged(judged):
         return judgement.limited(f"the benchmark's own inputs were not judged: {reason}")
     tried = [(inputs, [part.expected for part in judged.parts])]
-    seen = power.smallest_seen(spec, inputs, [inputs], tried)
-    rows = [PowerOfStep(one.step, _TWICE, one.size) for one in seen]
+    smallest_errors = power.smallest_seen(spec, inputs, [inputs], tried)
+    rows = [PowerOfStep(one.step, _TWICE, one.size) for one in smallest_errors]
     for mistake in _yield_input_blind_mistakes(spec):
         share = power.least_shown(mistake, tried)
         rows.append(PowerOfStep("output", mistake.words, 1.0 if 2 * share < 1 else None))

@@ -52,13 +52,13 @@ def notes_of_source(path: Path | None) -> tuple[str, ...]:
     for node in ast.walk(tree):
         for words in _words_of(node):
             lines.setdefault(words, set()).add(getattr(node, "lineno", 0))
-    found = [
+    notes = [
         f"its source {words} ({_format_line_numbers(lines[words])})"
         for words in sorted(lines, key=lambda w: min(lines[w]))
     ]
     return (
-        *found[:_MAX_NOTES],
-        *([f"its source has {len(found) - _MAX_NOTES} more notes"] * (len(found) > _MAX_NOTES)),
+        *notes[:_MAX_NOTES],
+        *([f"its source has {len(notes) - _MAX_NOTES} more notes"] * (len(notes) > _MAX_NOTES)),
     )
 
 

@@ -67,7 +67,7 @@ def read_workloads(path: Path, kernel: KernelDefinition) -> Workloads:
     """Read the sizes of a file of workloads. Raises ``InputError`` for a line of another form."""
     text = json_text.content(str(path), _MOST_BYTES, "; hint: keep fewer workloads")
     wanted = {axis for axes in kernel.inputs.values() for axis in axes} - kernel.constants.keys()
-    found: dict[tuple[int, ...], Mapping[str, int]] = {}
+    distinct_sizes: dict[tuple[int, ...], Mapping[str, int]] = {}
     numbers: dict[str, set[float]] = {}
     lines = [line for line in text.splitlines() if line.strip()]
     for number, line in enumerate(lines, 1):
@@ -81,10 +81,10 @@ def read_workloads(path: Path, kernel: KernelDefinition) -> Workloads:
             raise InputError(f"{where} gives no value of the axis {lacking[0]}")
         sizes = {axis: axes[axis] for axis in sorted(wanted)}
         # Lines with equal sizes count once.
-        found.setdefault(tuple(sizes.values()), kernel.constants | sizes)
+        distinct_sizes.setdefault(tuple(sizes.values()), kernel.constants | sizes)
     # A number that differs between lines is no property of the kernel.
     agreed = {name: min(values) for name, values in numbers.items() if len(values) == 1}
-    return Workloads(str(path), tuple(found.values()), len(lines), agreed)
+    return Workloads(str(path), tuple(distinct_sizes.values()), len(lines), agreed)
 
 
 def _workload_of(line: Any, where: str) -> dict[str, Any]:

@@ -151,8 +151,8 @@ def change_target(s: BlockStatement) -> Changes:
     if not name or not isinstance(s.node, ast.Assign):
         return
     kind, value, old = s.function.kind(s.node.value), s.text(s.node.value), s.text(s.node)
-    for other, held in s.scope.items():
-        if other != name and held == kind and kind.name in NUMBERS:
+    for other, other_kind in s.scope.items():
+        if other != name and other_kind == kind and kind.name in NUMBERS:
             yield (
                 [s.put(s.node.targets[0], other)],
                 _first_line(old),
@@ -166,8 +166,8 @@ def rescale_before(s: BlockStatement) -> Changes:
     kind = s.scope.get(name)
     if kind is None or not kind.is_real:
         return
-    for factor, held in s.scope.items():
-        if factor != name and held.is_real and held.broadcasts_to(kind):
+    for factor, factor_kind in s.scope.items():
+        if factor != name and factor_kind.is_real and factor_kind.broadcasts_to(kind):
             for sign in ("*", "/"):
                 new = f"{name} = {name} {sign} {factor}"
                 yield (
@@ -185,8 +185,8 @@ def assign_at_end(s: BlockStatement) -> Changes:
     # Only a name from before the loop carries a value from one pass to the next.
     outer = s.function.observed.scopes.get(getattr(s.owner, "number", -1), {})
     for name, kind in outer.items():
-        for other, held in inner.items():
-            if other != name and held == kind and kind.name in NUMBERS:
+        for other, other_kind in inner.items():
+            if other != name and other_kind == kind and kind.name in NUMBERS:
                 new = f"{name} = {other}"
                 yield (
                     [s.inserted_after(s.node, [s.indent(s.node) + new])],

@@ -104,14 +104,14 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     ]
     every = _sample_case_records([*small, *right], _MAX_SAMPLES)
     various = _sample_case_records(sorted(small, key=lambda r: r.case.size), _VARIOUS)
-    made: dict[int, JudgedSample] = {}
+    judged_samples: dict[int, JudgedSample] = {}
 
     def sample(r: CaseResult) -> JudgedSample:
         # A record may be in several lists, which share its sample.
-        if id(r) not in made:
+        if id(r) not in judged_samples:
             near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
             allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
-            made[id(r)] = JudgedSample(
+            judged_samples[id(r)] = JudgedSample(
                 dict(r.case.inputs),
                 r.case.memory,
                 near,
@@ -119,7 +119,7 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
                 r.finding is not None,
                 _slack_for_repaired_error(r),
             )
-        return made[id(r)]
+        return judged_samples[id(r)]
 
     subject = session.subject
     loose = frozenset(
@@ -142,10 +142,10 @@ def _numbers_told(subject: object) -> tuple[float, ...]:
     plain = [x for x in settings if isinstance(x, int | float) and not isinstance(x, bool)]
     specs = getattr(subject, "spec", None), getattr(subject, "described", None)
     # Rules try 0 and 1 anyway.
-    told = [x for spec in specs for x in numbers_of(spec)] + [
+    numbers = [x for spec in specs for x in numbers_of(spec)] + [
         x for x in plain if isfinite(x) and x not in (0, 1)
     ]
-    return tuple(dict.fromkeys(told))
+    return tuple(dict.fromkeys(numbers))
 
 
 def _slack_for_repaired_error(r: CaseResult) -> float:

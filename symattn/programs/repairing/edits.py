@@ -246,9 +246,9 @@ class BlockStatement:
 
     def indent(self, node: ast.stmt) -> str:
         """Return the white space before a statement; raises ``ValueError`` if it does not begin its line."""
-        found = self.function.found
-        before = found.lines[node.lineno - found.first][
-            : found.position(node.lineno, node.col_offset)
+        source = self.function.found
+        before = source.lines[node.lineno - source.first][
+            : source.position(node.lineno, node.col_offset)
         ]
         if before.strip():
             raise ValueError("the statement does not begin its line")
@@ -257,13 +257,13 @@ class BlockStatement:
     def whole_lines(self, node: ast.stmt) -> tuple[list[str], Replacement]:
         """Return the lines of a statement and their removal; raises ``ValueError`` if others share them."""
         self.indent(node)
-        found, end = self.function.found, node.end_lineno or node.lineno
-        last = found.lines[end - found.first]
-        after = last[found.position(end, node.end_col_offset or 0) :].strip()
+        source, end = self.function.found, node.end_lineno or node.lineno
+        last = source.lines[end - source.first]
+        after = last[source.position(end, node.end_col_offset or 0) :].strip()
         if after and not after.startswith("#"):
             raise ValueError("another statement shares the line")
-        lines = found.lines[node.lineno - found.first : end - found.first + 1]
-        if end - found.first + 1 < len(found.lines):
+        lines = source.lines[node.lineno - source.first : end - source.first + 1]
+        if end - source.first + 1 < len(source.lines):
             return lines, Replacement(node.lineno, 0, end + 1, 0, "")
         raise ValueError("it is the last statement of the file's block")
 
@@ -274,8 +274,8 @@ class BlockStatement:
 
     def inserted_after(self, node: ast.stmt, lines: Sequence[str]) -> Replacement:
         """Return the insertion of whole lines after a statement."""
-        found, end = self.function.found, node.end_lineno or node.lineno
-        last = found.lines[end - found.first]
+        source, end = self.function.found, node.end_lineno or node.lineno
+        last = source.lines[end - source.first]
         return Replacement(end, len(last), end, len(last), "".join(f"\n{line}" for line in lines))
 
 
@@ -314,9 +314,9 @@ def enumerate_edits(
     ]
     block_rules = [r for r in (*BLOCK_RULES, *kernel_rules.BLOCK_RULES) if r.tier in tiers]
     for key in sources.editable:
-        found = sources.functions[key]
-        function = FunctionPlaces(sources.place(key), found, observed, numbers)
-        where = ("everywhere", "kernels" if found.is_kernel else "arrays")
+        source = sources.functions[key]
+        function = FunctionPlaces(sources.place(key), source, observed, numbers)
+        where = ("everywhere", "kernels" if source.is_kernel else "arrays")
         result += _EditsOfFunction(function).enumerate(
             [r for r in rules if r.where in where],
             [r for r in block_rules if r.where in where],
@@ -370,13 +370,13 @@ class _EditsOfFunction:
         if moves.TIER not in tiers:
             return
         for (taken, left), (site, put) in moves.moves(self._places):
-            made = [
+            changes = [
                 self._make_expression_replacement(p, x) for p, x in ((taken, left), (site, put))
             ]
-            replacements = tuple(replacement for replacement, *_ in made)
+            replacements = tuple(replacement for replacement, *_ in changes)
             if not overlapping(replacements):
-                old = "; ".join(shorten(text) for _, text, _ in made)
-                new = "; ".join(shorten(text) for *_, text in made)
+                old = "; ".join(shorten(text) for _, text, _ in changes)
+                new = "; ".join(shorten(text) for *_, text in changes)
                 self._result.append(
                     Edit(moves.NAME, moves.TIER, self._function.place, replacements, old, new)
                 )
@@ -386,10 +386,10 @@ class _EditsOfFunction:
     ) -> tuple[Replacement, str, str]:
         """Return the replacement of an expression, with the old and new text for a reader."""
         tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
-        text, found = ast.unparse(tree), self._function.found
-        old = found.text(place.node)
+        text, source = ast.unparse(tree), self._function.found
+        old = source.text(place.node)
         replacement = narrowed(
-            found.span(place.node, _bracket_if_needed(tree, text, place.node, place)), old
+            source.span(place.node, _bracket_if_needed(tree, text, place.node, place)), old
         )
         return replacement, *shown_change(old, text)
 

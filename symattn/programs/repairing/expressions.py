@@ -197,9 +197,9 @@ def add_axis_argument(p: Place) -> Changes:
     if _called_word(node) not in _REDUCTIONS:
         return
     word = "dim" if p.is_torch else "axis"
-    given = {k.arg for k in node.keywords}
-    added = [] if given & {*AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
-    added += [] if given & {"keepdims", "keepdim"} else [("keepdims", True)]
+    keywords = {k.arg for k in node.keywords}
+    added = [] if keywords & {*AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
+    added += [] if keywords & {"keepdims", "keepdim"} else [("keepdims", True)]
     for name, value in added:
         yield ast.Call(
             node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))]

@@ -165,14 +165,14 @@ def add_mask_of_access(p: Place) -> Changes:
     node, word = p.node, _word(p.node.func)
     if word not in ("load", "store") or not node.args:
         return
-    pointers, given = p.kind_of(node.args[0]), {k.arg for k in node.keywords}
-    known = len(node.args) > (1 if word == "load" else 2) or "mask" in given
+    pointers, keywords = p.kind_of(node.args[0]), {k.arg for k in node.keywords}
+    known = len(node.args) > (1 if word == "load" else 2) or "mask" in keywords
     text = ast.unparse(node).removesuffix(")")
     if not known:
         filled = ", other=0.0" if word == "load" else ""
         for condition in _conditions(p, Kind("bools", pointers.shape)):
             yield f"{text}, mask={condition}{filled})"
-    elif word == "load" and "other" not in given:
+    elif word == "load" and "other" not in keywords:
         yield f"{text}, other=0.0)"
         yield f"{text}, other=-{p.infinity})"
 
@@ -193,10 +193,10 @@ def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacemen
     kind = s.scope.get(name)
     if kind is None or not kind.is_real:
         return
-    for row, held in s.scope.items():
-        if row == name or not held.is_real:
+    for row, row_kind in s.scope.items():
+        if row == name or not row_kind.is_real:
             continue
-        for form in _forms(row, held, kind):
+        for form in _forms(row, row_kind, kind):
             for sign in ("*", "/"):
                 new = f"{name} = {name} {sign} {form}"
                 lines = [s.indent(s.node) + new]

@@ -30,7 +30,7 @@ _LOOKED_AT = "added after wrong programs had been looked at"
 
 def lengths(p: Place, kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
     """Return an expression for each length of the arrays in scope that is more than 1, the first arrays first."""
-    found: dict[int, str] = {}
+    length_texts: dict[int, str] = {}
     for name, kind in p.scope.items():
         if kind.name not in kinds:
             continue
@@ -38,19 +38,19 @@ def lengths(p: Place, kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
             length = kind.shape[-axis]
             # A factor of 1 changes nothing, and as a term 1 is among the constants.
             if length > 1:
-                found.setdefault(length, f"{name}.shape[-{axis}]")
-    return found
+                length_texts.setdefault(length, f"{name}.shape[-{axis}]")
+    return length_texts
 
 
 def differences(p: Place) -> list[str]:
     """Return the differences of two lengths, each number once."""
-    found = lengths(p)
-    made: dict[int, str] = {}
-    for one, a in found.items():
-        for other, b in found.items():
+    length_texts = lengths(p)
+    difference_texts: dict[int, str] = {}
+    for one, a in length_texts.items():
+        for other, b in length_texts.items():
             if one != other:
-                made.setdefault(one - other, f"{a} - {b}")
-    return list(made.values())
+                difference_texts.setdefault(one - other, f"{a} - {b}")
+    return list(difference_texts.values())
 
 
 def _is_in_sum(p: Place) -> bool:
@@ -87,14 +87,14 @@ def move_diagonal(p: Place) -> Changes:
     name = "diagonal" if p.is_torch else "k"
     if word == "diagonal":
         name = "offset"
-    given = [k for k in p.node.keywords if k.arg == name]
+    matches = [k for k in p.node.keywords if k.arg == name]
     if len(p.node.args) > before:
         for offset in _yield_moved_diagonals(p, p.node.args[before]):
             arguments = [*p.node.args[:before], offset, *p.node.args[before + 1 :]]
             yield ast.Call(p.node.func, arguments, p.node.keywords)
         return
     others = [k for k in p.node.keywords if k.arg != name]
-    for offset in _yield_moved_diagonals(p, given[0].value if given else None):
+    for offset in _yield_moved_diagonals(p, matches[0].value if matches else None):
         yield ast.Call(p.node.func, p.node.args, [*others, ast.keyword(name, offset)])
 
 
@@ -115,11 +115,11 @@ def divide_by_ratio(p: Place) -> Changes:
     """A whole number divided by the ratio of two lengths, or the ratio in its place."""
     if p.kind.name not in ("int", "ints") or p.is_called or isinstance(p.parent, ast.UnaryOp):
         return
-    found = lengths(p)
+    length_texts = lengths(p)
     pairs = [
         (a, b)
-        for one, a in found.items()
-        for other, b in found.items()
+        for one, a in length_texts.items()
+        for other, b in length_texts.items()
         if one > other and one % other == 0
     ]
     for a, b in pairs:
@@ -128,7 +128,7 @@ def divide_by_ratio(p: Place) -> Changes:
             yield f"{p.text} // ({a} // {b})"
             yield f"{p.text} % ({a} // {b})"
     if isinstance(p.node, ast.Name):
-        for length in found.values():
+        for length in length_texts.values():
             yield f"{p.text} % {length}"
 
 
@@ -185,8 +185,8 @@ def _masks_of_positions(p: Place) -> Iterator[str]:
     """Yield masks for an expression: triangles, bands as wide as a whole number, and pairs of equal labels."""
     if len(p.kind.shape) < 2 or p.xp is None:
         return
-    found = lengths(p, ("floats", "bools", "ints"))
-    rows, columns = (found.get(n) for n in p.kind.shape[-2:])
+    length_texts = lengths(p, ("floats", "bools", "ints"))
+    rows, columns = (length_texts.get(n) for n in p.kind.shape[-2:])
     if rows is not None and columns is not None:
         last = f"{columns} - {rows}" if rows != columns else "0"
         yield _write_boolean_triangle(p, rows, columns, last)
@@ -196,9 +196,9 @@ def _masks_of_positions(p: Place) -> Iterator[str]:
         for width in widths:
             far = f"-{width}" if last == "0" else f"{last} - {width}"
             yield f"~{_write_boolean_triangle(p, rows, columns, far)}"
-            seen = _write_boolean_triangle(p, rows, columns, last)
+            visible = _write_boolean_triangle(p, rows, columns, last)
             behind = _write_boolean_triangle(p, rows, columns, far)
-            yield f"({seen} & ~{behind})"
+            yield f"({visible} & ~{behind})"
     for name, kind in p.names("ints").items():
         if len(kind.shape) >= 1 and p.kind.shape[-2:] == (kind.shape[-1], kind.shape[-1]):
             yield f"({name}[..., :, None] == {name}[..., None, :])"

@@ -164,12 +164,12 @@ def observe(sources: Sources, run: Callable[[Function], object]) -> Observed:
     """Let ``run`` call the function rebuilt with recording expressions, and return what was recorded."""
     result, number, codes = Observed(), 0, {}
     for key in sources.functions:
-        found = sources.functions[key]
-        number = number_nodes(found, number)
+        source = sources.functions[key]
+        number = number_nodes(source, number)
         # A copy, since edits need the numbered tree as the user wrote it.
-        tree = deepcopy(found.tree)
-        tree.body = _with_scopes([_Recording().visit(s) for s in tree.body], found.tree.body)
-        codes[key] = found.compile_tree(ast.fix_missing_locations(tree))
+        tree = deepcopy(source.tree)
+        tree.body = _with_scopes([_Recording().visit(s) for s in tree.body], source.tree.body)
+        codes[key] = source.compile_tree(ast.fix_missing_locations(tree))
     run(sources.rebuild(codes, {_SEEN: result.see, _SCOPE: result.see_scope}))
     return result
 

@@ -209,10 +209,10 @@ def read_function(
         # Decorators stand before ``def``, and are no part of the definition.
         at = next(k for k, line in enumerate(block) if line.lstrip().startswith("def "))
         first = code.co_firstlineno + at
-        found = SourceFunction(function, _NOTHING, block[at:], first, is_kernel)
-        found = replace(found, tree=found.parse(found.lines))
+        source = SourceFunction(function, _NOTHING, block[at:], first, is_kernel)
+        source = replace(source, tree=source.parse(source.lines))
         # Compiled here, so that a definition that cannot be rebuilt is left out.
-        found.compile_tree(found.tree)
+        source.compile_tree(source.tree)
     except (
         OSError,
         SyntaxError,
@@ -223,7 +223,7 @@ def read_function(
         RecursionError,
     ):
         return None
-    return found if found.tree.name == code.co_name else None
+    return source if source.tree.name == code.co_name else None
 
 
 #: Stands for a tree until the text is parsed.
@@ -387,8 +387,8 @@ class Sources:
             if x.__code__.co_filename != self.file:
                 return
             self._objects[id(x)] = x
-            if (found := read_function(x, self.text)) is not None:
-                self.functions[id(x)] = found
+            if (source := read_function(x, self.text)) is not None:
+                self.functions[id(x)] = source
             for part in _values_used(x):
                 self._collect_reachable_objects(part)
         elif edited_kernels.is_kernel(x):
@@ -405,19 +405,19 @@ class Sources:
         """Reach a kernel whose text can be read; one from elsewhere runs as it is."""
         if x.fn.__code__.co_filename != self.file:
             return
-        found = read_function(x.fn, self.text, is_kernel=True)
-        if found is None:
+        source = read_function(x.fn, self.text, is_kernel=True)
+        if source is None:
             return
         self._objects[id(x)] = x
         self._objects[id(x.fn)] = x.fn
-        self.functions[id(x.fn)] = found
+        self.functions[id(x.fn)] = source
         for part in _values_used(x.fn):
             self._collect_reachable_objects(part)
 
     @property
     def has_kernels(self) -> bool:
         """Return whether the function launches kernels that are edited."""
-        return any(found.is_kernel for found in self.functions.values())
+        return any(source.is_kernel for source in self.functions.values())
 
     def _methods_defined_in_file(self, x: Any) -> dict[str, types.FunctionType]:
         """Return the methods of an instance that are defined in the file, by name."""
@@ -454,12 +454,12 @@ class Sources:
 
     def edited(self, key: int, replacements: Sequence[Replacement]) -> Function:
         """Return the root with parts of the text of one function replaced. Raises ``SyntaxError`` or ``ValueError``."""
-        found = self.functions[key]
+        source = self.functions[key]
         try:
-            code = found.compile_edited(replacements)
+            code = source.compile_edited(replacements)
         except (RecursionError, AssertionError, StopIteration, IndexError, AttributeError) as error:
             raise ValueError(str(error)) from None
-        if code.co_freevars != found.function.__code__.co_freevars:
+        if code.co_freevars != source.function.__code__.co_freevars:
             raise ValueError("a name of the closure is no longer used")
         return self.rebuild({key: code})
 
@@ -549,28 +549,30 @@ class _Rebuilt:
         contents = dict(_yield_closure_contents(f))
         cells = {name: types.CellType() for name in code.co_freevars}
         space = self._rebuild_global_names(f.__globals__)
-        made = types.FunctionType(code, space, f.__name__, None, tuple(cells.values()) or None)
+        new_function = types.FunctionType(
+            code, space, f.__name__, None, tuple(cells.values()) or None
+        )
         # Recorded before its cells are filled: a function may refer to itself.
-        self._made[id(f)] = made
-        made.__defaults__ = self._rebuild_default_values(f)
-        made.__kwdefaults__ = f.__kwdefaults__ and {
+        self._made[id(f)] = new_function
+        new_function.__defaults__ = self._rebuild_default_values(f)
+        new_function.__kwdefaults__ = f.__kwdefaults__ and {
             n: self.value(x) for n, x in f.__kwdefaults__.items()
         }
-        made.__annotations__, made.__doc__, made.__module__ = (
+        new_function.__annotations__, new_function.__doc__, new_function.__module__ = (
             f.__annotations__,
             f.__doc__,
             f.__module__,
         )
-        made.__qualname__ = f.__qualname__
+        new_function.__qualname__ = f.__qualname__
         for name, cell in cells.items():
             if name in contents:
                 cell.cell_contents = self.value(contents[name])
-        return made
+        return new_function
 
     def _rebuild_default_values(self, f: types.FunctionType) -> tuple[Any, ...] | None:
         """Return the default values; a container that is empty in the text is a cache, and begins anew."""
-        found = self._sources.functions.get(id(f))
-        written = [ast.unparse(node) for node in found.tree.args.defaults] if found else []
+        source = self._sources.functions.get(id(f))
+        written = [ast.unparse(node) for node in source.tree.args.defaults] if source else []
         if f.__defaults__ is None or len(written) != len(f.__defaults__):
             return f.__defaults__ and tuple(map(self.value, f.__defaults__))
         pairs = zip(f.__defaults__, written, strict=True)

@@ -133,8 +133,8 @@ class Trials:
         if not self.sources.has_kernels:
             return 0
         lengths = [1]
-        for found in self.sources.functions.values():
-            for node in ast.walk(found.tree) if found.is_kernel else ():
+        for source in self.sources.functions.values():
+            for node in ast.walk(source.tree) if source.is_kernel else ():
                 kind = observed.kinds.get(getattr(node, "number", -1))
                 lengths += kind.shape if kind is not None else ()
         return max(lengths)

@@ -119,11 +119,11 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     """Return the statement under its name, and its proof: ``proof``, or from the lemma ``name'accepted``."""
     reader = reading(stated)
     scope = reader.scope(stated.free)
-    given = list(_yield_coq_assumptions(reader, stated))
+    assumptions = list(_yield_coq_assumptions(reader, stated))
     plus = frozenset(stated.plus)
     conditions = dict.fromkeys(chain(*[divisors(reader, x, scope, {}, plus) for x in stated.sides]))
     lines = [f"Theorem {stated.name} : {_quantify_over_arrays(reader)}"]
-    lines += [f"  {g} ->" for g in given]
+    lines += [f"  {g} ->" for g in assumptions]
     if scope:
         bounds = reader.bounds(zip(scope, stated.free, strict=True))
         lines.append(f"  forall {' '.join(scope)} : nat, {bounds.rstrip()}")

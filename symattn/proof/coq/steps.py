@@ -271,12 +271,12 @@ def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
             joined(
                 "Add",
                 [
-                    _summed_up(c, rest, one and (one if kept else number(1)))
+                    _summed_up(c, rest, one and (one if with_node else number(1)))
                     for c, _, (rest, one) in parts
                 ],
             )
             # First with Z / Z in place, then with 1, so that Coq follows each step.
-            for kept in (True, False)
+            for with_node in (True, False)
         )
         yield CoqStep(free, side, there)
         for _, _, (rest, node) in parts:

@@ -297,10 +297,10 @@ class Attack:
             # ``meetings`` starts from the points with the nearest sides.
             self.worst = points[np.argsort(failures[1])[-_MEETING:]]
             # Both measures, relative and absolute, choose the points that move on.
-            kept = np.unique(np.argsort(failures)[:, -_KEPT:])
-            new = self._move_points_nearby(points[kept])
-            failures = np.concatenate([failures[:, kept], self.failures(new)], axis=1)
-            points = np.concatenate([points[kept], new])
+            survivors = np.unique(np.argsort(failures)[:, -_KEPT:])
+            new = self._move_points_nearby(points[survivors])
+            failures = np.concatenate([failures[:, survivors], self.failures(new)], axis=1)
+            points = np.concatenate([points[survivors], new])
 
     def meetings(self, strict: bool) -> Iterator[Placed]:
         """Yield numbers at which the sides of a bound may be equal, or fail by little: those along one entry at which
@@ -417,8 +417,8 @@ class Attack:
         ]
 
         def at(numbers: Sequence[Fraction]) -> Placed:
-            given = {name: numbers[here] for name, here in self.places.items()}
-            return Placed(self.sizes, given, self.seed)
+            arrays = {name: numbers[here] for name, here in self.places.items()}
+            return Placed(self.sizes, arrays, self.seed)
 
         def room(n: int, x: Fraction) -> float:
             return self._bound_room_between_sides(bounds, at([*every[:n], x, *every[n + 1 :]]))[1]

@@ -147,12 +147,12 @@ def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers
     # Entries such as −∞ have no radius.
     if not all(hasattr(x, "rad") and x.is_finite() for x in entries):
         return False
-    told = 0
+    decisions = 0
     for link, stated in read:
         with suppress(Closer):
             _nearness_of_link_sides(compiled, link, world, stated, closer=0)
-            told += 1
-    return told == len(read)
+            decisions += 1
+    return decisions == len(read)
 
 
 def meets(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:

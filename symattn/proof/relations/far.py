@@ -356,11 +356,11 @@ def worlds(
 def _list_sizes_around_numbers(numbers: tuple[Fraction, ...], entries: bool) -> list[int]:
     """Return sizes at and next to each number, its reciprocal, square, root and exponential; few if there are
     ``entries``."""
-    found = set[int]()
+    candidates = set[int]()
     # Bounds may change their order at a printed number, its powers, root or exponential.
     for x in numbers:
         e = Fraction(2.718281828 ** float(x)) if x < log(_LARGEST) else Fraction(0)
-        found |= {int(y) + k for y in (x, 1 / x, x * x, isqrt(int(x)), e) for k in (0, 1, 2)}
-    result = sorted(n for n in found if 2 < n <= _LARGEST)
+        candidates |= {int(y) + k for y in (x, 1 / x, x * x, isqrt(int(x)), e) for k in (0, 1, 2)}
+    result = sorted(n for n in candidates if 2 < n <= _LARGEST)
     step = 1 + len(result) // (_FEW if entries else _NAMED)
     return result[::-step]

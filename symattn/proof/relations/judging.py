@@ -203,14 +203,14 @@ def _judge_general_relation(question: RelationQuestion) -> Evidence:
     for link in every:
         if link.sign != "=" and link.sign not in SMALLER:
             raise Unread(f"the sign {link.sign}")
-    given, met = (
+    arrays, met = (
         question.glossary.given,
         [x for relation in question.where for x in links(relation)],
     )
     # Conditions on sizes alone come first, since they are quick to test.
     met.sort(
         key=lambda x: any(
-            mentions(side, key, question.glossary) for side in (x.left, x.right) for key in given
+            mentions(side, key, question.glossary) for side in (x.left, x.right) for key in arrays
         )
     )
     # Formats have draws of their own, and ``only`` needs draws that fail the conditions.

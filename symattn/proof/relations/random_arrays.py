@@ -51,8 +51,8 @@ def _compute_printed_means(reader: Reader, numbers: tuple[Node, ...], product: b
         return [x.array for x in values]
 
     reader.touched.update(every, *(g.laws[key].parameters for key in every))
-    given = {spelt(key): array for key, array in reader.arrays.items()}
-    expectation = Expectation({spelt(key): law for key, law in g.laws.items()}, given)
+    inputs = {spelt(key): array for key, array in reader.arrays.items()}
+    expectation = Expectation({spelt(key): law for key, law in g.laws.items()}, inputs)
     means = expectation.means(
         drawn, [[spelt(key) for key in random] for random in (*named, *[every] * product)]
     )

@@ -38,11 +38,11 @@ def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, i
     if not sides or g.formats or g.laws or not compiled.declared.sorts():
         return []
     about = restrict(compiled, sides)
-    found = far.lengths(
+    choices = far.lengths(
         lambda world: meets(about, alone, world), about.declared, beyond.printed_numbers(sides, g)
     )
     # Sizes without a condition are 2.
-    return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in found]
+    return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in choices]
 
 
 @dataclass

@@ -195,8 +195,8 @@ class Section:
             if letter:
                 self.glossary = self.glossary.with_definition(relation)
             if not letter or (more and letter not in self.glossary.given):
-                asked = Relation(side, tuple(more)) if letter else relation
-                judged(RelationQuestion(asked, self.glossary), self.known)
+                claim = Relation(side, tuple(more)) if letter else relation
+                judged(RelationQuestion(claim, self.glossary), self.known)
         return words
 
     def define(self, formula: Node, reason: Text | str = "definition") -> Step:

@@ -145,13 +145,13 @@ def pair(
 def _rank_contract_pairs(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
     """Return all contracts as pairs, the best first; the order of ties stays."""
     # Replays of one mistake share what does not depend on the contract.
-    kept: Made = {}
+    cache: Made = {}
     keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
     contracts = family(sample.spec, frozenset(sample.inputs), sample.format, keys)
-    result = sorted((pair(sample, c, mistake, kept) for c in contracts), key=_by_score)
+    result = sorted((pair(sample, c, mistake, cache) for c in contracts), key=_by_score)
     # Only the best contracts are varied once more, since each variant is a replay.
     more = [
-        pair(sample, c, mistake, kept)
+        pair(sample, c, mistake, cache)
         for p in result[:_FIRST]
         for c in near(p.contract, sample.spec)
     ]

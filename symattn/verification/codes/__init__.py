@@ -60,22 +60,22 @@ class CauseSentence:
     def parts(self) -> Iterator[tuple[bool, str]]:
         """Yield the words of the sentence, and the names of its parameters with True before them."""
         end = 0
-        for found in _PARAMETER.finditer(self.words):
-            yield from ((False, self.words[end : found.start()]), (True, found[1]))
-            end = found.end()
+        for parameter in _PARAMETER.finditer(self.words):
+            yield from ((False, self.words[end : parameter.start()]), (True, parameter[1]))
+            end = parameter.end()
         yield False, self.words[end:]
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """The expression that matches the sentences of the line."""
         words, end = "", 0
-        for found in _PARAMETER.finditer(self.words):
-            name, choices = found.groups()
+        for parameter in _PARAMETER.finditer(self.words):
+            name, choices = parameter.groups()
             words += (
-                re.escape(self.words[end : found.start()])
+                re.escape(self.words[end : parameter.start()])
                 + f"(?P<{name}>{choices or _ANY_WORDS + '?'})"
             )
-            end = found.end()
+            end = parameter.end()
         return re.compile(words + re.escape(self.words[end:]))
 
     def read(self, cause: str) -> CauseCode | None:
@@ -163,27 +163,27 @@ def read_code(cause: str, step: str = "") -> CauseCode | None:
 
     A sentence as the registry has it comes first; then one with words around it; then one with parameters.
     """
-    found = [
+    matches = [
         (sentence, code) for sentence in sentences() if (code := sentence.read(cause)) is not None
     ]
-    found.sort(key=lambda pair: (bool(pair[0].names), pair[0].step != step))
-    if found and not found[0][0].names:
-        return found[0][1]
+    matches.sort(key=lambda pair: (bool(pair[0].names), pair[0].step != step))
+    if matches and not matches[0][0].names:
+        return matches[0][1]
     for rest, parameters in _yield_stripped_causes(cause):
         inner = read_code(rest, step)
         if inner is not None:
             return CauseCode(inner.code, {**inner.parameters, **parameters})
-    return found[0][1] if found else None
+    return matches[0][1] if matches else None
 
 
 def _yield_stripped_causes(cause: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield a cause without words before or after it, and the parameters that these words give."""
     for words in _AFTER:
-        for found in re.finditer(words, cause):
-            if found.end() == len(cause):
+        for ending in re.finditer(words, cause):
+            if ending.end() == len(cause):
                 yield (
-                    cause[: found.start()],
-                    {n: x.strip() for n, x in found.groupdict().items() if x},
+                    cause[: ending.start()],
+                    {n: x.strip() for n, x in ending.groupdict().items() if x},
                 )
     for words in _BEFORE:
         if start := re.match(words, cause):

@@ -330,12 +330,12 @@ def _attend_with_cache(
     # A mistake may cut the cache before it appends, so what is there counts.
     filled = filled if length is not None else int(k_all.shape[-2]) - n
     i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
-    seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
+    visible = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
     plain = _to_all(spec)
     if keywise:
         keys = attending.tiles(q, int(k_all.shape[-2]))
-        return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=seen), *back
-    values = variant_values(plain, {"q": q, "k": k_read, "v": v_all, "mask": seen}, variant)
+        return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=visible), *back
+    values = variant_values(plain, {"q": q, "k": k_read, "v": v_all, "mask": visible}, variant)
     return values["output"], *back
 
 

@@ -348,8 +348,8 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             for r in self.wrong
             if r.parts[0].got is not None and not np.isfinite(r.parts[0].got).all()
         ]
-        seen = [as_attention(r) for r in self.session.records if r.ratios is not None]
-        return outofrange.out_of_range(self.session, lost, seen, judge=called)[:1] if lost else ()
+        cases = [as_attention(r) for r in self.session.records if r.ratios is not None]
+        return outofrange.out_of_range(self.session, lost, cases, judge=called)[:1] if lost else ()
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def slack(

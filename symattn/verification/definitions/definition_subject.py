@@ -372,10 +372,10 @@ class Definition(Subject):
         rng = np.random.default_rng((session.seed, 22))
 
         def call(inputs: Mapping[str, Array]) -> Sequence[Array] | None:
-            given = self.with_drawn(session, inputs, rng)
+            all_inputs = self.with_drawn(session, inputs, rng)
             outcome = (
-                session.call(Case("structure", "weights", given))
-                if self.fits(session, given)
+                session.call(Case("structure", "weights", all_inputs))
+                if self.fits(session, all_inputs)
                 else None
             )
             # An output that is no array leaves nothing to read.
@@ -427,8 +427,10 @@ class Definition(Subject):
         drawn = self._draw_definition_entries(
             names, self.sizes_of(given), FAMILIES["integer"](rng), precision, rng
         )
-        made = {i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None}
-        return self.filled({**given, **drawn, **made}, precision)
+        placeholders = {
+            i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None
+        }
+        return self.filled({**given, **drawn, **placeholders}, precision)
 
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs of a way, as a tuple."""
@@ -480,9 +482,9 @@ class Definition(Subject):
         sizes = self.within(self._small_but({"b": 1, "h": 2, **wanted}), session.domain)
         case = self._draw_definition_case(session, group, self._name_ordinary_family, sizes, rng)
         inputs = self.law.as_in_models(case.inputs, decay, rng)
-        held = session.precision.input.rounded
+        rounding = session.precision.input.rounded
         # Changed numbers must be numbers of the format.
-        return replace(case, inputs={name: np.asarray(held(a)) for name, a in inputs.items()})
+        return replace(case, inputs={name: np.asarray(rounding(a)) for name, a in inputs.items()})
 
     def resized(
         self, session: Session, sizes: Mapping[str, int], rng: Random
@@ -521,8 +523,10 @@ class Definition(Subject):
             )
             lighter = self.in_wide_rows(self._shrink_weight_matrices(case.inputs))
             # numbers that became smaller may be below the normal ones of half precision
-            held = session.precision.input.rounded
-            lighter = {name: held(a) if a.dtype.kind == "f" else a for name, a in lighter.items()}
+            rounding = session.precision.input.rounded
+            lighter = {
+                name: rounding(a) if a.dtype.kind == "f" else a for name, a in lighter.items()
+            }
             yield replace(case, inputs=self.filled(lighter, session.precision))
         if self.inner is not None and session.precision.input.name in HALF:
             yield from self.inner.groups(self, {"together": few_keys_together})["together"](
@@ -628,10 +632,10 @@ class Definition(Subject):
             return
         large = self.within(self._small_but(_LARGE_WITH_EMPTY_PARTS), session.domain)
         for sizes in (*self._list_admitted_shapes(session)[:2], large):
-            made = self._draw_definition_case(
+            drawn_case = self._draw_definition_case(
                 session, "empty parts", next(iter(self.families)), sizes, rng
             )
-            for words, inputs in self.empties(dict(made.inputs)):
+            for words, inputs in self.empties(dict(drawn_case.inputs)):
                 yield Case("empty parts", words, inputs)
 
     def again(self, session: Session, rng: Random) -> Iterator[Case]:
@@ -738,11 +742,11 @@ class Definition(Subject):
         """Return the inputs with scores as large as the domain promises, at most."""
         if self.inner is None or self.inner.keeps(inputs, session.domain):
             return inputs
-        held = session.precision.input.rounded
+        rounding = session.precision.input.rounded
         tamed = self.inner.tamed(inputs, session.domain)
         return self.completed(
             session,
-            {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in tamed.items()},
+            {n: np.asarray(rounding(a)) if a.dtype.kind == "f" else a for n, a in tamed.items()},
         )
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
@@ -871,9 +875,9 @@ class Definition(Subject):
 
         wrong = [smallest, *(r for r in records if r.finding == "values")]
         for look in (idle_step, other_values) if self.inner is not None else ():
-            step, seen = look(session, wrong)
+            step, evidence = look(session, wrong)
             if step:
-                return step, seen
+                return step, evidence
         if self.law is not None and smallest.case.size > _LARGEST_BOUNDED_IN_OTHER_FORMATS:
             return self.step, ""
         return self.step, coarser(session, records)[1]

@@ -75,7 +75,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     attending.check(attention, "Gradient", layout)
     do = Input("do", attending.axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
     rows = attending.axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q")
-    kept = {
+    forward_outputs = {
         "o": (do.shape, "out output attn_out fwd_out"),
         "lse": (rows, "softmax_lse logsumexp l"),
     }
@@ -87,7 +87,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
             needed=False,
             made=partial(_compute_saved_forward_output, attention, layout, which),
         )
-        for which, (n, (shape, words)) in enumerate(kept.items())
+        for which, (n, (shape, words)) in enumerate(forward_outputs.items())
     )
     turned = ("q", "k", "v", "do")
 
@@ -359,14 +359,14 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
     The right ones, with the factors c (…, n_q, n_k): dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)).
     """
     right = _make_dropout_formulas(factors)
-    kept = _make_dropout_formulas(factors != 0)
+    unscaled = _make_dropout_formulas(factors != 0)
     saved: Any = lambda p, dp: p * (dp - _sum_gradient_rows(p * factors * dp))  # noqa: E731
     named = {
         "dropout is left out of the backward pass, except in rowsum(dO ⊙ O)": Formulas(scores=saved)
     }
     for words, wrong in {
         "dropout is left out of": Formulas(),
-        "the factor 1/(1 − r) is left out of": kept,
+        "the factor 1/(1 − r) is left out of": unscaled,
     }.items():
         named[f"{words} the backward pass"] = wrong
         named |= {

@@ -125,12 +125,12 @@ class InnerAttention:
     def _yield_inner_attention_cases(
         self, definition: Definition, name: str, group: Group, session: Session, rng: Random
     ) -> Iterator[Case]:
-        for title, made in group(self.maker(session), rng):
+        for title, inputs in group(self.maker(session), rng):
             # Some sizes of an attention have no place in the definition.
             case = (
                 None
-                if made is None
-                else definition.case_of_attention(session, name, title, made, rng)
+                if inputs is None
+                else definition.case_of_attention(session, name, title, inputs, rng)
             )
             if case is not None:
                 yield case

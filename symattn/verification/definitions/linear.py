@@ -204,8 +204,8 @@ def _other_forms(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> O
     two."""
 
     def run(inputs: Inputs, precision: Precision) -> Sequence[np.ndarray] | None:
-        found = laid(partial(_bound_of_forms, spec, precision))(**float64_inputs(inputs))
-        return None if found is None else [found]
+        bound = laid(partial(_bound_of_forms, spec, precision))(**float64_inputs(inputs))
+        return None if bound is None else [bound]
 
     return OtherForms(_OTHER_FORMS[spec.delta], run)
 
@@ -359,9 +359,9 @@ def _by_tokens(
 
 
 def _scan_linear_state(step: Compute, q: Array, k: Array, v: Array, *more: Array | None) -> Array:
-    given = [x for x in more if x is not None]
+    extras = [x for x in more if x is not None]
     return linear.scan(
-        step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given
+        step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *extras
     ).output
 
 
@@ -370,9 +370,9 @@ def _by_chunks(
 ) -> Array:
     """Compute the output from the state, two tokens at a time."""
     # Chunks of two tokens have every part that longer ones have.
-    n, given = int(k.shape[-2]), [x for x in (g,) if x is not None]
+    n, gates = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
-    return linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, *given).output
+    return linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, *gates).output
 
 
 def _list_linear_forms(spec: LinearAttention) -> tuple[Form, ...]:
@@ -729,12 +729,12 @@ def _by_wrong_chunks(
     place = np.arange(n)[:, None]
     if how.decaying is not None:
         gates = xp.where(xp.asarray(how.decaying(place, size)), gates, 0)
-    kept = 0 * gates[..., :1] + 1
+    retention = 0 * gates[..., :1] + 1
     if how.kept is not None:
-        kept = xp.where(xp.asarray(how.kept(place, size)), kept, 0)
+        retention = xp.where(xp.asarray(how.kept(place, size)), retention, 0)
     more = () if beta is None else (beta,)
     bounds, empty = [*range(0, n, size), n], linear.empty_state(k, v)
-    return linear.scan(how.token, empty, bounds, q, k, v, gates, kept, *more).output
+    return linear.scan(how.token, empty, bounds, q, k, v, gates, retention, *more).output
 
 
 def _transposed_if_square(state: Any) -> Any:

@@ -68,11 +68,11 @@ def fields_of(name: str) -> dict[str, Any]:
     """Return the fields of a named model. Raises ``InputError`` for unknown names, and for parts that have no field."""
     if name not in RECURRENCES:
         raise InputError(f"unknown linear attention {name!r}{among(name, RECURRENCES)}")
-    found = RECURRENCES[name]
-    if found.missing:
-        rest = ", ".join(f"{field}={value!r}" for field, value in found.fields.items())
+    model = RECURRENCES[name]
+    if model.missing:
+        rest = ", ".join(f"{field}={value!r}" for field, value in model.fields.items())
         raise InputError(
-            f"LinearAttention has no field for {found.missing}, which {name} has; "
+            f"LinearAttention has no field for {model.missing}, which {name} has; "
             f"hint: verify the recurrence alone, LinearAttention({rest})"
         )
-    return found.fields
+    return model.fields

@@ -211,7 +211,7 @@ def gain_of(spec: Any, gain: np.ndarray) -> np.ndarray:
 def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
     """Return the forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε)."""
     if isinstance(spec, LayerNorm):
-        made = {
+        forms = {
             "(x − m)/σ · g + b": spec,
             "(x r − m r) g + b": partial(folded, spec, two_pass),
             "the same, with m and σ updated number by number": partial(folded, spec, welford),
@@ -221,7 +221,7 @@ def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
             ),
         }
     else:
-        made = {
+        forms = {
             "x/√(mean(x²) + ε) · g + b": spec,
             "x r · g + b": partial(folded, spec, mean_square),
             "x s + b, s = g r": partial(affine_folded, spec, mean_square),
@@ -229,7 +229,7 @@ def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
                 stored, spec, mean_square
             ),
         }
-    return tuple(starmap(DefinitionForm, made.items()))
+    return tuple(starmap(DefinitionForm, forms.items()))
 
 
 def affine_folded(

@@ -124,8 +124,8 @@ class RecurrentLaw:
     def in_order(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs in float64 as (…, n, d), with a column for one number a token."""
         result = {}
-        for name, given in inputs.items():
-            a = np.asarray(given, dtype=np.float64)
+        for name, array in inputs.items():
+            a = np.asarray(array, dtype=np.float64)
             by_token = name in BY_TOKEN and not (name == "g" and self.spec.gate == "feature")
             a = a[..., None] if by_token else a
             result[name] = np.moveaxis(a, self._tokens_axis, -2)
@@ -149,8 +149,8 @@ class RecurrentLaw:
 
         def outputs(way: RecurrentArithmetic) -> Sequence[Expected]:
             # Outputs alone are judged here, by the worst case alone.
-            found = [limits(of, way, with_state=False, with_sharp=False).worst for of in heads]
-            return [ByLaw(right, self._laid(found, values))]
+            bounds = [limits(of, way, with_state=False, with_sharp=False).worst for of in heads]
+            return [ByLaw(right, self._laid(bounds, values))]
 
         length = values["q"].shape[-2]
         return [partial(outputs, way) for way in widest_of_precision(precision, length)]

@@ -281,9 +281,9 @@ class InAttention(AttentionSearch[Mistake]):
         variant, names = mistake.variant, self.names
 
         def output(spec: Attention, values: Mapping[str, Any]) -> Any:
-            given = {n: values[n] for n in names}
+            inputs = {n: values[n] for n in names}
             wrong, right = (
-                reference.variant_values(spec, given, of)["output"] for of in (variant, RIGHT)
+                reference.variant_values(spec, inputs, of)["output"] for of in (variant, RIGHT)
             )
             return part.joined(wrong, right)
 
@@ -310,9 +310,9 @@ class InAttention(AttentionSearch[Mistake]):
         if hidden or found:
             # A sure mistake, or a doubtful one, is better than a guess about the range.
             return hidden
-        seen = [r for r in self.session.records if r.ratios is not None]
+        cases = [r for r in self.session.records if r.ratios is not None]
         lost = [r for r in self.wrong if outofrange.loses_rows(r)]  # some numbers may be coarse
-        overflow = outofrange.out_of_range(self.session, lost, seen) if lost else ()
+        overflow = outofrange.out_of_range(self.session, lost, cases) if lost else ()
         if not overflow:
             return self._explain_lost_separately()
         shapes = [
@@ -353,9 +353,9 @@ class InAttention(AttentionSearch[Mistake]):
             m.step == "max" for m in first.mistakes
         ):  # such mistakes cause the overflow themselves
             return (first,)
-        seen = [r for r in self.session.records if r.ratios is not None]
+        cases = [r for r in self.session.records if r.ratios is not None]
         return Cause(
-            tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self
+            tuple(lost), outofrange.out_of_range(self.session, lost, cases, beside=True), self
         ), first
 
 

@@ -38,13 +38,13 @@ def blamed(
     affected."""
     # If every wrong case is not finite, the rows that are lost show the step.
     if all(r.finding == "not finite" for r in records):
-        step, seen = nonfinite_rows(session.records)
+        step, evidence = nonfinite_rows(session.records)
         if step:
-            return step, seen
+            return step, evidence
     wrong = [smallest, *(r for r in records if r.finding == "values")]
-    step, seen = _find_step_to_blame(session, smallest, wrong)
+    step, evidence = _find_step_to_blame(session, smallest, wrong)
     words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
-    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
+    return step, "; ".join(w for w in (evidence, f"wrong are {words}" if words else "") if w)
 
 
 def _find_step_to_blame(
@@ -52,9 +52,9 @@ def _find_step_to_blame(
 ) -> tuple[str, str]:
     """Return the first result of the ways to find a step."""
     for look in (idle_step, other_function, coarser, other_values):
-        step, seen = look(session, wrong)
+        step, evidence = look(session, wrong)
         if step:
-            return step, seen
+            return step, evidence
     # Equal weights are right whatever keys are read, so a case with unequal ones tells more.
     telling = next(
         (
@@ -214,10 +214,10 @@ def _is_right_after_change(
             return False
         # Changed numbers must be numbers of the format.
         rounded = session.precision.input.rounded
-        held = {
+        rounded_inputs = {
             n: a if a.dtype.kind in "biu" else np.asarray(rounded(a)) for n, a in changed.items()
         }
-        inputs = session.subject.completed(session, held)
+        inputs = session.subject.completed(session, rounded_inputs)
         if not session.subject.fits(session, inputs):
             return False
         case_result = session.run_case(
@@ -232,7 +232,7 @@ def _is_right_after_change(
 
 def _right_in_place(session: Session) -> bool:
     """Return whether a query is right with its own key and a key of zeros, whose score is 0 at any position."""
-    rng, seen = np.random.default_rng((session.seed, 3)), False
+    rng, any_decisive = np.random.default_rng((session.seed, 3)), False
     # One query and two keys need n_q ≠ n_k.
     for d_k in () if session.maker.square else (2, 4, 8):
         q, k = (
@@ -251,8 +251,8 @@ def _right_in_place(session: Session) -> bool:
             judged = session.run_case(case)
             if judged.finding is not None:
                 return False
-            seen = seen or judged.decisive
-    return seen
+            any_decisive = any_decisive or judged.decisive
+    return any_decisive
 
 
 # -- another function instead of the exponential, seen in weights of two and three keys --------------------------------
@@ -270,20 +270,22 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
     # A scale, a bias or positions would enter the ratio as well.
     if not usual(session.spec) or session.spec.scale is not None:
         return "", ""
-    seen: dict[float, float] = {}
+    ratios: dict[float, float] = {}
     # A ratio that is not the same every time depends on more than s − m.
     for below, ratio in _yield_weight_ratios(session):
-        if abs(ratio - seen.setdefault(below, ratio)) > _NEAR:
+        if abs(ratio - ratios.setdefault(below, ratio)) > _NEAR:
             return "", ""
-    off = [x for x, ratio in seen.items() if abs(ratio - exp(-x)) > 4 * _NEAR * max(exp(-x), _NEAR)]
-    slopes = [log(ratio) / -x for x, ratio in seen.items() if ratio > _LEAST]
+    off = [
+        x for x, ratio in ratios.items() if abs(ratio - exp(-x)) > 4 * _NEAR * max(exp(-x), _NEAR)
+    ]
+    slopes = [log(ratio) / -x for x, ratio in ratios.items() if ratio > _LEAST]
     # weights that are e^{c x} come from another scale or base
     is_power = len(slopes) < 2 or max(slopes) - min(slopes) < _STRAIGHT * abs(slopes[0])
     # Every distance is needed, some ratio must be off, and no one exponential may fit.
-    if len(seen) < len(_BELOW) or not off or is_power:
+    if len(ratios) < len(_BELOW) or not off or is_power:
         return "", ""
-    x = max(off, key=lambda x: abs(seen[x] - exp(-x)))
-    words = f"weights are not exponentials of s − max s: at −{x:g} it is {seen[x]:.4g}"
+    x = max(off, key=lambda x: abs(ratios[x] - exp(-x)))
+    words = f"weights are not exponentials of s − max s: at −{x:g} it is {ratios[x]:.4g}"
     return "exp", f"{words} times what it is at 0, where e^(−{x:g}) = {exp(-x):.4g}"
 
 
@@ -316,20 +318,20 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
         if result.get("v", np.zeros(0)).shape != (n, n):
             continue
         inputs = {**result, "v": np.eye(n)}
-        seen = session.subject.attended(session, inputs)
-        given = {
+        weights = session.subject.attended(session, inputs)
+        float_inputs = {
             name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()
         }
-        right = np.asarray(trace(canonical(session.attention), given)["output"])
+        right = np.asarray(trace(canonical(session.attention), float_inputs)["output"])
         slack = _ROUNDINGS * float(session.precision.roughest.u)
         # Weights that cannot be read, or that are right, show nothing.
         if (
-            seen is None
-            or seen.shape != right.shape
-            or (np.abs(seen - right) <= _DISTINCT * slack).all()
+            weights is None
+            or weights.shape != right.shape
+            or (np.abs(weights - right) <= _DISTINCT * slack).all()
         ):
             continue
-        words = _describe_moved_weight(seen, right, slack)
+        words = _describe_moved_weight(weights, right, slack)
         if words:
             return (
                 "values",
@@ -412,13 +414,13 @@ _BESIDE = 2  # rows on either side
 def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
     """Return the step and a description of the rows that are not finite; ("", "") if no simple rule separates them."""
     # An output projection mixes heads, which hides the row that is lost.
-    seen = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
-    if not seen:
+    cases = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
+    if not cases:
         return "", ""
-    bad = [_mark_lost_rows(r) for r in seen]
+    bad = [_mark_lost_rows(r) for r in cases]
     empty = [
         np.broadcast_to(~traced(r).run.allowed.any(axis=-1), b.shape)
-        for r, b in zip(seen, bad, strict=True)
+        for r, b in zip(cases, bad, strict=True)
     ]
     lost = np.concatenate([b[~e] for b, e in zip(bad, empty, strict=True)])
     # Only rows without any key are lost: the mask's convention, not the range.
@@ -427,7 +429,7 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
     for words, measure in _MEASURES:
         measured = [
             np.broadcast_to(measure(r), b.shape)[~e]
-            for r, b, e in zip(seen, bad, empty, strict=True)
+            for r, b, e in zip(cases, bad, empty, strict=True)
         ]
         result = _describe_separating_number(np.concatenate(measured), lost)
         if result:

@@ -402,9 +402,11 @@ class Search(ABC, Generic[M]):
         float64: its sums leave the range there, so that code with the mistake has other numbers."""
         narrow = self.meant(judged, self.run_as_scores(judged, mistake))
         pairs = []
-        for (part, wrong), (_, held) in zip(self.meant(judged, outputs), narrow, strict=True):
+        for (part, wrong), (_, narrow_output) in zip(
+            self.meant(judged, outputs), narrow, strict=True
+        ):
             with np.errstate(all="ignore"):
-                is_near = np.abs(held - wrong) <= self.slack(judged, mistake, part, wrong)
+                is_near = np.abs(narrow_output - wrong) <= self.slack(judged, mistake, part, wrong)
             pairs.append((part, np.where(is_near, wrong, np.nan)))
         return pairs
 
@@ -513,10 +515,10 @@ class Search(ABC, Generic[M]):
             *self.wrong,
             *(r for r, contradicted in of_fresh if r.finding in OF_VALUES and not contradicted),
         ]
-        made: Callable[[CaseResult], bool | None] = lambda judged: (  # noqa: E731
+        answer: Callable[[CaseResult], bool | None] = lambda judged: (  # noqa: E731
             False if self.contradicts(judged, mistake) else self.screened(judged, mistake)
         )
-        for words, test in islice(separating(self.session, made_in, against, made), _PLACES):
+        for words, test in islice(separating(self.session, made_in, against, answer), _PLACES):
             yield only_where(self.session, mistake, words, test)
 
     def contradicts(self, judged: CaseResult, mistake: M) -> bool:
@@ -695,9 +697,9 @@ def where_made(
 
 def explains_all(answers: Iterable[bool | None]) -> bool:
     """Return whether no answer is False and some are True. Stops at the first contradiction."""
-    seen = False
+    any_true = False
     for answer in answers:
         if answer is False:
             return False
-        seen = seen or answer is True
-    return seen
+        any_true = any_true or answer is True
+    return any_true

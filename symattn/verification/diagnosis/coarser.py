@@ -110,16 +110,16 @@ def _bound_for_rotated_inputs(
     change by 2 tanh(E/2) in total, and their mean of values by as many N = max |v_j|. With N in place of every value,
     A is B; the last product adds up e entries of error B, which is √e B, and c N.
     """
-    u, given = (
+    u, inputs = (
         1.01 * float(precision.between.u),
         judged.case.inputs,
     )  # 1.01 for what is of second order
-    d, e = given["q"].shape[-1], given["v"].shape[-1]
-    lengths = {n: np.sqrt(np.square(given[n]).sum(axis=-1, keepdims=True)) for n in "qkv"}
+    d, e = inputs["q"].shape[-1], inputs["v"].shape[-1]
+    lengths = {n: np.sqrt(np.square(inputs[n]).sum(axis=-1, keepdims=True)) for n in "qkv"}
     q, k, v = (float(a.max(initial=0.0)) for a in lengths.values())
     scores = u * (2 * (d + 1) * sqrt(d) + d) * q * k / sqrt(d)
     within = expected(
-        spec, {**given, "v": np.broadcast_to(lengths["v"], given["v"].shape)}, precision
+        spec, {**inputs, "v": np.broadcast_to(lengths["v"], inputs["v"].shape)}, precision
     ).allowed
     of_values = v * (2 * tanh(scores / 2) + 2 * (e + 1) * sqrt(e) * u)
     return np.asarray((sqrt(e) * within + of_values) * np.exp(2 * scores))
@@ -146,8 +146,8 @@ def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     for narrow in map(Precision.of, _GRIDS):
         # A format that the contract returns anyway is no finding.
         if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
-            seen = f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
-            return step or "output", f"{words}; {seen}" if words else seen
+            evidence = f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
+            return step or "output", f"{words}; {evidence}" if words else evidence
     return step, words
 
 
@@ -221,10 +221,11 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
         outcome += judged.finding is None and not judged.outcome.late
     if not outcome:
         return "", ""
-    step, seen = _after_scores(session)
+    step, evidence = _after_scores(session)
     return (
-        step or "score"
-    ), f"{words}, and {seen or 'the output is right where queries are 0: so scores lose digits'}"
+        (step or "score"),
+        f"{words}, and {evidence or 'the output is right where queries are 0: so scores lose digits'}",
+    )
 
 
 def _after_scores(session: Session) -> tuple[str, str]:

@@ -76,7 +76,7 @@ def separating(
     """Yield conditions that hold for all wrong cases and for no right one. With ``answer``, which says whether a case
     shows the fault, limits are found by further calls."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
-    asked = _yield_length_thresholds(session, yes, no, answer) if answer else ()
+    thresholds = _yield_length_thresholds(session, yes, no, answer) if answer else ()
     limits = (
         _make_size_condition(name, relation, t)
         for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<")
@@ -84,7 +84,7 @@ def separating(
     # after limits of one length, which are commoner and are found by calls
     of_offsets = (_of_offset(relation, t) for relation, t in product(("≥", "<"), TILES))
     for words, test in chain(
-        conditions(), asked, limits, of_offsets, _yield_size_relations(_APART)
+        conditions(), thresholds, limits, of_offsets, _yield_size_relations(_APART)
     ):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
@@ -323,10 +323,10 @@ def _fit_mistake_number(
     """Return the number for which the mistake is nearest to the outputs, if it is near."""
     of: Callable[[float], float] = lambda x: misses(family.mistake(x, ""))  # noqa: E731
     grid = np.asarray(family.grid)
-    seen = [of(float(x)) for x in grid]
-    best = int(np.argmin(seen))
+    distances = [of(float(x)) for x in grid]
+    best = int(np.argmin(distances))
     # No point of the grid has a finite error: the family does not fit.
-    if not isfinite(seen[best]):
+    if not isfinite(distances[best]):
         return None
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     theta, least = _minimise_by_golden_section(of, float(low), float(high))

@@ -124,22 +124,24 @@ def other_keys(read: Read, wrong: Sequence[tuple[int, int]], square: bool) -> Ot
 
     ``wrong`` are numbers of queries and keys at which the function is wrong.
     """
-    seen = []
+    counts = []
     sizes = sizes_of(_least_wrong_length(read, wrong, square), square)
     for one in sizes:
         counted = read(one)
         if counted is None:
             return None
-        seen.append(counted)
+        counts.append(counted)
     # Every key counts as it should: no mistake of this kind.
-    if all(_are_key_counts_equal(c, c.right) for c in seen):
+    if all(_are_key_counts_equal(c, c.right) for c in counts):
         return None
-    for result in filter(None, (_find_one_key_condition(seen), _find_key_change_conditions(seen))):
+    for result in filter(
+        None, (_find_one_key_condition(counts), _find_key_change_conditions(counts))
+    ):
         # Long inputs are slow, so they are tried only for limits beyond common tiles.
         wider = ((3, n) for n in _WIDER if max(n for _, n in sizes) > _WIDE)
         held_out = (c for one in (*_HELD_OUT, *wider) if (c := read(one)) is not None)
         # A condition that is read off some sizes must hold at others as well.
-        if all(_are_key_counts_equal(c, result(c.pairs, c.right)) for c in (*seen, *held_out)):
+        if all(_are_key_counts_equal(c, result(c.pairs, c.right)) for c in (*counts, *held_out)):
             return result
     return None
 
@@ -259,15 +261,15 @@ def counted(
             some
         ].any():  # rows do not sum to 1
             return None
-    seen = np.rint(parts)
+    counts = np.rint(parts)
     # Counts are whole numbers, or the weights differ in another way.
-    off = (np.abs(parts - seen) > _NEAR * np.maximum(seen, 1)).any()
-    if off or not 0 <= seen.min(initial=0) <= seen.max(initial=0) <= _MOST:
+    off = (np.abs(parts - counts) > _NEAR * np.maximum(counts, 1)).any()
+    if off or not 0 <= counts.min(initial=0) <= counts.max(initial=0) <= _MOST:
         return None
     # A row without any key shows no counts.
-    whole = (seen > 0).any(axis=-1, keepdims=True) & (right > 0).any(axis=-1, keepdims=True)
-    whole, right = (np.broadcast_to(a, seen.shape) for a in (whole, right))
-    return Counted(pairs, seen.astype(int), right.astype(int), whole)
+    whole = (counts > 0).any(axis=-1, keepdims=True) & (right > 0).any(axis=-1, keepdims=True)
+    whole, right = (np.broadcast_to(a, counts.shape) for a in (whole, right))
+    return Counted(pairs, counts.astype(int), right.astype(int), whole)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -142,9 +142,9 @@ def _describe_unnamed_cause(
     beyond = f"the output is beyond what any implementation in this arithmetic{session.precision.contracted} can give"
     words = what.get(smallest.finding or "", beyond)
     if smallest.finding == "shape":
-        step, seen = session.subject.misshapen, shapes(session.subject, smallest)
+        step, evidence = session.subject.misshapen, shapes(session.subject, smallest)
     else:
-        step, seen = session.subject.blamed(session, smallest, cause.records)
+        step, evidence = session.subject.blamed(session, smallest, cause.records)
     known = f"no known mistake {'that was tried ' * cause.search.cut}explains it"
     if cause.mistakes:
         first, alone = f"“{cause.mistakes[0].cause}”", len(session.records) == 1
@@ -154,7 +154,7 @@ def _describe_unnamed_cause(
             if alone
             else known
         )
-    return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
+    return step, None, f"{words}; {known}" + (f"; {evidence}" if evidence else "")
 
 
 def _describe_wrong_outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
@@ -375,9 +375,9 @@ def earlier_used(session: Session) -> Fault | None:
     idle = [
         {n: np.zeros_like(a) if n in zeroed else a for n, a in r.case.inputs.items()} for r in later
     ]
-    idle = [session.subject.completed(session, given) for given in idle]
+    idle = [session.subject.completed(session, inputs) for inputs in idle]
     if any(
-        session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle
+        session.run_case(Case("earlier calls", "", inputs)).finding is not None for inputs in idle
     ):
         step = "mask" if session.attention.masks_anything else "call"
     else:
@@ -399,10 +399,10 @@ def _yield_earlier_call_rounds(session: Session) -> Iterator[tuple[CaseResult, l
     for number in range(min(_ROUNDS, len(unused) // 3)):
         n, few, many = unused[3 * number : 3 * number + 3]
         order = (few, many, few) if number % 2 else (many, few, many)
-        made = (session.maker.make(Sizes(n, n_k, 4, 3), entries, rng) for n_k in order)
+        input_sets = (session.maker.make(Sizes(n, n_k, 4, 3), entries, rng) for n_k in order)
         cases = [
             session.subject.case_of_attention(session, "earlier calls", "", inputs, rng)
-            for inputs in made
+            for inputs in input_sets
         ]
         # The generator is lazy, so that calls happen in this order.
         called = (session.run_case(case) for case in cases if case is not None)

@@ -69,15 +69,15 @@ def first_wrong_step(
     """
     if weights is None or weights.ratios is None or not _is_output_finite(weights):
         return "output", ""
-    seen = f"{place}, with V = I for its values"
+    context = f"{place}, with V = I for its values"
     # Right weights and a wrong output: the values are read or weighed wrongly.
     if weights.worst <= 1:
-        return "values", f"{seen}, the weights are right"
+        return "values", f"{context}, the weights are right"
     if not explains(judged, weights):
         return "output", ""
     words = _observe_mask_violation(spec, weights)
     if words:
-        return "mask", f"{seen}, {words}"
+        return "mask", f"{context}, {words}"
     # Small inputs mask nothing, so other cases that show weights are searched too.
     for other in filter(_shows_weights, records):
         words = _observe_mask_violation(spec, other)
@@ -85,8 +85,8 @@ def first_wrong_step(
             return "mask", f"{in_group(other)}, {words}"
     words = _observe_weight_sum(weights)
     if words:
-        return "normalize", f"{seen}, {words}"
-    return "weights", f"{seen}, weights are wrong, and every row of them sums to 1"
+        return "normalize", f"{context}, {words}"
+    return "weights", f"{context}, weights are wrong, and every row of them sums to 1"
 
 
 def in_group(judged: CaseResult) -> str:
@@ -109,15 +109,15 @@ def explains(judged: CaseResult, weights: CaseResult | None) -> bool:
     """Return whether the weights seen, times the values, can be the output seen; else V enters in another way."""
     if weights is None or weights.ratios is None:
         return True
-    got, seen, v = judged.outcome.output, weights.outcome.output, judged.case.inputs["v"]
-    if got is None or seen is None or judged.ratios is None:
+    got, weight_matrix, v = judged.outcome.output, weights.outcome.output, judged.case.inputs["v"]
+    if got is None or weight_matrix is None or judged.ratios is None:
         return False
     with np.errstate(invalid="ignore"):
         if (
-            v.ndim > 2 and v.shape[0] != seen.shape[0]
+            v.ndim > 2 and v.shape[0] != weight_matrix.shape[0]
         ):  # heads of values that several heads of queries read
-            v = np.repeat(v, seen.shape[0] // v.shape[0], axis=0)
-        off = np.abs(seen @ v - got)
+            v = np.repeat(v, weight_matrix.shape[0] // v.shape[0], axis=0)
+        off = np.abs(weight_matrix @ v - got)
         return bool(
             (off <= 2 * traced(judged).allowed + 2 * traced(weights).allowed @ np.abs(v)).all()
         )

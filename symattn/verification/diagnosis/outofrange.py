@@ -124,13 +124,13 @@ def out_of_range(
         result = [
             m for m in result if any(_has_row_to_keep(r, m[2](r)) for r in cases)
         ]  # else all is lost, for any reason
-        made = (
+        extreme_inputs = (
             (name, inputs)
             for name, inputs in _yield_extreme_score_inputs(session, f)
             if inputs is not None
         )
         # Further inputs near the edge of the range separate mistakes that agree so far.
-        for judged in (call(*of) for of in made) if result else ():
+        for judged in (call(*of) for of in extreme_inputs) if result else ():
             if judged is not None and judged.ratios is not None:
                 result = [m for m in result if agrees(judged, m[2](judged))]
         if result:
@@ -249,8 +249,8 @@ def _is_row_loss_predicted(judged: CaseResult, row: _Row) -> bool:
     ratios = judged.ratios
     assert ratios is not None
     if traced(judged).run.output_step is not None:  # heads are mixed: the whole case is judged
-        lost, kept = row.lost.any(), row.kept.all()
-        return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not kept))
+        lost, all_safe = row.lost.any(), row.kept.all()
+        return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not all_safe))
     wrong = np.asarray((ratios > 1).any(axis=-1))
     if row.off is not None:
         got = judged.outcome.output
@@ -288,10 +288,10 @@ def _make_reference_row_rule(f: Format, reference: Reference) -> Rows:
         low = log(f.smallest_normal) + log(2 * f.u) - 2
         lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
         # Sums over the values must stay in the range as well.
-        kept = (m < log(f.largest) - log(_bound_sum_of_values(judged)) - 1) & (
+        safe_rows = (m < log(f.largest) - log(_bound_sum_of_values(judged)) - 1) & (
             m > log(f.smallest_normal) + 1
         )
-        return _Row(lost, kept, m > log(f.largest) + 1, _bound_underflow_error(judged, f, m))
+        return _Row(lost, safe_rows, m > log(f.largest) + 1, _bound_underflow_error(judged, f, m))
 
     return rows
 

@@ -34,8 +34,8 @@ class OutputPart:
             return self.holds(np.arange(1), 1).reshape(ones)
         axis = len(shape) + self.axis
         n = int(shape[axis])
-        held = self.holds(np.arange(n), n)
-        return held.reshape(*ones[:axis], n, *ones[axis + 1 :])
+        mask = self.holds(np.arange(n), n)
+        return mask.reshape(*ones[:axis], n, *ones[axis + 1 :])
 
     def joined(self, wrong: Any, right: Any) -> Any:
         """Return the wrong output in the part, and the right one elsewhere, on any kind of array."""

@@ -43,11 +43,11 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
     query, and tile by tile if all queries of a head agree."""
     if not any(r.case.group == GROUP for r in wrong):
         return
-    lost, kept = _bracket_skipping_distance(session)
+    lost, safe_distance = _bracket_skipping_distance(session)
     # Right and wrong distances overlap: keys are not skipped by distance.
-    if not kept < lost:
+    if not safe_distance < lost:
         return
-    at = f"at {lost:.3g} below it" + (f", not at {kept:.3g}" if kept else "")
+    at = f"at {lost:.3g} below it" + (f", not at {safe_distance:.3g}" if safe_distance else "")
     of: list[tuple[str, Kept]] = [("key by key; ", _keep_near_keys)]
     for words, together, ends in _TILES:
         of += [
@@ -56,7 +56,7 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
         ]
     for where, keep in of:
         # Any distance between both would do.
-        skipped = partial(_weights_without_skipped_keys, keep, (lost + kept) / 2)
+        skipped = partial(_weights_without_skipped_keys, keep, (lost + safe_distance) / 2)
         yield in_steps("normalize", f"{WORDS} ({where}{at})", weights=skipped)
 
 
@@ -103,11 +103,11 @@ def _weights_without_skipped_keys(keep: Kept, distance: float, at: At) -> Any:
     # Scores of balls are compared by their midpoints.
     scores = at.scores.midpoints() if hasattr(at.scores, "midpoints") else at.scores
     scores = np.where(at.open, np.asarray(scores, dtype=np.float64), -np.inf)
-    kept = keep(distance, scores)
+    visible = keep(distance, scores)
     # A mistake that changes nothing here cannot explain anything.
-    if kept.all():
+    if visible.all():
         raise KeyError("no key is skipped")
-    return at.weights(masks.forbid(at.first, kept))
+    return at.weights(masks.forbid(at.first, visible))
 
 
 def _keep_near_keys(distance: float, scores: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ def _keep_tiles_near_maximum(
 
     ``together``: for some query of the head; ``ends``: and so has every tile before.
     """
-    kept = np.ones(scores.shape, dtype=bool)
+    visible = np.ones(scores.shape, dtype=bool)
     top = np.full((*scores.shape[:-1], 1), -np.inf)
     ended = np.zeros(top.shape, dtype=bool)
     edges = [*range(0, scores.shape[-1], width), scores.shape[-1]]
@@ -135,7 +135,7 @@ def _keep_tiles_near_maximum(
             below = np.broadcast_to(below.all(axis=-2, keepdims=True), below.shape)
         ended |= below & ends
         below = below | ended
-        kept[..., first:end] &= ~below
+        visible[..., first:end] &= ~below
         # A skipped tile does not raise the running maximum.
         top = np.maximum(top, np.where(below, -np.inf, own))
-    return kept
+    return visible

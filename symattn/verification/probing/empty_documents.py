@@ -24,8 +24,8 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     """Yield inputs in which empty documents lie between all others, and before and after these."""
     for wanted in _SIZES:
         sizes = maker.fitted(wanted)
-        made = (maker.make(sizes, small(rng), rng) for _ in range(_TRIES))
-        several = (inputs for inputs in made if _count_documents(inputs) > 1)
+        draws = (maker.make(sizes, small(rng), rng) for _ in range(_TRIES))
+        several = (inputs for inputs in draws if _count_documents(inputs) > 1)
         for inputs in (next(several, None),):
             if inputs is not None:
                 yield Case(

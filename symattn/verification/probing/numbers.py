@@ -286,10 +286,10 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
         masked = result
         if result and hidden:  # a mask may hide all but the first few keys, or all but the last few
             j = np.arange(result["mask" if "mask" in result else "keep"].shape[-1])
-            seen = (
+            visible = (
                 j < 4 if hidden == "last" or _is_valid_length_argument(maker) else j >= len(j) - 4
             )
-            masked = _with_mask(maker, result, seen)
+            masked = _with_mask(maker, result, visible)
         yield (
             f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"),
             masked,

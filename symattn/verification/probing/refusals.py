@@ -253,8 +253,10 @@ def only_width(session: Session) -> Domain | None:
         return None
     # Square weights come second, since that promise excludes more.
     for square in (False, True)[session.promised.square_weights :]:
-        kept = replace(session.promised, square_weights=square)
-        narrow = [replace(kept, min_width=d, max_width=d) for d in _WIDTHS if d in kept.widths]
+        promise = replace(session.promised, square_weights=square)
+        narrow = [
+            replace(promise, min_width=d, max_width=d) for d in _WIDTHS if d in promise.widths
+        ]
         taken = []
         for domain in narrow if len(narrow) > 1 else ():
             trial = replace(session, domain=domain)

@@ -82,7 +82,7 @@ def _yield_projection_mistakes(streams: bool, heads: bool) -> Iterator[Mistake]:
         return in_steps(
             "project",
             words,
-            **{role: partial(_project_with_other_role, *made) for role, made in how.items()},
+            **{role: partial(_project_with_other_role, *choice) for role, choice in how.items()},
         )
 
     right = {"q": "x", "k": "y" if streams else "x", "v": "y" if streams else "x"}
@@ -135,11 +135,11 @@ def _join_role_names(roles: str) -> str:
 
 def _project_with_other_role(source: str, by: str, bias: str | None, at: At) -> Array:
     """Return queries, keys or values, from the tokens ``source``, by the matrix and the bias of other roles."""
-    given = at.values
+    values = at.values
     # Where the array has no bias of its own, none can be left out or exchanged.
-    if bias != by and f"b_{at.name}" not in given:
+    if bias != by and f"b_{at.name}" not in values:
         raise KeyError("there is no bias")
-    y = projections.project(given[source], given[f"w_{by}"], given.get(f"b_{bias}"))
+    y = projections.project(values[source], values[f"w_{by}"], values.get(f"b_{bias}"))
     return projections.split_heads(y, at.spec.heads_of[at.name]) if at.spec.heads > 1 else y
 
 

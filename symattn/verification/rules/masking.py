@@ -72,9 +72,9 @@ class VisiblePlaces:
                 + (-self.after if self.turned else self.after)
                 - (last - 1) * self.skipped
             )
-            seen = j // last >= edge // last if self.turned else j // last <= edge // last
+            visible = j // last >= edge // last if self.turned else j // last <= edge // last
             of = i("prefix") if self.of_queries else j
-            values &= seen if self.prefix is None else seen | (of < self.prefix)
+            values &= visible if self.prefix is None else visible | (of < self.prefix)
         if self.block is not None and self.dealt:
             values &= i("block") % self.block == j % self.block
         elif self.block is not None:
@@ -125,11 +125,11 @@ def masked(right: VisiblePlaces, wrong: VisiblePlaces, at: At) -> Any:
     n_q, n_k = at.shape[-2:]
     there, top_left = allowed(at), at.spec.alignment == "top-left"
     # The masks that do not depend on positions.
-    given = allowed(at, causal=False, prefix=None, window=None, block=None)
+    base_mask = allowed(at, causal=False, prefix=None, window=None, block=None)
     # Where positions do not make the mask, none of their numbers can be wrong.
-    if not np.array_equal(there, given & right.open(n_q, n_k, top_left)):
+    if not np.array_equal(there, base_mask & right.open(n_q, n_k, top_left)):
         raise KeyError("the mask does not depend on positions")
-    return forbid(at, given & wrong.open(n_q, n_k, top_left))
+    return forbid(at, base_mask & wrong.open(n_q, n_k, top_left))
 
 
 def _make_right_visible_places(spec: Attention) -> VisiblePlaces:
@@ -208,8 +208,8 @@ def _describe_shifted_causal_mask(by: int) -> str:
     if abs(by) > 1:
         keys = f"also sees the next {by} keys" if by > 0 else f"does not see its last {-by} keys"
         return f"the causal mask is off by {abs(by)}: a query {keys}"
-    seen = "also sees the next key" if by > 0 else "does not see its own key"
-    return f"the causal mask is off by one: a query {seen}"
+    words = "also sees the next key" if by > 0 else "does not see its own key"
+    return f"the causal mask is off by one: a query {words}"
 
 
 def _yield_window_edge_changes(spec: Attention, right: VisiblePlaces) -> Changes:

@@ -91,12 +91,12 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         return words, replace(good, divisor=divisor, **more)
 
     if eps:
-        for words, made in _EPS.items():
+        for words, rule in _EPS.items():
             yield by(
-                f"{words.format('within')} the root", lambda xp, v, e: xp.sqrt(v + e), of_eps=made
+                f"{words.format('within')} the root", lambda xp, v, e: xp.sqrt(v + e), of_eps=rule
             )
             words = f"{words.format('and added outside')} the root, to the {what}"
-            yield by(words, lambda xp, v, e: xp.sqrt(v) + e, of_eps=made)
+            yield by(words, lambda xp, v, e: xp.sqrt(v) + e, of_eps=rule)
         yield by(f"ε is added to the {what}, outside the root", lambda xp, v, e: xp.sqrt(v) + e)
         yield by("ε is left out", lambda xp, v, e: xp.sqrt(v))
         words = f"the {what} is raised to ε where it is below: max(…, ε), not a sum"

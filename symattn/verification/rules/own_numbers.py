@@ -35,10 +35,12 @@ _POWERS = {"{}": 1.0, "the square of {}": 2.0, "the inverse of {}": -1.0, "1 ove
 def near(spec: Any, x: float) -> list[tuple[float, str]]:
     """Return the specification's number near x with its name; none if two fields have such a number."""
     for words, power in _POWERS.items():
-        found = [
+        numbers = [
             (value**power, words.format(noun)) for noun, value in _yield_named_spec_numbers(spec)
         ]
-        close = [(number, name) for number, name in found if x > 0 and abs(number / x - 1) < _NEAR]
+        close = [
+            (number, name) for number, name in numbers if x > 0 and abs(number / x - 1) < _NEAR
+        ]
         if close:
             return close if len(close) == 1 else []
     return []

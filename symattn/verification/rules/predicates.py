@@ -191,7 +191,7 @@ def _find_fewest_ranges(
     """Return the fewest ranges that hold for all ``meant`` pairs, and together for no others."""
     if not meant.any():
         return None
-    ranges, kept = [], []
+    ranges, wrong_pairs = [], []
     for quantity, x in zip(known, columns, strict=True):
         low, high, least, most = (
             int(n) for n in (x[meant].min(), x[meant].max(), x.min(), x.max())
@@ -205,18 +205,18 @@ def _find_fewest_ranges(
         }
         for one in sorted(ends - {(None, None)}, key=str):
             ranges.append(Range(quantity, *one))
-            kept.append(np.packbits(ranges[-1].holds(x) & ~meant))
+            wrong_pairs.append(np.packbits(ranges[-1].holds(x) & ~meant))
     if not ranges:
         return None
-    others = np.stack(kept)
+    others = np.stack(wrong_pairs)
     for count in (1, 2, 3):
-        found = min(
+        choice = min(
             _yield_excluding_range_sets(others, count),
             key=lambda at: _rank_range_plainness(ranges, at),
             default=None,
         )
-        if found is not None:
-            return tuple(ranges[n] for n in sorted(found))
+        if choice is not None:
+            return tuple(ranges[n] for n in sorted(choice))
     return None
 
 

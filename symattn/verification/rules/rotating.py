@@ -457,8 +457,8 @@ def _rotate_values_like_keys(at: At) -> Any:
     position, v = at.spec.position, at.met
     if not isinstance(position, Rotary):
         raise KeyError("there is no rotation")
-    given = 2 * at.size("cos") if position.given == "tables" else 0
-    if int(v.shape[-1]) < max(given, position.width or 0):
+    table_width = 2 * at.size("cos") if position.given == "tables" else 0
+    if int(v.shape[-1]) < max(table_width, position.width or 0):
         raise KeyError("there are too few columns")
     # An odd number of columns has no pairs, so that the values stay.
     odd = position.given != "tables" and position.width is None and int(v.shape[-1]) % 2

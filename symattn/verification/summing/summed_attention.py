@@ -71,13 +71,13 @@ class Attending:
 
     def weights(self, inputs: Mapping[str, Array]) -> Array:
         """Return the weights of the last query by the definition. Raises ``NoTree`` if it has none."""
-        spec, given = (
+        spec, arrays = (
             reference.canonical(self.maker.spec),
             {n: np.asarray(a) for n, a in inputs.items()},
         )
         try:
             with np.errstate(all="ignore"):
-                values = np.asarray(reference.trace(spec, given)["weights"], dtype=float)
+                values = np.asarray(reference.trace(spec, arrays)["weights"], dtype=float)
         except case_result.UNFIT as error:
             raise NoTree("the definition has no weights for such inputs") from error
         return np.asarray(values.reshape(-1, *values.shape[-2:])[0, -1])
@@ -86,20 +86,20 @@ class Attending:
         """Return the sum over those of n keys that the last query sees. Raises ``NoTree``."""
         first = self._make_equal_key_inputs(np.zeros((n, self.width)))
         weights = self.weights(first)
-        seen = np.flatnonzero(weights)
-        if len(seen) < 3 or np.ptp(weights[seen]) > _ALIKE * weights[seen].max():
+        visible = np.flatnonzero(weights)
+        if len(visible) < 3 or np.ptp(weights[visible]) > _ALIKE * weights[visible].max():
             raise NoTree(
                 "with queries of zeros the weights of keys differ, or there are fewer than three"
             )
         numbers = TermNumbers.of(
-            self.maker.precision.input.name, len(seen), float(weights[seen[0]])
+            self.maker.precision.input.name, len(visible), float(weights[visible[0]])
         )
         return TermSum(
-            len(seen),
+            len(visible),
             self.width,
             numbers,
-            self._make_key_sum(seen, first["k"].shape[-2]),
-            first=int(seen[0]),
+            self._make_key_sum(visible, first["k"].shape[-2]),
+            first=int(visible[0]),
         )
 
     def _make_key_sum(self, seen: Array, keys: int) -> Callable[[Array], Array]:
@@ -185,14 +185,14 @@ def _find_score_storage(attending: Attending, n: int) -> StoredScores:
     if float(np.frexp(scale)[0]) != 0.5 or _SCALED[name] / scale > 2.0**15:
         raise NoTree("the scale is not a power of two, or scores leave the range of the format")
     first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
-    given = _make_two_score_inputs(attending, n, first, second)
+    inputs = _make_two_score_inputs(attending, n, first, second)
     apart, alike = (
         attending.weights(result)[-2:]
-        for result in (given, _make_two_score_inputs(attending, n, first, first))
+        for result in (inputs, _make_two_score_inputs(attending, n, first, first))
     )
     if not np.abs(apart - alike).max() > _TELLING:
         raise NoTree("by the definition the weights hardly differ")
-    values = attending.row(given)[:2]
+    values = attending.row(inputs)[:2]
     for stored, expected in ((False, apart), (True, alike)):
         if np.abs(values - expected).max() < _NEAR:
             return StoredScores(

@@ -79,12 +79,12 @@ class Tolerance(Printable):
         )
 
     def _weigh_common_tolerances(self, seed: int) -> tuple[Weighed, ...]:
-        asked = self.asked
-        assert isinstance(asked, Beforehand)
-        name = asked.precision.input.name
-        if name == "float64" or asked.precision.factors is not None:
+        request = self.asked
+        assert isinstance(request, Beforehand)
+        name = request.precision.input.name
+        if name == "float64" or request.precision.factors is not None:
             return ()
-        return weigh(asked.spec, asked.precision, asked.sizes, picked(name), seed)
+        return weigh(request.spec, request.precision, request.sizes, picked(name), seed)
 
     def __repr__(self) -> str:
         value = bound_document.digits(self.value) if isfinite(self.value) else "inf"

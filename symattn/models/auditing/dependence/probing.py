@@ -79,9 +79,13 @@ class HeldOutputs:
         """Begin another run; ``copies`` are modules in float64 that run in place of others."""
         self._left = {}
         for module, out in self.returned:
-            given = self._change_output_tokens(out, changed)
+            changed_output = self._change_output_tokens(out, changed)
             # Copies in float64 return outputs in float64, in place of the modules that they copy.
-            own, value = (module, given) if copies is None else (copies[module], doubled(given))
+            own, value = (
+                (module, changed_output)
+                if copies is None
+                else (copies[module], doubled(changed_output))
+            )
             self._left.setdefault(own, []).append(value)
 
     def _change_output_tokens(self, out: Any, changed: tuple[int, ...]) -> Any:
@@ -408,10 +412,10 @@ class _Repeated:
     def _run_part_with_change(self, changed: tuple[int, ...]) -> Tensor | None:
         import torch
 
-        given = self.tokens.arguments(self.args, self.kwargs, changed)
-        if given is None:
+        new_arguments = self.tokens.arguments(self.args, self.kwargs, changed)
+        if new_arguments is None:
             return None
-        args, kwargs = given
+        args, kwargs = new_arguments
         assert self.held is not None
         self.held.begin(changed)
         # Dropout must draw the numbers of the first run.
@@ -510,10 +514,10 @@ def probed(
     """
     import torch
 
-    found = laid_out(root, args, kwargs)
-    if found is None:
+    layout = laid_out(root, args, kwargs)
+    if layout is None:
         return None
-    tokens, key = found
+    tokens, key = layout
     real = _not_padding(kwargs.get("attention_mask"), tokens)
     if reason := _not_probed(root, kwargs, tokens, real):
         return Dependence(causal, reason=reason, later=True)
@@ -526,9 +530,11 @@ def probed(
     def run(
         changed: tuple[int, ...], see: Callable[..., Any], repeating: Probe | None = None
     ) -> None:
-        given = _with_token(tokens, key, args, kwargs, changed[0]) if changed else (args, kwargs)
+        call_arguments = (
+            _with_token(tokens, key, args, kwargs, changed[0]) if changed else (args, kwargs)
+        )
         with torch.no_grad(), torch.random.fork_rng(), _hook_every_module(repeating, see):
-            root(*given[0], **given[1])
+            root(*call_arguments[0], **call_arguments[1])
 
     try:
         run((), probe.part, probe)
@@ -586,13 +592,13 @@ def _with_token(
     tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, s: int
 ) -> tuple[Args, Kwargs]:
     """Return a model's arguments with another token at a place of the first item."""
-    given = args[key] if isinstance(key, int) else kwargs[key]
-    if given.is_floating_point():
-        new = tokens.changed(given, (s,))
+    tensor = args[key] if isinstance(key, int) else kwargs[key]
+    if tensor.is_floating_point():
+        new = tokens.changed(tensor, (s,))
     else:
-        new = given.clone()
-        others = given[0][given[0] != given[0, s]]  # an id that this model is known to take
-        new[0, s] = others[0] if len(others) else given[0, s] ^ 1
+        new = tensor.clone()
+        others = tensor[0][tensor[0] != tensor[0, s]]  # an id that this model is known to take
+        new[0, s] = others[0] if len(others) else tensor[0, s] ^ 1
     if isinstance(key, int):
         return (*args[:key], new, *args[key + 1 :]), kwargs
     return args, {**kwargs, key: new}

@@ -135,10 +135,10 @@ def laid_out(root: Module, args: Args, kwargs: Kwargs) -> tuple[Tokens, int | st
         "inputs_embeds": kwargs.get("inputs_embeds"),
         **kwargs,
     }
-    given: dict[int | str, Any] = dict(enumerate(args))
-    given.update(named)
+    arguments: dict[int | str, Any] = dict(enumerate(args))
+    arguments.update(named)
     first_not = any(getattr(m, "batch_first", True) is False for m in root.modules())
-    for key, x in given.items():
+    for key, x in arguments.items():
         if not isinstance(x, torch.Tensor) or (isinstance(key, str) and "mask" in key):
             continue
         ids = x.ndim == 2 and not x.is_floating_point() and x.dtype != torch.bool

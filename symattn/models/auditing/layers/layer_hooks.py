@@ -81,14 +81,14 @@ class Layers:
 
     def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
         """Record a call of attention for the layer that is running."""
-        seen = self._find_current_layer_pass()
-        if seen is None:
+        layer_pass = self._find_current_layer_pass()
+        if layer_pass is None:
             return
-        if seen.called:
-            seen.reason = "attention is called more than once in it"
+        if layer_pass.called:
+            layer_pass.reason = "attention is called more than once in it"
         else:
-            self._run_layer_hook_safely(seen.compare, received)
-        self._run_layer_hook_safely(seen.attended, received, out, heads_last)
+            self._run_layer_hook_safely(layer_pass.compare, received)
+        self._run_layer_hook_safely(layer_pass.attended, received, out, heads_last)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def _hook_layer_and_parts(
@@ -133,9 +133,9 @@ class Layers:
             with reading(), torch.no_grad():
                 act(*arguments)
         except Exception as error:
-            seen = self._find_current_layer_pass()
-            if seen is not None:
-                seen.reason = defect(error)
+            layer_pass = self._find_current_layer_pass()
+            if layer_pass is not None:
+                layer_pass.reason = defect(error)
 
     def _list_running_layers(self) -> list[tuple[Module, Pass | None]]:
         """The running layers of this thread."""
@@ -153,66 +153,68 @@ class Layers:
         import torch
 
         tokens = _find_first_tensor(args, kwargs)
-        seen = begun(doing.models[-1] if doing.models else None, tokens)
-        self._list_running_layers().append((layer, seen))
-        if seen is None:
+        layer_pass = begun(doing.models[-1] if doing.models else None, tokens)
+        self._list_running_layers().append((layer, layer_pass))
+        if layer_pass is None:
             return
         cache = next((a for a in (*args, *kwargs.values()) if hasattr(a, "get_seq_length")), None)
         # Passes over one cache belong together: older keys must come back unchanged.
         if cache is not None:
-            seen.name, seen.noted = name, self._noted.setdefault(cache, {})
-            seen.earlier = seen.noted.pop(
+            layer_pass.name, layer_pass.noted = name, self._noted.setdefault(cache, {})
+            layer_pass.earlier = layer_pass.noted.pop(
                 name, None
             )  # a pass whose attention is not seen leaves none
-        rows = seen.rows(tokens)
+        rows = layer_pass.rows(tokens)
         if rows is not None:
-            seen.gave["x"] = rows
+            layer_pass.gave["x"] = rows
         if torch.is_autocast_enabled(tokens.device.type):
-            seen.reason = "autocast is on: the format of each part is unknown"
+            layer_pass.reason = "autocast is on: the format of each part is unknown"
         elif layer.training:
-            seen.reason = "the model is in training, where dropout may be on; hint: model.eval()"
+            layer_pass.reason = (
+                "the model is in training, where dropout may be on; hint: model.eval()"
+            )
 
     def _record_part_input(self, part: str, module: Module, args: Args, kwargs: Kwargs) -> None:
-        seen, tensor = self._find_current_layer_pass(), _find_first_tensor(args, kwargs)
-        if seen is None or tensor is None:
+        layer_pass, tensor = self._find_current_layer_pass(), _find_first_tensor(args, kwargs)
+        if layer_pass is None or tensor is None:
             return
-        if part in seen.given or part in seen.heads:
-            seen.reason = f"{part} runs more than once in it"
-        rows = seen.rows(tensor)
+        if part in layer_pass.given or part in layer_pass.heads:
+            layer_pass.reason = f"{part} runs more than once in it"
+        rows = layer_pass.rows(tensor)
         # With four axes, heads lie before or after the tokens: the judge compares both.
         if part.endswith(("q_norm", "k_norm")) and tensor.ndim == 4:
-            seen.heads[part] = ((rows, None), (seen.by_head(tensor), None))
+            layer_pass.heads[part] = ((rows, None), (layer_pass.by_head(tensor), None))
         elif rows is not None:
-            seen.given[part] = rows
+            layer_pass.given[part] = rows
 
     def _record_part_output(
         self, part: str, module: Module, args: Args, kwargs: Kwargs, out: Tensor
     ) -> None:
-        seen = self._find_current_layer_pass()
+        layer_pass = self._find_current_layer_pass()
         out = out[0] if isinstance(out, tuple) else out
-        if seen is None or out is None:
+        if layer_pass is None or out is None:
             return
-        rows = seen.rows(out)
-        if part in seen.heads:
-            (first, _), (last, _) = seen.heads[part]
-            seen.heads[part] = ((first, rows), (last, seen.by_head(out)))
+        rows = layer_pass.rows(out)
+        if part in layer_pass.heads:
+            (first, _), (last, _) = layer_pass.heads[part]
+            layer_pass.heads[part] = ((first, rows), (last, layer_pass.by_head(out)))
         elif rows is not None:
-            seen.gave[part] = rows
+            layer_pass.gave[part] = rows
 
     def _record_rotary_tables(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         """Record the cosines and sines that attention is given, or that GPT-J looks up."""
-        seen = self._find_current_layer_pass()
-        if seen is None:
+        layer_pass = self._find_current_layer_pass()
+        if layer_pass is None:
             return
-        given = kwargs.get("position_embeddings")
-        if given is None:
-            given = next((a for a in args if isinstance(a, tuple) and len(a) == 2), None)
+        tables = kwargs.get("position_embeddings")
+        if tables is None:
+            tables = next((a for a in args if isinstance(a, tuple) and len(a) == 2), None)
         stored, places = getattr(module, "embed_positions", None), kwargs.get("position_ids")
         # GPT-J looks up its tables, in which sines come before cosines.
-        if given is None and stored is not None and hasattr(stored, "ndim") and places is not None:
+        if tables is None and stored is not None and hasattr(stored, "ndim") and places is not None:
             sin, cos = stored[places].to(_find_first_tensor(args, kwargs).dtype).chunk(2, dim=-1)
-            given = cos, sin
-        seen.tables = None if given is None else seen.of_tables(given)
+            tables = cos, sin
+        layer_pass.tables = None if tables is None else layer_pass.of_tables(tables)
 
     def _end_layer_pass(
         self,
@@ -224,28 +226,28 @@ class Layers:
         kwargs: Kwargs,
         out: Tensor,
     ) -> None:
-        seen, out = self._pop_ended_layer(layer), out[0] if isinstance(out, tuple) else out
+        layer_pass, out = self._pop_ended_layer(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
             return
         ran = getattr(self._running, "ran", None)
         before = ran[-1] if ran else None
         if ran is not None:
-            ran.append((name, seen))
-        if seen is None:
+            ran.append((name, layer_pass))
+        if layer_pass is None:
             self._report(
                 LayerFinding(name, reason="its input is not an array of tokens (b, n, d_model)")
             )
             return
-        rows = seen.rows(out)
+        rows = layer_pass.rows(out)
         if rows is not None:
-            seen.gave["output"] = rows
-        if seen.reason:
-            self._report(LayerFinding(name, reason=seen.reason))
+            layer_pass.gave["output"] = rows
+        if layer_pass.reason:
+            self._report(LayerFinding(name, reason=layer_pass.reason))
             return
         try:
-            judging = Judge(seen, promise, modules, self._searched < _SEARCHED)
+            judging = Judge(layer_pass, promise, modules, self._searched < _SEARCHED)
             finding = LayerFinding(
-                name, (*_yield_fault_of_order(name, seen, before), *judging.findings())
+                name, (*_yield_fault_of_order(name, layer_pass, before), *judging.findings())
             )
         except Exception as error:
             finding = LayerFinding(name, reason=defect(error, "judge it"))
@@ -283,9 +285,9 @@ class Layers:
         stack = self._list_running_layers()
         while stack:
             # Passes of layers that raised are dropped.
-            module, seen = stack.pop()
+            module, layer_pass = stack.pop()
             if module is layer:
-                return seen
+                return layer_pass
         return None
 
 
@@ -330,11 +332,11 @@ def _yield_fault_of_order(
     # The layer that ran before belongs to another list, or none did.
     if before is None or before[0].rpartition(".")[0] != path:
         return
-    given, gave = seen.gave.get("x"), None if before[1] is None else before[1].gave.get("output")
+    tokens, gave = seen.gave.get("x"), None if before[1] is None else before[1].gave.get("output")
     cause = ""
     if before[0] != f"{path}.{int(place) - 1}":
         cause = f"the layer runs after {before[0]}"
-    elif given is not None and gave is not None and not same(gave, given):
+    elif tokens is not None and gave is not None and not same(gave, tokens):
         cause = f"the layer is not given what {before[0]} gave"
     if cause:
         yield PartFinding("input", np.inf, True, cause)
