@@ -299,7 +299,7 @@ def test_a_thousandth_of_the_bound_is_too_little(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.deep
 def test_roundings_of_sums_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RoundedSums, "_summed", classmethod(lambda cls, size, *_: 0 * size))
+    monkeypatch.setattr(RoundedSums, "_bound_error_of_sums", classmethod(lambda cls, size, *_: 0 * size))
     assert _found_by(_attention)
 
 

@@ -237,9 +237,12 @@ SPOILED = {
     "i < i": ('number(int(x.label != "<"))', "number(1)"),
     "order under a permutation": ('x.label == "=" and left[1:]', "left[1:]"),
     "roots joined": ('inside if x.label == "sqrt" else inverse', 'inverse if x.label == "sqrt" else inside'),
-    "what is masked": ("_multiplied([allowed, self._raised(value)])", "self._raised(value)"),
+    "what is masked": (
+        "_multiply_simplified_nodes([allowed, self._exponential_of_simplified(value)])",
+        "self._exponential_of_simplified(value)",
+    ),
     "logarithms turned over": ("(up if sign > 0 else down)", "(down if sign > 0 else up)"),
-    "an odd function": ("_multiplied([number(-1), x.of([other])])", "x.of([other])"),
+    "an odd function": ("_multiply_simplified_nodes([number(-1), x.of([other])])", "x.of([other])"),
     "two forms of an index": (
         "images[0], (name,)) if len(images) == 1 else x",
         "max(images), (name,)) if images else x",
