@@ -194,7 +194,7 @@ def test_a_scale_beyond_floats_is_refused(scale: float) -> None:
     [
         ({"v": np.array([[1.0], [np.nan]])}, "v holds NaN or infinity"),
         ({"v": np.array([[1.0], [np.inf]])}, "v holds NaN or infinity"),
-        ({"q": np.array([[2**60 + 1], [1]])}, "integers beyond"),
+        ({"q": np.array([[2**60 + 1], [1]])}, "integers of 2\\^53 or more"),
         ({"q": np.array([["a"], ["b"]])}, "give an array of float64"),
         ({"k": np.ones((2, 3))}, "d_k"),
         ({"mask": np.ones((2, 2), dtype=bool)}, "no input 'mask'"),
