@@ -97,6 +97,18 @@ def test_wrong_forms_are_a_fault(run: Callable[..., Any], spec: LinearAttention)
     assert judged(run, spec, "float32") is Verdict.FAULT
 
 
+def late_in_wide_rows(of: programs.Inputs, delta: bool) -> tuple[Array, Array]:
+    """Return outputs that are 3 % off for more than 256 tokens of more than 64 features."""
+    output, state = programs.by_tokens(of, delta=delta)
+    tokens, width = of.k.shape
+    return output * (1.03 if tokens > 256 and width > 64 else 1), state
+
+
+@pytest.mark.parametrize("spec", [DELTA, GATED_DELTA, GATED])
+def test_a_mistake_of_many_tokens_in_wide_rows_is_a_fault(spec: LinearAttention) -> None:
+    assert judged(late_in_wide_rows, spec, "float32") is Verdict.FAULT
+
+
 def test_what_no_bound_shows_in_half_precision_is_said() -> None:
     wrong = function_of(transposed_state, GATED_DELTA)
     how = Options(verdict_alone=True, dtype="float16", layout="bhnd", examples=10)

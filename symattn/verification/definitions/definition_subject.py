@@ -73,6 +73,10 @@ _LARGE_WITH_EMPTY_PARTS = {"n_q": 140, "n_k": 270, "d_k": 8, "d_v": 66}
 _LARGEST_BOUNDED_IN_OTHER_FORMATS = 512
 #: Group of inputs of several chunks of tokens, of recurrences that a law covers.
 SEVERAL_CHUNKS_GROUP = "several chunks"
+#: Mean of −g in long inputs of a recurrence, so that early tokens matter to late ones.
+_SLOW_DECAY = 0.02
+#: Width of long inputs of a recurrence in a format that its law does not cover.
+_NARROW_WIDTH = 8
 _MOST_AT_ONCE = 2**21  # entries of an array of which bounds hold some twenty copies
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
@@ -466,8 +470,7 @@ class Definition(Subject):
     def last(self) -> Mapping[str, Cases]:
         """See ``Subject``: long inputs of the attention, and inputs that are large in every size."""
         long = self._convert_inner_probes({"long": LAST["long"]})
-        # The law's own chunks take the place of large inputs.
-        return long if self.law is not None else {**long, "together": self._yield_wide_row_cases}
+        return {**long, "together": self._yield_wide_row_cases}
 
     def _of_several_chunks(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several chunks of tokens at once, in wide rows, with keys and gates as models have them."""
@@ -512,6 +515,9 @@ class Definition(Subject):
     def _yield_wide_row_cases(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several blocks of 128 queries and of 128 keys in wide rows, at once."""
         for wanted in _AT_ONCE[: 1 if session.precision.input.name in HALF else None]:
+            if self.law is not None:
+                yield self._together_as_in_models(session, wanted, rng)
+                continue
             wanted = self._in_memory(wanted)
             sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
             case = self._draw_definition_case(
@@ -532,6 +538,16 @@ class Definition(Subject):
             yield from self.inner.groups(self, {"together": few_keys_together})["together"](
                 session, rng
             )
+
+    def _together_as_in_models(self, session: Session, wanted: Sizes, rng: Random) -> Case:
+        """Return a case of a recurrence with as many tokens, in wide rows if the law says what rounding allows."""
+        assert self.law is not None
+        widths = {"d_k": wanted.d_k, "d_v": wanted.d_v}
+        if not self.law.covers_format(session.precision):
+            # Outputs without a law are enclosed token by token, which takes minutes in wide rows.
+            widths = dict.fromkeys(widths, _NARROW_WIDTH)
+        lengths = {"n_q": wanted.n_q, "n_k": wanted.n_k}
+        return self._as_in_models(session, "together", {**lengths, **widths}, _SLOW_DECAY, rng)
 
     def _in_memory(self, wanted: Sizes) -> Sizes:
         """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""

@@ -109,8 +109,7 @@ class RecurrentLaw:
 
         Lengths of queries and keys must be equal, as a recurrence has one for each token.
         """
-        # Exact values in float64 are too coarse to judge float64.
-        if precision.score.name == "float64" or explain_uncovered(self.spec):
+        if not self.covers_format(precision):
             return False
         numbers = [np.asarray(a) for a in inputs.values()]
         if not all(a.dtype.kind == "f" and np.isfinite(a).all() for a in numbers):
@@ -120,6 +119,11 @@ class RecurrentLaw:
         decays = gates is None or np.asarray(gates).max(initial=0.0) <= 0
         q, k, v = (np.shape(inputs[name]) for name in "qkv")
         return bool(decays and q == k and q[:-1] == v[:-1] and min(q) > 0)
+
+    def covers_format(self, precision: Precision) -> bool:
+        """Return whether the law is about this recurrence and sums coarser than float64."""
+        # Exact values in float64 are too coarse to judge float64.
+        return precision.score.name != "float64" and not explain_uncovered(self.spec)
 
     def in_order(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs in float64 as (…, n, d), with a column for one number a token."""
