@@ -27,11 +27,26 @@ MAX_FACTORED_EXPONENT = 600.0
 
 
 @dataclass(frozen=True)
+class Moved:
+    """Bounds of how far q, k and p of tokens may be from what a program reads, each (n, d_k)."""
+
+    q: Array
+    k: Array
+    p: Array
+
+    @cached_property
+    def is_nothing(self) -> bool:
+        """Return whether a program reads q, k and p as they are."""
+        return not (self.q.any() or self.k.any())
+
+
+@dataclass(frozen=True)
 class Recurrence:
     """The inputs of one head in float64.
 
     q (n, d_k) already scaled, k (n, d_k), v (n, d_v), gates g (n, 1) or (n, d_k) as logarithms, None for no gates,
-    beta (n, 1), None for no delta rule, and the state before the first token (d_k, d_v).
+    beta (n, 1), None for no delta rule, and the state before the first token (d_k, d_v). ``query_errors`` and
+    ``key_errors`` (n, d_k) bound how far the q and k that a program reads are from these, None if it reads these.
     """
 
     q: Array
@@ -40,6 +55,16 @@ class Recurrence:
     g: Array | None
     beta: Array | None
     state: Array
+    query_errors: Array | None = None
+    key_errors: Array | None = None
+
+    @cached_property
+    def moved(self) -> Moved:
+        """How far q, k and p may be from what a program reads."""
+        q, k = (
+            np.zeros_like(self.k) if a is None else a for a in (self.query_errors, self.key_errors)
+        )
+        return Moved(q, k, np.zeros_like(k) if self.beta is None else np.abs(self.beta) * k)
 
     @cached_property
     def gates(self) -> Array:
@@ -70,7 +95,7 @@ class Chunk:
     """The tokens lo to hi − 1, with all arrays of the module's formulas.
 
     ``sums`` is G, ``right`` w V, ``read`` p e^G, ``lower`` L, ``inverse`` T, ``inner`` N, ``factor`` T (p e^G),
-    ``state`` the state before the chunk, and ``end`` the one after it.
+    ``state`` the state before the chunk, and ``end`` the one after it. ``moved`` is that of the recurrence.
     """
 
     lo: int
@@ -88,6 +113,7 @@ class Chunk:
     u: Array
     state: Array
     end: Array
+    moved: Moved
 
     @cached_property
     def last(self) -> Array:
@@ -172,7 +198,8 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         u = inverse @ (right - read @ state)
         end = np.exp(sums[-1])[:, None] * state + (k * np.exp(sums[-1] - sums)).T @ u
         factor = inverse @ read
+        moved = Moved(of.moved.q[some], of.moved.k[some], of.moved.p[some])
         yield Chunk(
-            lo, hi, sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end
+            lo, hi, sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end, moved
         )
         state = end

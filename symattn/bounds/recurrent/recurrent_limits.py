@@ -9,6 +9,7 @@ R1  The order is that of a ``RecurrentArithmetic``: token by token, or in chunks
 R2  Operations of its formats are rounded to within u, or η: half the least number, or all of what a format whose
     numbers below the normal ones may be flushed to zero flushes; exponentials to within three units in the last place.
 R3  Nothing overflows. (Two exponentials about a row do if |G| is large; then ``limits`` is not about them.)
+    Queries and keys that a norm made are within the ``query_errors`` and ``key_errors`` of the exact ones.
 R4  Sums are taken in float32 or wider; roundings to nearest have mean 0 given those before them.
 
 Proof. *Every rounding enters one right side.* In a chunk (``recurrence``), each rounding adds to b, u, o, S', or to the
@@ -82,7 +83,7 @@ MAX_WIDTH_OF_NORM = 160
 class Limits:
     """Largest errors of the outputs at ``rows`` (len, d_v) and of the final state (d_k, d_v); ∞ where nothing is said.
 
-    ``sharp`` ones are None if sums are in a narrow format.
+    ``sharp`` ones are None if sums are in a narrow format, or if a program reads other q and k than the exact ones.
     """
 
     rows: tuple[int, ...]
@@ -128,7 +129,8 @@ def limits(
     # Sorted and unique, as rows are matched to chunks by binary search.
     chosen = np.arange(len(of.q)) if rows is None else np.unique(np.asarray(rows, dtype=int))
     with np.errstate(all="ignore"):  # what overflows becomes ∞ or NaN, and counts as ∞
-        is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS
+        # What a norm moves is no rounding by itself, but the same in every product of a token.
+        is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS and of.moved.is_nothing
         sweep = _Sweep(of, chosen, with_state, sharp=is_sharp)
         if how.order == "tokens":
             _by_tokens(of, how, sweep)

@@ -21,6 +21,9 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
 3. Stores of w V, p e^G, T, U, W, u, the state read, q e^G, K̄ and N add h of each, times what multiplies it.
 4. A number that underflows adds η for each operation, times the largest factors that it meets.
 5. The output is rounded with all errors in it, so ``limits`` adds u |o| and u of the other errors at the end.
+6. Where a program reads q̂ and k̂ within e of q and k, p̂ is within |β| e of p: entries of L are off by |p̂ − p| |k̂| +
+   |p| |k̂ − k| too, and likewise N, (p e^G) S, (q e^G) S and K̄ᵀ u, each at its place; q, k and p of the other items are
+   then |q| + e, |k| + e and |p| + |β| e.
 
 *Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
 u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
@@ -188,12 +191,20 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     factors = 2 * float(held.u) if how.factors and held is not None else 0.0
     # Item 1: products, gates, and both factors if they are stored.
     off = dots + theta + factors
-    keys = magnitude(x.k)
-    # Strictly below the diagonal L is 0 elsewhere, and an exact 0 does not underflow.
-    lower_off = decayed_products(magnitude(x.p) * off, keys, x.sums, strict=True) + lost * (
-        x.lower != 0
+    # Item 6: each array as a program reads it.
+    entered = x.moved
+    keys, queries, erased = (
+        magnitude(a) + off_by
+        for a, off_by in ((x.k, entered.k), (x.q, entered.q), (x.p, entered.p))
     )
-    inner_off = decayed_products(magnitude(x.q) * off, keys, x.sums) + lost
+    # Strictly below the diagonal L is 0 elsewhere, and an exact 0 does not underflow.
+    lower_off = decayed_products(erased * off, keys, x.sums, strict=True) + lost * (x.lower != 0)
+    inner_off = decayed_products(queries * off, keys, x.sums) + lost
+    if not entered.is_nothing:
+        lower_off = lower_off + _moved_products(
+            x.p, entered.p, keys, entered.k, x.sums, strict=True
+        )
+        inner_off = inner_off + _moved_products(x.q, entered.q, keys, entered.k, x.sums)
     lower = magnitude(x.lower) + lower_off
 
     # T, b and u as computed
@@ -218,16 +229,20 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     residual = residual_for(inverse)
     stored_inverse = rounding_of(inverse, held)
     inverse = inverse + stored_inverse
+    decays = np.exp(x.sums)
+    read_moved = entered.p * decays
+    read_size = magnitude(x.read) + read_moved
     read_off = (
-        (few[3] + widest) * on_state(x.read)
+        (few[3] + widest) * on_state(read_size)
+        + on_state(read_moved)
         + rounding_of(magnitude(x.right), held)
         + few[2] * magnitude(x.right)
     )
     # Solved for the difference, (p e^G) S is a product by itself; else p e^G may be stored.
     if how.residual:
-        read_off = read_off + dots * on_state(x.read)
+        read_off = read_off + dots * on_state(read_size)
     else:
-        read_off = read_off + on_state(rounding_of(magnitude(x.read), held))
+        read_off = read_off + on_state(rounding_of(read_size, held))
     apart = magnitude(x.right) + on_state(x.read)
     right = magnitude(x.right - x.read @ x.state) + _row_norms(x.read) * error + read_off
     if how.residual:
@@ -237,7 +252,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     else:
         # Apart, w V and p e^G are solved each, without cancellation.
         solved = apart + read_off
-    right_size, read_size = magnitude(x.right), magnitude(x.read)
+    right_size = magnitude(x.right)
     # LU factors have two substitutions and an elimination; substitution alone has one.
     passed = 3 * count if is_general else count + 2
     substituted = growth(passed, form) * (lower + np.eye(count))
@@ -260,7 +275,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         stored_right = rounding_of(right_size, held) + few[2] * right_size
         first = magnitude(x.inverse @ x.right) + slack(right_size, stored_right)
         stored_read = rounding_of(read_size, held) + (few[3] + widest) * read_size
-        computed_factor = magnitude(x.factor) + slack(read_size, stored_read)
+        computed_factor = magnitude(x.factor) + slack(magnitude(x.read), stored_read + read_moved)
         stored_factor = rounding_of(computed_factor, held)
         factor = computed_factor + stored_factor
         on_factor = on_state(factor)
@@ -289,9 +304,15 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     more_at_right, more_at_solution = from_solution(bound)
     at_right, at_solution = at_right + more_at_right, at_solution + more_at_solution
 
-    queries, inner = x.decayed_queries, magnitude(x.inner) + inner_off
-    read = on_state(queries)
-    own = (dots + widest) * read + on_state(rounding_of(magnitude(queries), held))
+    queries_moved = entered.q * decays
+    read_queries, inner = (
+        magnitude(x.decayed_queries) + queries_moved,
+        magnitude(x.inner) + inner_off,
+    )
+    read = on_state(read_queries)
+    own = (
+        (dots + widest) * read + on_state(rounding_of(read_queries, held)) + on_state(queries_moved)
+    )
     own = (
         own
         + inner_off @ bound
@@ -301,14 +322,15 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     )
     own = own + lost
 
-    end, keys_end = magnitude(x.end), magnitude(x.decayed_keys)
+    keys_moved = entered.k * np.exp(x.sums[-1] - x.sums)
+    end, keys_end = magnitude(x.end), magnitude(x.decayed_keys) + keys_moved
     added = keys_end.T @ bound
     relative = few[4] + theta.T
     state_rounding = (0.0 if how.kept is None else float(how.kept.u)) + u
     state_off = relative * x.last * magnitude(x.state) + (sums + theta.T) * added
     state_off = (
         state_off
-        + rounding_of(keys_end, held).T @ bound
+        + (rounding_of(keys_end, held) + keys_moved).T @ bound
         + state_rounding * end
         + _underflow_of_stored_format(how.kept)
         + lost
@@ -325,6 +347,14 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         copied * error,
         carried * error + state_rounding * after,
     )
+
+
+def _moved_products(
+    x: Array, x_moved: Array, keys: Array, keys_moved: Array, sums: Array, strict: bool = False
+) -> Array:
+    """Return |x̂ − x| |k̂| + |x| |k̂ − k| with decays, (n, n); ``keys`` bounds |k̂|."""
+    first = decayed_products(x_moved, keys, sums, strict)
+    return np.asarray(first + decayed_products(np.abs(x), keys_moved, sums, strict))
 
 
 def _underflow_of_stored_format(form: Format | None) -> float:
@@ -445,7 +475,13 @@ def largest_of_token(
     u_form = float(form.u)
     # A gate of 0 is no multiplication by a rounded exponential.
     theta = np.where(gates != 0, np.expm1(EXPONENTIAL * u_form + 2 * u_form * np.abs(gates)), 0.0)
-    p, q, k = (np.abs(a[token]) for a in (of.erased, of.q, of.k))
+    p_moved, q_moved, k_moved = (a[token] for a in (of.moved.p, of.moved.q, of.moved.k))
+    # Each as a program reads it (item 6).
+    p, q, k = (
+        np.abs(of.erased[token]) + p_moved,
+        np.abs(of.q[token]) + q_moved,
+        np.abs(of.k[token]) + k_moved,
+    )
     dots, two = growth(width + 6, form), growth(3, form)
     # |before| is the decayed state, so the decay's own rounding is θ.
     size = np.abs(before)
@@ -457,12 +493,13 @@ def largest_of_token(
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
     correction = (dots + float(theta.max())) * (p @ size + norms[0] * error) + two * written + lost
+    correction = correction + p_moved @ size + float(np.sqrt(p_moved @ p_moved)) * error
     bound = np.abs(u) + norms[0] * error + correction
     stored = (0.0 if state_format is None else float(state_format.u)) + 2 * u_form
     relative = two + np.broadcast_to(theta, (width,))[:, None]
     state = (
         relative * size
-        + two * k[:, None] * bound
+        + (two * k + k_moved)[:, None] * bound
         + stored * np.abs(after)
         + _underflow_of_stored_format(state_format)
         + lost
@@ -479,6 +516,7 @@ def largest_of_token(
         + state_norm
     )
     own = dots * (q @ np.abs(after) + norms[1] * reached) + lost
+    own = own + q_moved @ np.abs(after) + float(np.sqrt(q_moved @ q_moved)) * reached
     return TokenRoundings(correction, state, own, state_norm)
 
 
