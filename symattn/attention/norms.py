@@ -36,7 +36,12 @@ def layer_norm(
     return rms_norm(centre(x), eps, gain, bias)
 
 
-def unit(x: Array) -> Array:
-    """x / ‖x‖, for scores of normalised queries and keys. Source: Henry et al., QK-Normalization (2020), §3."""
+def unit(x: Array, eps: object = 0) -> Array:
+    """x / √(‖x‖² + ε), for scores of normalised queries and keys.
+
+    Sources: Henry et al., QK-Normalization (2020), §3, where ε is 0; for keys of recurrences, Yang et al.,
+    Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3.3.
+    """
     xp = namespace_of(x)
-    return x / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
+    square = xp.sum(x * x, axis=-1, keepdims=True)
+    return x / xp.sqrt(square + xp.asarray(eps, dtype=x.dtype) if eps else square)

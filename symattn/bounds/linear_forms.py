@@ -40,6 +40,7 @@ from symattn.arrays.rounding.bounds import UP, growth
 Array = np.ndarray
 _PRODUCTS = 24  # roundings of an edge that no sum makes: products, differences, features, and what is stored
 _HALF_RANGE = 0.5  # part of the logarithm of the largest number that |G| may have, so that e^{−G} times a key is finite
+_NORM_ROUNDINGS = 12  # of a norm: squares, ε, root, reciprocal, product, stores between them; half of them in the root
 _LU_ROUNDINGS = 3  # a term of |L̂||Û| for each token: elimination, and two substitutions
 _TIES = 2.0  # factor on the largest entry of |L̂||Û|, which other pivots of equal size may change
 
@@ -49,7 +50,8 @@ class LinearTerms:
     """The arrays that a form reads, in float64.
 
     These are features q, k (…, n, f), v (…, n, d_v), β (…, n, 1) or None, and sums of gates G (…, n, f), (…, n, 1) or
-    None. ``more`` is added to the features' absolute values, if they are sums that cancel.
+    None. ``more`` is added to the features' absolute values, if they are sums that cancel. ``relative`` is how far a
+    product of two of them may be off before it is rounded, relatively.
     """
 
     q: Array
@@ -58,6 +60,18 @@ class LinearTerms:
     beta: Array | None
     sums: Array | None
     more: float = 0.0
+    relative: float = 0.0
+
+
+def error_of_norms(width: int, least: float, precision: Precision) -> float:
+    """Return the relative error of a product of entries of x / √(Σ x² + ε) and y / √(Σ y² + ε), of d numbers each.
+
+    ``least`` is the smallest Σ x² + ε: squares that underflow are off by η each.
+    """
+    squares = float(growth(precision.roughest, width + _NORM_ROUNDINGS))
+    lost = (width + 1) * float(precision.roughest.eta) / least if least > 0 else np.inf
+    # The root halves both errors, and a product has the norms of two vectors.
+    return (1 + squares) * (1 + lost) * (1 + squares) - 1
 
 
 def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
@@ -73,7 +87,7 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
         gates = 2 * float(np.expm1((n + 2) * rate * spread)) + 8 * precision.exp_ulps * rate
     steps = n + width + _PRODUCTS
     # r of B1: sums over tokens and features, products, and gates on both ends.
-    r = float(growth(precision.roughest, steps)) + gates
+    r = (1 + float(growth(precision.roughest, steps)) + gates) * (1 + terms.relative) - 1
 
     q, k = np.abs(terms.q) + terms.more, np.abs(terms.k) + terms.more
     right = np.abs(terms.v) if terms.beta is None else np.abs(terms.beta * terms.v)

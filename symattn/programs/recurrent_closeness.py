@@ -143,7 +143,7 @@ def _yield_recurrent_questions(
         length = mine["q"].shape[-2]
         ways = _list_possible_arithmetics(arithmetic, contract, length, state_format)
         final = mine.pop("final_state", None)
-        heads = tuple(recurrences(spec, mine))
+        heads = tuple(recurrences(spec, mine, arithmetic))
         flat = its.reshape(-1, *its.shape[-2:])
         state = None if final is None else final.reshape(-1, *final.shape[-2:])
         few = min(int(rows), length) if isinstance(rows, Integral) else rows

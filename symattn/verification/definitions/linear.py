@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from itertools import product
 from math import log2
@@ -18,6 +19,7 @@ from symattn.attention import linear
 from symattn.attention.constants import number
 from symattn.attention.fields import brief, check
 from symattn.attention.layers.steps import gelu, identity, sigmoid, silu, tanh
+from symattn.attention.norms import unit
 from symattn.attention.softmax import powers, softmax
 from symattn.bounds import linear_forms
 from symattn.bounds.called_target import Inputs, Layout
@@ -49,6 +51,7 @@ from symattn.verification.definitions.definition_subject import (
 from symattn.verification.definitions.linear_names import fields_of
 from symattn.verification.definitions.recurrent_law import RecurrentLaw, explain_uncovered
 from symattn.verification.reduce import TRIALS
+from symattn.verification.rules import norms
 from symattn.verification.rules.tiling import WIDTHS
 
 FEATURES: dict[str, Callable[[Array], Array]] = {
@@ -64,6 +67,8 @@ _SIZES = (
 class LinearAttention(Answering):
     """o_i = Σ_j φ(q_i)·φ(k_j) v_j, causal: over j ≤ i, and divided by Σ_j φ(q_i)·φ(k_j) if ``normalised``.
 
+    With a norm of queries and keys φ(x) / √(‖φ(x)‖² + ε) is in the place of φ(x).
+
     feature     φ: ``identity``, ``elu`` (elu(x) + 1), ``relu``, ``exp``
     causal      whether tokens see only those up to themselves
     normalised  whether the output is divided by the sum of the weights
@@ -71,12 +76,15 @@ class LinearAttention(Answering):
                 ``feature``, one for each feature of the key
     delta       the delta rule: the state is corrected by β (v − k S), with an input beta, one a token
     scale       whether queries are divided by √d_k
+    qk_norm     None, or ``l2``: queries and keys are divided by √(‖x‖² + ε)
+    eps         the ε of the norm
 
     A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n) or (…, n, d_k) and beta (…, n), and returns (…, n,
     d_v).
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
-    Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24.
+    Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; the norm, Yang et al.,
+    Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3.3.
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -88,6 +96,8 @@ class LinearAttention(Answering):
     gate: Literal["token", "feature"] | None = None
     delta: bool = False
     scale: bool = False
+    qk_norm: Literal["l2"] | None = None
+    eps: int | float | Fraction = 0
 
     __repr__ = brief
 
@@ -101,6 +111,8 @@ class LinearAttention(Answering):
             raise InputError(
                 "LinearAttention: the delta rule has no normaliser; hint: normalised=False"
             )
+        if self.eps and self.qk_norm is None:
+            raise InputError("LinearAttention: eps belongs to a norm; hint: qk_norm='l2'")
 
     @classmethod
     def named(cls, name: str) -> LinearAttention:
@@ -168,8 +180,10 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
     sizes = [{**in_front(layout, i), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
-    # Other features may sum to 0, which a normaliser cannot divide by.
-    positive = spec.feature in ("elu", "exp") or not spec.normalised
+    # Other features may sum to 0, which a normaliser cannot divide by, and rows of zeros have no length but by ε.
+    positive = spec.feature in ("elu", "exp") or (
+        not spec.normalised and not (spec.qk_norm and not spec.eps)
+    )
     return Definition(
         title=called(spec),
         step="normalize" if spec.normalised else "values",
@@ -183,11 +197,11 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         means={"m": ("n_k", 1)},
         numbered=tuple(_yield_added_number_mistake(spec, laid)),
         counted=None if spec.gate or spec.delta else _count_linear_keys(spec, layout, laid),
-        other_forms=_other_forms(spec, laid) if spec.gate or spec.delta else None,
+        other_forms=_other_forms(spec, laid) if spec.gate or spec.delta or spec.qk_norm else None,
         by_column=bool(spec.gate),
         costs=_RUNS_OF_A_SCAN if spec.delta else 1,
         trials=_TRIALS_OF_A_SCAN if spec.delta else TRIALS,
-        in_wide_rows=_with_short_keys if spec.delta else dict,
+        in_wide_rows=_with_short_keys if spec.delta and not spec.qk_norm else dict,
         law=None if explain_uncovered(spec) else RecurrentLaw(spec, layout),
     )
 
@@ -231,8 +245,21 @@ def _bound_of_forms(
     phi: Callable[[Any], Any] = FEATURES[spec.feature]
     scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
     sums: Any = linear.gate_sums(g)
+    cancelling, relative = _CANCELLING.get(spec.feature, 0.0), 0.0
+    if spec.qk_norm:
+        # Vectors are divided by their length, and so is what cancels in their features.
+        squares = [(phi(x) ** 2).sum(axis=-1, keepdims=True) + float(spec.eps) for x in (q, k)]
+        least = min(float(a.min(initial=np.inf)) for a in squares)
+        relative = linear_forms.error_of_norms(q.shape[-1], least, precision)
+        cancelling = cancelling / least**0.5 if cancelling else 0.0
     terms = linear_forms.LinearTerms(
-        scale * phi(q), phi(k), v, beta, sums, _CANCELLING.get(spec.feature, 0.0)
+        scale * _read_features(spec, q),
+        _read_features(spec, k),
+        v,
+        beta,
+        sums,
+        cancelling,
+        relative,
     )
     result = linear_forms.allowed(terms, precision)
     if result is None or not spec.normalised:
@@ -320,8 +347,7 @@ def _apply_normalised_form(
     g: Array | None = None, beta: Array | None = None, below: Form | None = None,
 ) -> Array:  # fmt: skip
     """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised."""
-    phi = FEATURES[spec.feature]
-    a, b = phi(q), phi(k)
+    a, b = _read_features(spec, q), _read_features(spec, k)
     if spec.scale:
         xp = namespace_of(q)
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
@@ -331,6 +357,12 @@ def _apply_normalised_form(
         if spec.normalised
         else result
     )
+
+
+def _read_features(spec: LinearAttention, x: Array) -> Any:
+    """Return what the sums read of queries or keys: φ(x), divided by its length if there is a norm."""
+    features = FEATURES[spec.feature](x)
+    return features if spec.qk_norm is None else unit(features, spec.eps)
 
 
 def _make_unit_values(v: Array) -> Array:
@@ -440,6 +472,7 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
     yield DefinitionMistake(
         "score", "the feature map is applied to keys alone", reading(plain, k=phi)
     )
+    yield from _yield_norm_mistakes(spec, form)
     if spec.causal and not spec.gate and not spec.delta:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     for (step, cause), wrong in _wrong_forms(spec).items():
@@ -474,6 +507,91 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
             words,
             partial(_apply_normalised_form, spec, partial(_by_corrections, correction)),
         )
+
+
+#: Axes besides the features that a norm may run over.
+_AXES_OF_NORMS: dict[tuple[int, ...], str] = {
+    (-2,): "the tokens", (-1, -2): "tokens and features together", (-3,): "the heads", (-1, -3): "all heads together",
+}  # fmt: skip
+
+
+def _yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+    """Yield wrong norms of queries and keys, in both or in one of them."""
+    phi, eps = FEATURES[spec.feature], spec.eps or _USUAL_EPS
+    bare = replace(spec, qk_norm=None, eps=0)
+    plain = partial(_apply_normalised_form, replace(bare, feature="identity"), form)
+    good = norms.right("l2")
+
+    def by(words: str, q: Callable[[Any], Any], k: Callable[[Any], Any]) -> DefinitionMistake:
+        changed = reading(plain, q=lambda x: q(phi(x)), k=lambda x: k(phi(x)))
+        return DefinitionMistake("norm", words, changed)
+
+    length_one = partial(good, eps=eps)
+    if spec.qk_norm is None:
+        words = "queries and keys are divided by their lengths"
+        yield by(words, length_one, length_one)
+        yield by("queries are divided by their lengths", length_one, identity)
+        yield by("keys are divided by their lengths", identity, length_one)
+        return
+    run = partial(_apply_normalised_form, bare, form)
+    yield DefinitionMistake("norm", "queries and keys are not normalised", run, spec=bare)
+    yield by("keys are not normalised", length_one, identity)
+    yield by("queries are not normalised", identity, length_one)
+    wrong = [*norms.norms("l2", spec.eps, _AXES_OF_NORMS), *_OTHER_NORMS.items()]
+    for words, how in wrong:
+        both = partial(how, eps=spec.eps)
+        yield by(words, both, both)
+        for noun, pair in {"queries": (both, length_one), "keys": (length_one, both)}.items():
+            yield by(f"{words}, in the norm of the {noun} alone", *pair)
+    if spec.feature != "identity":
+        after: Any = lambda x: phi(length_one(x))  # noqa: E731
+        words = "queries and keys are normalised before the feature map, not after it"
+        yield DefinitionMistake("norm", words, reading(plain, q=after, k=after))
+    if spec.delta:
+        words = "keys are normalised where they are written, not where what they replace is read"
+        yield DefinitionMistake("norm", words, partial(_output_of_half_normed_keys, spec, True))
+        words = "keys are normalised where what they replace is read, not where they are written"
+        yield DefinitionMistake("norm", words, partial(_output_of_half_normed_keys, spec, False))
+
+
+#: The ε of public layers, for a norm that a specification lacks.
+_USUAL_EPS = Fraction(1, 10**6)
+#: Measures of vectors in the place of their length.
+_OTHER_NORMS: dict[str, norms.Norm] = {
+    "it divides by the root of the mean of the squares, not of their sum (as in RMSNorm)": norms.Norm(False, False),
+    "it divides by the sum of |x|, not by the length": norms.Norm(
+        False, False, lambda mean, y, n: mean(namespace_of(y).abs(y)) * n, lambda xp, v, eps: v + eps
+    ),
+}  # fmt: skip
+
+
+def _output_of_half_normed_keys(
+    spec: LinearAttention,
+    where_written: bool,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None = None,
+    beta: Array | None = None,
+) -> Array:
+    """Compute the delta rule with keys that are normalised at one of their two places alone."""
+    bare = FEATURES[spec.feature](k)
+    normed = _read_features(spec, k)
+    written, read = (normed, bare) if where_written else (bare, normed)
+
+    def token(
+        state: Array, q: Array, k: Array, v: Array, read: Array, beta: Array, g: Array | None = None
+    ) -> tuple[Array, Array]:
+        state = linear.decayed(state, g)
+        state = state + beta * (k.mT @ (v - read @ state))
+        return state, q @ state
+
+    def form(
+        spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+    ) -> Array:
+        return _scan_linear_state(token, q, written, v, read, beta, g)
+
+    return _apply_normalised_form(spec, form, q, k, v, g, beta)
 
 
 #: Runs of attention that take as long as one of the delta rule, token by token.
@@ -570,7 +688,7 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
 
 
 def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
-    bare, phi = replace(spec, normalised=False), FEATURES[spec.feature]
+    bare, phi = replace(spec, normalised=False), partial(_read_features, spec)
     right = partial(_apply_normalised_form, bare, form)
 
     def over(cause: str, divisor: Compute) -> DefinitionMistake:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from symattn.document.errors import InputError, among
@@ -18,7 +19,8 @@ class NamedRecurrence(NamedTuple):
 # Fields that several models share.
 _PLAIN: dict[str, Any] = {"feature": "identity", "normalised": False}
 _DELTA: dict[str, Any] = {**_PLAIN, "delta": True, "scale": True}
-_LENGTH_ONE = "queries and keys of length 1 (l2, with ε in the root)"
+# ε of the norm in fla's l2norm and in the layers of Transformers.
+_NORMED_DELTA: dict[str, Any] = {**_DELTA, "qk_norm": "l2", "eps": Fraction(1, 10**6)}
 RECURRENCES: dict[str, NamedRecurrence] = {
     "linear": NamedRecurrence(
         {"feature": "elu", "normalised": True},
@@ -49,17 +51,15 @@ RECURRENCES: dict[str, NamedRecurrence] = {
         "reading the state before a token is added, with a bonus for that token",
     ),
     "deltanet": NamedRecurrence(
-        _DELTA,
+        _NORMED_DELTA,
         "Yang et al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3",
-        _LENGTH_ONE,
     ),
     "gated-deltanet": NamedRecurrence(
-        {**_DELTA, "gate": "token"},
+        {**_NORMED_DELTA, "gate": "token"},
         "Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), equation 10",
-        _LENGTH_ONE,
     ),
     "kda": NamedRecurrence(
-        {**_DELTA, "gate": "feature"}, "Kimi Team, Kimi Linear (2025)", _LENGTH_ONE
+        {**_NORMED_DELTA, "gate": "feature"}, "Kimi Team, Kimi Linear (2025), §3"
     ),
 }
 

@@ -24,6 +24,7 @@ from symattn.bounds.recurrent.recurrent_arithmetic import (
     widest_of_precision,
 )
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+from symattn.bounds.recurrent.sources import growth
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -33,6 +34,8 @@ Array = np.ndarray
 EXACT_FEATURES = ("identity", "relu")
 #: Inputs with one number a token, which get an axis of columns.
 BY_TOKEN = ("g", "beta")
+#: Roundings of a norm in the narrower format: before the root (squares, their sum, ε), and from it on.
+STEPS_OF_SUM, STEPS_OF_NORM = 3, 10
 #: Sizes of several chunks of 64 tokens at once, and the mean of −g: states that decay within a chunk, and that last.
 SEVERAL_CHUNKS = (
     ({"n_q": 150, "n_k": 150, "d_k": 16, "d_v": 16}, 0.05),
@@ -60,16 +63,26 @@ def explain_uncovered(spec: LinearAttention) -> str:
     return ""
 
 
-def recurrences(spec: LinearAttention, values: Mapping[str, Array]) -> Iterator[Recurrence]:
+def recurrences(
+    spec: LinearAttention, values: Mapping[str, Array], precision: Precision
+) -> Iterator[Recurrence]:
     """Yield the recurrence of each head of float64 arrays (…, n, d); gates and β of one number a token are (…, n, 1).
 
-    The states before the first token, ``initial_state``, are zeros unless they are given.
+    The states before the first token, ``initial_state``, are zeros unless they are given. In the ``precision`` programs
+    may normalise queries and keys.
     """
     q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in (values[name] for name in "qkv"))
     if spec.feature == "relu":
         q, k = np.maximum(q, 0), np.maximum(k, 0)
+    query_errors: Array | None = None
+    key_errors: Array | None = None
+    if spec.qk_norm is not None:
+        (q, query_errors), (k, key_errors) = (
+            _normalise(x, float(spec.eps), precision) for x in (q, k)
+        )
     if spec.scale:
-        q = q / np.sqrt(q.shape[-1])
+        root = np.sqrt(q.shape[-1])
+        q, query_errors = q / root, None if query_errors is None else query_errors / root
     state = values.get("initial_state")
     shape = (len(q), q.shape[-1], v.shape[-1])
     states = np.zeros(shape) if state is None else state.reshape(shape)
@@ -78,8 +91,28 @@ def recurrences(spec: LinearAttention, values: Mapping[str, Array]) -> Iterator[
         for a in (values.get("g"), values.get("beta"))
     )
     for head in range(len(q)):
-        gate, beta = (None if a is None else a[head] for a in (gates, betas))
-        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head])
+        gate, beta, of_query, of_key = (
+            None if a is None else a[head] for a in (gates, betas, query_errors, key_errors)
+        )
+        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head], of_query, of_key)
+
+
+def _normalise(x: Array, eps: float, precision: Precision) -> tuple[Array, Array]:
+    """Return x / √(Σ x² + ε), (h, n, d), and how far programs may be off that store each step in the narrower format.
+
+    Σ x² is off by (1 + u)³ (1 + γ(d)) − 1 and by η for each square, of which the root takes half; root, reciprocal,
+    product, scale and two stores add at most ten roundings.
+    """
+    narrow, sums = precision.roughest, precision.accumulate
+    square = (x * x).sum(axis=-1, keepdims=True) + eps
+    result = x / np.sqrt(square)
+    of_sum = growth(STEPS_OF_SUM, narrow) + growth(x.shape[-1], sums)
+    lost = (x.shape[-1] + 1) * float(narrow.eta) / square
+    with np.errstate(invalid="ignore"):
+        relative = np.where(lost < 1 / 2, of_sum + lost + growth(STEPS_OF_NORM, narrow), np.inf)
+        # Stores that underflow: of the vector, and of the scaled one.
+        errors = relative * np.abs(result) + 4 * float(narrow.eta)
+    return result, errors
 
 
 @dataclass(frozen=True)
@@ -142,13 +175,15 @@ class RecurrentLaw:
     def compute_exactly(self, inputs: Inputs) -> Array:
         """Return the outputs in float64, in the layout."""
         values = self.in_order(inputs)
-        rows = [exact_values(of).output for of in recurrences(self.spec, values)]
+        # Exact values do not depend on the precision.
+        heads = recurrences(self.spec, values, Precision.of("float32"))
+        rows = [exact_values(of).output for of in heads]
         return self._laid(rows, values)
 
     def ways(self, inputs: Inputs, precision: Precision) -> list[Callable[[], Sequence[Expected]]]:
         """Return the outputs with their worst case by each arithmetic, computed on demand."""
         values = self.in_order(inputs)
-        heads = [*recurrences(self.spec, values)]
+        heads = [*recurrences(self.spec, values, precision)]
         right = self._laid([exact_values(of).output for of in heads], values)
 
         def outputs(way: RecurrentArithmetic) -> Sequence[Expected]:
@@ -167,10 +202,10 @@ class RecurrentLaw:
         # Without the delta rule there is no triangular system.
         if not self.spec.delta:
             return True
-        values = self.in_order(inputs)
-        keys = np.sqrt((values["k"] ** 2).sum(axis=-1))
-        largest = np.abs(values["beta"][..., 0]).max() * keys.max() ** 2
-        return bool(largest <= 1)
+        heads = recurrences(self.spec, self.in_order(inputs), Precision.of("float32"))
+        keys, betas = zip(*((of.k, of.beta) for of in heads), strict=True)
+        longest = max(float((k * k).sum(axis=-1).max()) for k in keys)
+        return max(float(np.abs(beta).max()) for beta in betas) * longest <= 1
 
     def _laid(self, heads: Sequence[Array], values: Mapping[str, Array]) -> Array:
         """Return arrays (n, d_v), one for each head, as one array in the layout."""
