@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import (
@@ -34,6 +34,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, CannotRunHere, NeedsMemory, SymattnError
 from symattn.programs.confining import MEMORY_GIB
+from symattn.programs.fork_server import ForkedProcess, ForkServer, libraries_of
 from symattn.programs.guard import Tampered
 from symattn.programs.loading import place_of
 from symattn.programs.process import Waiting, descendants_of, end_descendants, receive, time_spent
@@ -70,6 +71,12 @@ _CONFINED_PROGRAM = _PROGRAM.replace(
     "del sys.path[0]",
     "from symattn.programs.confining import confine\nconfine(float(sys.argv[1]), sys.argv[2:])\ndel sys.path[0]",
 )
+# The same for a process whose copies run workers.
+_SERVER_PROGRAM = _PROGRAM.replace(
+    "from symattn.programs.worker import main",
+    "from symattn.programs.worker import main\n"
+    "from symattn.programs.fork_server import serve\nserve(int(sys.argv[1]), sys.argv[2:])",
+)
 # Only the parent receives Ctrl-C, and then ends the child with all that it started.
 _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
 if sys.platform == "win32":
@@ -85,28 +92,20 @@ class Process:
 
     ``spent`` is its processor time at its last message, or at its end, and how long it was ready to run. With
     ``memory_gib`` it is confined (``confining``), all that it has started ends with it, and ``hidden`` files are empty.
+    With a ``server`` it is a copy of that.
     """
 
     spent = (0.0, 0.0)
 
-    def __init__(self, memory_gib: float | None = None, hidden: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        memory_gib: float | None = None,
+        hidden: Sequence[str] = (),
+        server: ForkServer | None = None,
+    ) -> None:
         self._confined = memory_gib is not None
-        program = (
-            [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib), *hidden]
-        )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
-        # -B: no .pyc next to the user's file. -P: files in the current folder must not replace our own imports.
-        self._process = subprocess.Popen(
-            [sys.executable, "-B", "-P", "-c", *program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={
-                "OPENBLAS_NUM_THREADS": "1",
-                **os.environ,
-            },  # most calls are small, and threads then cost more
-            **_OWN_GROUP,
-        )
+        self._process = _start_process(memory_gib, hidden, server, self._errors)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin
@@ -212,6 +211,8 @@ class Process:
         self._has_ended(0)
         self._measure_processor_time()  # the system knows its time until it is waited for
         code = self._process.wait()
+        if isinstance(self._process, ForkedProcess):  # whoever waited for it knows its time
+            self.spent = max(self._process.worked, self.spent[0]), self.spent[1]
         self._errors.seek(0)
         written = self._errors.read(100_000).decode("utf-8", errors="replace")
         self.end()
@@ -223,6 +224,36 @@ class Process:
         # ``faulthandler`` lists the innermost frame first.
         place = users_frame(frames[::-1])
         return Failure("ended", f"ended the process with {ending}", "", place, exit_code=code)
+
+
+def _start_process(
+    memory_gib: float | None,
+    hidden: Sequence[str],
+    server: ForkServer | None,
+    errors: IO[bytes],
+) -> subprocess.Popen[bytes] | ForkedProcess:
+    """Start a worker as a copy of the server, or as a process of its own if there is none, or it has ended."""
+    if server is not None:
+        with contextlib.suppress(OSError):
+            return server.start(() if memory_gib is None else (memory_gib, hidden), errors)
+    program = [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib), *hidden]
+    return subprocess.Popen(
+        [*_INTERPRETER, *program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=_environment(),
+        **_OWN_GROUP,
+    )
+
+
+#: -B: no .pyc next to the user's file. -P: files in the current folder must not replace our own imports.
+_INTERPRETER = (sys.executable, "-B", "-P", "-c")
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of a worker: one thread, since most calls are small, and threads then cost more."""
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
 
 
 def _kind_of(failure: Failure) -> type[CannotRun]:
@@ -268,9 +299,10 @@ class Child(AbstractContextManager["Child"]):
         process: Process | None = None,
         secret: tuple[str, ...] | None = None,
         started: Callable[[Process], None] = lambda process: None,
+        server: ForkServer | None = None,
     ) -> None:
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
-        self._tell = started
+        self._tell, self._server = started, server
         self._spent = (0.0, 0.0)  # by processes that have ended
         self._sent: deque[tuple[Inputs, Memory]] = (
             deque()
@@ -458,7 +490,7 @@ class Child(AbstractContextManager["Child"]):
     def _start_target_process(self) -> Process:
         """Start a process: confined, and without the secret files, if the target is watched."""
         if self._secret is None:
-            return Process()
+            return Process(server=self._server)
         own = os.path.realpath(
             place_of(self._target)
         )  # a target may stand in the reference's own file
@@ -467,11 +499,12 @@ class Child(AbstractContextManager["Child"]):
             for path in map(os.path.realpath, self._secret)
             if path != own and os.path.isfile(path)
         ]
-        return Process(self._limits.memory_gib, hidden)
+        return Process(self._limits.memory_gib, hidden, self._server)
 
     def _watch_target_process(self, process: Process, secret: tuple[str, ...]) -> None:
         """Have a new process watched before the target is imported; what could not be limited there is a note."""
-        left_open = process.ask(("watch", place_of(self._target), secret), self._limits.start)
+        question = "watch", place_of(self._target), secret, os.getpid()
+        left_open = process.ask(question, self._limits.start)
         if not isinstance(left_open, Failure):
             self.notes = _content_of(left_open)
 
@@ -486,7 +519,7 @@ class WithArraysAlone(Child):
     def __init__(self, adviser: Child, secret: tuple[str, ...]) -> None:
         self._adviser = adviser
         arguments = adviser._target, adviser._request, adviser._limits
-        super().__init__(*arguments, secret=secret, started=adviser._tell)
+        super().__init__(*arguments, secret=secret, started=adviser._tell, server=adviser._server)
 
     def close(self) -> None:
         """End both processes."""
@@ -545,9 +578,11 @@ def _content_of(reply: Any) -> Any:
     raise error
 
 
-def ask_first(question: str, *rest: object, seconds: float = 60.0) -> tuple[Any, Process]:
+def ask_first(
+    question: str, *rest: object, seconds: float = 60.0, server: ForkServer | None = None
+) -> tuple[Any, Process]:
     """Return the answer of a new worker, or a ``Failure``, and its process, for a ``Child``; raise its error."""
-    process = Process()
+    process = Process(server=server)
     try:
         reply = process.ask((question, *rest), seconds)
         return reply if isinstance(reply, Failure) else _content_of(reply), process
@@ -565,7 +600,7 @@ class TargetOptions(Options):
     the report that limit its verdict, such as on heads that were cut. If there is a tuple of ``secret`` files, what the
     target does against its judge is noticed, these files are none that it may read, and its memory is limited to
     ``memory_limit`` GiB. ``form`` is how the kernel of a benchmark takes its inputs.
-    ``started`` is called with each process that is started for the target.
+    ``started`` is called with each process that is started for the target, as a copy of the ``server`` if there is one.
     """
 
     origin: RequestOrigin | None = None
@@ -575,6 +610,7 @@ class TargetOptions(Options):
     secret: tuple[str, ...] | None = None
     form: KernelForm | None = None
     started: Callable[[Process], None] = lambda process: None
+    server: ForkServer | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be used."""
@@ -592,7 +628,9 @@ class TargetOptions(Options):
             **{name: limit for name, limit in limit_options.items() if limit is not None}
         )
         request = self.request(spec)
-        child = Child(function, request, limits, secret=self.secret, started=self.started)
+        child = Child(
+            function, request, limits, secret=self.secret, started=self.started, server=self.server
+        )
         # A call that needs the definition cannot do with arrays alone.
         if self.secret is None or getattr(child.convention, "needs_definition", False):
             return child
@@ -615,6 +653,21 @@ class TargetOptions(Options):
         promised = {n: getattr(domain, n) for n in domain.promises if n != "fully_masked_rows"}
         said = _yield_request_options(spec, domain, self.origin or RequestOrigin())
         return command(name, *targets, options=[*promised.items(), *said, *changed.items()])
+
+
+@contextlib.contextmanager
+def with_fork_server(how: Options, *paths: Path | None) -> Iterator[Options]:
+    """Yield the options with a server of processes that has imported the libraries of Python files.
+
+    Options that have a server, or of a function in this process, are yielded as they are; so are all elsewhere than on
+    Linux.
+    """
+    if not isinstance(how, TargetOptions) or how.server is not None or sys.platform != "linux":
+        yield how
+        return
+    command = [*_INTERPRETER, _SERVER_PROGRAM]
+    with ForkServer(command, libraries_of(paths), _environment()) as server:
+        yield replace(how, server=server)
 
 
 #: Options that a command line repeats where they differ from their defaults.

@@ -28,14 +28,19 @@ left_open: tuple[str, ...] = ()
 memory_limit: float | None = None
 
 
-def confine(memory_gib: float, hidden: Sequence[str] = ()) -> None:
+def confine(memory_gib: float, hidden: Sequence[str] = (), judge: int | None = None) -> None:
     """Limit this process, and note in ``left_open`` what the system does not permit; ``hidden`` files are then empty.
 
+    ``judge`` is the process to be hidden, by default the parent.
     The process that goes on may be a copy of this one, which ends as the copy does.
     """
     global left_open, memory_limit
     memory_limit = memory_gib
-    messages = (_limit_memory(memory_gib), _limit_files(), *_enter_namespaces(hidden))
+    messages = (
+        _limit_memory(memory_gib),
+        _limit_files(),
+        *_enter_namespaces(hidden, judge or os.getppid()),
+    )
     left_open = tuple(words for words in messages if words)
     if sys.platform == "linux":
         # processes that lose their parent become children of this one, so that all are found at its end
@@ -68,7 +73,7 @@ def _limit_files() -> str:
     return ""
 
 
-def _enter_namespaces(hidden: Sequence[str]) -> Iterator[str]:
+def _enter_namespaces(hidden: Sequence[str], judge: int) -> Iterator[str]:
     """Enter namespaces of users, networks, files and processes, with the same user; yield what failed.
 
     This process then waits for a copy of itself, which goes on as the first process of the new namespace.
@@ -76,7 +81,7 @@ def _enter_namespaces(hidden: Sequence[str]) -> Iterator[str]:
     if sys.platform != "linux":
         yield "the network and files were not closed to the candidate: this system has no namespaces"
         return
-    user, group, judge = os.getuid(), os.getgid(), os.getppid()
+    user, group = os.getuid(), os.getgid()
     closed = _c_library().unshare(_NEWUSER | _NEWNET | _NEWNS | _NEWPID) == 0
     # Without namespaces of files and processes, the network can still be closed.
     if not closed and _c_library().unshare(_NEWUSER | _NEWNET) != 0:

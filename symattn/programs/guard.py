@@ -61,9 +61,12 @@ class Tampered(SymattnError):
 
 
 class Guard:
-    """Notices what the code of a candidate does while ``watching``; ``secret`` files are none of its business."""
+    """Notices what the code of a candidate does while ``watching``.
 
-    def __init__(self, place: str, secret: tuple[str, ...] = ()) -> None:
+    The ``secret`` files and the ``judge``'s process are none of its business.
+    """
+
+    def __init__(self, place: str, secret: tuple[str, ...] = (), judge: int = 0) -> None:
         self._candidate = os.path.realpath(place) if place.endswith(".py") else ""
         # a candidate that stands in the reference's own file is imported from it
         self._secret = frozenset(map(os.path.realpath, secret)) - {self._candidate}
@@ -74,6 +77,10 @@ class Guard:
         self._import = builtins.__import__
         self.events: list[str] = []
         self._process, self._started = os.getpid(), 0
+        # 0 and −1 stand for groups of processes, which may include the judge. The first process of a namespace, whose
+        # parent is 0, cannot reach the judge, and its number may be that of another process there.
+        parent = os.getppid()
+        self._judges = {parent, 0, -1} | ({judge} if parent else set())
         # No code can remove a hook of this kind, so the candidate cannot either.
         sys.addaudithook(self._hear_audit_event)
 
@@ -154,8 +161,7 @@ class Guard:
     def _words_of(self, event: str, arguments: tuple[Any, ...]) -> str:
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             return self._describe_opened_path(os.fsdecode(arguments[0]))
-        # 0 and −1 stand for groups of processes, which may include the judge.
-        if event in _SIGNALS and arguments[0] in (os.getppid(), 0, -1):
+        if event in _SIGNALS and arguments[0] in self._judges:
             return "it sends a signal to the judge"
         if event in _NETWORK:
             return "it opens a network connection"
@@ -241,10 +247,10 @@ def _is_function_of_library(function: Any, name: str) -> bool:
 _guard: Guard | None = None
 
 
-def install(place: str, secret: tuple[str, ...]) -> None:
-    """Watch the candidate of this process from now on."""
+def install(place: str, secret: tuple[str, ...], judge: int) -> None:
+    """Watch the candidate of this process from now on; ``judge`` is the process that asks."""
     global _guard
-    _guard = Guard(place, secret)
+    _guard = Guard(place, secret, judge)
 
 
 def is_installed() -> bool:

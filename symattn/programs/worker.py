@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Serve until the parent closes the pipe."""
+    global _own_process
+    _own_process = os.getpid()
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -74,12 +76,12 @@ class _Server:
         self._begun = begun
         self._edited: tuple[tuple[Edit, ...], Target | None] | None = None
 
-    def watch(self, place: str, secret: tuple[str, ...]) -> tuple[str, ...]:
+    def watch(self, place: str, secret: tuple[str, ...], judge: int) -> tuple[str, ...]:
         """Watch what the code of the target does against its judge, from before its import.
 
         Return what the system does not let be limited, as notes.
         """
-        guard.install(place, secret)
+        guard.install(place, secret, judge)
         return confining.left_open
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
@@ -198,7 +200,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 #: The process that answers; a copy of it must not.
-_OWN_PROCESS = os.getpid()
+_own_process = 0
 
 
 def _send_timed_message(replies: BinaryIO, message: tuple[object, ...]) -> None:
@@ -206,7 +208,7 @@ def _send_timed_message(replies: BinaryIO, message: tuple[object, ...]) -> None:
 
     A copy of this process that the target has made, and that returns from the call as well, has nothing to say.
     """
-    if os.getpid() != _OWN_PROCESS:
+    if os.getpid() != _own_process:
         return
     replies.write(pickle.dumps(((sum(os.times()[:4]), ready_time()), message)))
     replies.flush()

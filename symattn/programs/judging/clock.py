@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter, process_time
 
 from symattn.programs.child import Process
+from symattn.programs.fork_server import ForkServer
 from symattn.programs.judging.judgement import Seconds
 
 
@@ -13,9 +14,9 @@ class Clock:
 
     def __init__(self) -> None:
         self._began = perf_counter(), process_time()
-        self._processes: list[Process] = []
+        self._processes: list[Process | ForkServer] = []
 
-    def follow(self, process: Process) -> None:
+    def follow(self, process: Process | ForkServer) -> None:
         """Count the processor time of a process as well, also if the candidate's calls end without an answer."""
         self._processes.append(process)
 

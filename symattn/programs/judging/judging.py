@@ -17,7 +17,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.codec import differing
 from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory
 from symattn.document.evidence import Evidence, Grade, Verdict
-from symattn.programs.child import TargetOptions
+from symattn.programs.child import TargetOptions, with_fork_server
 from symattn.programs.guard import Tampered
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.hashes import file_of_target, hash_of_symattn, hash_of_target
@@ -153,6 +153,10 @@ class CandidateJudge:
 
     def judgement(self) -> Judgement:
         """Return the judgement. Raises ``InputError`` for what cannot be used as it was given."""
+        with with_fork_server(self.how, file_of_target(self.candidate)) as how:
+            return replace(self, how=how)._judgement()
+
+    def _judgement(self) -> Judgement:
         clock = Clock()
         drawn: list[int] = []
 
@@ -165,6 +169,8 @@ class CandidateJudge:
         how = self.how
         if isinstance(how, TargetOptions):
             how = replace(how, started=clock.follow)
+            if how.server is not None:
+                clock.follow(how.server)
         spec = checked(self.definition, how.domain)
         # Hashed before the candidate runs, so that a change of its file shows.
         before, noted = (

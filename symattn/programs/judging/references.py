@@ -14,11 +14,19 @@ from symattn.bounds.called_target import Failure, Inputs
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
-from symattn.programs.child import Child, Process, ProcessLimits, TargetOptions, ask_first
+from symattn.programs.child import (
+    Child,
+    Process,
+    ProcessLimits,
+    TargetOptions,
+    ask_first,
+    with_fork_server,
+)
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
 from symattn.programs.judging.benchmark_inputs import by_definition, judge_case, reason_unjudged
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.definition_file import RUN, KernelDefinition, read_definition
+from symattn.programs.judging.hashes import file_of_target
 from symattn.programs.judging.judgement import (
     Judgement,
     OwnInputs,
@@ -59,10 +67,15 @@ class ByReference:
 
     def judgement(self) -> Judgement:
         """Return the judgement. Raises ``InputError`` for a file that is no reference."""
+        files = file_of_target(f"{self.candidate}:"), Path(self.reference)
+        with with_fork_server(self.how, *files) as how:
+            return replace(self, how=how)._judgement()
+
+    def _judgement(self) -> Judgement:
         if self.reference.endswith(".json"):
             return self._by_definition_file()
         clock = Clock()
-        benchmark, process = ask_first("benchmark", self.reference, MODEL)
+        benchmark, process = ask_first("benchmark", self.reference, MODEL, server=self.how.server)
         if isinstance(benchmark, Failure):
             return self._make_invalid_judgement(
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
@@ -180,7 +193,7 @@ class ByReference:
         limits = ProcessLimits() if how.time_limit is None else ProcessLimits(how.time_limit)
         words = ""
         try:
-            child = Child(target, how.request(specs[0]), limits, process)
+            child = Child(target, how.request(specs[0]), limits, process, server=how.server)
         except (
             InputError
         ) as error:  # the first definition needs inputs that the model does not take

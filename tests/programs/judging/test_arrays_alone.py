@@ -56,7 +56,8 @@ def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a candidate had gone around the guard."""
     blind = "import symattn.programs.guard as g; g.install = lambda *rest: None\n"
     before = "from symattn.programs.worker"
-    monkeypatch.setattr(child, "_CONFINED_PROGRAM", child._CONFINED_PROGRAM.replace(before, f"{blind}{before}"))
+    for program in ("_CONFINED_PROGRAM", "_SERVER_PROGRAM"):
+        monkeypatch.setattr(child, program, getattr(child, program).replace(before, f"{blind}{before}", 1))
 
 
 def seen(folder: Path, text: str, definition: object) -> list[dict[str, object]]:

@@ -107,13 +107,25 @@ def test_processes_in_other_sessions_end_with_the_first_one() -> None:
         first.kill()
 
 
-def test_what_the_system_does_not_let_be_limited_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from symattn.programs import child
+def ends(*_: object) -> None:
+    raise OSError("the server of processes gives no answer")
+
+
+@pytest.mark.parametrize("copied", [pytest.param(True, marks=linux), False])
+def test_what_the_system_does_not_let_be_limited_is_a_note(
+    copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from symattn.programs import child, fork_server
 
     path = tmp_path / "kernel.py"
     path.write_text(f"{RIGHT}\ndef f(q, k, v):\n    return zeros(q, k, v)\n")
     open_there = "import symattn.programs.confining as c; c.left_open = ('the network was not closed',)\n"
-    monkeypatch.setattr(child, "_CONFINED_PROGRAM", open_there + child._PROGRAM)
+    if copied:
+        never = f"{open_there}c.confine = lambda *a, **k: None\n"
+        monkeypatch.setattr(child, "_SERVER_PROGRAM", never + child._SERVER_PROGRAM)
+    else:
+        monkeypatch.setattr(fork_server.ForkServer, "start", ends)
+        monkeypatch.setattr(child, "_CONFINED_PROGRAM", open_there + child._PROGRAM)
     judgement = judge(f"{path}:f", examples=0)
     assert judgement.status is Status.FAIL
     assert "the network was not closed" in judgement.notes

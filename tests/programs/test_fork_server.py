@@ -1,0 +1,83 @@
+"""Workers that are copies of one process: they start, end and are killed as processes of their own do."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symattn.programs import child, fork_server
+from symattn.programs.child import Process, TargetOptions, with_fork_server
+from symattn.programs.fork_server import libraries_of
+from symattn.programs.request import Request
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
+KERNEL = """
+import ctypes, os
+
+def right(q, k, v):
+    return q
+
+def crashes(q, k, v):
+    ctypes.string_at(0)
+
+def ends(q, k, v):
+    os._exit(3)
+"""
+
+
+@pytest.mark.parametrize("confined", [True, False])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("crashes", "signal SIGSEGV"), ("ends", "exit code 3")],
+)
+def test_a_copy_ends_as_a_process_does(name: str, words: str, confined: bool, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(KERNEL)
+    with with_fork_server(TargetOptions(), path) as how:
+        assert isinstance(how, TargetOptions)
+        process = Process(4.0 if confined else None, (), how.server)
+        assert isinstance(process._process, fork_server.ForkedProcess)
+        process.ask(("find", f"{path}:{name}", Request(framework="numpy")), 60)
+        process.ask(("prepare", Request(framework="numpy")), 60)
+        failure = process.ask(("run", dict.fromkeys("qkv", np.ones((2, 3))), "contiguous"), 60)
+        process.end()
+        assert words in failure.message
+        assert process.spent[0] > 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(process._process.pid, 0)
+
+
+def test_processes_are_killed_and_outlive_their_server(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(KERNEL)
+    with with_fork_server(TargetOptions(), path) as how:
+        assert isinstance(how, TargetOptions)
+        process = Process(server=how.server)
+    answer = process.ask(("find", f"{path}:right", Request(framework="numpy")), 60)
+    assert answer[0] == "done", answer
+    copy = process._process
+    process.end()
+    assert copy.poll() == copy.wait() == -signal.SIGKILL
+
+
+def test_without_a_server_processes_start_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_SERVER_PROGRAM", "raise SystemExit")
+    with with_fork_server(TargetOptions()) as how:
+        assert isinstance(how, TargetOptions)
+        process = Process(server=how.server)
+        assert not isinstance(process._process, fork_server.ForkedProcess)
+        process.end()
+
+
+@pytest.mark.torch
+def test_libraries_are_those_that_the_text_imports(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text("import math\nfrom torch.nn import functional\n")
+    assert libraries_of([None, path]) == ("torch",)
+    (tmp_path / "torch.py").write_text("")  # the target's own import finds this one
+    assert libraries_of([path]) == ()
+    path.write_text("# this imports no library\nimport torchlike\n")
+    assert libraries_of([path, tmp_path / "missing.py"]) == ()
