@@ -269,8 +269,10 @@ class Store:
         handle = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             # One write of a whole line, so that parallel runs do not mix their lines.
-            os.write(handle, line.encode())
+            written = os.write(handle, line.encode())
             os.fsync(handle)
+            if written < len(line.encode()):
+                raise InputError(f"{self.folder} cannot be used: the disk took a part of a result")
         finally:
             os.close(handle)
 

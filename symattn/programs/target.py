@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from symattn.bounds.domain import Domain
 
 
-_QKV = ("q", "k", "v")
 #: The note where no name in the code suggests a framework.
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
 

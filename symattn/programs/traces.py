@@ -125,6 +125,8 @@ FURTHER: Mapping[str, tuple[Look, int]] = {
 #: Queries of each head that are judged, and the probability of a false alarm.
 ROWS, ALPHA = 32, 1e-9
 _CHOSEN = 2.0**-10  # the share of the probability alpha for the queries ``also``
+#: Choices of queries ``also`` beyond which a probability divided by their number is no normal float64.
+_MOST_CHOICES = 2**900
 #: The step in which a fault of each array is.
 _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
 #: The arrays in words.
@@ -246,12 +248,14 @@ class _JudgedTrace:
         )
         if words or not more:
             return words
-        return self._describe_rows_beyond_bound(
-            piece, more, alpha * _CHOSEN / n ** (len(more) + 1)
-        )  # there are fewer ways to choose them
+        # There are fewer ways to choose them.
+        ways = n ** (len(more) + 1)
+        # Beyond the range of floats no sharp limit is left: the worst case alone decides.
+        chosen_alpha = alpha * _CHOSEN / ways if ways < _MOST_CHOICES else None
+        return self._describe_rows_beyond_bound(piece, more, chosen_alpha)
 
     def _describe_rows_beyond_bound(
-        self, piece: TracePiece, rows: Sequence[int] | None, alpha: float
+        self, piece: TracePiece, rows: Sequence[int] | None, alpha: float | None
     ) -> str:
         return close_to_exact(
             Question(

@@ -350,8 +350,8 @@ def _describe_checker_verdicts(outcome: TheoremOutcome) -> tuple[Block, ...]:
             ),
         )
     many = "The certificate is" if len(verdicts) == 1 else f"All {len(verdicts)} certificates are"
-    # The largest of the bounds is printed.
-    epsilon = max(v.epsilon for v in verdicts)
+    # Any of them may be the one that is accepted by chance.
+    epsilon = sum(v.epsilon for v in verdicts)
     error = f", with an error of at most {epsilon:.0e}" if epsilon else ""
     return (
         md.Paragraph(

@@ -315,6 +315,17 @@ def test_broken_results_are_refused(tmp_path: Path, text: str) -> None:
     refuses(Store(tmp_path).results, says="line 1 is not a result")
 
 
+def test_a_result_of_which_the_disk_took_a_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.open(JOBS)
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:5]))
+    refuses(store.append, {"key": "a"}, says="the disk took a part of a result")
+    # Opening it again cuts the part off.
+    store.open(JOBS)
+    assert store.results() == {}
+
+
 @pytest.mark.parametrize("text", ["", "3", '[{"key": 1}]', "[1]"])
 def test_a_folder_without_a_plan_is_refused(tmp_path: Path, text: str) -> None:
     refuses(summary, tmp_path / "none", says="holds no campaign")

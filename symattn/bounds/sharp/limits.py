@@ -1,6 +1,6 @@
 """The filter: how far roundings to nearest take an output, but for a probability that one picks.
 
-The worst case (``verification.bounds``) has to allow that all roundings err together. This is what is left if they do
+The worst case (``bounds.worst_case``) has to allow that all roundings err together. This is what is left if they do
 not. Statement. p_j are the exact weights of a row, t_j its scores, v_j its values, o = Σ p_j v_j, y what an
 implementation returns; D is a direction: numbers for some elements, which do not depend on y. Under
 

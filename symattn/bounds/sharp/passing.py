@@ -1,6 +1,6 @@
 """A block of queries in the backward pass: weights, dP and dS, and how far all roundings together take each.
 
-Steps 1 to 3 and 5 to 8 of ``backward``, whose letters these are.
+Steps 1 to 3 and 5 to 8 of ``backward_bounds``, whose letters these are.
 """
 
 from __future__ import annotations

@@ -63,6 +63,19 @@ def test_an_output_of_zeros_is_not_explained_by_small_numbers(tmp_path: Path) ->
     assert [(fault.step, fault.cause) for fault in report.faults] == [("lse", None)]
 
 
+def test_queries_that_were_chosen_by_the_output_may_be_many(tmp_path: Path) -> None:
+    """The number of ways to choose 150 of 2,000 queries is beyond float64."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2000 if name == "q" else 3, 2)).astype(np.float32) for name in "qkv")
+    right = Attention()(*(a.astype(np.float64) for a in (q, k, v))).astype(np.float32)
+    chosen = range(100, 250)
+    # The queries that are judged anyhow are at both ends and at drawn places.
+    wrong = np.where(np.arange(2000)[:, None] == 137, right + 1, right)
+    for o, verdict in ((right, "no fault"), (wrong, "fault")):
+        path = write(tmp_path / "t.safetensors", {"q": q, "k": k, "v": v, "o": o})
+        assert verify_trace(path, rows=[0], also={(): chosen}).verdict.value == verdict
+
+
 @pytest.mark.deep
 def test_what_only_the_filter_accuses_is_sampled(tmp_path: Path) -> None:
     """A scale that is 1 % off is within the worst case of bfloat16, which is no refutation."""
