@@ -131,7 +131,7 @@ def _yield_recurrent_questions(
             check_representable(name, values[name], arithmetic.input)
     result, dtype = read_array("out", out)
     _check_shapes(spec, values)
-    shape = (*values["q"].shape[:-1], values["v"].shape[-1])
+    shape = values["v"].shape
     if form := form_words("out", result.shape, shape, dtype, arithmetic):
         raise InputError(form)
     arithmetic = replace(arithmetic, output=Format(dtype))
@@ -172,12 +172,15 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     q, v = values["q"], values["v"]
     if q.ndim < 2 or q.shape[-2] < 1:
         raise InputError(f"q has the shape {q.shape}; hint: (…, n, d_k)")
-    front, (length, width) = q.shape[:-2], q.shape[-2:]
+    if q.ndim < 3 and spec.values_per_key > 1:
+        raise InputError(f"q has the shape {q.shape}, without heads; hint: (…, h, n, d_k)")
+    of_keys, (length, width) = q.shape[:-2], q.shape[-2:]
+    front = (*of_keys[:-1], of_keys[-1] * spec.values_per_key) if of_keys else ()
     if "g" in values and spec.gate == "token" and values["g"].ndim == q.ndim - 1:
         values["g"] = values["g"][..., None]
     if "beta" in values and values["beta"].ndim == q.ndim - 1:
         values["beta"] = values["beta"][..., None]
-    expected = {"k": (*front, length, width), "v": (*front, length, v.shape[-1])}
+    expected = {"k": (*of_keys, length, width), "v": (*front, length, v.shape[-1])}
     expected["g"] = (*front, length, width if spec.gate == "feature" else 1)
     expected["beta"] = (*front, length, 1)
     for name, shape in expected.items():
@@ -199,7 +202,7 @@ def _yield_recurrent_sequences(
 ) -> Iterator[tuple[str, dict[str, Array], Array]]:
     """Yield the place, the arrays and the output of each sequence; states have an axis of sequences in front then."""
     states, length = ("initial_state", "final_state"), values["q"].shape[-2]
-    front = values["q"].shape[:-2]
+    front = values["v"].shape[:-2]
     state = (*front, values["q"].shape[-1], values["v"].shape[-1])
     if cu_seqlens is None:
         _check_states(values, state)

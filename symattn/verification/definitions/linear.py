@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -20,6 +20,7 @@ from symattn.attention.constants import number
 from symattn.attention.fields import brief, check
 from symattn.attention.layers.steps import gelu, identity, sigmoid, silu, tanh
 from symattn.attention.norms import unit
+from symattn.attention.projections import repeat_heads, tile_heads
 from symattn.attention.softmax import powers, softmax
 from symattn.bounds import linear_forms
 from symattn.bounds.called_target import Inputs, Layout
@@ -69,22 +70,25 @@ class LinearAttention(Answering):
 
     With a norm of queries and keys φ(x) / √(‖φ(x)‖² + ε) is in the place of φ(x).
 
-    feature     φ: ``identity``, ``elu`` (elu(x) + 1), ``relu``, ``exp``
-    causal      whether tokens see only those up to themselves
-    normalised  whether the output is divided by the sum of the weights
-    gate        decay of the state before each token: None; ``token``, an input g of logarithms, one a token;
-                ``feature``, one for each feature of the key
-    delta       the delta rule: the state is corrected by β (v − k S), with an input beta, one a token
-    scale       whether queries are divided by √d_k
-    qk_norm     None, or ``l2``: queries and keys are divided by √(‖x‖² + ε)
-    eps         the ε of the norm
+    feature         φ: ``identity``, ``elu`` (elu(x) + 1), ``relu``, ``exp``
+    causal          whether tokens see only those up to themselves
+    normalised      whether the output is divided by the sum of the weights
+    gate            decay of the state before each token: None; ``token``, an input g of logarithms, one a token;
+                    ``feature``, one for each feature of the key
+    delta           the delta rule: the state is corrected by β (v − k S), with an input beta, one a token
+    scale           whether queries are divided by √d_k
+    qk_norm         None, or ``l2``: queries and keys are divided by √(‖x‖² + ε)
+    eps             the ε of the norm
+    values_per_key  heads of values, gates and β for each head of queries and keys, which is repeated in place: head h
+                    of values reads head ⌊h / values_per_key⌋
 
     A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n) or (…, n, d_k) and beta (…, n), and returns (…, n,
-    d_v).
+    d_v). With several heads of values for each of keys, the axis in front of the tokens has the heads.
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; the norm, Yang et al.,
-    Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3.3.
+    Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu,
+    Transformers are SSMs (2024), §7.2.
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -98,11 +102,12 @@ class LinearAttention(Answering):
     scale: bool = False
     qk_norm: Literal["l2"] | None = None
     eps: int | float | Fraction = 0
+    values_per_key: int = 1
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check(self)
+        check(self, values_per_key=1)
         if (self.gate or self.delta) and not self.causal:
             raise InputError(
                 "LinearAttention: gates and the delta rule need an order of tokens; hint: causal=True"
@@ -145,10 +150,18 @@ class LinearAttention(Answering):
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     """Return the definition of linear attention."""
     check_layout("LinearAttention", layout)
-    shape, m = partial(placed, layout), "n" if spec.causal else "m"
+    if spec.values_per_key > 1 and layout != "nd" and "h" not in layout:
+        raise InputError(
+            f"LinearAttention: the layout {layout} has no axis for the heads, of which values have"
+            f" {spec.values_per_key} for each of keys; hint: layout='bhnd' or 'bnhd'"
+        )
+    m = "n" if spec.causal else "m"
+    heads = "h" if spec.values_per_key == 1 else f"{spec.values_per_key}*h"
+    of_keys = partial(_place_heads, spec, layout, "h")
+    shape = partial(_place_heads, spec, layout, heads)
     arrays = [
-        Input("q", shape("n", "d_k"), "query queries xq r", step="score"),
-        Input("k", shape(m, "d_k"), "key keys xk", step="score"),
+        Input("q", of_keys("n", "d_k"), "query queries xq r", step="score"),
+        Input("k", of_keys(m, "d_k"), "key keys xk", step="score"),
         Input("v", shape(m, "d_v"), "value values xv u", step="values"),
     ]
     if spec.gate:
@@ -178,12 +191,14 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
         return in_order(layout, turned, partial(_run_with_gate_columns, spec, layout, run))
 
-    sizes = [{**in_front(layout, i), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
+    several: Mapping[str, int] = {"h": 2} if spec.values_per_key > 1 else {}
+    sizes = [{**in_front(layout, i), **several, "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
     # Other features may sum to 0, which a normaliser cannot divide by, and rows of zeros have no length but by ε.
     positive = spec.feature in ("elu", "exp") or (
         not spec.normalised and not (spec.qk_norm and not spec.eps)
     )
+    has_equal_steps = not spec.gate and not spec.delta and spec.values_per_key == 1
     return Definition(
         title=called(spec),
         step="normalize" if spec.normalised else "values",
@@ -196,7 +211,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
         numbered=tuple(_yield_added_number_mistake(spec, laid)),
-        counted=None if spec.gate or spec.delta else _count_linear_keys(spec, layout, laid),
+        counted=_count_linear_keys(spec, layout, laid) if has_equal_steps else None,
         other_forms=_other_forms(spec, laid) if spec.gate or spec.delta or spec.qk_norm else None,
         by_column=bool(spec.gate),
         costs=_RUNS_OF_A_SCAN if spec.delta else 1,
@@ -204,6 +219,13 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         in_wide_rows=_with_short_keys if spec.delta and not spec.qk_norm else dict,
         law=None if explain_uncovered(spec) else RecurrentLaw(spec, layout),
     )
+
+
+def _place_heads(spec: LinearAttention, layout: Layout, heads: str, *last: str) -> str:
+    """Return a shape in letters, as ``placed``; several heads stand in front if the layout has no axis of heads."""
+    if spec.values_per_key > 1 and layout == "nd":
+        return " ".join([heads, *last])
+    return placed(layout, *last, heads=heads)
 
 
 def _with_short_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -360,9 +382,15 @@ def _apply_normalised_form(
 
 
 def _read_features(spec: LinearAttention, x: Array) -> Any:
-    """Return what the sums read of queries or keys: φ(x), divided by its length if there is a norm."""
+    """Return what the sums read of queries or keys: φ(x), divided by its length if there is a norm, for each head of
+    values."""
     features = FEATURES[spec.feature](x)
-    return features if spec.qk_norm is None else unit(features, spec.eps)
+    rows = features if spec.qk_norm is None else unit(features, spec.eps)
+    return _repeat_for_values(spec, rows)
+
+
+def _repeat_for_values(spec: LinearAttention, x: Array) -> Array:
+    return x if spec.values_per_key == 1 else repeat_heads(x, spec.values_per_key)
 
 
 def _make_unit_values(v: Array) -> Array:
@@ -499,6 +527,8 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
                 yield DefinitionMistake(
                     "scale", words, partial(_output_of_scaled_queries, plain, power, axis)
                 )
+    if spec.values_per_key > 1:
+        yield from _yield_head_mistakes(spec, form)
     for words, change in _GATES.items() if spec.gate else ():
         yield DefinitionMistake("values", words, reading(spec, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta else ():
@@ -509,6 +539,38 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
         )
 
 
+def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+    """Yield other heads of queries and keys for heads of values, and gates and β of another head of the group."""
+    times = spec.values_per_key
+    run = partial(_apply_normalised_form, replace(spec, values_per_key=1), form)
+    repeated = partial(repeat_heads, times=times)
+    for words, chosen in _OTHER_HEADS.items():
+        other = partial(chosen, times=times)
+        for noun, q, k in (
+            ("queries and keys", other, other),
+            ("queries", other, repeated),
+            ("keys", repeated, other),
+        ):
+            yield DefinitionMistake("split", words.format(noun), reading(run, q=q, k=k))
+    of_first: Callable[[Any], Any] = lambda x: repeat_heads(x[..., ::times, :, :], times)  # noqa: E731
+    nouns = {"g": "gate"} if spec.gate else {}
+    for name, noun in {**nouns, **({"beta": "β"} if spec.delta else {}), "v": "values"}.items():
+        words = f"all heads of values that share a key have the {noun} of the first of them"
+        right = partial(_apply_normalised_form, spec, form)
+        yield DefinitionMistake("split", words, reading(right, **{name: of_first}))
+
+
+def _repeat_one_head(x: Array, times: int, head: int) -> Array:
+    # A sum of one head and 0 times all others keeps the number of heads.
+    return repeat_heads(0 * x + x[..., head : head + 1 or None, :, :], times)
+
+
+#: Other heads of queries or keys for the heads of values.
+_OTHER_HEADS: dict[str, Callable[..., Array]] = {
+    "heads of {} are tiled (repeat), not repeated (repeat_interleave)": tile_heads,
+    "every head of values reads the first head of {}": partial(_repeat_one_head, head=0),
+    "every head of values reads the last head of {}": partial(_repeat_one_head, head=-1),
+}
 #: Axes besides the features that a norm may run over.
 _AXES_OF_NORMS: dict[tuple[int, ...], str] = {
     (-2,): "the tokens", (-1, -2): "tokens and features together", (-3,): "the heads", (-1, -3): "all heads together",
@@ -575,7 +637,7 @@ def _output_of_half_normed_keys(
     beta: Array | None = None,
 ) -> Array:
     """Compute the delta rule with keys that are normalised at one of their two places alone."""
-    bare = FEATURES[spec.feature](k)
+    bare = _repeat_for_values(spec, FEATURES[spec.feature](k))
     normed = _read_features(spec, k)
     written, read = (normed, bare) if where_written else (bare, normed)
 

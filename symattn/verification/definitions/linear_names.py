@@ -41,9 +41,9 @@ RECURRENCES: dict[str, NamedRecurrence] = {
         "decays that are fixed for each head, and silu of queries and keys",
     ),
     "mamba2": NamedRecurrence(
-        {**_PLAIN, "gate": "token"},
-        "Dao, Gu, Transformers are SSMs (2024), §6",
-        "keys and queries that groups of heads share, and the added term D x",
+        {**_PLAIN, "gate": "token", "values_per_key": 2},
+        "Dao, Gu, Transformers are SSMs (2024), §6 and §7.2",
+        "the added term D x, and the step Δ that multiplies x and A",
     ),
     "rwkv6": NamedRecurrence(
         {**_PLAIN, "gate": "feature"},
@@ -57,6 +57,11 @@ RECURRENCES: dict[str, NamedRecurrence] = {
     "gated-deltanet": NamedRecurrence(
         {**_NORMED_DELTA, "gate": "token"},
         "Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), equation 10",
+    ),
+    # 16 heads of keys and 32 of values in Qwen3-Next-80B-A3B.
+    "qwen3-next": NamedRecurrence(
+        {**_NORMED_DELTA, "gate": "token", "values_per_key": 2},
+        "Qwen Team, Qwen3-Next (2025); Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), equation 10",
     ),
     "kda": NamedRecurrence(
         {**_NORMED_DELTA, "gate": "feature"}, "Kimi Team, Kimi Linear (2025), §3"

@@ -71,7 +71,10 @@ def recurrences(
     The states before the first token, ``initial_state``, are zeros unless they are given. In the ``precision`` programs
     may normalise queries and keys.
     """
-    q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in (values[name] for name in "qkv"))
+    rows = {name: values[name] for name in "qkv"}
+    if spec.values_per_key > 1:
+        rows |= {name: np.repeat(rows[name], spec.values_per_key, axis=-3) for name in "qk"}
+    q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in rows.values())
     if spec.feature == "relu":
         q, k = np.maximum(q, 0), np.maximum(k, 0)
     query_errors: Array | None = None
@@ -151,7 +154,15 @@ class RecurrentLaw:
         # The law is proved for decays, not for states that grow.
         decays = gates is None or np.asarray(gates).max(initial=0.0) <= 0
         q, k, v = (np.shape(inputs[name]) for name in "qkv")
-        return bool(decays and q == k and q[:-1] == v[:-1] and min(q) > 0)
+        return bool(decays and q == k and self._front_of_values(q) == v[:-1] and min(q) > 0)
+
+    def _front_of_values(self, q: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the axes of values without the last, from the shape of the queries."""
+        heads = self.layout.index("h") - len(self.layout) if "h" in self.layout else -3
+        front = list(q)
+        if self.spec.values_per_key > 1:
+            front[heads] *= self.spec.values_per_key
+        return tuple(front[:-1])
 
     def covers_format(self, precision: Precision) -> bool:
         """Return whether the law is about this recurrence and sums coarser than float64."""
