@@ -198,6 +198,8 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     positive = spec.feature in ("elu", "exp") or (
         not spec.normalised and not (spec.qk_norm and not spec.eps)
     )
+    # The bound on other forms is of sums over earlier tokens.
+    has_other_forms = bool(spec.gate or spec.delta or (spec.qk_norm and spec.causal))
     has_equal_steps = not spec.gate and not spec.delta and spec.values_per_key == 1
     return Definition(
         title=called(spec),
@@ -212,7 +214,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         means={"m": ("n_k", 1)},
         numbered=tuple(_yield_added_number_mistake(spec, laid)),
         counted=_count_linear_keys(spec, layout, laid) if has_equal_steps else None,
-        other_forms=_other_forms(spec, laid) if spec.gate or spec.delta or spec.qk_norm else None,
+        other_forms=_other_forms(spec, laid) if has_other_forms else None,
         by_column=bool(spec.gate),
         costs=_RUNS_OF_A_SCAN if spec.delta else 1,
         trials=_TRIALS_OF_A_SCAN if spec.delta else TRIALS,
