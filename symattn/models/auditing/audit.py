@@ -24,6 +24,7 @@ from symattn.models.auditing.dependence.causality import promised_causal
 from symattn.models.auditing.dependence.mixing import check_causal
 from symattn.models.auditing.dependence.probing import probed
 from symattn.models.auditing.layers.layer_hooks import Layers
+from symattn.models.auditing.mixers.mixer_judge import MixerReader, judge_mixer, read_mixer
 from symattn.models.auditing.patches import (
     aside,
     doing,
@@ -142,6 +143,23 @@ class Audit:
         return self._watch_attention_call(
             result, lambda: of_torch(args, kwargs), function, args, kwargs
         )
+
+    def mixed(
+        self, function: Function, name: str, reader: MixerReader, args: Args, kwargs: Kwargs
+    ) -> Tensor:
+        """Audit a call of a recurrence or of a short convolution."""
+        module = doing.modules[-1] if doing.modules else None
+        if not self.wants(module):
+            return function(*args, **kwargs)
+        site = self._make_call_site(module, name)
+        with reading():
+            call = read_mixer(reader, args, kwargs)
+            with aside():
+                out = function(*args, **kwargs)
+            result = judge_mixer(site, call, out, self._rows, self._searched < _SEARCHED)
+            self._searched += result.state == "wrong"
+            self._add_call_finding(result)
+        return out
 
     def entered(self, module: Module) -> None:
         """Note that a module begins: another thread is followed from its outermost module on."""

@@ -204,8 +204,9 @@ class AuditReport(WithVerdict):
         return [part for part in self.mixing if not part.judged]
 
     def _mark_judged_dependence(self) -> list[Dependence]:
-        """Return the probes, with the parts marked in which a call was judged."""
+        """Return the probes, with the parts marked in which a call was judged, and none was not."""
         judged = {f.layer for f in self.findings if f.state != "cannot tell"}
+        judged -= {f.layer for f in self.findings if f.state == "cannot tell"}
         return [d.judging(judged) for d in self.dependence]
 
     @property

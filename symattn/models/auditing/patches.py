@@ -3,18 +3,20 @@
 Every audit that runs sees each call, one inside of the other.
 
 Everything is replaced at the place where each call looks it up: a method of Transformers' table of attention
-functions, the ``__call__`` of its models, one function of ``torch.nn.functional``, and global hooks of modules. What
-is in progress is kept for each thread.
+functions, the ``__call__`` of its models, one function of ``torch.nn.functional``, recurrences and convolutions in the
+files of the modules that run, and global hooks of modules. What is in progress is kept for each thread.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from symattn.models.auditing.mixers.reading import find_reader
 from symattn.models.auditing.promises import ModelCall, context_of
 from symattn.models.auditing.setting import Args, Module, Tensor
 from symattn.programs.names import Function
@@ -40,6 +42,8 @@ doing = Doing()
 _lock = threading.Lock()
 _watchers: list[Audit] = []
 _undo: list[Callable[[], None]] = []
+# Classes whose files have been searched for recurrences since the first audit that runs.
+_searched_kinds: set[type] = set()
 
 
 @contextmanager
@@ -95,6 +99,7 @@ def leave(watcher: Audit) -> None:
         if not _watchers:
             while _undo:
                 _undo.pop()()
+            _searched_kinds.clear()
 
 
 def _install_torch_patches() -> None:
@@ -117,6 +122,8 @@ def _note_entered_module(module: Module) -> None:
     if doing.probing:
         return
     doing.modules.append(module)
+    if type(module) not in _searched_kinds:
+        _patch_mixers(type(module))
     # A copy, since another thread may begin or end an audit.
     for watcher in tuple(_watchers):
         watcher.entered(module)
@@ -175,6 +182,31 @@ def _patch_transformers() -> None:
 
     _replace(AttentionInterface, "get_interface", get_interface)
     _replace(PreTrainedModel, "__call__", __call__)
+
+
+def _patch_mixers(kind: type) -> None:
+    """Have recurrences and convolutions seen that the files of a class and its bases hold.
+
+    A module's code looks them up in its file whenever it calls one, so it is early enough when a module begins.
+    """
+    with _lock:
+        # Another thread may have ended the last audit meanwhile.
+        if not _watchers or kind in _searched_kinds:
+            return
+        _searched_kinds.add(kind)
+        for file in {base.__module__ for base in kind.__mro__}:
+            for name, function in list(vars(sys.modules.get(file, object)).items()):
+                reader = find_reader(name) if callable(function) else None
+                if reader is None or hasattr(function, "_symattn_watched"):
+                    continue
+                wrapper = partial(_watch_mixer_call, reader, name)
+                wrapped = _wrap_for_watchers(function, wrapper)
+                vars(wrapped)["_symattn_watched"] = True
+                _replace(sys.modules[file], name, wrapped)
+
+
+def _watch_mixer_call(reader: Any, name: str, watcher: Audit, function: Function) -> Function:
+    return lambda *args, **kwargs: watcher.mixed(function, name, reader, args, kwargs)
 
 
 def _wrap_for_watchers(function: Function, seen: Callable[[Audit, Function], Function]) -> Function:

@@ -98,6 +98,12 @@ class _Recorder:
         self._record_traced_call(None, lambda: of_torch(args, kwargs), out, heads_last=False)
         return out
 
+    def mixed(
+        self, function: Callable[..., Any], name: str, reader: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
+        """Run a recurrence or a convolution."""
+        return function(*args, **kwargs)
+
     def entered(self, module: Module) -> None:
         """Nothing is noted when a module begins."""
 

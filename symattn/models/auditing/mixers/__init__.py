@@ -1,0 +1,1 @@
+"""Calls that mix tokens without scores: recurrences and short convolutions, judged by what they received."""

@@ -1,0 +1,104 @@
+"""A call of a short causal convolution of each channel, y_t = f(Σ_j w_j x_{t−w+1+j} + b): its exact result and bound.
+
+Source: Goldberg, What every computer scientist should know about floating-point arithmetic (1991), for γ_m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.models.auditing.call_judge import CallJudgement, one_of
+from symattn.models.auditing.setting import Floats
+
+
+def _silu(x: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.asarray(x / (1 + np.exp(-x)))
+
+
+#: Activations by the names of Transformers, each with a bound on its slope and its roundings in units of u.
+ACTIVATIONS: dict[str | None, tuple[Callable[[Floats], Floats], float, int]] = {
+    None: (lambda x: x, 1.0, 1),
+    "silu": (_silu, 1.1, 8),
+    "swish": (_silu, 1.1, 8),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionCall:
+    """The arguments of a call in float64: x (channels, n), taps (channels, w), bias (channels, 1), an activation."""
+
+    x: Floats
+    taps: Floats
+    bias: Floats
+    activation: str | None
+    format: Format
+    words: str
+
+    @cached_property
+    def output(self) -> Floats:
+        """The exact output, (channels, n)."""
+        function, _, _ = ACTIVATIONS[self.activation]
+        return function(self._convolve(self.taps) + self.bias)
+
+    def _convolve(self, taps: Floats, late: int = 0) -> Floats:
+        """Return Σ_j taps_j x_{t−w+1+j+late}; tokens outside of the sequence are zeros."""
+        width, length = taps.shape[1], self.x.shape[1]
+        padded = np.pad(self.x, ((0, 0), (width - 1 - late, late)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1)[:, :length]
+        return np.asarray((windows * taps[:, None]).sum(axis=-1))
+
+    @cached_property
+    def bound(self) -> Floats:
+        """How far any order of the sum in the call's format may be off, (channels, n)."""
+        _, slope, roundings = ACTIVATIONS[self.activation]
+        u, width = float(self.format.u), self.taps.shape[1]
+        bare = ConvolutionCall(np.abs(self.x), np.abs(self.taps), self.bias, None, self.format, "")
+        terms = bare._convolve(bare.taps) + np.abs(self.bias)
+        # A product and at most as many sums as taps for each term, and a stored result.
+        lost = np.expm1((width + 3) * u) * terms
+        least = (width + 3) * float(self.format.eta)
+        return np.asarray(slope * (lost + least) + roundings * u * np.abs(self.output) + least)
+
+    def judge(self, got: Floats) -> CallJudgement:
+        """Judge the whole output."""
+        if not (np.isfinite(self.x).all() and np.isfinite(self.taps).all()):
+            return CallJudgement(
+                np.nan, "unknown", "it received NaN or infinity: the cause is before the call"
+            )
+        with np.errstate(invalid="ignore"):
+            error = np.abs(got - self.output)
+            ratio = float(np.where(np.isfinite(error), error / self.bound, np.inf).max())
+        return CallJudgement(ratio, "" if ratio <= 1 else "certified")
+
+    def find_cause(self, got: Floats) -> str:
+        """Return the one known mistake that explains a wrong result, in words; if several fit, these; or ""."""
+        function, _, _ = ACTIVATIONS[self.activation]
+        sums = self._convolve(self.taps)
+        late = "the convolution is one token late: it sees the next token"
+        wrong = [
+            (late, function(self._convolve(self.taps, late=1) + self.bias)),
+            # The sequence itself is shifted, and its first token lost.
+            (late, function(self._shifted()._convolve(self.taps) + self.bias)),
+            (
+                "the taps of the convolution are reversed",
+                function(self._convolve(self.taps[:, ::-1]) + self.bias),
+            ),
+            ("the bias of the convolution is left out", function(sums)),
+            ("the activation of the convolution is left out", sums + self.bias),
+        ]
+        fitting = [
+            words
+            for words, y in wrong
+            if not np.array_equal(y, self.output) and (np.abs(got - y) <= 2 * self.bound).all()
+        ]
+        return one_of(list(dict.fromkeys(fitting)))
+
+    def _shifted(self) -> ConvolutionCall:
+        """Return the call for the tokens from the second on, and a token of zeros."""
+        return replace(self, x=np.pad(self.x, ((0, 0), (0, 1)))[:, 1:])

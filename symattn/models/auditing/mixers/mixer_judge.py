@@ -1,0 +1,77 @@
+"""The finding of one call of a recurrence or a convolution, judged by what it received and returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from symattn.arrays.formats import FORMATS, Format
+from symattn.bounds.threads import one_blas_thread
+from symattn.models.auditing.audit_report import CallFinding
+from symattn.models.auditing.begun import CallSite, defect
+from symattn.models.auditing.call_judge import CallJudgement
+from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
+from symattn.models.auditing.mixers.reading import MixerCall
+from symattn.models.auditing.promises import NO_CONFIGURATION
+from symattn.models.auditing.received import UnreadCall
+from symattn.models.auditing.setting import Args, Kwargs, Tensor, numbers
+from symattn.programs.frameworks import dtype_name
+
+MixerReader = Callable[[Args, Kwargs], MixerCall]
+NO_PROMISE = "no configuration describes recurrences and convolutions"
+
+
+def read_mixer(reader: MixerReader, args: Args, kwargs: Kwargs) -> MixerCall | str:
+    """Read a call before it runs, or return why it cannot be read. The model runs as usual even if symattn fails."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            return reader(args, kwargs)
+    except UnreadCall as reason:
+        return str(reason)
+    except Exception as error:
+        return defect(error)
+
+
+@one_blas_thread
+def judge_mixer(
+    site: CallSite, call: MixerCall | str, out: Any, rows: int | None, search: bool
+) -> CallFinding:
+    """Judge a call by what it returned; without ``search``, no cause is searched for."""
+    import torch
+
+    if isinstance(call, str):
+        return site.unread(call)
+    try:
+        with torch.no_grad():
+            judgement, cause = _judge_returned(call, out, rows, search)
+    except UnreadCall as reason:
+        return site.unread(str(reason))
+    except Exception as error:
+        return site.unread(defect(error))
+    unknown = NO_PROMISE if site.context is not None else NO_CONFIGURATION
+    return CallFinding(site.layer, site.via, call.words, judgement, unknown=unknown, cause=cause)
+
+
+def _judge_returned(
+    call: MixerCall, out: Any, rows: int | None, search: bool
+) -> tuple[CallJudgement, str]:
+    output, state = out if isinstance(out, tuple) else (out, None)
+    if not hasattr(output, "shape") or dtype_name(output) not in FORMATS:
+        raise UnreadCall(f"it returned {type(output).__name__}, no array of numbers")
+    if isinstance(call, ConvolutionCall):
+        _check_shape(output, (len(call.x) // max(output.shape[0], 1),), output.shape[1:2])
+        returned = numbers(output).reshape(call.x.shape)
+        judged = call.judge(returned)
+        return judged, call.find_cause(returned) if search and not judged.legal else ""
+    _check_shape(output, call.arrays["v"].shape[-2:], (output.shape[1], output.shape[-1]))
+    got, form = call.read(output, state), Format(dtype_name(output))
+    judged = call.judge(got, rows, form)
+    wrong = judged.sure == "certified"
+    return judged, call.find_cause(got, rows, form) if search and wrong else ""
+
+
+def _check_shape(out: Tensor, wanted: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if tuple(wanted) != tuple(shape):
+        raise UnreadCall(f"it returned an array of the shape {tuple(out.shape)}")
