@@ -10,22 +10,26 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Document, Note, Table, WithVerdict, headers
-from symattn.models.auditing.dependence.mixing import MixingPart
+from symattn.models.auditing.dependence.mixing import MixingPart, within
 from symattn.models.auditing.dependence.probing import probed
+from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
+from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.patches import probing
 from symattn.models.auditing.setting import Module
 from symattn.models.inferring.field_promises import disagreements, said
-from symattn.models.inferring.inferred_call import CallFacts, facts_of
+from symattn.models.inferring.inferred_call import EXPLAINED, CallFacts, facts_of
 from symattn.models.inferring.promised_numbers import OTHER_NUMBERS, expressions, layer_of, promised
 from symattn.models.inferring.tiny_models import text_part, tiny, tokens
-from symattn.models.inferring.traced_model import traced
+from symattn.models.inferring.traced_model import TracedMixer, traced
+from symattn.verification.definitions.linear import LinearAttention
 
 
 @dataclass
 class InferredPart:
     """A part that mixes tokens, what was read off its call, and where the fields of the configuration differ.
 
-    ``facts`` is None for a part without a call of attention. ``promises`` gives numbers as expressions in fields.
+    ``facts`` is None for a part without a call of attention, ``mixers`` are its calls of recurrences and convolutions.
+    ``promises`` gives numbers as expressions in fields.
     """
 
     layer: int | None
@@ -33,6 +37,7 @@ class InferredPart:
     kind: str
     sees: str
     facts: CallFacts | None = None
+    mixers: list[TracedMixer] = field(default_factory=list)
     differs: list[str] = field(default_factory=list)
     promises: dict[str, str] = field(default_factory=dict)
     expressions: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -40,14 +45,38 @@ class InferredPart:
 
     @property
     def spec(self) -> str:
-        """Return the specification as it is typed; "" without one."""
-        spec = self.specification
-        return "" if spec is None else repr(spec)
+        """Return the specification as it is typed, and convolutions in words; "" without one."""
+        if not self.is_explained:
+            return ""
+        specs = [] if self.specification is None else [repr(self.specification)]
+        specs = [f"{spec}, D x added" if self._is_skipped else spec for spec in specs]
+        return ", after a ".join([*specs, *self._convolutions])
 
     @property
-    def specification(self) -> Attention | None:
-        """Return the specification; None if there is none."""
-        return self.facts.spec() if self.facts else None
+    def specification(self) -> Attention | LinearAttention | None:
+        """Return the specification of attention or of a recurrence; None if there is none."""
+        if self.facts is not None:
+            return self.facts.spec()
+        return self._recurrences[0].spec if self.is_explained and self._recurrences else None
+
+    @property
+    def is_explained(self) -> bool:
+        """Return whether every call in the part is explained, and has a field for each form."""
+        return not self.missing and not self.unknown
+
+    @property
+    def _recurrences(self) -> list[RecurrentCall]:
+        return [one.call for one in self.mixers if isinstance(one.call, RecurrentCall)]
+
+    @property
+    def _is_skipped(self) -> bool:
+        """Return whether the values are added to the output of a recurrence."""
+        return any(call.skip is not None for call in self._recurrences)
+
+    @property
+    def _convolutions(self) -> list[str]:
+        calls = [one.call for one in self.mixers if isinstance(one.call, ConvolutionCall)]
+        return list(dict.fromkeys(call.kind for call in calls))
 
     @property
     def chain(self) -> dict[str, str]:
@@ -56,13 +85,21 @@ class InferredPart:
 
     @property
     def missing(self) -> list[str]:
-        """Return forms for which ``Attention`` has no field."""
-        return self.facts.missing if self.facts else ["no call of attention"]
+        """Return forms that have no field."""
+        if self.facts is not None:
+            return self.facts.missing
+        return [] if self.mixers else ["no call of attention"]
 
     @property
     def unknown(self) -> list[str]:
         """Return what was not explained."""
-        return self.facts.unknown if self.facts else []
+        result = list(self.facts.unknown) if self.facts else []
+        for one in self.mixers:
+            if one.call is None or one.reason:
+                result.append(one.reason)
+            elif not one.error <= EXPLAINED:
+                result.append(f"the output of a {one.call.kind}, which differs by {one.error:.1g}")
+        return result
 
 
 @dataclass(repr=False)
@@ -89,13 +126,13 @@ class Inference(WithVerdict):
         """A fault if the fields and the run differ; undecided if a part has no specification."""
         if self.differs:
             return Verdict.FAULT
-        whole = self.parts and all(part.specification is not None for part in self.parts)
+        whole = self.parts and all(part.is_explained for part in self.parts)
         return Verdict.NO_FAULT if whole else Verdict.UNDECIDED
 
     @property
     def coverage(self) -> str:
         """Return how many parts have a specification."""
-        known = sum(part.specification is not None for part in self.parts)
+        known = sum(part.is_explained for part in self.parts)
         return (
             f"{known} of {len(self.parts)} token-mixing parts have a specification, {self.source}"
         )
@@ -167,6 +204,11 @@ def infer(model_type: str) -> Inference:
     return Inference(model_type, transformers.__version__, parts)
 
 
+def _find_innermost_part(name: str, parts: Sequence[str]) -> str | None:
+    """Return the innermost part around a module; None if there is none."""
+    return max((part for part in parts if within(name, part)), key=len, default=None)
+
+
 def parts_of(model: Module) -> list[InferredPart]:
     """Return the parts of a tiny model that mix tokens, and what was read off their calls."""
     run, config = traced(model), text_part(model.config)
@@ -180,6 +222,10 @@ def parts_of(model: Module) -> list[InferredPart]:
         part.name: InferredPart(layer_of(part.name), part.name, part.kind, part.sees)
         for part in mixing
     }
+    for mixer in run.mixers:
+        place = _find_innermost_part(mixer.name, list(parts))
+        if place is not None:
+            parts[place].mixers.append(mixer)
     for name, call in first_calls.items():
         kind = type(call.module).__name__
         part = parts.setdefault(

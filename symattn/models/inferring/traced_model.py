@@ -10,6 +10,12 @@ import numpy as np
 
 from symattn.models.auditing.dependence.in_float64 import lifted
 from symattn.models.auditing.dependence.token_rows import first
+from symattn.models.auditing.mixers.mixer_judge import (
+    MixerReader,
+    measure_relative_error,
+    read_mixer,
+)
+from symattn.models.auditing.mixers.reading import MixerCall
 from symattn.models.auditing.patches import doing, leave, watch
 from symattn.models.auditing.received import (
     Received,
@@ -58,10 +64,25 @@ class ModuleRun:
 
 
 @dataclass
+class TracedMixer:
+    """A call of a recurrence or a convolution: its module's name, what it received, its result's relative error.
+
+    ``reason`` says why the call could not be read.
+    """
+
+    name: str
+    module: Module
+    call: MixerCall | None = None
+    error: float = 0.0
+    reason: str = ""
+
+
+@dataclass
 class TracedRun:
     """The calls of one run, and the runs of each module by name."""
 
     calls: list[TracedCall] = field(default_factory=list)
+    mixers: list[TracedMixer] = field(default_factory=list)
     runs: dict[str, list[ModuleRun]] = field(default_factory=dict)
 
 
@@ -99,10 +120,28 @@ class _Recorder:
         return out
 
     def mixed(
-        self, function: Callable[..., Any], name: str, reader: Any, args: Args, kwargs: Kwargs
+        self,
+        function: Callable[..., Any],
+        name: str,
+        reader: MixerReader,
+        args: Args,
+        kwargs: Kwargs,
     ) -> Any:
-        """Run a recurrence or a convolution."""
-        return function(*args, **kwargs)
+        """Record a call of a recurrence or a convolution."""
+        call = read_mixer(reader, args, kwargs)
+        out = function(*args, **kwargs)
+        inner = next((m for m in reversed(doing.modules) if m in self.names), None)
+        record = TracedMixer(self.names.get(inner, "–"), inner)
+        if isinstance(call, str):
+            record.reason = call
+        else:
+            record.call = call
+            try:
+                record.error = measure_relative_error(call, out)
+            except UnreadCall as reason:
+                record.reason = str(reason)
+        self.run.mixers.append(record)
+        return out
 
     def entered(self, module: Module) -> None:
         """Nothing is noted when a module begins."""

@@ -64,7 +64,9 @@ def test_a_right_delta_rule_passes_with_the_convolution_before_it(dtype: Any) ->
     assert report.verdict is Verdict.AS_GIVEN
     calls = recurrent(report, "chunk_gated_delta_rule")
     assert [call.layer for call in calls] == ["model.layers.0.linear_attn"]
-    assert calls[0].semantics.startswith("gated delta rule, gates of tokens GQA 4:2 70 tokens q, k of length 1")
+    assert calls[0].semantics.startswith(
+        "gated delta rule, gates of tokens, queries and keys of length 1, GQA 4:2 70 tokens"
+    )
     assert len(recurrent(report, "causal_conv1d_fn")) == 1
     assert all(call.state == "pass as given" for call in report.findings)
 

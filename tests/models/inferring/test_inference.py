@@ -13,6 +13,7 @@ from symattn.document.errors import InputError  # noqa: E402
 from symattn.models.configurations import attention  # noqa: E402
 from symattn.models.inferring.inference import infer, parts_of  # noqa: E402
 from symattn.models.inferring.tiny_models import text_part, tiny  # noqa: E402
+from symattn.verification.definitions.linear import LinearAttention  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 _LLAMA, _QWEN = "transformers.models.llama.modeling_llama.", "transformers.models.qwen3.modeling_qwen3."
@@ -42,19 +43,41 @@ def test_numbers_are_expressions_that_hold_in_two_configurations() -> None:
     assert "window" not in parts[1].promises
 
 
-@pytest.mark.parametrize(
-    ("model_type", "forms"),
-    [
-        ("qwen3_next", {"no call of attention", "output gate: sigmoid of each column"}),
-        ("olmo2", {"queries: norm over all heads", "keys: norm over all heads"}),
-        ("mamba2", {"no call of attention"}),
-    ],
-)
-def test_forms_without_a_field_are_named(model_type: str, forms: set[str]) -> None:
-    found = infer(model_type)
-    assert {form for part in found.parts for form in part.missing} == forms
+def test_forms_without_a_field_are_named() -> None:
+    found = infer("olmo2")
+    forms = {form for part in found.parts for form in part.missing}
+    assert forms == {"queries: norm over all heads", "keys: norm over all heads"}
     assert not any(part.specification for part in found.parts)
     assert found.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("model_type", "recurrence"),
+    [
+        ("kimi_linear", LinearAttention.named("kda")),
+        ("mamba2", LinearAttention(feature="identity", normalised=False, gate="token")),
+    ],
+)
+def test_recurrences_are_explained_by_their_definition(model_type: str, recurrence: LinearAttention) -> None:
+    parts = parts_of(tiny(model_type))
+    linear = [part for part in parts if part.mixers]
+    assert [part.specification for part in linear] == [recurrence] * 2
+    assert all("after a convolution of 4 tokens, silu" in part.spec for part in linear)
+    assert all(part.is_explained for part in parts)
+
+
+def test_a_recurrence_that_computes_other_than_it_is_given_is_not_explained() -> None:
+    path = "transformers.models.mamba2.modeling_mamba2.mamba2_chunk_scan"
+    own = patch(path).get_original()[0]
+    with patch(path, lambda x, dt, a, *rest, **more: own(x, dt, 1.01 * a, *rest, **more)):
+        parts = parts_of(tiny("mamba2"))
+    assert all(part.unknown[0].startswith("the output of a state space of Mamba-2") for part in parts)
+    assert not any(part.specification for part in parts)
+
+
+def test_parts_without_a_known_call_have_no_specification() -> None:
+    parts = parts_of(tiny("rwkv"))
+    assert {form for part in parts for form in part.missing} == {"no call of attention"}
 
 
 # -- changes of the code -----------------------------------------------------------------------------------------------

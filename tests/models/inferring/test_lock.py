@@ -28,7 +28,7 @@ def test_a_lock_has_a_line_for_each_kind_of_part(lock: Path) -> None:
     assert [line.partition(" | ")[0] for line in lines] == ["llama", "mamba2"]
     assert "kv_heads = num_key_value_heads, scale = 1/√d_k" in lines[0]
     assert "q = rotation ← q_proj" in lines[0]
-    assert lines[1].endswith("no field: no call of attention")
+    assert "convolution of 4 tokens, silu | state space of Mamba-2, gates of tokens, D x added" in lines[1]
 
 
 def test_the_same_code_gives_the_same_lines(lock: Path) -> None:

@@ -38,7 +38,18 @@ class ConvolutionCall:
     bias: Floats
     activation: str | None
     format: Format
-    words: str
+    sizes: str
+
+    @property
+    def kind(self) -> str:
+        """What the call computes."""
+        after = f", {self.activation}" if self.activation else ""
+        return f"convolution of {self.taps.shape[1]} tokens{after}"
+
+    @property
+    def words(self) -> str:
+        """What the call computes, and its sizes."""
+        return f"{self.kind}, {self.sizes}"
 
     @cached_property
     def output(self) -> Floats:
@@ -64,6 +75,10 @@ class ConvolutionCall:
         lost = np.expm1((width + 3) * u) * terms
         least = (width + 3) * float(self.format.eta)
         return np.asarray(slope * (lost + least) + roundings * u * np.abs(self.output) + least)
+
+    def relative_error(self, got: Floats) -> float:
+        """Return the largest error as a fraction of the largest output."""
+        return float(np.abs(got - self.output).max() / np.abs(self.output).max())
 
     def judge(self, got: Floats) -> CallJudgement:
         """Judge the whole output."""

@@ -12,9 +12,10 @@ from symattn.models.auditing.begun import CallSite, defect
 from symattn.models.auditing.call_judge import CallJudgement
 from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.reading import MixerCall
+from symattn.models.auditing.mixers.recurrent_call import RecurrentCall, RecurrentResult
 from symattn.models.auditing.promises import NO_CONFIGURATION
 from symattn.models.auditing.received import UnreadCall
-from symattn.models.auditing.setting import Args, Kwargs, Tensor, numbers
+from symattn.models.auditing.setting import Args, Floats, Kwargs, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
 
 MixerReader = Callable[[Args, Kwargs], MixerCall]
@@ -57,21 +58,41 @@ def judge_mixer(
 def _judge_returned(
     call: MixerCall, out: Any, rows: int | None, search: bool
 ) -> tuple[CallJudgement, str]:
-    output, state = out if isinstance(out, tuple) else (out, None)
-    if not hasattr(output, "shape") or dtype_name(output) not in FORMATS:
-        raise UnreadCall(f"it returned {type(output).__name__}, no array of numbers")
     if isinstance(call, ConvolutionCall):
-        _check_shape(output, (len(call.x) // max(output.shape[0], 1),), output.shape[1:2])
-        returned = numbers(output).reshape(call.x.shape)
+        returned = _read_convolved(call, out)
         judged = call.judge(returned)
         return judged, call.find_cause(returned) if search and not judged.legal else ""
-    _check_shape(output, call.arrays["v"].shape[-2:], (output.shape[1], output.shape[-1]))
-    got, form = call.read(output, state), Format(dtype_name(output))
+    got, form = _read_recurrent(call, out)
     judged = call.judge(got, rows, form)
     wrong = judged.sure == "certified"
     return judged, call.find_cause(got, rows, form) if search and wrong else ""
 
 
-def _check_shape(out: Tensor, wanted: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if tuple(wanted) != tuple(shape):
-        raise UnreadCall(f"it returned an array of the shape {tuple(out.shape)}")
+def measure_relative_error(call: MixerCall, out: Any) -> float:
+    """Return the largest error of a result as a fraction of its largest number. Raises ``UnreadCall``."""
+    if isinstance(call, ConvolutionCall):
+        return call.relative_error(_read_convolved(call, out))
+    return call.relative_error(_read_recurrent(call, out)[0])
+
+
+def _read_convolved(call: ConvolutionCall, out: Any) -> Floats:
+    output, _ = _take_output(out)
+    if output.ndim != 3 or output.shape[0] * output.shape[1] != len(call.x):
+        raise UnreadCall(f"it returned an array of the shape {tuple(output.shape)}")
+    return numbers(output).reshape(call.x.shape)
+
+
+def _read_recurrent(call: RecurrentCall, out: Any) -> tuple[RecurrentResult, Format]:
+    output, state = _take_output(out)
+    length, width = call.arrays["v"].shape[-2:]
+    if output.ndim != 4 or (output.shape[1], output.shape[3]) != (length, width):
+        raise UnreadCall(f"it returned an array of the shape {tuple(output.shape)}")
+    return call.read(output, state), Format(dtype_name(output))
+
+
+def _take_output(out: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the output and the final state, which may be None."""
+    output, state = out if isinstance(out, tuple) else (out, None)
+    if not hasattr(output, "shape") or dtype_name(output) not in FORMATS:
+        raise UnreadCall(f"it returned {type(output).__name__}, no array of numbers")
+    return output, state

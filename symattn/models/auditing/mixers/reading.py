@@ -129,12 +129,12 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     if 1 < groups < heads:
         turned = {"q": shared(q, tiled=True), "k": shared(k, tiled=True)}
         others["heads of keys are tiled (repeat), not repeated (repeat_interleave)"] = turned
-    words = [f"gated delta rule, gates of {'features' if by_feature else 'tokens'}"]
-    words += [_describe_heads(heads, groups, length), *(["q, k of length 1"] * normalised)]
+    kind = f"gated delta rule, gates of {'features' if by_feature else 'tokens'}"
+    kind += ", queries and keys of length 1" * normalised
     form = _format_of(v)
     return RecurrentCall(
-        spec, arrays, chosen, form, " ".join([*words, form.name]), size=given.get("chunk_size"),
-        others=others,
+        spec, arrays, chosen, form, kind, f"{_describe_heads(heads, groups, length)} {form.name}",
+        size=given.get("chunk_size"), others=others,
     )  # fmt: skip
 
 
@@ -188,10 +188,10 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
         skip = numbers(given["D"]).reshape(heads, -1)[of_head][:, None] * values
     spec = LinearAttention(feature="identity", normalised=False, gate="token")
     form = _format_of(x)
-    words = f"state space, gates of tokens {_describe_heads(heads, groups, length)} {form.name}"
+    kind = "state space of Mamba-2, gates of tokens" + ", D x added" * (skip is not None)
     return RecurrentCall(
-        spec, arrays, chosen, form, words, eta_steps=eta, skip=skip, keys_first=False,
-        size=given.get("chunk_size"), others=others,
+        spec, arrays, chosen, form, kind, f"{_describe_heads(heads, groups, length)} {form.name}",
+        eta_steps=eta, skip=skip, keys_first=False, size=given.get("chunk_size"), others=others,
     )  # fmt: skip
 
 
@@ -207,12 +207,10 @@ def read_convolution(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     form = max((_format_of(x), _format_of(weight)), key=lambda one: one.u)
     taps = numbers(weight).reshape(channels, -1)
     offset = np.zeros((channels, 1)) if bias is None else numbers(bias)[:, None]
-    words = (
-        f"convolution of {taps.shape[1]} tokens, {channels} channels {length} tokens {form.name}"
-    )
     joined = numbers(x).reshape(batch * channels, length)
+    sizes = f"{channels} channels {length} tokens {form.name}"
     return ConvolutionCall(
-        joined, np.tile(taps, (batch, 1)), np.tile(offset, (batch, 1)), activation, form, words
+        joined, np.tile(taps, (batch, 1)), np.tile(offset, (batch, 1)), activation, form, sizes
     )
 
 

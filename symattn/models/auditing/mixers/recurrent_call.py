@@ -63,19 +63,25 @@ class RecurrentCall:
     that the call computes itself.
     ``skip`` (heads, n, d_v) is added to the output. ``chosen`` are the judged heads, batch and head as one index, and
     ``keys_first`` says whether states are keys by values. ``others`` holds the arguments that known mistakes outside
-    of the recurrence amount to, by their words.
+    of the recurrence amount to, by their words. ``kind`` says what the call computes, ``sizes`` of what sizes.
     """
 
     spec: LinearAttention
     arrays: Mapping[str, Floats]
     chosen: Sequence[int]
     format: Format
-    words: str
+    kind: str
+    sizes: str
     eta_steps: float = 0.0
     skip: Floats | None = None
     keys_first: bool = True
     size: int | None = None
     others: Mapping[str, Mapping[str, Floats]] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """What the call computes, and its sizes."""
+        return f"{self.kind}, {self.sizes}"
 
     # -- the exact result ----------------------------------------------------------------------------------------------
     @cached_property
@@ -107,6 +113,15 @@ class RecurrentCall:
             return RecurrentResult(joined, None)
         ended = numbers(state.flatten(0, 1)[list(self.chosen)])
         return RecurrentResult(joined, ended if self.keys_first else ended.swapaxes(-1, -2))
+
+    def relative_error(self, got: RecurrentResult) -> float:
+        """Return the largest error of outputs and states, as a fraction of the largest of each."""
+        pairs = [(got.output, self.output)]
+        if got.state is not None:
+            pairs.append((got.state, np.stack([one.state for one in self.exact])))
+        return max(
+            float(np.abs(actual - exact).max() / np.abs(exact).max()) for actual, exact in pairs
+        )
 
     # -- judging -------------------------------------------------------------------------------------------------------
     def judge(self, got: RecurrentResult, rows: int | None, output: Format) -> CallJudgement:
