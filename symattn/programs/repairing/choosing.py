@@ -23,7 +23,7 @@ from symattn.bounds.called_target import Runner
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
-from symattn.programs.repairing.edits import TIERS, Edit, overlapping
+from symattn.programs.repairing.edits import SWITCH, TIERS, Edit, overlapping
 from symattn.programs.repairing.oracle import EditAnswer, examine, sorted_samples
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
 from symattn.verification.effort import Effort
@@ -341,7 +341,7 @@ class _EditSearch:
         return self._collect_accepted_repairs()
 
     def _collect_accepted_repairs(self) -> Repairs:
-        ordered = sorted(self._accepted, key=lambda a: a[0])
+        ordered = sorted(self._accepted, key=_order_of_accepted)
         return Repairs(
             tuple(self._make_repair_of_edits(*a) for a in ordered), self._describe_failed_search()
         )
@@ -364,6 +364,16 @@ class _EditSearch:
             "other" if strays else "same", answer.grade, answer.epsilon, self._tried, len(self._opened.edits),
             self._wrong, self._wrong, self._opened.digest,
         )  # fmt: skip
+
+
+def _order_of_accepted(accepted: tuple[bool, Several, EditAnswer]) -> tuple[bool, float]:
+    """Return the order in a report: edits by which the code takes another path come last.
+
+    A default value that turns a branch on is there to choose the path, so it comes by its size.
+    """
+    strays, edits, _ = accepted
+    is_switch = all(e.rule == SWITCH for e in edits)
+    return strays and not is_switch, sum(map(size_of, edits))
 
 
 def _are_edits_disjoint(one: Edit, other: Edit) -> bool:

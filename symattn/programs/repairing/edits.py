@@ -180,6 +180,11 @@ class Place:
         return "float('inf')" if self.is_kernel else f"{self.xp}.inf"
 
     @property
+    def is_default(self) -> bool:
+        """Return whether it is the default value of a parameter."""
+        return isinstance(self.parent, ast.arguments)
+
+    @property
     def in_product(self) -> bool:
         """Return whether it is an operand of a product or a quotient."""
         return isinstance(self.parent, ast.BinOp) and isinstance(self.parent.op, ast.Mult | ast.Div)
@@ -279,6 +284,10 @@ class BlockStatement:
         return Replacement(end, len(last), end, len(last), "".join(f"\n{line}" for line in lines))
 
 
+#: The reason that is recorded for rules which wrong programs suggested.
+LOOKED_AT = "added after wrong programs had been looked at"
+#: The rule that changes a default value which turns a branch on or off.
+SWITCH = "switch"
 PARALLEL = "in parallel"  # the rule that makes one change of parallel statements, such as of keys and values
 PARALLEL_TIER = 3
 _MOST_PARALLEL = 400  # such edits of one function

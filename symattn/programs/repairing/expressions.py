@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from symattn.programs.repairing.edits import EditRule, Place
+from symattn.programs.repairing.edits import LOOKED_AT, SWITCH, EditRule, Place
 from symattn.programs.repairing.observing import NUMBERS
 
 #: New expressions, as text or as trees.
@@ -289,6 +289,19 @@ def change_constant(p: Place) -> Changes:
             yield repr(number)
 
 
+def change_switch(p: Place) -> Changes:
+    """The default value of a parameter that turns a branch on or off: a truth value, or None."""
+    value = p.node.value
+    if not p.is_default:
+        return
+    if isinstance(value, bool):
+        yield str(not value)
+    elif value is None:
+        yield from ("True", "False", "0", "1", "1.0", *map(repr, p.function.numbers))
+    elif isinstance(value, int | float):
+        yield "None"
+
+
 def change_einsum(p: Place) -> Changes:
     text = p.node.value
     if (
@@ -562,6 +575,7 @@ RULES: tuple[EditRule, ...] = (
     EditRule("order", 1, (ast.Tuple, ast.List), swap_items, likely=True),
     EditRule("slice", 1, ast.Subscript, change_slice, likely=True),
     EditRule("axis", 1, ast.Subscript, move_new_axis, likely=True),
+    EditRule(SWITCH, 1, ast.Constant, change_switch, likely=True, added=LOOKED_AT, where="arrays"),
     EditRule("constant", 1, ast.Constant, change_constant, likely=True),
     EditRule("einsum", 1, ast.Constant, change_einsum, likely=True, where="arrays"),
     EditRule("constant", 1, ast.Attribute, change_infinity, likely=True, where="arrays"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from symattn.programs.repairing.edits import EditRule, Place
+from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
 from symattn.programs.repairing.expressions import AXIS_WORDS
 
 #: New expressions, as text or as trees.
@@ -24,8 +24,6 @@ _PLACES_BEFORE = {
 }  # arguments before the diagonal
 # Lengths are taken of this many axes, from the last one on.
 _MOST_AXES = 4
-#: The reason that is recorded for rules which wrong programs suggested.
-_LOOKED_AT = "added after wrong programs had been looked at"
 
 
 def lengths(p: Place, kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
@@ -229,12 +227,12 @@ def keep_rows_of_mask(p: Place) -> Changes:
 #: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
-    EditRule("diagonal", 2, ast.Call, move_diagonal, likely=True, added=_LOOKED_AT, where="arrays"),
-    EditRule("offset", 3, ANY, shift_by_lengths, added=_LOOKED_AT, where="arrays"),
-    EditRule("offset", 3, ast.Constant, take_difference, added=_LOOKED_AT, where="arrays"),
-    EditRule("ratio", 3, ANY, divide_by_ratio, added=_LOOKED_AT, where="arrays"),
-    EditRule("length", 3, ANY, insert_function_of_length, added=_LOOKED_AT, where="arrays"),
-    EditRule("guard", 3, ast.expr, guard_divisor, added=_LOOKED_AT, where="arrays"),
-    EditRule("mask", 3, ANY, add_mask_of_positions, added=_LOOKED_AT, where="arrays"),
-    EditRule("mask", 3, ANY, keep_rows_of_mask, added=_LOOKED_AT, where="arrays"),
+    EditRule("diagonal", 2, ast.Call, move_diagonal, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule("offset", 3, ANY, shift_by_lengths, added=LOOKED_AT, where="arrays"),
+    EditRule("offset", 3, ast.Constant, take_difference, added=LOOKED_AT, where="arrays"),
+    EditRule("ratio", 3, ANY, divide_by_ratio, added=LOOKED_AT, where="arrays"),
+    EditRule("length", 3, ANY, insert_function_of_length, added=LOOKED_AT, where="arrays"),
+    EditRule("guard", 3, ast.expr, guard_divisor, added=LOOKED_AT, where="arrays"),
+    EditRule("mask", 3, ANY, add_mask_of_positions, added=LOOKED_AT, where="arrays"),
+    EditRule("mask", 3, ANY, keep_rows_of_mask, added=LOOKED_AT, where="arrays"),
 )

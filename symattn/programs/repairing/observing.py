@@ -166,6 +166,9 @@ def observe(sources: Sources, run: Callable[[Function], object]) -> Observed:
     for key in sources.functions:
         source = sources.functions[key]
         number = number_nodes(source, number)
+        # Defaults were computed when the function was defined, so no call shows them.
+        for node, value in source.defaults:
+            result.kinds[node.number] = kind_of(value)  # type: ignore[attr-defined]
         # A copy, since edits need the numbered tree as the user wrote it.
         tree = deepcopy(source.tree)
         tree.body = _with_scopes([_Recording().visit(s) for s in tree.body], source.tree.body)
@@ -236,11 +239,21 @@ def _unwrap_recorded_callee(recorded: ast.expr, original: ast.expr) -> ast.expr:
     return original
 
 
+def _default_places(arguments: ast.arguments) -> list[tuple[ast.AST, ast.AST, str, int | None]]:
+    return [
+        (node, arguments, name, k)
+        for name in ("defaults", "kw_defaults")
+        for k, node in enumerate(getattr(arguments, name))
+        if node is not None  # of a keyword without a default
+    ]
+
+
 def places_of(tree: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.AST, str, int | None]]:
-    """Yield the nodes of a body in order: node, parent, field and index there."""
+    """Yield the nodes of default values and of a body in order: node, parent, field and index there."""
     stack: list[tuple[ast.AST, ast.AST, str, int | None]]
     # In reverse on a stack, so that nodes come in the order of the text.
     stack = [(s, tree, "body", k) for k, s in reversed(list(enumerate(tree.body)))]
+    stack += reversed(_default_places(tree.args))
     while stack:
         node, parent, name, index = stack.pop()
         yield node, parent, name, index
@@ -250,8 +263,9 @@ def places_of(tree: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.AST, str, in
                 node, ast.JoinedStr
             ):
                 continue
-            # Parameters are not edited; arguments of a call are.
-            if field_name == "args" and not isinstance(node, ast.Call):
+            # Of parameters only the default values are edited; arguments of a call are.
+            if isinstance(value, ast.arguments):
+                below += _default_places(value)
                 continue
             if isinstance(value, list):
                 below += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from symattn.programs.repairing.edits import EditRule, Place
+from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
 from symattn.programs.repairing.observing import NUMBERS
 
 #: New expressions, as text or as trees.
@@ -16,8 +16,6 @@ _MOST_GRAFTS = 30  # expressions of the function that are tried in place of one
 _SMALL_NUMBERS = (0, 1, 2)  # axes and exponents more often than a substitute for infinity
 #: Usual guards against zero.
 _TENFOLDS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
-#: The reason that is recorded for rules which wrong programs suggested.
-_LOOKED_AT = "added after wrong programs had been looked at"
 
 
 def _name_of(call: ast.Call) -> str:
@@ -255,22 +253,20 @@ def take_expression(p: Place) -> Changes:
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
     EditRule(
-        "infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=_LOOKED_AT
+        "infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=LOOKED_AT
     ),
-    EditRule("exponent", 2, ANY, take_root, likely=True, added=_LOOKED_AT, where="arrays"),
-    EditRule("reduced", 2, ANY, reduce_operand, added=_LOOKED_AT, where="arrays"),
-    EditRule("guard", 2, ast.Constant, take_small_number, added=_LOOKED_AT),
-    EditRule("variable", 2, ast.Name, take_plain_number, added=_LOOKED_AT),
-    EditRule("zero", 2, ast.Name, take_zero, likely=True, added=_LOOKED_AT),
-    EditRule("expression", 3, ast.Constant, replace_number_by_name, added=_LOOKED_AT),
-    EditRule("brackets", 2, ast.BinOp, distribute, added=_LOOKED_AT),
-    EditRule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=_LOOKED_AT),
-    EditRule("order of calls", 2, ast.Call, swap_nested_calls, added=_LOOKED_AT),
-    EditRule(
-        "repeated", 2, ast.Call, repeat_or_tile, likely=True, added=_LOOKED_AT, where="arrays"
-    ),
-    EditRule("shape", 2, ast.Call, reshape_in_another_order, added=_LOOKED_AT, where="arrays"),
-    EditRule("transposed", 3, ANY, swap_other_axes, added=_LOOKED_AT, where="arrays"),
-    EditRule("wider", 3, ANY, compute_wider, added=_LOOKED_AT, where="arrays"),
-    EditRule("expression", 3, ANY, take_expression, added=_LOOKED_AT),
+    EditRule("exponent", 2, ANY, take_root, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule("reduced", 2, ANY, reduce_operand, added=LOOKED_AT, where="arrays"),
+    EditRule("guard", 2, ast.Constant, take_small_number, added=LOOKED_AT),
+    EditRule("variable", 2, ast.Name, take_plain_number, added=LOOKED_AT),
+    EditRule("zero", 2, ast.Name, take_zero, likely=True, added=LOOKED_AT),
+    EditRule("expression", 3, ast.Constant, replace_number_by_name, added=LOOKED_AT),
+    EditRule("brackets", 2, ast.BinOp, distribute, added=LOOKED_AT),
+    EditRule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=LOOKED_AT),
+    EditRule("order of calls", 2, ast.Call, swap_nested_calls, added=LOOKED_AT),
+    EditRule("repeated", 2, ast.Call, repeat_or_tile, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule("shape", 2, ast.Call, reshape_in_another_order, added=LOOKED_AT, where="arrays"),
+    EditRule("transposed", 3, ANY, swap_other_axes, added=LOOKED_AT, where="arrays"),
+    EditRule("wider", 3, ANY, compute_wider, added=LOOKED_AT, where="arrays"),
+    EditRule("expression", 3, ANY, take_expression, added=LOOKED_AT),
 )

@@ -93,6 +93,28 @@ class SourceFunction:
         part[0] = part[0][r.column :]
         return "\n".join(part)
 
+    @property
+    def defaults(self) -> list[tuple[ast.expr, Any]]:
+        """The default values of parameters: expressions of the definition, with their values.
+
+        A kernel has none here, since its launcher reads them from the kernel as it is.
+        """
+        if self.is_kernel:
+            return []
+        named = self.function.__kwdefaults__ or {}
+        positional, keywords = _default_expressions(self.tree)
+        result = list(zip(positional, self.function.__defaults__ or (), strict=False))
+        return result + [(node, named[name]) for name, node in keywords.items() if name in named]
+
+    def edited_defaults(self, replacements: Sequence[Replacement]) -> ast.FunctionDef | None:
+        """Return the definition with parts replaced if that changes default values, else None."""
+        starts = (self.span(node, "") for node, _ in self.defaults)
+        places = [((s.line, s.column), (s.end_line, s.end_column)) for s in starts]
+        for r in replacements:
+            if any(a <= (r.line, r.column) and (r.end_line, r.end_column) <= b for a, b in places):
+                return self.parse(replaced(self.lines, replacements, self.first))
+        return None
+
     def compile_lines(self, lines: Sequence[str]) -> types.CodeType:
         """Compile the lines of a definition in place of the function's own; free names stay free."""
         first, indented = self.first, lines[0][:1].isspace()
@@ -187,6 +209,13 @@ def _content_of_code(code: types.CodeType) -> tuple[object, ...]:
         for c in code.co_consts
     )
     return code.co_name, code.co_firstlineno, code.co_code, code.co_names, constants
+
+
+def _default_expressions(tree: ast.FunctionDef) -> tuple[list[ast.expr], dict[str, ast.expr]]:
+    """Return the default values of a definition: of parameters by position, and of keywords by name."""
+    arguments = tree.args
+    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return arguments.defaults, {a.arg: node for a, node in pairs if node is not None}
 
 
 def _codes_within(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -461,20 +490,26 @@ class Sources:
             raise ValueError(str(error)) from None
         if code.co_freevars != source.function.__code__.co_freevars:
             raise ValueError("a name of the closure is no longer used")
-        return self.rebuild({key: code})
+        definition = source.edited_defaults(replacements)
+        return self.rebuild({key: code}, definitions={key: definition} if definition else None)
 
     def rebuild(
         self,
         codes: Mapping[int, types.CodeType] | None = None,
         names: Mapping[str, Any] | None = None,
+        definitions: Mapping[int, ast.FunctionDef] | None = None,
     ) -> Function:
-        """Return the root with other codes for some functions, in copied globals with further ``names``."""
+        """Return the root with other codes for some functions, in copied globals with further ``names``.
+
+        ``definitions`` hold other default values. Raises ``ValueError`` if one of them has no value.
+        """
         known = {
             _COUNTED: self._iterate_counting_passes,
             _PASS: self._count_loop_pass,
             **(names or {}),
         }
-        result: Function = _Rebuilt(self, codes or {}, known).value(self.root)
+        rebuilt = _Rebuilt(self, codes or {}, known, definitions or {})
+        result: Function = rebuilt.value(self.root)
         return result
 
 
@@ -482,9 +517,14 @@ class _Rebuilt:
     """One rebuilding: every reached object is rebuilt once."""
 
     def __init__(
-        self, sources: Sources, codes: Mapping[int, types.CodeType], names: Mapping[str, Any]
+        self,
+        sources: Sources,
+        codes: Mapping[int, types.CodeType],
+        names: Mapping[str, Any],
+        definitions: Mapping[int, ast.FunctionDef],
     ) -> None:
         self._sources, self._codes, self._names = sources, codes, names
+        self._definitions = definitions
         # By id, so that shared objects stay shared, and cycles end.
         self._made: dict[int, Any] = {}
         self._spaces: dict[int, dict[str, Any]] = {}
@@ -558,6 +598,8 @@ class _Rebuilt:
         new_function.__kwdefaults__ = f.__kwdefaults__ and {
             n: self.value(x) for n, x in f.__kwdefaults__.items()
         }
+        if id(f) in self._definitions:
+            self._edit_default_values(new_function, id(f))
         new_function.__annotations__, new_function.__doc__, new_function.__module__ = (
             f.__annotations__,
             f.__doc__,
@@ -581,6 +623,23 @@ class _Rebuilt:
             for x, text in pairs
         )
 
+    def _edit_default_values(self, new_function: types.FunctionType, key: int) -> None:
+        """Compute the default values that an edited definition has in place of the original ones."""
+        space = new_function.__globals__
+        old_nodes, old_keywords = _default_expressions(self._sources.functions[key].tree)
+        new_nodes, new_keywords = _default_expressions(self._definitions[key])
+        values = new_function.__defaults__ or ()
+        if not len(old_nodes) == len(new_nodes) == len(values):
+            raise ValueError("an edit changes the number of default values")
+        new_function.__defaults__ = tuple(
+            _edited_default(old, new, value, space)
+            for old, new, value in zip(old_nodes, new_nodes, values, strict=True)
+        )
+        named = new_function.__kwdefaults__ or {}
+        for name in old_keywords.keys() & new_keywords.keys() & named.keys():
+            pair = old_keywords[name], new_keywords[name]
+            named[name] = _edited_default(*pair, named[name], space)
+
     def _rebuild_global_names(self, space: dict[str, Any]) -> dict[str, Any]:
         if id(space) in self._spaces:
             return self._spaces[id(space)]
@@ -597,6 +656,18 @@ class _Rebuilt:
             for name, x in edited_kernels.names_of_interpreter().items():
                 new.setdefault(name, x)
         return new
+
+
+def _edited_default(old: ast.expr, new: ast.expr, value: Any, space: dict[str, Any]) -> Any:
+    """Return the value of an edited default; one that is as before keeps its value."""
+    if ast.unparse(old) == ast.unparse(new):
+        return value
+    code = compile(ast.Expression(new), "<default>", "eval")
+    try:
+        return eval(code, space)
+    # An edit may compute anything that is no number here.
+    except Exception as error:
+        raise ValueError(f"a default value is {type(error).__name__}") from None
 
 
 def modules_within(x: Any) -> dict[str, Any]:

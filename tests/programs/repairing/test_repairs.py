@@ -3,6 +3,7 @@
 import __future__
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,43 @@ def test_a_failing_assertion_ends_with_the_diff_and_the_edit(tmp_path: Path) -> 
         assert_attention(loaded(tmp_path, WRONG), repair=True)
     assert str(caught.value).splitlines()[-1].startswith("Fix: line 6 of attn.py: `0` → `1` makes it equal")
     assert "+    return e / e.sum(1, keepdims=True)" in str(caught.value)
+
+
+AXIS = """
+def softmax(s, *, axis=0, largest=2 * 40.0):
+    e = np.exp(np.minimum(s - s.max(axis, keepdims=True), largest))
+    return e / e.sum(axis, keepdims=True)
+
+
+def attention(q, k, v, scale=1.0):
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return softmax(q @ k.T * np.float32(scale)) @ v
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("right", "line", "old", "new"), [("scale=None", 4, "0", "1"), ("axis=1", 9, "1.0", "None")], ids=["axis", "scale"]
+)
+def test_a_wrong_default_value_is_repaired_where_it_is_written(
+    tmp_path: Path, right: str, line: int, old: str, new: str
+) -> None:
+    name = right.partition("=")[0]
+    text = re.sub(rf"\b{name}=[\d.]+(?=[,)])", right, AXIS, count=1)
+    first = verify(loaded(tmp_path, text), examples=4, repair=True).repairs[0]
+    assert (first.line, first.old, first.new, first.is_whole) == (line, old, new, True)
+
+
+def test_an_edited_default_value_is_computed_and_the_others_keep_theirs(tmp_path: Path) -> None:
+    function = loaded(tmp_path, "def attention(q, m=1 + 1, stored=[], *, n=3, k):\n    return q, m, stored, n, k\n")
+    sources = Sources(function)
+    (key,) = sources.functions
+    both = [Replacement(4, 19, 4, 20, "5"), Replacement(4, 42, 4, 43, "7")]
+    edited = sources.edited(key, both)
+    assert edited(0, k=1) == (0, 6, [], 7, 1)
+    assert function(0, k=1) == (0, 2, [], 3, 1)
+    with pytest.raises(ValueError, match="a default value is NameError"):
+        sources.edited(key, [Replacement(4, 19, 4, 20, "q")])
 
 
 def test_a_file_that_has_changed_is_not_written(tmp_path: Path) -> None:

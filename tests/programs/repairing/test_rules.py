@@ -80,6 +80,8 @@ BODIES = [
     ("assignment", 2, "z = x * 0\n    z = x + y\n    return x", "return x + y"),
     ("factor", 2, "z = x\n    z = z + y\n    return z", "return x * half + y"),
     # rules that were added after wrong programs had been looked at
+    ("switch", 1, "def f(a, on=False):\n        return a * 2 if on else a\n    return f(x)", "return x * 2"),
+    ("switch", 1, "def f(a, *, by=1.0):\n        return a * (by or n)\n    return f(x)", "return x * n"),
     ("infinity", 1, "return np.where(m, x, -1e-9)", "return np.where(m, x, -np.inf)"),
     ("exponent", 2, "return x / n", "return x / np.sqrt(n)"),
     ("reduced", 2, "return np.sin(x - y)", "return np.sin(x - y.mean(-1, keepdims=True))"),
