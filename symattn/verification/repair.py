@@ -65,7 +65,7 @@ class Repair:
     rule       the rule that made the edit
     path       "other" if lines of the code run that did not run before, or another number of times
     grade      ``tested`` with its ``epsilon`` if the edited code agrees on residues, else ``sampled``
-    tried      how many edits were tried, and ``possible`` how many there were
+    tried      how many edits were tried, and ``possible`` how many the tiers that were searched have
     repaired   for how many of the ``wrong`` calls it gives what the definition does
     """
 

@@ -30,6 +30,11 @@ class TrialsInChild:
         self._opened_in = self._child.process
         return None if isinstance(answer, Failure) else answer
 
+    def edits(self, tier: int) -> list[Edit]:
+        """See ``Trials.edits``."""
+        answer = self._ask_trials_in_child("edits", tier)
+        return [] if isinstance(answer, Failure) else answer
+
     def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
         """See ``Trials.screen``."""
         answer = self._ask_trials_in_child("screen", list(several))

@@ -28,7 +28,7 @@ from symattn.programs.repairing.oracle import EditAnswer, examine, sorted_sample
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
-from symattn.verification.repair import Repair, Repairs
+from symattn.verification.repair import Repair, Repairs, Replacement
 
 MAX_EDITS = 6000  # single edits that are tried
 MAX_AFTER_OTHER_PATH = (
@@ -59,6 +59,7 @@ class TriesEdits(Protocol):
     """Trials of edits, in this process or in the function's own."""
 
     def open(self) -> Opened | None: ...
+    def edits(self, tier: int) -> Sequence[Edit]: ...
     def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[tuple[int, bool]]: ...
     def score(self, edits: Sequence[Edit]) -> list[float]: ...
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]: ...
@@ -235,6 +236,8 @@ class _EditSearch:
         self._accepted: list[tuple[bool, Several, EditAnswer]] = []
         self._refuting: list[Case] = []  # cases that refuted candidates
         self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
+        self._edits: dict[int, list[Edit]] = {}  # by tier, as far as they are enumerated
+        self._known: set[tuple[int, tuple[Replacement, ...]]] = set()
 
     def found(self) -> Repairs:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
@@ -242,7 +245,7 @@ class _EditSearch:
         left = MAX_EDITS_OF_KERNELS if kernels else MAX_EDITS
         for tier in TIERS:
             left = min(left, MAX_AFTER_OTHER_PATH) if self._accepted else left
-            edits = [e for e in self._opened.edits if e.tier == tier]
+            edits = self._enumerate_tier(tier)
             self._cut |= len(edits) > left
             ordered = in_turn(edits) if kernels else edits
             # Kernels in small parts: an accepted edit spares the screening of the rest.
@@ -258,6 +261,17 @@ class _EditSearch:
             if not self._accepted and best:
                 return self._report_partial_repair(best)
         return self._collect_accepted_repairs()
+
+    def _enumerate_tier(self, tier: int) -> list[Edit]:
+        """Return the edits of a tier, without those that an earlier tier has."""
+        result = []
+        for edit in self._trials.edits(tier):
+            key = edit.place, edit.replacements
+            if key not in self._known:
+                self._known.add(key)
+                result.append(edit)
+        self._edits[tier] = result
+        return result
 
     def _settle_edit_candidates(self, several: Sequence[Several]) -> bool:
         """Screen edits, put the last questions to the best, and return whether one is accepted on the same path."""
@@ -299,7 +313,7 @@ class _EditSearch:
 
     def _rank_partial_repairs(self) -> list[Edit]:
         """Return the edits that repair most of the wrong calls, best first."""
-        edits = [e for e in self._opened.edits if e.tier == 1]
+        edits = self._edits[1]
         scores: list[float] = []
         for start in range(0, len(edits), _CHUNK):
             if self._effort.over:
@@ -312,7 +326,7 @@ class _EditSearch:
 
     def _pair_up_edits(self, best: Sequence[Edit]) -> list[Several]:
         """Return pairs of edits: a partial repair with each other one, and pairs of one line."""
-        first = [e for e in self._opened.edits if e.tier == 1]
+        first = self._edits[1]
         pairs: dict[Several, None] = {}
         for one in best[:_BEAM]:
             for other in first:
@@ -356,12 +370,13 @@ class _EditSearch:
     def _make_repair_of_edits(self, strays: bool, edits: Several, answer: EditAnswer) -> Repair:
         assert answer.grade is not None
         replacements = tuple(r for e in edits for r in e.replacements)
+        possible = sum(map(len, self._edits.values()))
         old, new = edits[0].old, edits[0].new
         for other in edits[1:]:
             old, new = f"{old}; {other.old}", f"{new}; {other.new}"
         return Repair(
             self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
-            "other" if strays else "same", answer.grade, answer.epsilon, self._tried, len(self._opened.edits),
+            "other" if strays else "same", answer.grade, answer.epsilon, self._tried, possible,
             self._wrong, self._wrong, self._opened.digest,
         )  # fmt: skip
 

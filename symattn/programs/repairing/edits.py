@@ -13,6 +13,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, Literal
@@ -154,10 +155,15 @@ class Place:
     scope: dict[str, Kind]
     function: FunctionPlaces
 
+    @cached_property
+    def plain_text(self) -> str:
+        """The expression as text."""
+        return ast.unparse(self.node)
+
     @property
     def text(self) -> str:
         """The expression as text, in brackets."""
-        return f"({ast.unparse(self.node)})"
+        return f"({self.plain_text})"
 
     @property
     def xp(self) -> str | None:
@@ -443,7 +449,7 @@ class _EditsOfFunction:
             # A rule may compose a text that is no expression.
             return
         node = place.node
-        if text == ast.unparse(node):
+        if text == place.plain_text:
             return
         old, new = self._function.found.text(node), _bracket_if_needed(tree, text, node, place)
         replacement = narrowed(self._function.found.span(node, new), old)

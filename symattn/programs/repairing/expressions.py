@@ -519,9 +519,17 @@ def take_index(p: Place) -> Changes:
                 yield _with_subscript(p.node, k, other)
 
 
+def _is_whole_to_shift(p: Place) -> bool:
+    """Return whether a difference may be added: to positions, to a name, or to a number that is no axis."""
+    if p.kind.name != "int" or p.is_called:
+        return p.kind.name == "ints"
+    names_axis = isinstance(p.parent, ast.keyword) and p.parent.arg in AXIS_WORDS
+    return isinstance(p.node, ast.Name) or (isinstance(p.node, ast.Constant) and not names_axis)
+
+
 def add_difference(p: Place) -> Changes:
     whole = p.whole_names
-    if p.kind.name == "ints" or (p.kind.name == "int" and isinstance(p.node, ast.Name)):
+    if _is_whole_to_shift(p):
         for a in whole:
             for b in whole:
                 if a != b:

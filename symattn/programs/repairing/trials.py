@@ -67,11 +67,10 @@ class Samples:
 
 @dataclass(frozen=True)
 class Opened:
-    """The material of a search: the file, its digest, all edits, and the longest block of kernels, 0 without any."""
+    """What a search edits: the file, its digest, and the longest block of kernels, 0 without any."""
 
     file: str
     digest: str
-    edits: tuple[Edit, ...]
     longest_block: int = 0
 
     @property
@@ -87,10 +86,11 @@ class Trials:
         self._target, self._samples = target, samples
         self.sources = Sources(target.written)
         self._lines: Counter[int] | None = None
+        self._observed: Observed | None = None
         self._most_passes = MAX_PASSES_OF_LAST_CALLS
 
     def open(self) -> Opened | None:
-        """Enumerate all edits; None if there is no source to edit, or it does not behave as the function does."""
+        """Observe a wrong call; None if there is no source to edit, or it does not behave as the function does."""
         sources, samples = self.sources, self._samples
         if not sources.editable or not samples.first:
             return None
@@ -125,8 +125,13 @@ class Trials:
             if runs[0].error is None:
                 break
         assert observed is not None
-        edits = enumerate_edits(sources, observed, samples.numbers)
-        return Opened(sources.file, sources.digest, tuple(edits), self._longest_block(observed))
+        self._observed = observed
+        return Opened(sources.file, sources.digest, self._longest_block(observed))
+
+    def edits(self, tier: int) -> list[Edit]:
+        """Enumerate the edits of one tier; most mistakes are repaired before the larger tiers are needed."""
+        assert self._observed is not None, "opened before edits are enumerated"
+        return enumerate_edits(self.sources, self._observed, self._samples.numbers, (tier,))
 
     def _longest_block(self, observed: Observed) -> int:
         """Return the longest block in a kernel that was observed, 1 if its numbers are single, 0 without a kernel."""

@@ -70,6 +70,7 @@ BODIES = [
     ("copy", 2, "z = x\n    z[0] = 0.0\n    return x + z", "z = x.copy()\n    z[0] = 0.0\n    return x + z"),
     ("index", 3, "z = y[:2]\n    return x[n:] * 2", "z = y[:2]\n    return x[:2] * 2"),
     ("term", 3, "return x + 7", "return x + (one - n)"),
+    ("term", 3, "return x * np.tri(3, 4, k=1)", "return x * np.tri(3, 4, k=1 + one - n)"),
     ("factor", 3, "return x + 1", "return (x + 1) * np.exp(y)"),
     ("removed", 1, "x = x * 2\n    return x + y", "return x + y"),
     ("moved", 1, "x = x + 1\n    x = x * 2\n    return x", "x = x * 2\n    x = x + 1\n    return x"),
