@@ -180,8 +180,10 @@ def numbers_of(spec: object) -> tuple[float, ...]:
 _REMOVED = (
     0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
 )
-# a number is one token, whatever its digits, and an operator of two characters is one
-_TOKENS = re.compile(r"\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S")
+# a number is one token, whatever its digits, an operator of two characters is one, and a length is one
+_TOKENS = re.compile(
+    r"\w+\.shape\[-?\d+\]|\w+\.size\(-?\d+\)|\blen\(\w+\)|\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S"
+)
 _ARBITRARY = (
     0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
 )
@@ -247,7 +249,8 @@ class _EditSearch:
             left = min(left, MAX_AFTER_OTHER_PATH) if self._accepted else left
             edits = self._enumerate_tier(tier)
             self._cut |= len(edits) > left
-            ordered = in_turn(edits) if kernels else edits
+            # In the order of the text, the last lines would be left out.
+            ordered = in_turn(edits) if kernels or len(edits) > left else edits
             # Kernels in small parts: an accepted edit spares the screening of the rest.
             for part in _parts([(e,) for e in ordered[:left]], _CHUNK if kernels else left):
                 if self._settle_edit_candidates(part):
