@@ -106,7 +106,8 @@ def without_controls(x: Any) -> Any:
         return _OBEYED.sub(_spell_control_character, x) if _OBEYED.search(x) else x
     if isinstance(x, tuple):
         parts = [without_controls(y) for y in x]
-        return x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
+        unchanged = all(a is b for a, b in zip(x, parts, strict=True))
+        return x if unchanged else tuple(parts)
     if is_dataclass(x) and not isinstance(x, type):
         values = {f.name: getattr(x, f.name) for f in fields(x) if f.init}
         changed = {

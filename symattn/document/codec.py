@@ -92,11 +92,8 @@ def spelled(value: object, without: str = "") -> str:
     usual = {f.name: f.default for f in fields(value) if f.name != without}
     changed = {n: getattr(value, n) for n in usual if getattr(value, n) != usual[n]}
     name = type(value).__name__
-    return (
-        f"{name}({', '.join(f'{n}={inside(x)}' for n, x in changed.items())})"
-        if changed
-        else name.lower()
-    )
+    arguments = ", ".join(f"{n}={inside(x)}" for n, x in changed.items())
+    return f"{name}({arguments})" if changed else name.lower()
 
 
 def inside(value: object) -> str:
@@ -117,12 +114,14 @@ def differing(spec: Any, base: object) -> dict[str, Any]:
 
 def changed_fields(spec: object) -> dict[str, str]:
     """Return the fields of a specification that differ from their defaults, as text."""
-    return {name: spelled(value) for name, value in differing(spec, type(spec)()).items()}
+    changed = differing(spec, type(spec)())
+    return {name: spelled(value) for name, value in changed.items()}
 
 
 def called(spec: object) -> str:
     """Return the name of a specification in reports: ``Rotary(base=500000, layout=interleaved)``."""
-    return f"{type(spec).__name__}({', '.join(f'{name}={value}' for name, value in changed_fields(spec).items())})"
+    arguments = ", ".join(f"{name}={value}" for name, value in changed_fields(spec).items())
+    return f"{type(spec).__name__}({arguments})"
 
 
 # -- command lines -----------------------------------------------------------------------------------------------------

@@ -223,7 +223,8 @@ class _FormulaReader:
             if self.take("ᵀ"):
                 result = nt.Transposed(result)
             elif self.kind() == "raised":
-                result = result ** formula("".join(_RAISED[c] for c in self.take()))
+                exponent = formula("".join(_RAISED[c] for c in self.take()))
+                result = result**exponent
             elif self.take("^"):
                 result = result ** self.atom()
             else:

@@ -43,9 +43,8 @@ class Bindings:
 
 def is_as_in_files() -> bool:
     """Return whether no loaded module of symattn was seen to differ from its file."""
-    modules = [
-        (name, m) for name, m in list(sys.modules.items()) if name.partition(".")[0] == _PACKAGE
-    ]
+    imported = list(sys.modules.items())
+    modules = [(name, m) for name, m in imported if name.partition(".")[0] == _PACKAGE]
     return all(_is_as_in_file(name, module) for name, module in modules)
 
 
@@ -174,7 +173,8 @@ def _is_namespace_unchanged(
         if name not in live or name in bindings.several or of not in loaded:
             continue
         # A module in a package may have the name of an object of that package.
-        if live[name] is not loaded[of] and live[name] is not sys.modules.get(f"{source}.{of}"):
+        imported = sys.modules.get(f"{source}.{of}")
+        if live[name] is not loaded[of] and live[name] is not imported:
             return False
     return all(
         _is_known(value, owner) for name, value in list(live.items()) if name not in verified

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from inspect import Signature, signature
+from math import inf
 from numbers import Integral
 from typing import Any, TypeVar, cast
 
@@ -191,6 +192,15 @@ def plain_integer(value: object) -> object:
     if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
+
+
+def is_integer_within(value: object, least: int, most: float = inf) -> bool:
+    """Return whether a value is an integer from ``least`` to ``most``; True and False are none.
+
+    >>> is_integer_within(2, 1, 3), is_integer_within(True, 1, 3), is_integer_within(2.0, 1, 3)
+    (True, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def plain_integers(

@@ -7,9 +7,9 @@ from symattn.document.characters import GREEK
 from symattn.document.precedence import Level, level, minus
 
 _SCRIPT = 0.68  # size of indices and exponents
-_LETTER = 0.5
+_LETTER = 0.5  # about the mean width of a letter
 _BINARY = 1.2  # a sign with the space around it
-_BRACKETS = 0.76
+_BRACKETS = 0.76  # both of them
 
 
 def width(x: nt.Node, flat: bool = False) -> float:
@@ -19,9 +19,11 @@ def width(x: nt.Node, flat: bool = False) -> float:
     match x:
         case nt.Name():
             base = GREEK.get(x.base, x.base)
-            return _LETTER * len(base) + _SCRIPT * sum(width(s, True) for s in x.sub)
+            scripts = sum(width(s, True) for s in x.sub)
+            return _LETTER * len(base) + _SCRIPT * scripts
         case nt.Number():
-            top, bottom = len(str(x.value.numerator)), len(str(x.value.denominator))
+            top = len(str(x.value.numerator))
+            bottom = len(str(x.value.denominator))
             return 0.5 * (
                 max(top, bottom) + 0.3
                 if x.value.denominator > 1 and not flat
@@ -32,9 +34,8 @@ def width(x: nt.Node, flat: bool = False) -> float:
         case nt.Words():
             return 0.48 * len(x.text)
         case nt.Sum():
-            return sum(_measure_bracketed_width(t, Level.BIG, flat) for t in x.terms) + _BINARY * (
-                len(x.terms) - 1
-            )
+            terms = sum(_measure_bracketed_width(t, Level.BIG, flat) for t in x.terms)
+            return terms + _BINARY * (len(x.terms) - 1)
         case nt.Product():
             gap = 0.08 if not x.sign else 1.0
             return sum(
@@ -94,7 +95,8 @@ def _measure_composite_width(x: nt.Node, flat: bool) -> float:
             return sum(width(p, flat) + 0.45 for p in x.parts)
         case nt.Row():
             words = sum(isinstance(p, nt.Words) for p in x.parts)
-            gaps = 2.6 * max(len(x.parts) - 1 - 2 * words, 0) + 1.4 * words
+            gap_count = max(len(x.parts) - 1 - 2 * words, 0)
+            gaps = 2.6 * gap_count + 1.4 * words
             return sum(width(p, flat) for p in x.parts) + gaps
     raise TypeError(f"no width for {type(x).__name__}")
 

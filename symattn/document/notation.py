@@ -231,7 +231,9 @@ def node(x: Like) -> Node:
         return Name(x)
     if isinstance(x, bool) or not isinstance(x, (int, Fraction)):
         raise TypeError(f"no notation for {type(x).__name__}")
-    return Neg(Number(Fraction(-x))) if x < 0 else Number(Fraction(x))
+    if x < 0:
+        return Neg(Number(Fraction(-x)))
+    return Number(Fraction(x))
 
 
 def name(base: str, *sub: Like, role: Role | None = None, bold: bool = False) -> Name:

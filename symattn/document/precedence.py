@@ -43,7 +43,8 @@ def level(x: nt.Node, flat: bool) -> Level:
     if isinstance(x, nt.Product) and x.factors:
         if len(x.factors) == 1:
             return level(x.factors[0], flat)
-        return Level.BIG if level(x.factors[-1], flat) is Level.BIG else Level.PRODUCT
+        last = level(x.factors[-1], flat)
+        return Level.BIG if last is Level.BIG else Level.PRODUCT
     if isinstance(x, (nt.Over, nt.Partial)) or (
         isinstance(x, nt.Number) and x.value.denominator != 1
     ):

@@ -92,7 +92,8 @@ class Printable(Shown, ABC):
         from symattn.document import files
         from symattn.document.render import format_of
 
-        files.write(Path(path), self._render_document_as(format_of(Path(path))), force)
+        target = Path(path)
+        files.write(target, self._render_document_as(format_of(target)), force)
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")

@@ -76,7 +76,8 @@ def put(kind: str, key: str, text: str) -> None:
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         path = _make_stored_result_path(kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        replaced(path, f"{digest([kind, key, text])}\n{text}".encode(), 0o600)
+        checked = digest([kind, key, text])
+        replaced(path, f"{checked}\n{text}".encode(), 0o600)
 
 
 def sizes() -> dict[str, tuple[int, int]]:
@@ -87,7 +88,8 @@ def sizes() -> dict[str, tuple[int, int]]:
             result.setdefault(entry.parent.name, []).append(
                 sum(file.stat().st_size for file in _list_files_of_entry(entry))
             )
-    return {kind: (len(each), sum(each)) for kind, each in sorted(result.items())}
+    in_order = sorted(result.items())
+    return {kind: (len(each), sum(each)) for kind, each in in_order}
 
 
 def clear() -> int:

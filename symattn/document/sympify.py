@@ -95,7 +95,8 @@ class _Converter:
                 growth if exponential else 0.0,
             )
 
-        return nt.Sum(tuple(self.node(term) for term in sorted(terms, key=key)))
+        in_order = sorted(terms, key=key)
+        return nt.Sum(tuple(self.node(term) for term in in_order))
 
     def product(self, x: Any) -> nt.Node:
         """Return one fraction without negative powers: coefficients and surds first, then in SymPy's order."""
@@ -141,7 +142,9 @@ class _Converter:
 
         base, exponent = x.as_base_exp()
         if base == sympy.E:
-            return nt.Power(nt.Name("e"), self.node(exponent)) if exponent != 1 else nt.Name("e")
+            if exponent != 1:
+                return nt.Power(nt.Name("e"), self.node(exponent))
+            return nt.Name("e")
         if exponent.is_number and exponent.is_negative:
             return nt.Over(nt.node(1), self.node(base**-exponent))
         if exponent == sympy.Rational(1, 2):
@@ -150,7 +153,8 @@ class _Converter:
 
     def call(self, x: Any) -> nt.Node:
         function = type(x).__name__ if not hasattr(x.func, "name") else x.func.name
-        return nt.Call(symbol_name(str(function), {}), tuple(map(self.node, x.args)))
+        arguments = tuple(map(self.node, x.args))
+        return nt.Call(symbol_name(str(function), {}), arguments)
 
     def derivative(self, x: Any) -> nt.Node:
         if len(x.variables) != 1:

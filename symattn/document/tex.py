@@ -100,7 +100,8 @@ class _LatexPrinter(Printer):
         return words(x.text)
 
     def root(self, x: nt.Root, flat: bool) -> str:
-        return rf"\sqrt{{{self.show(x.body, flat or not isinstance(x.body, nt.Over))}}}"
+        inline = flat or not isinstance(x.body, nt.Over)
+        return rf"\sqrt{{{self.show(x.body, inline)}}}"
 
     def transposed(self, x: nt.Transposed, flat: bool) -> str:
         return rf"{self.wrap(x.body, Level.ATOM, flat)}^\top"
@@ -111,7 +112,8 @@ class _LatexPrinter(Printer):
 
     def at(self, x: nt.At, flat: bool) -> str:
         bar = r"\Big\vert" if not flat else r"\big\vert"
-        return rf"{self.wrap(x.body, Level.BIG, flat)}\,{bar}_{{{self.show(x.condition, True)}}}"
+        body = self.wrap(x.body, Level.BIG, flat)
+        return rf"{body}\,{bar}_{{{self.show(x.condition, True)}}}"
 
     def name(self, x: nt.Name, _: bool = True) -> str:
         letter = _write_tex_base(x.base)
@@ -180,7 +182,8 @@ class _LatexPrinter(Printer):
         above = "" if x.high is None else _write_tex_script("^", self.show(x.high, True))
         body = self.wrap(x.body, Level.BIG, flat)
         space = r"\, " if body.startswith((r"\l", "(", r"\bigl", r"\Bigl")) else " "
-        return rf"{_BIG[x.operator]}{_write_tex_script('_', below)}{above}{space}{body}"
+        limits = _write_tex_script("_", below)
+        return rf"{_BIG[x.operator]}{limits}{above}{space}{body}"
 
     def matrix(self, x: nt.Matrix, _: bool) -> str:
         rows = [" & ".join(self.show(entry, False) for entry in row) for row in x.rows]
@@ -218,10 +221,12 @@ def _write_tex_base(base: str) -> str:
     base = GREEK.get(base, base)
     letter = base.rstrip("'′")
     if letter and letter != base:
-        return f"{{{_write_tex_base(letter)}{chr(39) * (len(base) - len(letter))}}}"
+        primes = chr(39) * (len(base) - len(letter))
+        return f"{{{_write_tex_base(letter)}{primes}}}"
     letters = unicodedata.normalize("NFD", base)
     if len(letters) == 2 and letters[1] in MARKS:
-        return f"{MARKS[letters[1]][0]}{{{letter_to_tex(letters[0]) or letters[0]}}}"
+        mark = MARKS[letters[1]][0]
+        return f"{mark}{{{letter_to_tex(letters[0]) or letters[0]}}}"
     if len(base) == 1:
         return letter_to_tex(base) or words(base)
     if base in FUNCTIONS:
@@ -232,7 +237,9 @@ def _write_tex_base(base: str) -> str:
 
 
 def _write_tex_script(mark: str, shown: str) -> str:
-    return f"{mark}{shown}" if len(shown) == 1 else f"{mark}{{{shown}}}"
+    if len(shown) == 1:
+        return f"{mark}{shown}"
+    return f"{mark}{{{shown}}}"
 
 
 def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
@@ -254,7 +261,9 @@ def _write_tex_brackets(style: str, inner: str, flat: bool) -> str:
         size = "big" if "(" in inner and style in ("round", "square") else ""
     opening = rf"\{size}l{left}" if size else left
     closing = rf"\{size}r{right}" if size else right
-    return f"{opening} {inner}{closing}" if left[-1].isalpha() else f"{opening}{inner}{closing}"
+    if left[-1].isalpha():
+        return f"{opening} {inner}{closing}"
+    return f"{opening}{inner}{closing}"
 
 
 # -- letters, and running text -----------------------------------------------------------------------------------------

@@ -73,10 +73,12 @@ class _Printer(Printer):
         )
 
     def at(self, x: nt.At, flat: bool) -> str:
-        return f"{self.wrap(x.body, Level.BIG, flat)} |_{{{_tighten_short_text(self.show(x.condition, flat))}}}"
+        condition = _tighten_short_text(self.show(x.condition, flat))
+        return f"{self.wrap(x.body, Level.BIG, flat)} |_{{{condition}}}"
 
     def link(self, sign: str, side: nt.Node, flat: bool) -> str:
-        return f" {characters.ASCII_SIGNS.get(sign, sign) if self.ascii else sign} {self.side(side, flat)}"
+        shown = characters.ASCII_SIGNS.get(sign, sign) if self.ascii else sign
+        return f" {shown} {self.side(side, flat)}"
 
     def name(self, x: nt.Name, _: bool) -> str:
         base = characters.GREEK.get(x.base, x.base)
@@ -88,7 +90,9 @@ class _Printer(Printer):
             shown = "𝟏" if x.bold and base == "1" else unicodedata.normalize("NFC", base)
             shown = shown.replace("''", "″").replace("'", "′")
         shown += self.sub(x.sub)
-        return f"\x1b[{ANSI[x.role]}m{shown}\x1b[0m" if self.colours and x.role else shown
+        if self.colours and x.role:
+            return f"\x1b[{ANSI[x.role]}m{shown}\x1b[0m"
+        return shown
 
     def sub(self, parts: tuple[nt.Node, ...]) -> str:
         if not parts:
@@ -97,7 +101,8 @@ class _Printer(Printer):
         joined = ("" if all(len(s) == 1 for s in shown) else ",").join(shown)
         if not self.ascii and (small := _translate_all_characters(joined, characters.SUBSCRIPTS)):
             return small
-        return f"_{joined}" if joined.isalnum() or len(joined) == 1 else f"_{{{joined}}}"
+        bare = joined.isalnum() or len(joined) == 1
+        return f"_{joined}" if bare else f"_{{{joined}}}"
 
     def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
         if not sign and any(
@@ -123,9 +128,8 @@ class _Printer(Printer):
         if self.ascii:
             if x.base == _E:
                 return f"exp({self.show(x.exponent, flat)})"
-            return (
-                f"{self.wrap(x.base, Level.ATOM, flat)}^{self.wrap(x.exponent, Level.ATOM, flat)}"
-            )
+            base = self.wrap(x.base, Level.ATOM, flat)
+            return f"{base}^{self.wrap(x.exponent, Level.ATOM, flat)}"
         shown = _Printer(False, False).show(x.exponent, flat)
         small = _translate_all_characters(shown, characters.SUPERSCRIPTS)
         simple = isinstance(x.exponent, nt.Name) and not x.exponent.sub
@@ -179,7 +183,9 @@ def _tighten_short_text(shown: str) -> str:
 
 
 def _translate_all_characters(shown: str, table: dict[str, str]) -> str:
-    return "".join(table[c] for c in shown) if all(c in table for c in shown) else ""
+    if all(c in table for c in shown):
+        return "".join(table[c] for c in shown)
+    return ""
 
 
 def _is_a_letter(shown: str) -> bool:

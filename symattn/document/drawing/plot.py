@@ -24,7 +24,10 @@ class PlotAxis:
 
     def at(self, x: float) -> float:
         """Return the place of a number on the sheet, clipped to the ends."""
-        low, high = (log(self.low), log(self.high)) if self.logarithmic else (self.low, self.high)
+        if self.logarithmic:
+            low, high = (log(self.low), log(self.high))
+        else:
+            low, high = (self.low, self.high)
         # 0 has no logarithm, and is drawn at the low end.
         place = log(max(x, 1e-300)) if self.logarithmic else x
         share = min(max((place - low) / (high - low), 0.0), 1.0)
@@ -66,7 +69,9 @@ class Plot:
             if abs(y - foot) > 1:
                 self.scene.line((self.x.start - 6, y), (self.x.end + 6, y), role="rule", width=1)
             small(self.scene, self.x.start - 13, y + 4.5, words, anchor="end")
-        self.scene.line((self.x.start - 6, foot), (self.x.end + 6, foot), role="mute", width=1)
+        left = self.x.start - 6
+        right = self.x.end + 6
+        self.scene.line((left, foot), (right, foot), role="mute", width=1)
         for value, words in across:
             x = self.x.at(value)
             self.scene.line((x, foot), (x, foot + 5), role="mute", width=1)
@@ -101,7 +106,8 @@ class Plot:
         for i, (x, y) in enumerate(series.points):
             at = self.x.at(x), self.y.at(y)
             if series.bars:
-                top, foot = self.y.at(y + series.bars[i]), self.y.at(y - series.bars[i])
+                half_length = series.bars[i]
+                top, foot = self.y.at(y + half_length), self.y.at(y - half_length)
                 self.scene.line((at[0], foot), (at[0], top), role=series.role, width=1)
                 for end in (top, foot):
                     self.scene.line((at[0] - 3, end), (at[0] + 3, end), role=series.role, width=1)

@@ -34,6 +34,7 @@ _WIDTHS = {
     60: "cvxyeaoθ", 65: "k0123456789bdghnpqu$√μℓ", 68: "LYπPTσ", 73: "FSZX∑AVBE", 78: "∈KRC",
     85: "DGOQω∞U#+<=>^~−≤≥→←×±≈", 90: "wHN&",
 }  # fmt: skip
+# In parts of the font size.
 _WIDTH_OF = {letter: width / 100 for width, letters in _WIDTHS.items() for letter in letters}
 
 
@@ -125,7 +126,8 @@ class Label:
         up, down = 0.78 * self.size, 0.22 * self.size
         if self.upwards:
             return self.x - up, self.y - self.width + before, self.x + down, self.y + before
-        return self.x - before, self.y - up, self.x - before + self.width, self.y + down
+        left = self.x - before
+        return left, self.y - up, left + self.width, self.y + down
 
 
 Item = Line | Box | Mark | Label

@@ -38,7 +38,8 @@ LIFT = {-1: 0.22, 1: -0.38}
 def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     """Render a scene, the same bytes for the same scene; ``mark``, in a comment at the start, identifies our files."""
     body = "".join(_write_svg_item(item, fragment) for item in scene.items)
-    key = f"sa-{zlib.crc32((scene.title + scene.description + body).encode()):08x}"
+    drawn = scene.title + scene.description + body
+    key = f"sa-{zlib.crc32(drawn.encode()):08x}"
     width, height = _svg_number(WIDTH), _svg_number(scene.height)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="{key}-t {key}-d"'
@@ -61,7 +62,9 @@ def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
     (x0, y0), (x1, y1) = line.points[-2:]
     long = max(hypot(x1 - x0, y1 - y0), 1e-9)
     reach = min(6 + 1.2 * line.width, long)
-    dx, dy, half = (x1 - x0) / long, (y1 - y0) / long, reach * 0.42
+    across = x1 - x0
+    down = y1 - y0
+    dx, dy, half = across / long, down / long, reach * 0.42
     foot = (x1 - dx * reach, y1 - dy * reach)
     corners = (
         (x1, y1),
@@ -81,8 +84,11 @@ def _write_svg_item(item: Item, fragment: bool) -> str:
             if item.upwards
             else ""
         )
-        place = f' x="{_svg_number(item.x)}" y="{_svg_number(item.y)}" font-size="{_svg_number(item.size)}"'
-        fill, spans = _svg_fill(item.role, fragment), "".join(_svg_spans(item, fragment))
+        x = _svg_number(item.x)
+        y = _svg_number(item.y)
+        place = f' x="{x}" y="{y}" font-size="{_svg_number(item.size)}"'
+        fill = _svg_fill(item.role, fragment)
+        spans = "".join(_svg_spans(item, fragment))
         return f"<text{place}{fill}{anchor}{turned}>{spans}</text>"
     note = f"<title>{escape(item.note)}</title>" if item.note else ""
     if isinstance(item, Box):
@@ -121,7 +127,8 @@ def _write_svg_element(name: str, attributes: str, inner: str) -> str:
 
 
 def _write_svg_rectangle(x: float, y: float, width: float, height: float) -> str:
-    return f' x="{_svg_number(x)}" y="{_svg_number(y)}" width="{_svg_number(width)}" height="{_svg_number(height)}"'
+    corner = f' x="{_svg_number(x)}" y="{_svg_number(y)}"'
+    return f'{corner} width="{_svg_number(width)}" height="{_svg_number(height)}"'
 
 
 def _yield_svg_line_paths(line: Line, fragment: bool) -> Iterator[str]:

@@ -217,7 +217,8 @@ def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
         return
     for i in range(len(values.exact)):
         others = {label: v[i] for label, v in values.others.items()}
-        inner = md.Values(values.name, values.symbol, values.exact[i], values.decimal[i], others)
+        exact = values.exact[i]
+        inner = md.Values(values.name, values.symbol, exact, values.decimal[i], others)
         for index, sheet in sheets(inner):
             yield (i + 1, *index), sheet
 
@@ -234,7 +235,8 @@ def indexed(symbol: nt.Node, index: tuple[int, ...]) -> nt.Node:
     """Return ``symbol`` with the leading indices of a sheet."""
     if not index or not isinstance(symbol, nt.Name):
         return symbol
-    return nt.Name(symbol.base, (*symbol.sub, *map(nt.node, index)), symbol.role, symbol.bold)
+    indices = map(nt.node, index)
+    return nt.Name(symbol.base, (*symbol.sub, *indices), symbol.role, symbol.bold)
 
 
 def runs(block: md.Table) -> list[tuple[md.Text, int, int]]:

@@ -55,7 +55,8 @@ def render(
     written = _Writer(document, shown, fragment)
     tag = "article" if document.title else "div"
     result = "" if state is None else f' data-state="{escape(json.dumps(state), quote=True)}"'
-    inner = f'<{tag} class="{" ".join(written.classes())}"{result}>\n{written.body()}\n</{tag}>\n'
+    classes = " ".join(written.classes())
+    inner = f'<{tag} class="{classes}"{result}>\n{written.body()}\n</{tag}>\n'
     if fragment:
         return f"{mark}\n<style>{STYLE}</style>\n{inner}"
     scripts = (*_SCRIPTS[script], "page") if script else ("page",)
@@ -82,7 +83,8 @@ class _Writer:
 
     def __init__(self, document: md.Document, shown: int, fragment: bool) -> None:
         self.document = document
-        outcome = f"{document.kind} {document.name} {document.command}{f' {shown}' if shown else ''}".encode()
+        options = f" {shown}" if shown else ""
+        outcome = f"{document.kind} {document.name} {document.command}{options}".encode()
         # Documents within one page must not share names.
         self.prefix = "s" + hashlib.sha256(outcome).hexdigest()[:8]
         self.counter = count(1)
@@ -123,10 +125,10 @@ class _Writer:
                 result.append([])
             result[-1].append((block, number))
         if "one" in self.classes() and len(result) > 1:
-            first = [
-                (md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in result[0]
-            ]
-            result[:2] = [[result[1][0], *first, *result[1][1:]]]
+            opening = result[0]
+            first = [(md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in opening]
+            second = result[1]
+            result[:2] = [[second[0], *first, *second[1:]]]
         return [section for section in result if section]
 
     def place(self, heading: md.Block) -> str:
@@ -180,7 +182,8 @@ class _Writer:
     def graded(self, block: md.Block, grades: dict[Evidence, list[str]]) -> None:
         """Add the grade of an array, with its name, to ``grades`` if they are printed in the margin."""
         if self.margin and isinstance(block, md.Values) and block.evidence:
-            grades.setdefault(block.evidence, []).append((block.title or block.name).lower())
+            heading = block.title or block.name
+            grades.setdefault(block.evidence, []).append(heading.lower())
 
     def heading(self, block: md.Heading) -> str:
         number, _ = next(self.numbers)

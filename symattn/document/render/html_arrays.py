@@ -20,7 +20,7 @@ _THICK, _FAINT = (
 )  # pixels of a line for the weight 1; thinner lines than ``_FAINT`` are dotted
 _DARK = 0.6  # numbers of larger weights have the colour of the paper
 _SUM = '<th scope="col" class="sum">sum</th>'
-_LEFT, _RIGHT, _TALL = 44.0, 186.0, 62.0
+_LEFT, _RIGHT, _TALL = 44.0, 186.0, 62.0  # where arrows start and end; height of a key
 
 
 Cells = list[list[str]]
@@ -183,7 +183,8 @@ def _write_inline_letter(letter: nt.Node) -> str:
 
 def _draw_arrows_of_query(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
     """Draw one query on the left, its keys on the right."""
-    high, middle = _TALL * len(keys), _TALL * len(keys) / 2
+    high = _TALL * len(keys)
+    middle = _TALL * len(keys) / 2
     result = "".join(
         _draw_arrow_of_weight(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights)
     )
@@ -204,10 +205,13 @@ def _draw_arrows_of_query(query: nt.Node, keys: tuple[nt.Node, ...], weights: An
 
 def _draw_arrow_of_weight(y0: float, y1: float, weight: float) -> str:
     """Draw an arrow as thick as its weight, or dotted if it would be too thin to be seen."""
-    wide, long = _THICK * weight, hypot(_RIGHT - _LEFT, y1 - y0)
+    wide = _THICK * weight
+    long = hypot(_RIGHT - _LEFT, y1 - y0)
     dx, dy = (_RIGHT - _LEFT) / long, (y1 - y0) / long
     reach = max(7.0, wide * 1.2)
-    x, y, half = _RIGHT - dx * reach, y1 - dy * reach, max(3.0, wide * 0.9)
+    x = _RIGHT - dx * reach
+    y = y1 - dy * reach
+    half = max(3.0, wide * 0.9)
     dotted = ' stroke-dasharray="1.5 3"' if wide < _FAINT else ""
     stroke = f'stroke="var(--sa-weight)" stroke-width="{max(wide, _FAINT):.2f}"{dotted}'
     line = f'<path d="M{_LEFT:g} {y0:g}L{x:.1f} {y:.1f}" {stroke}/>'

@@ -12,7 +12,7 @@ from symattn.document.render.common import heading, plain_text
 from symattn.document.tex import tex
 from symattn.document.text import text
 
-SCHEMA = 1
+SCHEMA = 1  # rises when a reader of older documents would misread a field
 
 
 def render(document: md.Document) -> str:

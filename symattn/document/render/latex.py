@@ -190,7 +190,8 @@ class LatexWriter:
                 joint = "\n\\SAafterheading\n"
             out += (joint if last else "") + self.block(block, number)
             last = block
-        result = [f"{escape_text(steps_are(n))} {evidence_text(e)}." for e, n in ledger(document)]
+        graded = ledger(document)
+        result = [f"{escape_text(steps_are(n))} {evidence_text(e)}." for e, n in graded]
         if result:
             out += "\n\n" + self.small(" ".join(result))
         return out
@@ -287,7 +288,8 @@ def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
     rows = []
     before: md.Step | None = None
     for step, own in zip(block.items, numbers_of(block, number), strict=True):
-        *upper, last = step_rows(lines, step, before, lines.line - first_sides(block))
+        first_line = lines.line - first_sides(block)
+        *upper, last = step_rows(lines, step, before, first_line)
         rows += [*upper, f"{last} {writer.tag(step, own)}"]
         before = step
     body = " \\\\\n".join(rows)

@@ -101,11 +101,13 @@ class _MathmlPrinter(Printer):
         result = _write_mathml_letter(x.base, x.bold)
         if x.sub:
             parts = [self.show(p, True) for p in x.sub]
-            result = f"<msub>{result}{self.joined(*parts) if letters(x.sub) else self.separated(parts)}</msub>"
+            subscript = self.joined(*parts) if letters(x.sub) else self.separated(parts)
+            result = f"<msub>{result}{subscript}</msub>"
         return f'<mrow class="r-{x.role}">{result}</mrow>' if x.role else result
 
     def number(self, x: nt.Number, flat: bool) -> str:
-        top, bottom = (f"<mn>{n}</mn>" for n in (x.value.numerator, x.value.denominator))
+        fraction = x.value
+        top, bottom = (f"<mn>{n}</mn>" for n in (fraction.numerator, fraction.denominator))
         if x.value.denominator == 1:
             return top
         return self.joined(top, self.slash, bottom) if flat else self.fraction(top, bottom)
@@ -127,10 +129,12 @@ class _MathmlPrinter(Printer):
         return f"<mtext>{escape(x.text)}</mtext>"
 
     def power(self, x: nt.Power, flat: bool) -> str:
-        return f"<msup>{self.wrap(x.base, Level.ATOM, flat)}{self.show(x.exponent, True)}</msup>"
+        base = self.wrap(x.base, Level.ATOM, flat)
+        return f"<msup>{base}{self.show(x.exponent, True)}</msup>"
 
     def root(self, x: nt.Root, flat: bool) -> str:
-        return f"<msqrt>{self.show(x.body, flat or not isinstance(x.body, nt.Over))}</msqrt>"
+        inline = flat or not isinstance(x.body, nt.Over)
+        return f"<msqrt>{self.show(x.body, inline)}</msqrt>"
 
     def transposed(self, x: nt.Transposed, flat: bool) -> str:
         return f"<msup>{self.wrap(x.body, Level.ATOM, flat)}{_write_mathml_operator('⊤')}</msup>"
@@ -166,9 +170,8 @@ class _MathmlPrinter(Printer):
         above = ""
         if x.high is not None:
             tag, above = ("subsup" if as_scripts else "underover"), self.show(x.high, True)
-        return self.joined(
-            f"<m{tag}>{operator}{below}{above}</m{tag}>", self.wrap(x.body, Level.BIG, flat)
-        )
+        body = self.wrap(x.body, Level.BIG, flat)
+        return self.joined(f"<m{tag}>{operator}{below}{above}</m{tag}>", body)
 
     def matrix(self, x: nt.Matrix, _: bool) -> str:
         rows = "".join(
@@ -210,9 +213,9 @@ def _write_mathml_letter(base: str, bold: bool) -> str:
         return f"<msup>{_write_mathml_letter(letter, bold)}{_write_mathml_operator(primes)}</msup>"
     shown = unicodedata.normalize("NFC", base)
     if bold and len(shown) == 1 and shown.isascii() and shown.isalpha():
-        shown = (
-            chr(0x1D400 + ord(shown) - 65) if shown.isupper() else chr(0x1D41A + ord(shown) - 97)
-        )
+        # mathematical bold: 𝐀 stands at 0x1D400, 𝐚 at 0x1D41A
+        bold_a = 0x1D400 - ord("A") if shown.isupper() else 0x1D41A - ord("a")
+        shown = chr(bold_a + ord(shown))
     if len(shown) == 1 and not shown.isalpha() and not shown.isdigit():
         return _write_mathml_operator(shown)
     if bold and len(shown) == 1 and shown.isascii() and shown.isdigit():

@@ -30,7 +30,9 @@ class Setter:
         return shown if width(x) <= room else self.shrink(shown, room)
 
     def side(self, x: nt.Node) -> str:
-        return f"({self.show(x)})" if isinstance(x, (nt.Relation, nt.Row)) else self.show(x)
+        if isinstance(x, (nt.Relation, nt.Row)):
+            return f"({self.show(x)})"
+        return self.show(x)
 
 
 def first_sides(block: md.Steps) -> float:
@@ -60,7 +62,8 @@ def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float
     needed = sum(width(side) + 1.4 for _, side in links)
     if len(links) == 1 and _NEARLY * room < needed <= room:  # widths are estimates
         sign, side = links[0]
-        return [f"{head}& {relation_sign(sign)} {setter.shrink(setter.side(side), room - 1.4)}"]
+        right = setter.shrink(setter.side(side), room - 1.4)
+        return [f"{head}& {relation_sign(sign)} {right}"]
     if needed <= room:
         return [
             head
@@ -80,7 +83,8 @@ def _break_tex_sum(setter: Setter, side: nt.Node, room: float) -> list[str]:
         return [setter.side(side) if width(side) <= room else setter.fitted(side, room)]
     groups: list[list[nt.Node]] = [[]]
     for term in side.terms:
-        if groups[-1] and width(nt.Sum((*groups[-1], term))) > room - 2:
+        longer = nt.Sum((*groups[-1], term))
+        if groups[-1] and width(longer) > room - 2:
             groups.append([])
         groups[-1].append(term)
     parts = [setter.fitted(nt.Sum(tuple(g)), room - 2) for g in groups]
@@ -118,7 +122,8 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
     for label, other in values.others.items():
         matrix = depth(other) == 2
         alone = label == ERRORS and matrix
-        name, shown = nt.Words(_summarise_matrix_errors(other) if alone else label), entries(other)
+        name = nt.Words(_summarise_matrix_errors(other) if alone else label)
+        shown = entries(other)
         more = width(name) + 2 + (0 if alone else width(shown))
         words = (
             setter.show(name)

@@ -56,7 +56,8 @@ class Writer:
             return self.formula(part).replace(" ", NBSP)
         if isinstance(part, md.Code):
             return self.plain(part.text).replace(" ", NBSP)
-        return " ".join(self.plain(part.text if isinstance(part, md.Emph) else part).split("\n"))
+        words = part.text if isinstance(part, md.Emph) else part
+        return " ".join(self.plain(words).split("\n"))
 
     def wrapped(self, words: md.Text, first: str = "", then: str | None = None) -> list[str]:
         """Return the lines of a paragraph, the first after ``first``, the others after as many spaces, or ``then``."""
@@ -82,7 +83,8 @@ class Writer:
             if isinstance(block, md.Contents):
                 lines += ["", *self.contents(sections)]
             elif isinstance(block, md.Heading):
-                lines += ["", *self.wrapped((f"{next(numbers)[0]}  ", *block.title), "")]
+                heading = (f"{next(numbers)[0]}  ", *block.title)
+                lines += ["", *self.wrapped(heading, "")]
             else:
                 lines += ["", *self.block(block, number)]
         lines += self.evidence(document)
@@ -140,7 +142,8 @@ class Writer:
             first = ("Assume  " if i == 0 else " " * 8) + pad(item.label, labels) + "  "
             body = self.wrapped(item.text, first)
             remark = f"({self.flat(item.remark)})" if item.remark else ""
-            lines += [*body[:-1], *left_and_right(body[-1], remark, self.measure)]
+            last = left_and_right(body[-1], remark, self.measure)
+            lines += [*body[:-1], *last]
         return lines
 
     def evidence(self, document: md.Document) -> list[str]:
@@ -247,7 +250,9 @@ def lines_of(
 def _write_linked_side(writer: Writer, sign: str, side: nt.Node) -> str:
     shown = writer.formula(side)
     sign = ASCII_SIGNS.get(sign, sign) if writer.ascii else sign
-    return f"{sign} ({shown})" if isinstance(side, (nt.Relation, nt.Row)) else f"{sign} {shown}"
+    if isinstance(side, (nt.Relation, nt.Row)):
+        return f"{sign} ({shown})"
+    return f"{sign} {shown}"
 
 
 def _break_side_into_lines(writer: Writer, shown: str, side: nt.Node, columns: int) -> list[str]:
@@ -304,7 +309,8 @@ def table(writer: Writer, block: md.Table) -> list[str]:
     titles = [writer.flat(c.title) for c in block.columns]
     widths = [max(map(width, column)) for column in zip(titles, *cells, strict=True)]
     for title, start, end in common.runs(block):  # a group is at least as wide as its title
-        missing = width(writer.flat(title)) - (sum(widths[start:end]) + 2 * (end - start - 1))
+        gaps = 2 * (end - start - 1)
+        missing = width(writer.flat(title)) - (sum(widths[start:end]) + gaps)
         widths[end - 1] += max(missing, 0)
     _narrow_columns_of_words(block, cells, widths, writer.columns)
     lines = _write_text_column_groups(writer, block, widths)
@@ -473,19 +479,22 @@ def _write_line_per_entry(labelled: dict[str, list[list[str]]], room: int) -> li
     titles = [
         ["", *(h[i - height] if i >= height - len(h) else "" for h in heads)] for i in range(height)
     ]
-    widths = [max(map(width, column)) for column in zip(*titles, *rows, strict=True)]
+    columns = zip(*titles, *rows, strict=True)
+    widths = [max(map(width, column)) for column in columns]
     if sum(widths) + 2 * len(labelled) <= room:
         return [
             "  ".join(pad(c, w) for c, w in zip(row, widths, strict=True))
             for row in (*titles, *rows)
         ]
-    label, column = max(map(width, labelled)), max(width(row[0]) for row in rows)
+    label = max(map(width, labelled))
+    column = max(width(row[0]) for row in rows)
     lines = []
     for place, *forms in rows:
         for i, (name, form) in enumerate(zip(labelled, forms, strict=True)):
             start = pad("" if i else place, column) + "  " + pad(name, label) + "  "
             first, *others = wrap(form, room - width(start) - 2)
-            lines += [start + first, *(" " * (width(start) + 2) + other for other in others)]
+            indent = " " * (width(start) + 2)
+            lines += [start + first, *(indent + other for other in others)]
     return lines
 
 
@@ -500,7 +509,8 @@ def _list_entries_by_place(labelled: dict[str, list[list[str]]]) -> list[list[st
 
 
 def _write_rows_of_entries(writer: Writer, entries: object) -> list[list[str]]:
-    return [[writer.formula(common.entry(x)) for x in row] for row in common.as_rows(entries)]
+    entry_rows = common.as_rows(entries)
+    return [[writer.formula(common.entry(x)) for x in row] for row in entry_rows]
 
 
 # -- widths, padding, wrapping, columns --------------------------------------------------------------------------------
