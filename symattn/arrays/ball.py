@@ -103,9 +103,9 @@ class Ball(Entries):
             if isinstance(x, Undefined):
                 raise Undecided(f"ball: an order with {x!r}")
         numbers = [x for x in entries if not isinstance(x, Forbidden)]
-        ends = zip(
-            sorted(x.lower() for x in numbers), sorted(x.upper() for x in numbers), strict=True
-        )
+        lower_ends = sorted(x.lower() for x in numbers)
+        upper_ends = sorted(x.upper() for x in numbers)
+        ends = zip(lower_ends, upper_ends, strict=True)
         # Forbidden elements come first: −∞ is below all numbers.
         result = [x for x in entries if isinstance(x, Forbidden)] + [
             low.union(high) for low, high in ends
@@ -129,7 +129,8 @@ class Ball(Entries):
         """Return the midpoints, rounded to float64: −∞ for forbidden scores, NaN for undefined elements."""
         out = np.where(self._forbidden(self), -np.inf, np.nan)
         finite = ~(self._forbidden(self) | self._undefined(self))
-        out[finite] = [float(x.mid()) for x in self.planes[0][finite]]
+        finite_balls = self.planes[0][finite]
+        out[finite] = [float(x.mid()) for x in finite_balls]
         return out
 
 

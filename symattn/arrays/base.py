@@ -210,9 +210,8 @@ class ArrayBase(Shown):
         return self.xp.permute_dims(self, tuple(order) or tuple(range(self.ndim))[::-1])
 
     def reshape(self, *shape: object, **_: object) -> Any:
-        return self.xp.reshape(
-            self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        )
+        listed = len(shape) == 1 and isinstance(shape[0], (tuple, list))
+        return self.xp.reshape(self, shape[0] if listed else shape)
 
     def flatten(self, *_: object) -> Any:
         return self.xp.ravel(self).copy()

@@ -63,7 +63,8 @@ class Computed(Ball):
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        terms = [cls(np.asarray(part, dtype=object)) for part in np.moveaxis(a.entries, axis, 0)]
+        parts = np.moveaxis(a.entries, axis, 0)
+        terms = [cls(np.asarray(part, dtype=object)) for part in parts]
         if not terms:
             return super()._sum(a, axis)
         total, *others = cls.order.sample(terms, len(terms))
@@ -111,7 +112,8 @@ def nearest(f: Format, x: Any) -> Any:
         return flint.arb("inf" if x > 0 else "-inf")
     if abs(x) < Ball.scalar(f.smallest / 4):
         return flint.arb(0)
-    low, high = (f.nearest(exactly(end)) for end in (x.lower(), x.upper()))
+    ends = (x.lower(), x.upper())
+    low, high = (f.nearest(exactly(end)) for end in ends)
     # A tie inside the ball, which more bits may decide.
     if low != high:
         raise Undecided(f"{f.name}: what is {x} rounded to?")

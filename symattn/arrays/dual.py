@@ -114,7 +114,8 @@ class Dual(Planes):
     def _mul(cls, a: Self, b: Self) -> Self:
         # −∞ times a derivative 0 would be undefined.
         x, y = a._replace_forbidden_values(), b._replace_forbidden_values()
-        return cls.made(a.value * b.value, x * b.derivative + a.derivative * y)
+        of_second = x * b.derivative
+        return cls.made(a.value * b.value, of_second + a.derivative * y)
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
@@ -126,7 +127,9 @@ class Dual(Planes):
         """Return the values, with 0 in place of −∞: a forbidden score has no derivative."""
         forbidden = self.base._forbidden(self.value)
         # The choice is left out where nothing is forbidden, since it copies the array.
-        return self.base.xp.where(forbidden, 0, self.value) if np.any(forbidden) else self.value
+        if np.any(forbidden):
+            return self.base.xp.where(forbidden, 0, self.value)
+        return self.value
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
@@ -143,20 +146,20 @@ class Dual(Planes):
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        return cls.made(cls.base._sum(a.value, axis), cls.slopes._sum(a.derivative, axis))
+        derivative = cls.slopes._sum(a.derivative, axis)
+        return cls.made(cls.base._sum(a.value, axis), derivative)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
         x, y = a.value, b.value
-        return cls.made(
-            x @ y, cls.slopes._matmul(x, b.derivative) + cls.slopes._matmul(a.derivative, y)
-        )
+        of_second = cls.slopes._matmul(x, b.derivative)
+        of_first = cls.slopes._matmul(a.derivative, y)
+        return cls.made(x @ y, of_second + of_first)
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
-        rows = [
-            cls(*[np.take(p, [i], axis=axis) for p in a.planes]) for i in range(a.plain_shape[axis])
-        ]
+        places = range(a.plain_shape[axis])
+        rows = [cls(*[np.take(p, [i], axis=axis) for p in a.planes]) for i in places]
         best = rows[0]
         # The first of equals wins, since only a strictly larger row replaces it.
         for row in rows[1:]:
@@ -167,7 +170,8 @@ class Dual(Planes):
     def _maximum(cls, a: Self, b: Self) -> Self:
         second = cls.base._less(a.value, b.value)
         # Two forbidden elements are no tie: the maximum −∞ has no derivative.
-        tied = ~(second | cls.base._less(b.value, a.value) | cls._forbidden(a) & cls._forbidden(b))
+        both_forbidden = cls._forbidden(a) & cls._forbidden(b)
+        tied = ~(second | cls.base._less(b.value, a.value) | both_forbidden)
         if np.any(tied & ~cls.slopes._equal(a.derivative, b.derivative)):
             raise Undecided(
                 f"{cls.name}: a maximum of equals with different slopes has no derivative"
@@ -177,7 +181,8 @@ class Dual(Planes):
     @classmethod
     def _choose_dual_planes(cls, a: Self, b: Self, second: np.ndarray) -> Self:
         """b where ``second``, else a."""
-        return cls(*[np.where(second, q, p) for p, q in zip(a.planes, b.planes, strict=True)])
+        planes = zip(a.planes, b.planes, strict=True)
+        return cls(*[np.where(second, q, p) for p, q in planes])
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> np.ndarray:

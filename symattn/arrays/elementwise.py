@@ -100,9 +100,8 @@ class Elementwise(Composed):
         # Computed arrays hold no literal that could be read as a mask.
         if plain is None or isinstance(plain, ArrayBase):
             return self.kind._subtract(self.kind.written(a), self.kind.of(b))
-        return self.kind._add(
-            self.kind.written(a), self.kind.literal(np.negative(np.asarray(plain) * 1))
-        )
+        negated = np.negative(np.asarray(plain) * 1)
+        return self.kind._add(self.kind.written(a), self.kind.literal(negated))
 
     def multiply(self, a: object, b: object) -> Planes:
         return self.kind._mul(self.kind.of(a), self.kind.of(b))
@@ -120,16 +119,17 @@ class Elementwise(Composed):
         return self.kind._maximum(self.kind.written(a), self.kind.written(b))
 
     def minimum(self, a: object, b: object) -> Planes:
-        return self.negative(
-            self.kind._maximum(self.negative(self.kind.of(a)), self.negative(self.kind.of(b)))
-        )
+        negative_a = self.negative(self.kind.of(a))
+        largest_negative = self.kind._maximum(negative_a, self.negative(self.kind.of(b)))
+        return self.negative(largest_negative)
 
     def abs(self, a: object) -> Planes:
         return self.maximum(a, self.negative(a))
 
     def sign(self, a: Any) -> Any:
         apart = self.where(self.less(0, a), 1, -1)
-        return self.where(self.isnan(a), a, self.where(self.equal(a, 0), 0, apart))
+        nonzero = self.where(self.equal(a, 0), 0, apart)
+        return self.where(self.isnan(a), a, nonzero)
 
     def exp2(self, a: object) -> Any:
         """2^a = e^(a log 2)."""
@@ -158,7 +158,8 @@ class Elementwise(Composed):
 
     def less_equal(self, a: object, b: object) -> Any:
         # Undefined elements are in no order, so neither side of a comparison holds.
-        return ~(self.less(b, a) | self.isnan(a) | self.isnan(b))
+        greater = self.less(b, a)
+        return ~(greater | self.isnan(a) | self.isnan(b))
 
     def equal(self, a: object, b: object) -> np.ndarray:
         return self.kind._equal(self.kind.written(a), self.kind.written(b))
@@ -183,7 +184,8 @@ class Elementwise(Composed):
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
         x, y = self.kind.written(a), self.kind.written(b)
-        chosen = [np.where(condition, p, q) for p, q in zip(x.planes, y.planes, strict=True)]
+        planes = zip(x.planes, y.planes, strict=True)
+        chosen = [np.where(condition, p, q) for p, q in planes]
         return self.kind(*chosen)
 
     def logical_not(self, a: object) -> np.ndarray:

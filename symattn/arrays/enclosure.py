@@ -81,7 +81,8 @@ class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
         with np.errstate(all="ignore"):
             # UP covers the rounding of the difference.
             near = np.abs(x - self.mid) <= self.rad * UP
-            same = (np.isnan(x) & np.isnan(self.mid)) | (np.isneginf(x) & np.isneginf(self.mid))
+            both_undefined = np.isnan(x) & np.isnan(self.mid)
+            same = both_undefined | (np.isneginf(x) & np.isneginf(self.mid))
         return np.asarray(np.isinf(self.rad) | same | near)
 
     def __repr__(self) -> str:
@@ -113,7 +114,8 @@ class _Whole:
             ):
                 continue
             # Broadcasting would make other rows.
-            if np.broadcast_shapes(*map(np.shape, (condition, a, b))) == x.plain_shape:
+            shapes = map(np.shape, (condition, a, b))
+            if np.broadcast_shapes(*shapes) == x.plain_shape:
                 return self.kind.like(x)
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
@@ -131,7 +133,8 @@ class _Whole:
             raise Undecided(f"{self.kind.name}: an order with undefined (0/0)")
         # Stable, so that equal scores have the same order in every kind.
         order = np.argsort(-c if descending else c, axis=-1, kind="stable")
-        lines = self.kind(*(np.take_along_axis(x, order, axis=-1) for x in (c, r)))
+        sorted_parts = (np.take_along_axis(x, order, axis=-1) for x in (c, r))
+        lines = self.kind(*sorted_parts)
         first, second = lines[..., :-1], lines[..., 1:]
         low, high = (second, first) if descending else (first, second)
         self.kind._less(high, low)  # raises unless decided

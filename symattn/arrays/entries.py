@@ -66,7 +66,8 @@ class Entries(Planes):
     @classmethod
     def each(cls, function: Callable[..., object], *arrays: Self) -> np.ndarray:
         """Apply ``function`` to the elements, and return an array of objects."""
-        result = np.frompyfunc(function, len(arrays), 1)(*[a.planes[0] for a in arrays])
+        entrywise = np.frompyfunc(function, len(arrays), 1)
+        result = entrywise(*[a.planes[0] for a in arrays])
         return _as_object_array(result)
 
     @classmethod
@@ -102,9 +103,8 @@ class Entries(Planes):
         ) == {int}:
             # Few different numbers fill most arrays, so each is converted once.
             once = {x: convert(x) for x in set(numbers)}
-            return cls(
-                np.fromiter((once[x] for x in numbers), object, len(numbers)).reshape(source.shape)
-            )
+            shared = np.fromiter((once[x] for x in numbers), object, len(numbers))
+            return cls(shared.reshape(source.shape))
         return cls(_as_object_array(np.frompyfunc(convert, 1, 1)(source)))
 
     @classmethod
@@ -173,7 +173,9 @@ class Entries(Planes):
         # An undefined operand makes the maximum undefined; −∞ is below everything else.
         if isinstance(x, Undefined) or isinstance(y, Forbidden):
             return x
-        return y if isinstance(x, Forbidden) or isinstance(y, Undefined) else cls.larger(x, y)
+        if isinstance(x, Forbidden) or isinstance(y, Undefined):
+            return y
+        return cls.larger(x, y)
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
@@ -225,11 +227,11 @@ class Entries(Planes):
             return cls._mul(a, b)
         if not a.plain_shape[-1]:
             batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
-            return cls.lift(np.zeros((*batch, a.plain_shape[-2], b.plain_shape[-1])))
+            shape = (*batch, a.plain_shape[-2], b.plain_shape[-1])
+            return cls.lift(np.zeros(shape))
         # Not np.matmul: with stacks of objects it goes on after an exception, which is then lost in a SystemError.
-        return cls(
-            np.add.reduce(np.multiply(a.entries[..., None], b.entries[..., None, :, :]), axis=-2)
-        )
+        products = np.multiply(a.entries[..., None], b.entries[..., None, :, :])
+        return cls(np.add.reduce(products, axis=-2))
 
 
 def _of_type(kind: type, entries: np.ndarray) -> np.ndarray:
@@ -237,7 +239,8 @@ def _of_type(kind: type, entries: np.ndarray) -> np.ndarray:
     elements = entries.ravel().tolist()
     if kind not in set(map(type, elements)):
         return np.zeros(entries.shape, dtype=bool)
-    return np.array([type(x) is kind for x in elements]).reshape(entries.shape)
+    of_kind = [type(x) is kind for x in elements]
+    return np.array(of_kind).reshape(entries.shape)
 
 
 def _as_object_array(x: object) -> np.ndarray:
@@ -254,7 +257,8 @@ def _as_object_array(x: object) -> np.ndarray:
             raise InputError(f"data of type {x.dtype} cannot be taken exactly")
         if np.ma.is_masked(x):
             raise InputError("masked entries cannot be taken exactly")
-        return np.asarray(x if x.dtype.kind in "biuf" else x.astype(np.float64)).astype(object)
+        numbers = x if x.dtype.kind in "biuf" else x.astype(np.float64)
+        return np.asarray(numbers).astype(object)
     if isinstance(x, (list, tuple)):
         return _join_nested_rows(x)
     box = np.empty((), dtype=object)
@@ -269,7 +273,8 @@ def _join_nested_rows(rows: list[Any] | tuple[object, ...]) -> np.ndarray:
     parts = [_as_object_array(row) for row in rows]
     if len({p.shape for p in parts}) > 1:
         raise InputError(f"ragged data: rows of shapes {sorted({p.shape for p in parts})}")
-    out = np.empty((len(parts), *(parts[0].shape if parts else ())), dtype=object)
+    part_shape = parts[0].shape if parts else ()
+    out = np.empty((len(parts), *part_shape), dtype=object)
     for i, part in enumerate(parts):
         # NumPy would store an array without axes instead of its element.
         out[i] = part if part.ndim else part.item()

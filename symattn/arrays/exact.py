@@ -74,12 +74,14 @@ class Exact(Entries):
         if not (cls._are_all_quotients(a) and cls._are_all_quotients(b)):
             return super()._div(a, b)
         # Dividing by one rational number changes denominators alone.
-        r = b.entries.item().rational() if b.size == 1 < a.size and b.ndim <= a.ndim else None
+        single = b.size == 1 < a.size and b.ndim <= a.ndim
+        r = b.entries.item().rational() if single else None
         if r:
             p, whole = _clear_integer_denominators(a.entries)
             whole = whole if r.denominator == 1 else whole * r.denominator
             # Denominators stay positive, so the sign goes to the numerators.
-            return cls(_over(-whole if r < 0 else whole, p * abs(r.numerator)))
+            signed = -whole if r < 0 else whole
+            return cls(_over(signed, p * abs(r.numerator)))
         # Zero divisors are rare, so quotients are formed first and named only if one fails.
         try:
             return cls(cls.each(operator.truediv, a, b))
@@ -128,7 +130,8 @@ def over_one_unit(entries: np.ndarray) -> np.ndarray:
     for i, x in enumerate(entries.flat):
         if isinstance(x, Quotient) and x._unit:
             u, n, d = x.parts
-            out.flat[i] = Quotient(w, converted(n, u, w), converted(d, u, w))
+            numerator = converted(n, u, w)
+            out.flat[i] = Quotient(w, numerator, converted(d, u, w))
     return out
 
 
@@ -149,9 +152,8 @@ def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _make_lines_of_rows(rows: np.ndarray) -> np.ndarray:
-    return _fill_object_array(
-        rows.shape[:-1], map(_Line, rows.reshape(-1, rows.shape[-1]).tolist())
-    )
+    lines = rows.reshape(-1, rows.shape[-1]).tolist()
+    return _fill_object_array(rows.shape[:-1], map(_Line, lines))
 
 
 class _Line:
@@ -218,8 +220,11 @@ class _Line:
             for x, y in zip(self.terms, other.terms, strict=True):
                 for k, c in x:
                     for b, a in y:
-                        out[k + b] = out.get(k + b, 0) + c * a
-        return out if all(out.values()) else {k: c for k, c in out.items() if c}
+                        before = out.get(k + b, 0)
+                        out[k + b] = before + c * a
+        if all(out.values()):
+            return out
+        return {k: c for k, c in out.items() if c}
 
 
 def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
@@ -238,9 +243,8 @@ def _clear_integer_denominators(entries: np.ndarray) -> tuple[int, np.ndarray]:
     if p == 1:
         return 1, entries
     inverse = Quotient.of(Fraction(1, p))
-    return p, _fill_object_array(
-        entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in elements)
-    )
+    scaled = (x / inverse if isinstance(x, Quotient) else x * p for x in elements)
+    return p, _fill_object_array(entries.shape, scaled)
 
 
 def _over(entries: np.ndarray, p: int) -> np.ndarray:
@@ -261,9 +265,10 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
             return x
         n, d = x._n, x._d
         if d is ONE and g:
-            return Quotient(
-                x._unit, n if g == 1 else {k: cast(int, c) // g for k, c in n.items()}, lowest
-            )
+            numerator: Sum = n
+            if g != 1:
+                numerator = {k: cast(int, c) // g for k, c in n.items()}
+            return Quotient(x._unit, numerator, lowest)
         if len(d) == 1:
             return x / p
         # Elements that share a denominator share the new one, which ``is`` recognises.

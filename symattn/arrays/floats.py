@@ -96,9 +96,8 @@ class Stored(Float64):
     @classmethod
     def literal(cls, value: object) -> Self:
         plain = np.asarray(value)
-        if np.isneginf(plain.astype(np.float64)).any() and not np.isneginf(
-            np.asarray(-np.inf).astype(cls.dtype)
-        ):
+        has_infinity = np.isneginf(plain.astype(np.float64)).any()
+        if has_infinity and not np.isneginf(np.asarray(-np.inf).astype(cls.dtype)):
             raise Refused(f"{cls.name} has no infinity to write a mask with")
         return cls(plain.astype(cls.dtype))
 
@@ -116,7 +115,8 @@ class Stored(Float64):
     @classmethod
     def computed(cls, function: Callable[..., object], *arrays: Self, **how: object) -> Self:
         """Apply a function of NumPy in float32, and round its result once."""
-        return cls(np.asarray(function(*map(cls.wide, arrays), **how)).astype(cls.dtype))
+        widened = map(cls.wide, arrays)
+        return cls(np.asarray(function(*widened, **how)).astype(cls.dtype))
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
@@ -146,7 +146,8 @@ class RoundedStore(Namespace):
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         """Return NumPy's answer, with the format, which it does not know, as a real floating type."""
-        return bool(np.isdtype(np.dtype(np.float32) if dtype == self.kind.dtype else dtype, kind))
+        own = np.dtype(np.float32) if dtype == self.kind.dtype else dtype
+        return bool(np.isdtype(own, kind))
 
     def astype(self, a: Any, dtype: Any, **how: Any) -> Any:
         """Cast as elsewhere; plain numbers cast to the kind's own dtype become an array of it, which may hold −inf."""

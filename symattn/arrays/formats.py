@@ -109,7 +109,8 @@ class Format:
         """Return the numbers of this format nearest to ``x`` in float64, as an array of ``dtype``."""
         with np.errstate(all="ignore"):
             plain = np.asarray(x, dtype=np.float64)
-            return np.asarray((plain if hasattr(np, self.name) else odd(plain)).astype(self.dtype))
+            rounded = plain if hasattr(np, self.name) else odd(plain)
+            return np.asarray(rounded.astype(self.dtype))
 
     def nearest(self, x: Fraction) -> Fraction | float:
         """Return the number of this format nearest to ``x``, ties to even; ±∞ from half a step past the largest."""
@@ -120,26 +121,31 @@ class Format:
         exponent -= size < Fraction(2) ** exponent
         step = max(self.smallest, Fraction(2) ** (exponent + 1 - self.digits))
         result = round(x / step) * step  # Python rounds a half to even
-        return result if abs(result) <= self.largest else float("inf") * (1 if x > 0 else -1)
+        if abs(result) <= self.largest:
+            return result
+        return float("inf") * (1 if x > 0 else -1)
 
     def rounded(self, x: object) -> Any:
         """Round to this format and return float64; a float64 tensor gives a tensor."""
         if is_tensor(x):
-            xp, wide = namespace(x), x if self.name in WIDE else odd(x)
+            xp = namespace(x)
+            wide = x if self.name in WIDE else odd(x)
             return xp.astype(xp.astype(wide, getattr(xp, self.name)), xp.float64)
         return np.asarray(self.cast(x).astype(np.float64))
 
     def numbers(self) -> np.ndarray:
         """Return every finite number of a format of at most 16 bits, including both zeros."""
         bits = self.dtype.itemsize * 8
-        every = np.arange(2**bits, dtype=np.uint32).astype(f"uint{bits}").view(self.dtype)
+        patterns = np.arange(2**bits, dtype=np.uint32)
+        every = patterns.astype(f"uint{bits}").view(self.dtype)
         with np.errstate(invalid="ignore"):  # signalling NaNs
             return every[np.isfinite(every.astype(np.float64))]
 
     def neighbours(self, x: float) -> tuple[float, float]:
         """Return the numbers of the format next below and next above x, which is not one of them."""
         near = self.cast(x)
-        step = np.nextafter(near, self.cast(float(self.largest) * (1 if float(near) < x else -1)))
+        direction = 1 if float(near) < x else -1
+        step = np.nextafter(near, self.cast(float(self.largest) * direction))
         low, high = sorted((float(near), float(step)))
         return low, high
 
@@ -167,7 +173,6 @@ def odd(wide: object) -> Any:
         narrow = xp.astype(wide, xp.float32)
         bits = narrow.view(xp.int32)  # apart from the sign, these integers are ordered by magnitude
         away = xp.abs(narrow) < xp.abs(wide)
-        moved = xp.where(
-            (narrow != wide) & ((bits & 1) == 0), xp.where(away, bits + 1, bits - 1), bits
-        )
+        inexact_even = (narrow != wide) & ((bits & 1) == 0)
+        moved = xp.where(inexact_even, xp.where(away, bits + 1, bits - 1), bits)
     return moved.view(xp.float32)

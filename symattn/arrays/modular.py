@@ -159,7 +159,8 @@ class Modular(Planes):
         if plain.dtype.kind not in "iuf" or not (forbidden := plain <= cls.sentinel).any():
             return cls.lift(plain)
         # Sorted, so that the notes do not depend on the order of the elements.
-        for typed in sorted(set(plain[forbidden & np.isfinite(plain)].tolist())):
+        finite_forbidden = plain[forbidden & np.isfinite(plain)]
+        for typed in sorted(set(finite_forbidden.tolist())):
             note(f"the literal {float(typed)!r} was read as -inf")
         return cls.forbidding(plain, np.asarray(forbidden))
 
@@ -171,14 +172,16 @@ class Modular(Planes):
         cls.field.stand_ins |= bool(np.isfinite(plain[forbidden]).any())
         # With levels, numbers that stand for −∞ cancel: F − F is 0, see ``infinities``.
         if cls.field.leveled:
-            return cls.holding(at_levels(state, np.where(forbidden, plain.astype(np.float64), 0.0)))
+            levels = np.where(forbidden, plain.astype(np.float64), 0.0)
+            return cls.holding(at_levels(state, levels))
         # Elements that are −∞ differ from the number 0 in the planes, so no number stands for all.
         return cls.holding(replace(state, forbidden=forbidden, number=None, multiple=None, sign=0))
 
     @classmethod
     def undefined(cls) -> Self:
         """Return 0/0 for all letters: it weighs nothing, and what is computed from it is undefined as well."""
-        value, exponent = Plane(np.full((), np.nan)), Plane(np.full((), np.nan))
+        value = Plane(np.full((), np.nan))
+        exponent = Plane(np.full((), np.nan))
         zero = replace(
             cls._make_state_of_numbers(np.zeros(())),
             value=value,
@@ -204,7 +207,8 @@ class Modular(Planes):
         if state.value is None:
             raise Refused("modular: a logarithm has no value; only exp takes it")
         value = state.value.value
-        out = np.where(np.isnan(value), -2, self.field.p.canonical(np.nan_to_num(value)))
+        canonical = self.field.p.canonical(np.nan_to_num(value))
+        out = np.where(np.isnan(value), -2, canonical)
         return out if state.forbidden is None else np.where(state.forbidden, -1, out)
 
     def exponents(self) -> np.ndarray:
@@ -237,7 +241,8 @@ class Modular(Planes):
     @classmethod
     def compared(cls, a: Array, b: object) -> tuple[np.ndarray, Chance]:
         """Return where a and b are equal (0/0 equals nothing), and the chance that they are although values differ."""
-        return functions.equal(cls.field, cls.of(a).state, cls.of(b).state)
+        first = cls.of(a).state
+        return functions.equal(cls.field, first, cls.of(b).state)
 
     # -- views and assignment -------------------------------------------------------------------------------------
     def map(self, function: Callable[[np.ndarray], Any]) -> Self:
@@ -286,9 +291,8 @@ class Modular(Planes):
         # Known numbers, logarithms and −∞ need more than a change of sign in the planes.
         if s.constant or s.factor is not None or s.forbidden is not None:
             return super()._negative(a)
-        value, exponent = (
-            x and Plane.after(lambda z: np.asarray(0.0 - z), x) for x in (s.value, s.exponent)
-        )
+        planes = (s.value, s.exponent)
+        value, exponent = (x and Plane.after(lambda z: np.asarray(0.0 - z), x) for x in planes)
         # The maximum of negated numbers is another one, so the peaks do not carry over.
         return cls.holding(replace(s, value=value, exponent=exponent, sign=0, peaks=None))
 
@@ -402,7 +406,8 @@ def _logarithm_of_two(typed: float) -> tuple[Fraction, int] | None:
         ratio = max(-1e3, min(typed / log(2) ** power, 1e3))  # c is smaller
         # Small denominators only: among all fractions some are near to any float.
         c = Fraction(ratio).limit_denominator(64)
-        if 0 < abs(c.numerator) * c.denominator <= 256 and abs(c - ratio) <= abs(ratio) * 2**-22:
+        small_terms = 0 < abs(c.numerator) * c.denominator <= 256
+        if small_terms and abs(c - ratio) <= abs(ratio) * 2**-22:
             note(
                 f"the number {typed!r} was read as {'' if c == 1 else f'{c} '}{'ln 2' if power == 1 else 'log₂ e'}"
             )
@@ -418,7 +423,8 @@ def _square_of_root(typed: float, unit: float = 1.0, unit_words: str = "") -> Fr
     if not 0 < ratio <= _LARGEST:
         return None
     square = Fraction(ratio * ratio).limit_denominator(_LARGEST)
-    terms, error = square.as_integer_ratio(), abs(square - Fraction(ratio) ** 2)
+    terms = square.as_integer_ratio()
+    error = abs(square - Fraction(ratio) ** 2)
     # The square doubles the relative error 2⁻²² of the float.
     near = 0 < prod(terms) <= _LARGEST and error <= square * Fraction(2, 2**22)
     # Where both terms are squares the root is rational, and the float is read as it stands.
@@ -460,7 +466,8 @@ class ModularNamespace(Namespace):
         # Which of two elements is taken must be decided, and residues as such decide nothing.
         if isinstance(condition, ArrayBase):
             raise Refused("modular: where needs a boolean condition")
-        x, y = self.kind.written(a).state, self.kind.written(b).state
+        x = self.kind.written(a).state
+        y = self.kind.written(b).state
         # A copy, since the planes may be chosen only after the caller has changed the mask.
         return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))
 
@@ -469,7 +476,9 @@ class ModularNamespace(Namespace):
     def _absolute_value_of_residues(self, a: object) -> Array:
         """Return ``a`` if it is known not to be negative, else the maximum of a and −a, an opaque function."""
         # The maximum of a and −a is the same letter for both, so that |−x| = |x|.
-        return self.kind.of(a) if self.kind.of(a).state.sign else self.maximum(a, self.negative(a))
+        if self.kind.of(a).state.sign:
+            return self.kind.of(a)
+        return self.maximum(a, self.negative(a))
 
     abs = offered("abs", _absolute_value_of_residues)
 
@@ -495,7 +504,8 @@ class ModularNamespace(Namespace):
         # A move of one array may be a view, which must see later assignments.
         if len(arrays) == 1:
             return arrays[0].map(move)
-        result = self.kind.holding(moved(move, dummy.shape, [a.state for a in arrays]))
+        states = [a.state for a in arrays]
+        result = self.kind.holding(moved(move, dummy.shape, states))
         # The plain numbers move along only if every array has them.
         if all(a.origin is not None for a in arrays):
             result.typed = Typed(move(*[a.origin for a in arrays]))

@@ -121,9 +121,8 @@ def any_way() -> bool:
 
 def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
     """Return the value of a polynomial in sizes."""
-    return sum(
-        (Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items()), Fraction(0)
-    )
+    terms = (Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items())
+    return sum(terms, Fraction(0))
 
 
 def meeting(sizes: Mapping[str, int] | None = None) -> AbstractContextManager[Met]:

@@ -120,7 +120,9 @@ class Planes(ArrayBase):
         if isinstance(x, cls) and x.typed is None:
             return x
         plain = x.origin if isinstance(x, cls) else x
-        return cls.of(x) if plain is None or isinstance(plain, ArrayBase) else cls.literal(plain)
+        if plain is None or isinstance(plain, ArrayBase):
+            return cls.of(x)
+        return cls.literal(plain)
 
     @classmethod
     def literal_array(cls, plain: object) -> Self:
@@ -139,7 +141,8 @@ class Planes(ArrayBase):
     def map(self, function: Callable[[np.ndarray], object]) -> Self:
         """Apply ``function``, which moves elements, to every plane; a single element becomes an array again."""
         # NumPy returns an element, not an array, where an index takes all axes.
-        result = type(self)(*[_box_scalar_in_array(function(p), p) for p in self.planes])
+        planes = [_box_scalar_in_array(function(p), p) for p in self.planes]
+        result = type(self)(*planes)
         if self.typed and self.typed.sound[0]:
             result.typed = Typed(
                 _box_scalar_in_array(function(self.typed.numbers), self.typed.numbers),
@@ -186,9 +189,9 @@ def typed_numbers(x: object) -> np.ndarray | None:
         return x.origin if isinstance(x, Planes) else None
     plain = np.asarray(x)
     # Larger integers are not all floats.
-    small = plain.dtype.kind in "bf" or (
-        plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any()
-    )
+    small = plain.dtype.kind in "bf"
+    if plain.dtype.kind in "iu":
+        small = not ((plain > 2**53) | (plain < -(2**53))).any()
     return plain.astype(np.float64) if small and plain.dtype.itemsize <= 8 else None
 
 

@@ -91,7 +91,8 @@ class Reductions:
         for index in np.ndindex(order.shape[1:]):
             key = cmp_to_key(self._make_index_comparison(rows[(slice(None), *index)]))
             # Python's sort is stable also in reverse, so equal elements keep their order.
-            order[(slice(None), *index)] = sorted(range(len(rows)), key=key, reverse=descending)
+            in_order = sorted(range(len(rows)), key=key, reverse=descending)
+            order[(slice(None), *index)] = in_order
         return np.moveaxis(order, 0, axis)
 
     def argmax(self, a: object, axis: int | None = None, keepdims: bool = False) -> Any:
@@ -130,11 +131,8 @@ class Reductions:
         out = a if axes else a.copy()
         for k in axes:
             out = step(out, k)
-        return (
-            out[tuple([None if k in axes else slice(None) for k in range(a.ndim)])]
-            if keepdims and axes
-            else out
-        )
+        with_axes = tuple([None if k in axes else slice(None) for k in range(a.ndim)])
+        return out[with_axes] if keepdims and axes else out
 
     def _max(self, a: Planes, axis: int) -> Any:
         self._check_nonempty(a, axis)
@@ -158,7 +156,8 @@ class Reductions:
         )
 
     def _count(self, a: Array, axis: Axes) -> int:
-        return math.prod(int(a.shape[k]) for k in _normalise_axis_numbers(a, axis))
+        lengths = (int(a.shape[k]) for k in _normalise_axis_numbers(a, axis))
+        return math.prod(lengths)
 
 
 offer_all(Reductions)
@@ -210,7 +209,8 @@ class Contractions:
         """
         (a, b), xp = terms, self.kind.xp
         # One common letter is the inner axis; further ones are summed afterwards.
-        *more, inner = sorted(set(a) & set(b) - set(out))
+        shared = set(a) & set(b) - set(out)
+        *more, inner = sorted(shared)
         row, column = (
             [None, *(c for c in out if c not in other)][-1] for other in (b, a)
         )  # None: it has none
@@ -232,11 +232,12 @@ class Contractions:
         for letter in sorted({c for c in term if term.count(c) > 1}):
             i = term.index(letter)
             j = term.index(letter, i + 1)
-            x, term = xp.diagonal(x, 0, i, j), term[:i] + term[i + 1 : j] + term[j + 1 :] + letter
-        x = xp.permute_dims(
-            x, tuple(sorted(range(len(term)), key=lambda k: letters.index(term[k])))
-        )
-        return x[tuple(slice(None) if c and c in term else None for c in letters)]
+            remaining = term[:i] + term[i + 1 : j] + term[j + 1 :]
+            x, term = xp.diagonal(x, 0, i, j), remaining + letter
+        in_order = sorted(range(len(term)), key=lambda k: letters.index(term[k]))
+        x = xp.permute_dims(x, tuple(in_order))
+        kept_axes = tuple(slice(None) if c and c in term else None for c in letters)
+        return x[kept_axes]
 
 
 offer_all(Contractions)
@@ -279,7 +280,8 @@ class LinearReductions(Contractions):
 
     def outer(self, a: object, b: object) -> Any:
         """Return a_i b_j for all elements of a and of b."""
-        return self.kind.of(a).reshape(-1, 1) * self.kind.of(b).reshape(1, -1)
+        column = self.kind.of(a).reshape(-1, 1)
+        return column * self.kind.of(b).reshape(1, -1)
 
 
 offer_all(LinearReductions)
@@ -304,7 +306,9 @@ def _einsum_terms(spec: str, ranks: list[int]) -> tuple[list[str], str]:
     joined = "".join(terms)
     if not arrow:
         # Without an arrow letters that occur once stay, in alphabetical order, as in NumPy.
-        out = names + "".join(sorted(c for c in set(joined) - set(names) if joined.count(c) == 1))
-    if any(len(t) != n for t, n in zip(terms, ranks, strict=True)):
+        once = (c for c in set(joined) - set(names) if joined.count(c) == 1)
+        out = names + "".join(sorted(once))
+    with_ranks = zip(terms, ranks, strict=True)
+    if any(len(t) != n for t, n in with_ranks):
         raise InputError(f"einsum {spec!r} does not fit operands with {ranks} axes")
     return terms, out.replace("...", names)

@@ -74,14 +74,15 @@ class RoundedSums(ComputedNumber):
         (part, left), count = table(a.rows, ids), (reach > 0).sum(axis=axis)
         rest = a.rows.own + SLACK * n * a.rows.radius + left
         terms = np.where(a.terms > 0, a.terms, reach).sum(axis=axis)
+        shared = part.sum(axis=axis)
+        additions = np.maximum(count - 1, 0)
+        any_terms = (a.terms > 0).any(axis=axis)
         return cls.made(
             value,
-            LinearErrors(part.sum(axis=axis), ids, rest.sum(axis=axis), a.last.sum(axis=axis)),
-            more=cls._bound_error_of_sums(
-                reach.sum(axis=axis), np.maximum(count - 1, 0), np.zeros(count.shape)
-            ),
+            LinearErrors(shared, ids, rest.sum(axis=axis), a.last.sum(axis=axis)),
+            more=cls._bound_error_of_sums(reach.sum(axis=axis), additions, np.zeros(count.shape)),
             relative=np.where(count > 1, cls.rounded_once(), 0),
-            terms=np.where((a.terms > 0).any(axis=axis), terms, 0),
+            terms=np.where(any_terms, terms, 0),
         )
 
     @classmethod
@@ -114,9 +115,12 @@ class RoundedSums(ComputedNumber):
             b.plain_shape[-1],
         )
         # The size of the largest table that has these columns, for the limit on coefficients.
-        largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if z.rows.radius.any()), 0)
-        ids, value = common_ids([a.rows, b.rows], largest), cls.multiply_matrices(a, b, shape)
-        shared, rest, size, count = cls._bound_matrix_product_errors(a, b, ids, (*shape, ids.size))
+        with_radius = (z.size for z in (a, b) if z.rows.radius.any())
+        largest = max(int(np.prod(shape)), *with_radius, 0)
+        ids = common_ids([a.rows, b.rows], largest)
+        value = cls.multiply_matrices(a, b, shape)
+        shape_of_errors = (*shape, ids.size)
+        shared, rest, size, count = cls._bound_matrix_product_errors(a, b, ids, shape_of_errors)
         return cls.made(
             value,
             LinearErrors(shared, ids, rest, np.zeros(shape)),
@@ -143,13 +147,18 @@ class RoundedSums(ComputedNumber):
         shared, (*_, columns, n) = np.zeros(shape), shape
         # Coefficients that are all 0 would cost a large product.
         if t is not None:
-            shared += (x.near @ t.reshape(*t.shape[:-2], columns * n)).reshape(shape)
+            columns_of_table = t.reshape(*t.shape[:-2], columns * n)
+            shared += (x.near @ columns_of_table).reshape(shape)
         if s is not None:
             shared += y.near.swapaxes(-1, -2)[..., None, :, :] @ s
         slack, (c, d) = SLACK * a.plain_shape[-1], (x.size, y.size)
-        rest = c @ q + p @ d + e @ f + (x.off + slack * c) @ f + e @ (y.off + slack * d)
+        left_errors = (x.off + slack * c) @ f
+        right_errors = e @ (y.off + slack * d)
+        own_errors = c @ q + p @ d + e @ f
+        rest = own_errors + left_errors + right_errors
         u, v = up(c + e), up(d + f)
-        return shared, rest, u @ v, (u > 0).astype(float) @ (v > 0).astype(float)
+        counts = (u > 0).astype(float) @ (v > 0).astype(float)
+        return shared, rest, u @ v, counts
 
     @classmethod
     def _error_parts_of_operand(cls, x: Self, ids: np.ndarray) -> tuple[Any, ...]:
@@ -161,7 +170,8 @@ class RoundedSums(ComputedNumber):
         shared, left = table(x.rows, ids) if x.rows.radius.any() else (None, 0.0)
         rest = x.rows.own + x.last + left
         if cls.precision.contract == "fused":
-            read = rounding(up(near.size + e), near.low - e, growth(f, 1), f)
+            largest = up(near.size + e)
+            read = rounding(largest, near.low - e, growth(f, 1), f)
             rest = rest + np.where((e == 0) & holds(f, near), 0, read)
         return shared, up(rest), up(x.rows.radius + rest)
 
@@ -182,14 +192,19 @@ class _WholeSum:
             )
         )
         total = self.kind._sum(lines, len(remaining)) if axes else a.copy()
-        return self.kind.xp.expand_dims(total, tuple(sorted(axes))) if keepdims and axes else total
+        if keepdims and axes:
+            return self.kind.xp.expand_dims(total, tuple(sorted(axes)))
+        return total
 
     def cumulative_sum(self, a: Any, axis: int | None = None) -> Any:
         """Return partial sums, each bounded as a sum of its own."""
         x, k = (a.reshape(-1), 0) if axis is None else (a, axis)
         rows = self.kind.xp.moveaxis(x.name_errors(), k, 0)
-        sums = [self.kind._sum(rows[: i + 1], 0) for i in range(len(rows))]
-        return self.kind.xp.moveaxis(self.kind.xp.stack(sums), 0, k) if sums else x.copy()
+        row_counts = range(len(rows))
+        sums = [self.kind._sum(rows[: i + 1], 0) for i in row_counts]
+        if sums:
+            return self.kind.xp.moveaxis(self.kind.xp.stack(sums), 0, k)
+        return x.copy()
 
     cumsum = cumulative_sum
 
@@ -220,8 +235,10 @@ class Rounded(RoundedElementwise, RoundedSums):
             # Without a narrower output format the last rounding is counted already.
             if f == self.precision.score:
                 return e
-            array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
-            return np.where((e == 0) & holds(f, x), 0.0, up(e + array))
+            largest = up(x.size + e)
+            array = rounding(largest, x.low - e, growth(f, 1), f)
+            unchanged = (e == 0) & holds(f, x)
+            return np.where(unchanged, 0.0, up(e + array))
 
     def printer(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element
@@ -293,7 +310,8 @@ def _make_rounded_kind(p: Precision, base: type[Rounded]) -> type[Rounded]:
             f"rounded {p.name}: scores in {p.score.name} cannot hold the inputs; hint: choose a wider score"
         )
     # Twice the digits of the finest format, so that balls are far sharper than its roundings.
-    bits = 2 * max(f.digits for f in (p.input, p.score, p.accumulate, p.stored)) + 32
+    formats = (p.input, p.score, p.accumulate, p.stored)
+    bits = 2 * max(f.digits for f in formats) + 32
     result: type[Rounded] = type(
         "Rounded", (base,), {"name": f"rounded {p.name}", "precision": p, "bits": bits}
     )

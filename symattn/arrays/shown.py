@@ -43,7 +43,8 @@ def blocks(array: Array) -> tuple[Block, ...]:
         value: Text = (" It is ", *printer(()), ".") if printer else ()
         return (Paragraph((*sentence(array, shape), *value)),)
     shown = (table(shape, printer),) if printer and prod(shape) else ()
-    return Paragraph((*sentence(array, shape), left_out(shape) if shown else "")), *shown
+    remark = left_out(shape) if shown else ""
+    return Paragraph((*sentence(array, shape), remark)), *shown
 
 
 def _name_of_array_kind(array: object) -> str:
@@ -68,7 +69,8 @@ def sentence(array: object, shape: tuple[object, ...]) -> Text:
 
 def left_out(shape: Place) -> str:
     """Return the sentence on the elements that a table of this shape leaves out, or "" if it shows all."""
-    rows, columns = len(_shown_places(prod(shape[:-1]))), len(_shown_places(shape[-1]))
+    rows = len(_shown_places(prod(shape[:-1])))
+    columns = len(_shown_places(shape[-1]))
     missing = prod(shape) - rows * columns
     return f" Of its {prod(shape)} elements {missing} are left out." if missing else ""
 

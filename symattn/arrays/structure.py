@@ -106,7 +106,8 @@ def _join_planes_to_arrays(
             _join_planes_to_arrays(kind, parts, n, first)
             for *parts, n in zip(*planes, split, strict=True)
         )
-    array = kind(*[_box_scalar_in_array(p, q) for p, q in zip(planes, first.planes, strict=True)])
+    pairs = zip(planes, first.planes, strict=True)
+    array = kind(*[_box_scalar_in_array(p, q) for p, q in pairs])
     if numbers is not None:
         array.typed = Typed(_box_scalar_in_array(numbers, first.typed.numbers), first.typed.sound)
     return array
@@ -199,12 +200,13 @@ class Creation:
         return self.kind.literal_array(np.full(shape, numbers))
 
     def tril(self, a: Array, k: int = 0) -> Any:
-        return self._keep_triangle_of_array(np.tril, a, np.tri(a.shape[-2], a.shape[-1], k) > 0, k)
+        visible = np.tri(a.shape[-2], a.shape[-1], k) > 0
+        return self._keep_triangle_of_array(np.tril, a, visible, k)
 
     def triu(self, a: Array, k: int = 0) -> Any:
-        return self._keep_triangle_of_array(
-            np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k
-        )
+        above = np.tri(a.shape[-2], a.shape[-1], k - 1)
+        visible = above == 0
+        return self._keep_triangle_of_array(np.triu, a, visible, k)
 
     def _keep_triangle_of_array(
         self, function: Callable[..., object], a: object, keep: object, k: int

@@ -95,7 +95,8 @@ class Taped(ArrayBase):
     @classmethod
     def _matmul(cls, a: Taped, b: Taped) -> Self:
         xp, x, y = cls.under, a.value, b.value
-        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        shape = (*batch, x.shape[-2], y.shape[-1])
         left = (a, lambda g: to_shape(xp, xp.matmul(g, y.mT), x.shape))
         right = (b, lambda g: to_shape(xp, xp.matmul(x.mT, g), y.shape))
         # A product may be needed for its shape alone, while the way back uses its operands.
@@ -160,7 +161,8 @@ def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
     # NumPy's namespace has no kind.
     kind = getattr(under, "kind", None)
     fields = {"name": f"tape over {getattr(kind, 'name', 'NumPy')}", "under": under, "ties": ties}
-    result: type[Taped] = type("Taped", (Taped,), fields | {"base": getattr(kind, "base", kind)})
+    own_fields = fields | {"base": getattr(kind, "base", kind)}
+    result: type[Taped] = type("Taped", (Taped,), own_fields)
     result.xp = TapedNamespace(result)
     return result
 
@@ -176,6 +178,7 @@ def pull_back(ends: Iterable[tuple[Taped, Any]], inputs: Sequence[Taped]) -> lis
     remaining = {id(x) for x in inputs}
     # In reverse order the gradient of an array is complete before it is pulled back.
     for y in reversed(_in_order([y for y, _ in ends])):
+        # The last reader takes the slope out, so that its memory is free for the next one.
         g = result[id(y)] if id(y) in remaining else result.pop(id(y))
         for x, pull in y.sources:
             _add_to_gradient_of(result, x, pull(g))
@@ -184,7 +187,10 @@ def pull_back(ends: Iterable[tuple[Taped, Any]], inputs: Sequence[Taped]) -> lis
 
 
 def _add_to_gradient_of(results: dict[int, Any], x: Taped, g: Array) -> None:
-    results[id(x)] = results[id(x)] + g if id(x) in results else g
+    if id(x) in results:
+        results[id(x)] = results[id(x)] + g
+    else:
+        results[id(x)] = g
 
 
 def _in_order(ends: Sequence[Taped]) -> list[Taped]:
@@ -251,7 +257,8 @@ class TapedReductions:
     def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         value = self.under.mean(x.value, axis=axis, keepdims=keepdims)
         # An empty result has size 0, by which nothing can be divided.
-        times = x.size // (int(np.prod(np.shape(value), dtype=int)) or 1)
+        entries = int(np.prod(np.shape(value), dtype=int))
+        times = x.size // (entries or 1)
         return self.kind(value, [(x, lambda g: spread(self.under, g, x.plain_shape, axis) / times)])
 
     def cumulative_sum(self, x: Any, axis: int = -1) -> Any:
@@ -269,9 +276,11 @@ class TapedReductions:
         top = self.under.max(x.value, axis=axes, keepdims=True)
 
         def pull(g: Any) -> Any:
-            return of_maximum(self.kind, self.under.reshape(g, np.shape(top)), top, x.value, axes)
+            reshaped = self.under.reshape(g, np.shape(top))
+            return of_maximum(self.kind, reshaped, top, x.value, axes)
 
-        return self.kind(top if keepdims else self.under.squeeze(top, axis=axes), [(x, pull)])
+        largest = top if keepdims else self.under.squeeze(top, axis=axes)
+        return self.kind(largest, [(x, pull)])
 
     def maximum(self, a: Any, b: Any) -> Any:
         # Plain operands are constants and stay as they are.
@@ -289,13 +298,14 @@ class TapedReductions:
 
             return run
 
-        return self.kind(
-            value, [(x, pull(k)) for k, x in enumerate((a, b)) if isinstance(x, Taped)]
-        )
+        sources = [(x, pull(k)) for k, x in enumerate((a, b)) if isinstance(x, Taped)]
+        return self.kind(value, sources)
 
     def minimum(self, a: object, b: object) -> Any:
         # As min(a, b) = −max(−a, −b), one rule of gradients serves both.
-        return -self.kind.xp.maximum(-self.kind.of(a), -self.kind.of(b))
+        negative_a = -self.kind.of(a)
+        negated = self.kind.xp.maximum(negative_a, -self.kind.of(b))
+        return -negated
 
     def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
         how = {"descending": True} if descending else {}
@@ -349,7 +359,8 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
     def _apply_constant_function(self, name: str, *args: object, **how: object) -> Any:
         # Without this refusal a function without a rule would have the gradient 0.
-        if name not in _LOCALLY_CONSTANT and any(isinstance(x, Taped) and x.moves for x in args):
+        moving = any(isinstance(x, Taped) and x.moves for x in args)
+        if name not in _LOCALLY_CONSTANT and moving:
             raise Refused(f"{self.kind.name} lacks {name}")
         return self.kind.result(
             getattr(self.under, name)(*map(_strip_tape_from_array, args), **how)
@@ -358,7 +369,8 @@ class TapedNamespace(TapedReductions, LinearReductions):
     def _record_elementwise_function(self, name: str, *args: object, **how: object) -> Any:
         values = [_strip_tape_from_array(x) for x in args]
         # Functions that the kind below lacks are built from its own.
-        y = (getattr(self.under, name, None) or partial(of_floats, name))(*values, **how)
+        own_function = getattr(self.under, name, None)
+        y = (own_function or partial(of_floats, name))(*values, **how)
 
         def pull(k: int) -> Pull:
             rule = ELEMENTWISE[name][k]
@@ -376,9 +388,8 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
         def pull(g: Any) -> Any:
             # The numbers of places are moved in the same way and say where each element came from.
-            return scattered(
-                self.under, g, function(np.arange(x.size).reshape(x.plain_shape)), x.plain_shape
-            )
+            places = function(np.arange(x.size).reshape(x.plain_shape))
+            return scattered(self.under, g, places, x.plain_shape)
 
         return self.kind(function(x.value), [(x, pull)])
 
@@ -398,7 +409,8 @@ class TapedNamespace(TapedReductions, LinearReductions):
             """Return the places that the elements of the results had; the operands share them on the way back."""
 
             def of(x: Taped) -> Any:
-                return numbered[id(x)] + np.arange(x.size).reshape(x.plain_shape)
+                own_places = np.arange(x.size).reshape(x.plain_shape)
+                return numbered[id(x)] + own_places
 
             return getattr(np, name)(*[_replace_arrays_by_planes(a, of) for a in operands], **how)
 
@@ -412,10 +424,11 @@ class TapedNamespace(TapedReductions, LinearReductions):
                     x.plain_shape,
                 )
 
+            distinct = dict(zip(map(id, arrays), arrays, strict=True))
             return self.kind(
                 value,
                 # An array that occurs twice is one source: its places collect both shares.
-                [(x, pull(x)) for x in dict(zip(map(id, arrays), arrays, strict=True)).values()],
+                [(x, pull(x)) for x in distinct.values()],
             )
 
         result = getattr(self.under, name)(
@@ -428,10 +441,13 @@ class TapedNamespace(TapedReductions, LinearReductions):
         )
 
     def tril(self, x: Any, k: int = 0) -> Any:
-        return self.where(np.tri(x.shape[-2], x.shape[-1], k) > 0, x, 0)
+        visible = np.tri(x.shape[-2], x.shape[-1], k) > 0
+        return self.where(visible, x, 0)
 
     def triu(self, x: Any, k: int = 0) -> Any:
-        return self.where(np.tri(x.shape[-2], x.shape[-1], k - 1) == 0, x, 0)
+        above = np.tri(x.shape[-2], x.shape[-1], k - 1)
+        visible = above == 0
+        return self.where(visible, x, 0)
 
     # -- functions with arguments other than arrays -------------------------------------------------------------------
     def asarray(self, x: object, dtype: object = None, **how: object) -> Any:
@@ -491,4 +507,5 @@ def _of_range(xp: Functions, g: Any, places: np.ndarray, start: int, shape: tupl
     if start == 0 and flat.size and flat.max() < size:  # no element is another array's
         return scattered(xp, g, flat, shape)
     mine = np.flatnonzero((flat >= start) & (flat < start + size))
-    return scattered(xp, xp.take(xp.reshape(g, (-1,)), mine, axis=0), flat[mine] - start, shape)
+    own_slopes = xp.take(xp.reshape(g, (-1,)), mine, axis=0)
+    return scattered(xp, own_slopes, flat[mine] - start, shape)

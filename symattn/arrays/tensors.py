@@ -80,15 +80,15 @@ class Tensors:
         )
 
     def max(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
+        torch_axes = () if axis is None else axis
         return (
             # Reducing no axis changes nothing, but torch would reduce all of them.
-            x if axis == () else self.torch.amax(x, () if axis is None else axis, keepdim=keepdims)
+            x if axis == () else self.torch.amax(x, torch_axes, keepdim=keepdims)
         )
 
     def min(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
-        return (
-            x if axis == () else self.torch.amin(x, () if axis is None else axis, keepdim=keepdims)
-        )
+        torch_axes = () if axis is None else axis
+        return x if axis == () else self.torch.amin(x, torch_axes, keepdim=keepdims)
 
     def sum(
         self, x: object, axis: object = None, dtype: object = None, keepdims: bool = False

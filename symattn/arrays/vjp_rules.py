@@ -68,7 +68,8 @@ def to_shape(xp: Functions, g: Array, shape: tuple[int, ...]) -> Any:
     wide = [extra + k for k, n in enumerate(shape) if n == 1 and g.shape[extra + k] != 1]
     if not extra and not wide:
         return g
-    return xp.reshape(xp.sum(g, axis=(*range(extra), *wide)), shape)
+    summed_axes = (*range(extra), *wide)
+    return xp.reshape(xp.sum(g, axis=summed_axes), shape)
 
 
 def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any) -> Any:
@@ -81,15 +82,15 @@ def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any) -> Any:
         else axis
     )
     summed = {k % len(shape) for k in axes}
-    return xp.broadcast_to(
-        xp.reshape(g, [1 if k in summed else n for k, n in enumerate(shape)]), shape
-    )
+    with_ones = [1 if k in summed else n for k, n in enumerate(shape)]
+    return xp.broadcast_to(xp.reshape(g, with_ones), shape)
 
 
 def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
     """Sum the elements of g that were taken from each place of an array; ``places`` are flat indices into it."""
     size = prod(shape)
-    flat, taken = xp.reshape(g, (-1,)), np.reshape(places, -1)
+    flat = xp.reshape(g, (-1,))
+    taken = np.reshape(places, -1)
     if not taken.size:
         return xp.zeros(shape, dtype=g.dtype)
     times = np.bincount(taken, minlength=size)
@@ -98,15 +99,15 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
         order = np.zeros(size, dtype=int)
         order[taken] = np.arange(taken.size)
         result = xp.take(flat, order, axis=0)
-        return xp.reshape(result if taken.size == size else xp.where(times > 0, result, 0), shape)
+        everywhere = result if taken.size == size else xp.where(times > 0, result, 0)
+        return xp.reshape(everywhere, shape)
     order = np.argsort(
         taken, kind="stable"
     )  # the first times₀ elements go to one place, the next times₁ to the next
     # As in a broadcast: equal numbers of readers are summed along an axis.
     if times.min() == times.max():
-        return xp.reshape(
-            xp.sum(xp.reshape(xp.take(flat, order, axis=0), (times.size, -1)), axis=1), shape
-        )
+        rows = xp.reshape(xp.take(flat, order, axis=0), (times.size, -1))
+        return xp.reshape(xp.sum(rows, axis=1), shape)
     first = np.cumsum(times) - times
     turns = [
         # No assignment by index, which not all kinds have: the t-th readers of all places at once.
@@ -138,7 +139,8 @@ def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
         # Elements are ranges of numbers, so it may be open which one is the largest.
         return g * _shares_of_row_maximum(xp, x, top, axes)
     # Candidates are elements, so the largest equals the maximum exactly.
-    largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
+    reaches_top = np.asarray(xp.equal(x, top))
+    largest = reaches_top & np.ones(np.shape(x), dtype=bool)
     if kind.ties == "refuse" and _is_namespace_exact(xp):
         tied = np.sum(largest, axis=axes, keepdims=True) > 1
         if not _is_gradient_zero(xp, xp.where(tied, g, 0)):
@@ -177,7 +179,8 @@ def _pick_last_tied_maximum(largest: np.ndarray, axes: Any) -> np.ndarray:
 def _shares_of_row_maximum(xp: Functions, x: Array, top: object, axes: object) -> Any:
     """Return for each element 1 if it is the largest, 0 if another is larger, else [0, 1]."""
     wide = xp.broadcast_to(top, np.shape(x))
-    may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)
+    finite = ~np.asarray(xp.isneginf(x))
+    may = finite & np.ones(np.shape(x), dtype=bool)
     if hasattr(xp.kind, "may_reach"):
         return _of_candidates(xp, may & xp.kind.may_reach(x, wide), axes)
     # Element by element, because one undecided comparison would stop all.

@@ -55,10 +55,14 @@ class Common:
         if self.shift:
             wide = (rad + self.reach) * UP
         else:
-            grown = np.where(self.reach <= 1, self.reach + self.reach * self.reach, np.inf)
-            wide = ((np.abs(mid) + rad) * grown + rad) * UP + TINY
+            squared = self.reach * self.reach
+            grown = np.where(self.reach <= 1, self.reach + squared, np.inf)
+            largest = np.abs(mid) + rad
+            wide = (largest * grown + rad) * UP + TINY
             # An exact zero times e^t stays 0; where a factor is unbounded so is the radius.
-            wide = np.where((mid == 0) & (rad == 0), 0.0, np.where(np.isnan(wide), np.inf, wide))
+            exact_zero = (mid == 0) & (rad == 0)
+            known = np.where(np.isnan(wide), np.inf, wide)
+            wide = np.where(exact_zero, 0.0, known)
         # Forbidden, undefined and open elements have radii with meanings of their own.
         return np.where(np.isfinite(mid), wide, rad)
 
@@ -141,7 +145,9 @@ class Core(Planes):
 
     @property
     def parts(self) -> Parts:
-        return self.raw if self.common is None else Parts(self.raw.mid, self.rad, self.raw.finite)
+        if self.common is None:
+            return self.raw
+        return Parts(self.raw.mid, self.rad, self.raw.finite)
 
     @property
     def source(self) -> Parts | EnclosedWork:
@@ -164,7 +170,8 @@ class Core(Planes):
             return stacked
         # Most constants are single numbers that need no checks of arrays.
         if _is_short(data):
-            return cls.made(Parts(np.array(data, dtype=np.float64), np.zeros(()), True))
+            data_copy = np.array(data, dtype=np.float64)
+            return cls.made(Parts(data_copy, np.zeros(()), True))
         plain = _as_floats(data)
         if plain is None:
             return cls.of_balls(data)
@@ -224,7 +231,8 @@ class Core(Planes):
     @classmethod
     def like(cls, a: Self) -> Self:
         """Return a new array with the same elements and the same common unknown."""
-        return cls.made(Parts(a.raw.mid.copy(), a.raw.rad.copy(), a.raw.finite), a.common)
+        copied = Parts(a.raw.mid.copy(), a.raw.rad.copy(), a.raw.finite)
+        return cls.made(copied, a.common)
 
 
 def _as_floats(data: object) -> np.ndarray | None:

@@ -87,7 +87,8 @@ def product_error(a: Any, b: Any, product: Any) -> Any:
     intermediate result leaves the normal range, for which |a|, |b| < 2⁹⁰⁰ and |a b| > 2⁻⁹⁰⁰ suffice.
     """
     (a1, a2), (b1, b2) = _split_in_26_bits(a), _split_in_26_bits(b)
-    error = np.abs(a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2))
+    high_parts = (product - a1 * b1) - a2 * b1
+    error = np.abs(a2 * b2 - (high_parts - a1 * b2))
     size = np.abs(product)
     # Splitting multiplies by 2²⁷, which must not overflow.
     far = np.maximum(np.abs(a), np.abs(b)) < 2.0**900
@@ -111,7 +112,8 @@ def grid(x: np.ndarray) -> float:
         return np.inf
     whole = np.abs(mantissa * 2.0**53).astype(np.int64)
     # The lowest bit that is set is ``whole & -whole``.
-    lowest = exponent - 53 + np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
+    last_bit = np.log2((whole & -whole).astype(np.float64))
+    lowest = exponent - 53 + last_bit.astype(np.int64)
     return float(np.ldexp(1.0, int(lowest.min())))
 
 
@@ -121,4 +123,5 @@ def sums_exactly(step: float, largest: float) -> bool:
     All partial sums are multiples of the step below 2⁵³ steps, which floats hold.
     """
     # Below the normal range steps may underflow; 2⁵² leaves a factor of two for the estimate.
-    return step == np.inf or (step >= 2.0**-1022 and largest <= 2.0**52 * step)
+    normal = step >= 2.0**-1022
+    return step == np.inf or (normal and largest <= 2.0**52 * step)

@@ -89,7 +89,8 @@ class EnclosedElementwise(Core):
             return out
         mid, rad, finite = out._content
         # Far above the subnormal range nothing underflows.
-        exact = (np.abs(mid) >= 2.0**-1000) | (np.broadcast_to(x.mid, shape) == 0)
+        large = np.abs(mid) >= 2.0**-1000
+        exact = large | (np.broadcast_to(x.mid, shape) == 0)
         return cls.made(Parts(mid, np.where(exact, 0.0, rad), finite))
 
     @classmethod
@@ -125,7 +126,8 @@ class EnclosedElementwise(Core):
         if _is_power(y) and 2.0**-1022 <= abs(y.mid.item()) <= 2.0**1021:
             return cls._times_power(a, cls.lift(1 / y.mid.item()), shape)
         # An interval that may hold 0 leaves the quotient open; exactly 0 makes it undefined.
-        zero, open_ = (y.mid == 0) & (y.rad == 0), ~(np.abs(y.mid) > y.rad) & np.isfinite(y.mid)
+        zero = (y.mid == 0) & (y.rad == 0)
+        open_ = ~(np.abs(y.mid) > y.rad) & np.isfinite(y.mid)
         later = a.size >= LATER and a.own and a.plain_shape == shape and y.mid.size * FEW <= a.size
         if later and (cancels or a.common is None) and not open_.any():
             # Copies, because the operand may be overwritten before the work is done.
@@ -137,7 +139,8 @@ class EnclosedElementwise(Core):
         if a.size <= SMALL:
             out = _sharpen_exact_quotients(out, x, y)
         if open_.any():
-            bad = Parts(np.where(open_, np.nan, 0.0), np.where(zero, 0.0, np.inf))
+            mid = np.where(open_, np.nan, 0.0)
+            bad = Parts(mid, np.where(zero, 0.0, np.inf))
             out = mended(out, (x, y, bad), _quotient_masked(x, y))
         return cls.made(out)
 
@@ -155,13 +158,17 @@ class EnclosedElementwise(Core):
         """x < y if c_b − c_a > r_a + r_b, not if c_a − c_b ≥ r_a + r_b; differences of floats have the right sign, and
         are off by u of themselves."""
         # Undefined and open elements have no place in an order.
-        if np.isnan(a.mid).any() or np.isnan(b.mid).any():
+        undefined_a = np.isnan(a.mid).any()
+        if undefined_a or np.isnan(b.mid).any():
             raise Undecided(f"{cls.name}: an order with undefined (0/0)")
         with np.errstate(all="ignore"):
-            gap, reach = b.mid - a.mid, (a.rad + b.rad) * UP
-            below, above = (a.mid == -np.inf), (b.mid == -np.inf)
+            gap = b.mid - a.mid
+            reach = (a.rad + b.rad) * UP
+            below = a.mid == -np.inf
+            above = b.mid == -np.inf
             yes = np.where(above, False, below | (gap > reach))
-            no = above | (~below & (-gap >= reach) & np.isfinite(reach))
+            finite = np.isfinite(reach)
+            no = above | (~below & (-gap >= reach) & finite)
         return cls._check_comparison_is_decided(yes, no, a, b, "<")
 
     @classmethod
@@ -174,12 +181,15 @@ class EnclosedElementwise(Core):
                     np.broadcast_to(zero, np.broadcast_shapes(x.plain_shape, y.plain_shape))
                 )
         with np.errstate(all="ignore"):
-            gap, reach = np.abs(b.mid - a.mid), (a.rad + b.rad) * UP
+            gap = np.abs(b.mid - a.mid)
+            reach = (a.rad + b.rad) * UP
             both = (a.mid == -np.inf) & (b.mid == -np.inf)
             one = (a.mid == -np.inf) ^ (b.mid == -np.inf)
             # Equality is certain only between exact numbers.
+            # A middle that is no number stands for an undefined entry only with radius 0.
             yes = both | ((gap == 0) & (reach == 0))
-            undefined = (np.isnan(a.mid) & (a.rad == 0)) | (np.isnan(b.mid) & (b.rad == 0))
+            undefined_a = np.isnan(a.mid) & (a.rad == 0)
+            undefined = undefined_a | (np.isnan(b.mid) & (b.rad == 0))
             # 0/0 equals nothing, and −∞ no number.
             no = undefined | (one & ~np.isnan(gap)) | (gap > reach)
         return cls._check_comparison_is_decided(yes, no, a, b, "=")
@@ -188,7 +198,8 @@ class EnclosedElementwise(Core):
     def may_reach(cls, a: Self, b: Self) -> np.ndarray:
         """Return where x ≥ y is possible; True if that is not decided."""
         with np.errstate(all="ignore"):
-            return np.asarray(~(b.mid - a.mid > (a.rad + b.rad) * UP))
+            reach = (a.rad + b.rad) * UP
+            return np.asarray(~(b.mid - a.mid > reach))
 
     @classmethod
     def _check_comparison_is_decided(
@@ -196,7 +207,8 @@ class EnclosedElementwise(Core):
     ) -> Any:
         yes, no = np.asarray(yes), np.asarray(no)
         if not (yes | no).all():
-            at = tuple(int(i) for i in np.argwhere(~(yes | no))[0])
+            undecided = np.argwhere(~(yes | no))
+            at = tuple(int(i) for i in undecided[0])
             x, y = (
                 f"{np.broadcast_to(z.mid, yes.shape)[at]} ± {np.broadcast_to(z.rad, yes.shape)[at]:.2g}"
                 for z in (a, b)
@@ -225,7 +237,8 @@ def _find_masked_products(x: Parts, y: Parts) -> Any:
 
 def _find_masked_factors(x: Parts, by: Parts) -> Any:
     result = x.mid == -np.inf
-    if (result & ~(by.mid > by.rad) & ~np.isnan(by.mid)).any():
+    not_positive = ~(by.mid > by.rad)
+    if (result & not_positive & ~np.isnan(by.mid)).any():
         raise Refused(_REFUSED)
     return result
 
@@ -244,14 +257,19 @@ def _make_quotient_work(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...
         # Whatever depends on the divisor alone is computed once for a whole row.
         inverse = UP / low
         share = y.rad * inverse * UP
-        more = inverse * UP, (share + U) * UP * UP, TINY * (1 + share)
+        scaled_share = (share + U) * UP * UP
+        more = inverse * UP, scaled_share, TINY * (1 + share)
     return EnclosedWork(work.divided, shape, (x, y), *more, forbidden=_quotient_masked)
 
 
 def _sharpen_exact_quotients(out: Parts, x: Parts, y: Parts) -> Parts:
     """Set the radius to 0 where the quotient of exact numbers is exact, or its numerator 0."""
     with np.errstate(all="ignore"):
-        exact = (x.rad == 0) & (y.rad == 0) & (out.mid * y.mid == x.mid)
-        exact = exact & (product_error(out.mid, y.mid, out.mid * y.mid) == 0)
-        zero = (x.mid == 0) & (x.rad == 0) & (np.abs(y.mid) > y.rad) & np.isfinite(y.rad)
+        exact_parts = (x.rad == 0) & (y.rad == 0)
+        exact = exact_parts & (out.mid * y.mid == x.mid)
+        lost = product_error(out.mid, y.mid, out.mid * y.mid)
+        exact = exact & (lost == 0)
+        zero_above = (x.mid == 0) & (x.rad == 0)
+        apart_from_zero = np.abs(y.mid) > y.rad
+        zero = zero_above & apart_from_zero & np.isfinite(y.rad)
     return Parts(out.mid, np.where(exact | zero, 0.0, out.rad), out.finite)

@@ -210,7 +210,9 @@ def _evaluate_exp_polynomial(f: Floats, c: tuple[float, float, float], out: Floa
 
 def _put_together(out: Floats, z: Floats, q: Floats, w: Floats) -> None:
     """Set ``out`` to t + t q for t = 2^m T_j and z = 1.5·2⁵² + N m + j, whose higher bits are shifted out."""
-    bits, j, entry = z.view(np.uint64), out.view(np.int64), w.view(np.uint64)
+    bits = z.view(np.uint64)
+    j = out.view(np.int64)
+    entry = w.view(np.uint64)
     np.bitwise_and(z.view(np.int64), STEPS - 1, out=j)
     bits -= out.view(np.uint64)
     bits <<= _SHIFT
@@ -262,10 +264,8 @@ def check_table(table: Floats) -> None:
 
     with precision(200):
         for j, entry in enumerate(table.tolist()):
-            if not (
-                1 <= entry < 2
-                and abs(flint.arb(entry) - flint.arb(2) ** (flint.arb(j) / STEPS)) <= U
-            ):
+            power = flint.arb(2) ** (flint.arb(j) / STEPS)
+            if not (1 <= entry < 2 and abs(flint.arb(entry) - power) <= U):
                 raise ArithmeticError(
                     f"the exponential: entry {j} of the table, {entry!r}, is off by more than 2^-53"
                 )

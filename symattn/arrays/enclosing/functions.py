@@ -88,7 +88,8 @@ def _exp_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> N
         c[forbidden], r[forbidden] = 0.0, 0.0
     if not (inside and widest <= _WIDE):
         # The bound e^r − 1 ≤ r + ¾ r² needs small radii, and the kernel the range.
-        odd = ~((ra <= _WIDE) & (a >= _LOW) & (a <= _HIGH)) & (a != -np.inf)
+        narrow = (ra <= _WIDE) & (a >= _LOW) & (a <= _HIGH)
+        odd = ~narrow & (a != -np.inf)
         c[odd], r[odd] = _enclose_exp_by_ends(a[odd], ra[odd])
 
 
@@ -103,12 +104,16 @@ def _enclose_exp_by_ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.n
     """e^x from the ends, [e^low, e^high]: e^low ≥ 0, e^high < 2⁻¹⁰⁰⁹ for high ≤ −700, not bounded for high > 700."""
     high, low = c + r, c - r
     # The ends are widened by their own rounding.
-    high, low = high + np.abs(high) * 2 * U, low - np.abs(low) * 2 * U
+    high = high + np.abs(high) * 2 * U
+    low = low - np.abs(low) * 2 * U
     tops, bottoms = _to_powers_of_e(high.copy()), _to_powers_of_e(low.copy())
-    above = np.where(high <= _LOW, _LEAST, np.where(high <= _HIGH, tops * UP, np.inf))
+    finite_tops = np.where(high <= _HIGH, tops * UP, np.inf)
+    above = np.where(high <= _LOW, _LEAST, finite_tops)
     below = np.where(low < _LOW, 0.0, bottoms * DOWN)
     mid = np.where(np.isfinite(above), above / 2 + below / 2, 0.0)
-    rad = np.where(np.isfinite(above), np.maximum(above - mid, mid - below) * UP + TINY, np.inf)
+    farther = np.maximum(above - mid, mid - below)
+    outer = farther * UP + TINY
+    rad = np.where(np.isfinite(above), outer, np.inf)
     none = np.isnan(c)
     # Undefined and open elements keep their radius, which tells them apart.
     return np.where(none, np.nan, mid), np.where(none, r, rad)
@@ -128,17 +133,21 @@ def _enclose_square_root(kind: str, a: Parts) -> Parts:
         c = np.maximum(a.mid, 0.0)
         root = np.sqrt(c)
         low = np.maximum(c - a.rad, 0.0) * DOWN
-        rad = np.where(a.rad == 0, 0.0, a.rad / (np.sqrt(low) + root)) * UP + root * (U * UP) + TINY
+        derivative = np.sqrt(low) + root
+        of_radius = np.where(a.rad == 0, 0.0, a.rad / derivative)
+        rad = of_radius * UP + root * (U * UP) + TINY
         # Roots of squares stay exact, such as √d_k.
         if root.size <= SMALL:
-            exact = (
-                (a.rad == 0) & (root * root == c) & (product_error(root, root, root * root) == 0)
-            )
+            lost = product_error(root, root, root * root)
+            exact = (a.rad == 0) & (root * root == c) & (lost == 0)
             rad = np.where(exact, 0.0, rad)
         # An interval that reaches below 0 may have no root.
         open_ = a.rad > a.mid
-        rad = np.where(np.isnan(a.mid), a.rad, np.where(open_ | ~np.isfinite(rad), np.inf, rad))
-    return Parts(np.asarray(np.where(open_, np.nan, root + 0 * a.mid)), np.asarray(rad))
+        unknown = open_ | ~np.isfinite(rad)
+        open_rad = np.where(unknown, np.inf, rad)
+        rad = np.where(np.isnan(a.mid), a.rad, open_rad)
+    mid = np.where(open_, np.nan, root + 0 * a.mid)
+    return Parts(np.asarray(mid), np.asarray(rad))
 
 
 # -- tanh -------------------------------------------------------------------------------------------------------------
@@ -155,7 +164,8 @@ def _tanh_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> 
     # Covers the error of t, at most 8 u, and the roundings of 1 − t².
     slope += 32 * U
     widest = ra.max() if ra.size else 0.0
-    slope *= 1 + 2 * widest + 3 * widest * widest if widest <= _WIDE else np.inf
+    growth = 1 + 2 * widest + 3 * widest * widest if widest <= _WIDE else np.inf
+    slope *= growth
     np.minimum(slope, 1.0, out=slope)
     np.multiply(slope, ra, out=r)
     t *= 8 * U
@@ -220,6 +230,8 @@ def _by_arb(kind: str, name: str, a: Parts) -> Parts:
 
     # More bits than float64 has, so that Arb's own error is far below an ulp.
     with flint.ctx.workprec(96):
-        pairs = list(map(result, a.mid.reshape(-1).tolist(), a.rad.reshape(-1).tolist()))
-    mid, rad = np.array(pairs).reshape(-1, 2).T.reshape(2, *a.mid.shape)
+        middles = a.mid.reshape(-1).tolist()
+        pairs = list(map(result, middles, a.rad.reshape(-1).tolist()))
+    columns = np.array(pairs).reshape(-1, 2).T
+    mid, rad = columns.reshape(2, *a.mid.shape)
     return Parts(mid, rad)

@@ -58,13 +58,16 @@ class EnclosedSums(Core):
         last = axis in (-1, a.ndim - 1)
         x = a.source if a.common is None and last else a.parts
         if isinstance(x, Parts) and not last:
-            x = Parts(np.moveaxis(x.mid, axis, -1), np.moveaxis(x.rad, axis, -1))
+            moved_mid = np.moveaxis(x.mid, axis, -1)
+            x = Parts(moved_mid, np.moveaxis(x.rad, axis, -1))
         shape = list(a.plain_shape)
         mid, rad = _row_maxima_with_radii(x, shape.pop(axis), tuple(shape))
         if np.isfinite(mid).all():
             return cls.made(Parts(mid, rad, True))
         undefined = (np.isnan(a.mid) & (a.rad == 0)).any(axis=axis)
-        rad = np.where(np.isfinite(mid), rad, np.where(np.isnan(mid) & ~undefined, np.inf, 0.0))
+        overflown = np.isnan(mid) & ~undefined
+        no_number = np.where(overflown, np.inf, 0.0)
+        rad = np.where(np.isfinite(mid), rad, no_number)
         return cls.made(Parts(mid, rad))
 
 
@@ -83,7 +86,8 @@ def _sum_floats_by_runs(x: np.ndarray, axis: int, keep: bool) -> np.ndarray:
     if n <= 2 * RUN:
         return np.asarray(np.sum(x, axis=axis, keepdims=keep))
     lines = np.moveaxis(x, axis, -1)
-    parts = np.stack([lines[..., run].sum(axis=-1) for run in runs(n)], axis=-1).sum(axis=-1)
+    run_sums = [lines[..., run].sum(axis=-1) for run in runs(n)]
+    parts = np.stack(run_sums, axis=-1).sum(axis=-1)
     return np.expand_dims(parts, axis) if keep else np.asarray(parts)
 
 
@@ -96,11 +100,11 @@ def _sum_midpoints_and_radii(a: Parts, axis: int, keep: bool) -> Parts:
         size = mid if a.mid.min(initial=0) >= 0 else _sum_floats_by_runs(np.abs(a.mid), axis, keep)
         rad = _sum_floats_by_runs(a.rad, axis, keep) if a.rad.any() else np.zeros(mid.shape)
         # Few terms on a common grid add exactly, and keep radius 0.
-        if n > 1 and not (
-            a.mid.size <= SMALL and sums_exactly(grid(a.mid), float(np.max(size, initial=0)))
-        ):
+        small = a.mid.size <= SMALL
+        if n > 1 and not (small and sums_exactly(grid(a.mid), float(np.max(size, initial=0)))):
             m = n if n <= 2 * RUN else roundings(n)
-            rad = (size * gamma(m) + rad) * UP + np.where(size > 0, TINY, 0.0)
+            underflow = np.where(size > 0, TINY, 0.0)
+            rad = (size * gamma(m) + rad) * UP + underflow
         elif rad.any():
             rad = rad * UP
     out = Parts(mid, rad, True)
@@ -108,9 +112,9 @@ def _sum_midpoints_and_radii(a: Parts, axis: int, keep: bool) -> Parts:
         return out
     none = np.isnan(a.mid)
     undefined = (none & (a.rad == 0)).any(axis=axis, keepdims=keep)
-    bad = Parts(
-        np.where(none.any(axis=axis, keepdims=keep), np.nan, 0.0), np.where(undefined, 0.0, np.inf)
-    )
+    any_none = none.any(axis=axis, keepdims=keep)
+    infinite = np.where(undefined, 0.0, np.inf)
+    bad = Parts(np.where(any_none, np.nan, 0.0), infinite)
     return mended(out, (bad,))
 
 
@@ -147,7 +151,8 @@ class Products(Core):
         """
         common = a.common if a.common is not None and not a.common.shift else None
         batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
-        shape, y = (*batch, a.plain_shape[-2], b.plain_shape[-1]), b.parts
+        shape = (*batch, a.plain_shape[-2], b.plain_shape[-1])
+        y = b.parts
         raw_suffices = (
             a.common is None or common is not None
         )  # the common unknown need not be merged into radii
@@ -165,14 +170,14 @@ class Products(Core):
         # The correction needs the whole operand, so the work is settled and the product repeated.
         if isinstance(x, EnclosedWork):
             return cls._matmul(cls.made(x.settled(), common), b)
-        none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
+        arrays = ((x, -1), (y, -2))
+        none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in arrays]
         sure = [
             (np.isnan(z.mid) & (z.rad == 0)).any(axis=k, keepdims=True)
             for z, k in ((x, -1), (y, -2))
         ]
-        bad = Parts(
-            np.where(none[0] | none[1], np.nan, 0.0), np.where(sure[0] | sure[1], 0.0, np.inf)
-        )
+        infinite = np.where(sure[0] | sure[1], 0.0, np.inf)
+        bad = Parts(np.where(none[0] | none[1], np.nan, 0.0), infinite)
         return cls.made(mended(out, (bad,)), common)
 
 
@@ -181,10 +186,13 @@ def _is_exact(x: Parts, y: Parts) -> bool:
     # The test costs another product, which pays only for few elements.
     if x.mid.size > SMALL or y.mid.size > SMALL or x.rad.any() or y.rad.any():
         return False
-    if not (np.isfinite(x.mid).all() and np.isfinite(y.mid).all()):
+    finite_x = np.isfinite(x.mid).all()
+    finite = finite_x and np.isfinite(y.mid).all()
+    if not finite:
         return False
     size = np.matmul(np.abs(x.mid), np.abs(y.mid))
-    return sums_exactly(grid(x.mid) * grid(y.mid), float(np.max(size, initial=0)))
+    largest = float(np.max(size, initial=0))
+    return sums_exactly(grid(x.mid) * grid(y.mid), largest)
 
 
 class _Right:
@@ -195,9 +203,8 @@ class _Right:
         size = np.abs(y.mid)
         self.least = float(np.min(size, initial=np.inf, where=size > 0))
         self.rounded = bool(y.rad.any())
-        self.mid, self.size, self.rad = (
-            np.broadcast_to(z, wide) for z in (y.mid, size * UP, y.rad * UP)
-        )
+        parts = (y.mid, size * UP, y.rad * UP)
+        self.mid, self.size, self.rad = (np.broadcast_to(z, wide) for z in parts)
 
 
 def _multiply_enclosed_matrices(
@@ -211,13 +218,16 @@ def _multiply_enclosed_matrices(
     lines = max(_ROWS, 4 * BLOCK // max(1, n, shape[-1]))
     x = x.spread((*shape[:-2], *left[-2:])) if isinstance(x, Parts) else x
     for i in np.ndindex(*shape[:-2]):
+        # A long sum goes run by run, so that the error of each run is bounded by its own length.
         for start in range(0, shape[-2], lines):
             rows = (*i, slice(start, start + lines))
             c, r, _ = x.read(rows)
             # Runs of the inner axis bound the roundings of each term.
-            first, *others = runs(c.shape[-1]) if c.shape[-1] > 2 * RUN else [slice(None)]
+            pieces = runs(c.shape[-1]) if c.shape[-1] > 2 * RUN else [slice(None)]
+            first, *others = pieces
             out = mid[rows]
-            np.matmul(c[:, first], right.mid[i][first], out=out)
+            first_rows = right.mid[i][first]
+            np.matmul(c[:, first], first_rows, out=out)
             for run in others:
                 out += c[:, run] @ right.mid[i][run]
             _compute_product_radii(c, r, right, i, g, rad[rows])

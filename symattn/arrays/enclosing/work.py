@@ -67,7 +67,8 @@ class EnclosedWork:
     ) -> None:
         self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
         self.boxed = shape or (1,)
-        self.operands, self.more = list(operands), [np.asarray(x) for x in more]
+        self.operands = list(operands)
+        self.more = [np.asarray(x) for x in more]
         if not shape or prod(shape) > BLOCK:  # else there is one block, in which NumPy broadcasts
             self.operands = [
                 x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands
@@ -80,7 +81,9 @@ class EnclosedWork:
         self, operands: Sequence[Parts], block: Any, c: np.ndarray, r: np.ndarray
     ) -> bool:
         """Compute a block, and return whether all radii are finite."""
-        self.kernel(c, r, *(z for x in operands for z in x.pair), *(x[block] for x in self.more))
+        operand_pairs = (z for x in operands for z in x.pair)
+        more = (x[block] for x in self.more)
+        self.kernel(c, r, *operand_pairs, *more)
         # Kernels turn what needs correction into NaN or ∞ in the radius.
         if not r.size or r.max() < np.inf:
             return True
@@ -111,7 +114,9 @@ class EnclosedWork:
                     )
                     for b in blocks(self.boxed)
                 ]
-            self.result = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)
+            finite = all(each) or None
+            middle = mid.reshape(self.shape)
+            self.result = Parts(middle, rad.reshape(self.shape), finite)
             # Frees the operands, which are not needed again.
             self.operands, self.more = [], []
         return self.result
@@ -139,14 +144,17 @@ def mended(out: Parts, operands: Iterable[Parts], forbidden: Any = False) -> Par
             undefined |= np.isnan(c) & (r == 0)
     # A float overflowed although no operand says so.
     lost = ~np.isfinite(mid) | np.isnan(rad)
-    mid = np.where(none, np.nan, np.where(forbidden, -np.inf, np.where(lost, 0.0, mid)))
-    rad = np.where(undefined | (forbidden & ~none), 0.0, np.where(none | lost, np.inf, rad))
+    without_number = np.where(forbidden, -np.inf, np.where(lost, 0.0, mid))
+    mid = np.where(none, np.nan, without_number)
+    no_radius = undefined | (forbidden & ~none)
+    rad = np.where(no_radius, 0.0, np.where(none | lost, np.inf, rad))
     return Parts(mid, rad)
 
 
 def fine(out: Parts) -> bool:
     """Return whether all midpoints and radii are finite."""
-    return bool(np.isfinite(out.rad).all() and np.isfinite(out.mid).all())
+    finite_radius = np.isfinite(out.rad).all()
+    return bool(finite_radius and np.isfinite(out.mid).all())
 
 
 def masked(x: Parts) -> Any:
@@ -205,7 +213,9 @@ def exact_product(
     more = largest * rb + y * ra
     zero = ((largest == 0) | (y + rb == 0)) & (more == 0)  # 0 times no finite number is NaN
     # Exact operands have the rounding error alone as radius.
-    r[...] = np.where(zero, 0.0, np.where(ra + rb == 0, off, (off + more) * UP + TINY))
+    bounded = (off + more) * UP + TINY
+    nearest = np.where(ra + rb == 0, off, bounded)
+    r[...] = np.where(zero, 0.0, nearest)
 
 
 def shifted(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray) -> None:

@@ -91,7 +91,8 @@ def ball_decimal(x: flint.arb, digits: int, working: int) -> str | None:
     with flint.ctx.workprec(working):
         size = abs(x)
         # An e too small by one, just below a power of ten, rounds up to that power and is as good.
-        e = (size.log() / flint.arb(10).log()).lower().floor().unique_fmpz()
+        decimal_exponent = size.log() / flint.arb(10).log()
+        e = decimal_exponent.lower().floor().unique_fmpz()
         # Both the exponent and the digits must be certain: a ball may span a boundary.
         whole = (
             e is not None
@@ -108,7 +109,8 @@ def rational_decimal(r: Fraction, digits: int) -> str:
     """Return a rational number to ``digits`` significant digits, ties to even; without trailing zeros if exact."""
     if not r:
         return "0"
-    e = len(str(flint.fmpz(abs(r.numerator)))) - len(str(flint.fmpz(r.denominator)))
+    below_digits = len(str(flint.fmpz(r.denominator)))
+    e = len(str(flint.fmpz(abs(r.numerator)))) - below_digits
     # The count of digits may be one too large.
     if abs(r) < Fraction(10) ** e:
         e -= 1
@@ -147,6 +149,7 @@ def _format_rounded_digits(negative: bool, whole: int, e: int, digits: int, *, e
         s = f"{s[: e + 1]}.{s[e + 1 :]}" if e >= 0 else "0." + "0" * (-e - 1) + s
         tail = ""
     else:
-        s, tail = f"{s[0]}.{s[1:]}", f"e{e:+03d}"
+        s = f"{s[0]}.{s[1:]}"
+        tail = f"e{e:+03d}"
     s = s.rstrip("0") if exact else s
     return ("-" if negative else "") + s.removesuffix(".") + tail

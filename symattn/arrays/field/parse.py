@@ -69,7 +69,8 @@ class _Parser:
     def take(self) -> str:
         """Return the current token, and advance to the next one."""
         taken = self.text[self.start : self.end]
-        self.start = len(self.text) - len(self.text[self.end :].lstrip())
+        remaining = self.text[self.end :].lstrip()
+        self.start = len(self.text) - len(remaining)
         match = _TOKEN.match(self.text, self.start)
         self.end = match.end() if match else self.start + 1
         self.token = self.text[self.start : self.end]
@@ -79,7 +80,8 @@ class _Parser:
     def whole(self) -> Quotient:
         value = self.sum()
         # A percentage is a common slip, for which the error shows the fraction.
-        percent = value.rational() if self.token == "%" and self.end == len(self.text) else None
+        at_end = self.end == len(self.text)
+        percent = value.rational() if self.token == "%" and at_end else None
         if percent is not None:
             raise self.wrong(f"write {Quotient.of(percent / 100)} in place of {self.text}")
         if self.kind:
@@ -119,7 +121,8 @@ class _Parser:
             raise self.wrong(f"an exponent is an integer of at most {_EXPONENT}", at)
         # The base is inverted once, before it is multiplied.
         if n < 0:
-            return self.repeated(self.apply(operator.truediv, ONE_ELEMENT, base, at), -int(n), at)
+            inverse = self.apply(operator.truediv, ONE_ELEMENT, base, at)
+            return self.repeated(inverse, -int(n), at)
         return self.repeated(base, int(n), at)
 
     def repeated(self, x: Quotient, n: int, at: int) -> Quotient:
@@ -208,7 +211,8 @@ def _written_otherwise(text: str) -> str:
         return "write a fraction in place of a percentage, such as 1/2"
     if _RATIO.fullmatch(text):
         terms = [int(term) for term in text.split(":")]
-        shares = [str(Fraction(term, sum(terms))) for term in terms] if sum(terms) else []
+        whole = sum(terms)
+        shares = [str(Fraction(term, whole)) for term in terms] if whole else []
         return f"the shares of a ratio are {' '.join(shares)}" if shares else ""
     if _NUMBERS.fullmatch(text):
         return "it is several numbers; write each by itself, without quotes around all"
@@ -220,7 +224,8 @@ def _measure_quotient_size(x: Quotient) -> tuple[int, int]:
     _, n, d = x.parts
     pieces = [integer_terms(c) for f in (n, d) for term in f.items() for c in term]
     integers = [i for terms, den in pieces for i in (den, *terms, *terms.values())]
-    return sum(len(terms) for terms, _ in pieces), max(i.bit_length() for i in integers)
+    term_count = sum(len(terms) for terms, _ in pieces)
+    return term_count, max(i.bit_length() for i in integers)
 
 
 # -- numbers of other kinds --------------------------------------------------------------------------------------------
@@ -244,7 +249,8 @@ def read(x: Any) -> Quotient:
         import sympy
 
         # SymPy's floats become the rational numbers that they stand for.
-        return parse(str(x.xreplace({f: sympy.Rational(f) for f in x.atoms(sympy.Float)})))
+        rationals = {f: sympy.Rational(f) for f in x.atoms(sympy.Float)}
+        return parse(str(x.xreplace(rationals)))
     raise InputError(
         f"exact: no exact number in a {type(x).__name__}; give an integer, fraction, float or text"
     )

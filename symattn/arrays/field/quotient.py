@@ -108,7 +108,8 @@ class Quotient:
         if d is e or d == e:
             return Quotient(u, plus(n, m), d)
         a, b, below = common(d, e)
-        return Quotient(u, *in_lowest_terms(plus(times(n, a), times(m, b)), below))
+        above = plus(times(n, a), times(m, b))
+        return Quotient(u, *in_lowest_terms(above, below))
 
     __radd__ = __add__
 
@@ -151,7 +152,8 @@ class Quotient:
             return Quotient(u, n, e) if d is m else Quotient(u, m, d)
         if d is ONE:
             return Quotient(u, times(n, m), e)
-        return Quotient(u, times(n, m), d if e is ONE else times(d, e))
+        below = d if e is ONE else times(d, e)
+        return Quotient(u, times(n, m), below)
 
     __rmul__ = __mul__
 
@@ -166,8 +168,12 @@ class Quotient:
         if u is not y._unit:
             u, n, d, m, e = _align_exponent_units(self, y)
         if d is e or d == e:
-            return Quotient(u, n, m) if len(m) > 1 and n else Quotient(u, *divided(n, m))
-        return Quotient(u, *divided(n if e is ONE else times(n, e), m if d is ONE else times(m, d)))
+            if len(m) > 1 and n:
+                return Quotient(u, n, m)
+            return Quotient(u, *divided(n, m))
+        above = n if e is ONE else times(n, e)
+        below = m if d is ONE else times(m, d)
+        return Quotient(u, *divided(above, below))
 
     def __rtruediv__(self, other: object) -> Quotient:
         y = _as_quotient(other)
@@ -195,7 +201,9 @@ class Quotient:
         """Return e^x for x in K. Raises Refused for other numbers, as there is no second layer of exponentials."""
         if self._unit is None and (c := self._n.get(0, 0)).__class__ is int:
             # Not in lowest terms on purpose: neighbouring scores share their denominator, so their powers share a unit.
-            return Quotient(unit(1, cast(int, self._d[0])), {c: 1}, ONE) if c else ONE_ELEMENT
+            if c:
+                return Quotient(unit(1, cast(int, self._d[0])), {c: 1}, ONE)
+            return ONE_ELEMENT
         k = self.constant()
         if k is None:
             raise Refused(
@@ -213,7 +221,9 @@ class Quotient:
             raise Refused(f"exact: sqrt({brief(self)}) is not in the decided field; use ball")
         if r < 0:
             raise Refused(f"exact: sqrt({brief(self)}): the square root of a negative number")
-        return constant(root(r)) * constant(k * Fraction(1, 2)).exp() if k else constant(root(r))
+        if k:
+            return constant(root(r)) * constant(k * Fraction(1, 2)).exp()
+        return constant(root(r))
 
     def log(self) -> Quotient | Logarithm:
         """Return log e^k = k, and for other positive numbers a ``Logarithm``, for use in exp. Raises Refused."""
@@ -249,7 +259,11 @@ class Quotient:
 
     def same(self, other: Quotient) -> bool:
         """Return whether the numbers are equal."""
-        u, n, m, d, e = self._unit, self._n, other._n, self._d, other._d
+        u = self._unit
+        n = self._n
+        m = other._n
+        d = self._d
+        e = other._d
         if u is not other._unit:
             u, n, d, m, e = _align_exponent_units(self, other)
         if d is e or d == e:
@@ -258,7 +272,9 @@ class Quotient:
         # Shifted to a common lowest exponent, equal numbers often have equal sums.
         n, d = from_lowest(n, d)
         m, e = from_lowest(m, e)
-        return n == m if d == e else times(n, e) == times(m, d)
+        if d == e:
+            return n == m
+        return times(n, e) == times(m, d)
 
     def less(self, other: Quotient) -> bool:
         """Return whether self < other."""
@@ -266,7 +282,9 @@ class Quotient:
         if self._unit is None is other._unit:
             n, m = self._n.get(0, 0), other._n.get(0, 0)
             d, e = self._d, other._d
-            return n < m if d is e else n * e[0] < m * d[0]
+            if d is e:
+                return n < m
+            return n * e[0] < m * d[0]
         return (self - other).sign() < 0
 
     def __eq__(self, other: object) -> bool:
@@ -293,11 +311,13 @@ class Quotient:
         if not n:
             return 0
         # A quotient in K has the same exponents above and below.
-        if len(n) != len(d) or n.keys() != d.keys():
+        other_terms = len(n) != len(d) or n.keys() != d.keys()
+        if other_terms:
             return None
         k = next(iter(d))
         c = n[k] * inverse(d[k])
-        return c if len(d) == 1 or all(n[k] == c * e for k, e in d.items()) else None
+        proportional = len(d) == 1 or all(n[k] == c * e for k, e in d.items())
+        return c if proportional else None
 
     def rational(self) -> Fraction | None:
         """Return the value as a fraction, or None if it is irrational."""
@@ -377,7 +397,9 @@ ONE_ELEMENT = Quotient(None, ONE, ONE)
 
 def constant(k: K) -> Quotient:
     """Return an element of K as an exact number."""
-    return Quotient(None, {0: k * k.den}, {0: k.den}) if isinstance(k, Surd) else Quotient.of(k)
+    if isinstance(k, Surd):
+        return Quotient(None, {0: k * k.den}, {0: k.den})
+    return Quotient.of(k)
 
 
 def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
@@ -386,7 +408,8 @@ def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
     if not n or x._unit is None:
         return x.rational(), 0
     # If n = r e^k d, then k is the difference of the lowest exponents of n and of d.
-    k = exponent(u, min(cast("dict[int, K]", n)) - min(cast("dict[int, K]", d)))
+    lowest_above = min(cast("dict[int, K]", n))
+    k = exponent(u, lowest_above - min(cast("dict[int, K]", d)))
     return (x * constant(-k).exp()).rational(), k
 
 

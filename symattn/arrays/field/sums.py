@@ -134,16 +134,20 @@ def times(f: Sum, g: Sum) -> Sum:
     if len(f) == 1:
         return times(g, f)
     # FLINT multiplies long polynomials faster than dictionaries do.
-    if len(f) * len(g) > _PAIRS_BY_HAND and (dense := _dense_product(f, g)) is not None:
+    many = len(f) * len(g) > _PAIRS_BY_HAND
+    if many and (dense := _dense_product(f, g)) is not None:
         return dense
     if any(c.__class__ is not int for h in (f, g) for c in h.values()):
         return _product_of_surds(f, g)
     out: Sum = {}
     for k, c in f.items():
         for b, d in g.items():
-            out[k + b] = out.get(k + b, 0) + c * d
+            before = out.get(k + b, 0)
+            out[k + b] = before + c * d
     # Terms that cancelled are dropped: no coefficient of a sum is 0.
-    return out if all(out.values()) else {k: c for k, c in out.items() if c}
+    if all(out.values()):
+        return out
+    return {k: c for k, c in out.items() if c}
 
 
 def _product_of_surds(f: Sum, g: Sum) -> Sum:
@@ -163,7 +167,8 @@ def content(f: Sum) -> Fraction:
     above, below = 0, 1
     for c in f.values():
         terms, den = integer_terms(c)
-        above, below = gcd(above, *terms.values()), lcm(below, den)
+        above = gcd(above, *terms.values())
+        below = lcm(below, den)
     return Fraction(above, below)
 
 
@@ -182,8 +187,10 @@ def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | No
     dense = cast("tuple[dict[int, int], ...]", sums)
     # Shifted to exponents from 0, and divided by their common step, exponents are small.
     lows = [min(f) for f in dense]
-    step = gcd(*(k - low for f, low in zip(dense, lows, strict=True) for k in f)) or 1
-    spans = [(max(f) - low) // step for f, low in zip(dense, lows, strict=True)]
+    gaps = (k - low for f, low in zip(dense, lows, strict=True) for k in f)
+    step = gcd(*gaps) or 1
+    with_lows = zip(dense, lows, strict=True)
+    spans = [(max(f) - low) // step for f, low in with_lows]
     # Sparse sums would be long lists of zeros.
     if max(spans) > min(_LONGEST, 64 * sum(map(len, dense))):
         return None
@@ -198,7 +205,8 @@ def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | No
 
 def from_polynomial(p: Any, low: int, step: int) -> Sum:
     """e^low p(e^step)."""
-    return {low + i * step: int(c) for i, c in enumerate(p.coeffs()) if c}
+    coefficients = enumerate(p.coeffs())
+    return {low + i * step: int(c) for i, c in coefficients if c}
 
 
 def ball(u: Unit, f: Sum) -> flint.arb:
@@ -250,13 +258,15 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
         return e, d, times(d, e)
     (p, q), (low, also), step = results
     g = p.gcd(q)
-    left, right = from_polynomial(q // g, also, step), from_polynomial(p // g, low, step)
+    left = from_polynomial(q // g, also, step)
+    right = from_polynomial(p // g, low, step)
     return left, right, times(left, d)
 
 
 def proportion(d: Sum, e: Sum) -> Fraction | None:
     """Return d/e if it is obviously a number: the same exponents, and integer coefficients in one ratio; else None."""
-    if len(d) != len(e) or d.keys() != e.keys():
+    other_terms = len(d) != len(e) or d.keys() != e.keys()
+    if other_terms:
         return None
     k = next(iter(d))
     p, q = d[k], e[k]
@@ -273,7 +283,9 @@ def proportion(d: Sum, e: Sum) -> Fraction | None:
 def from_lowest(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     """Return n/d with both shifted so that the lowest exponent of d is 0."""
     low = 0 if len(d) == 1 else min(cast("dict[int, K]", d))
-    return (shifted(n, -low), shifted(d, -low)) if low else (n, d)
+    if low:
+        return (shifted(n, -low), shifted(d, -low))
+    return (n, d)
 
 
 def in_lowest_terms(n: Sum, d: Sum) -> tuple[Sum, Sum]:

@@ -55,7 +55,8 @@ class Surd:
     __radd__ = __add__
 
     def __neg__(self) -> Surd:
-        return Surd({a: -c for a, c in self.terms.items()}, self.den)
+        negated = {a: -c for a, c in self.terms.items()}
+        return Surd(negated, self.den)
 
     def __sub__(self, other: K) -> K:
         return self + -other
@@ -95,7 +96,8 @@ def inverse(x: K) -> K:
             raise Refused("exact: division by a sum of too many independent square roots; use ball")
         # Each round removes one prime from all radicands, so the loop ends.
         p = _smallest_prime(min(a for a in x.terms if a > 1))
-        conjugate = Surd({a: -c if a % p == 0 else c for a, c in x.terms.items()}, x.den)
+        changed = {a: -c if a % p == 0 else c for a, c in x.terms.items()}
+        conjugate = Surd(changed, x.den)
         factor, x = factor * conjugate, x * conjugate
     return plain(factor * (1 / Fraction(x)))
 
@@ -181,10 +183,14 @@ def _smallest_prime(n: int) -> int:
 def _yield_radicand_factors(n: int) -> Iterator[tuple[int, int]]:
     """Yield factors of n and their multiplicities; factors are prime, or roots of squares that were not factored."""
     whole = n.bit_length() <= _FACTORED_BITS
-    for p, e in flint.fmpz(n).factor() if whole else flint.fmpz(n).factor(trial_limit=1000):
+    factors = flint.fmpz(n).factor() if whole else flint.fmpz(n).factor(trial_limit=1000)
+    for p, e in factors:
         p = int(p)
         if whole or p.bit_length() <= _FACTORED_BITS:
-            yield from ((p, e),) if whole else ((int(q), e * m) for q, m in flint.fmpz(p).factor())
+            if whole:
+                yield p, e
+            else:
+                yield from ((int(q), e * m) for q, m in flint.fmpz(p).factor())
         # An unfactored square is harmless: its root leaves no radicand.
         elif isqrt(p) ** 2 == p:
             yield isqrt(p), 2 * e

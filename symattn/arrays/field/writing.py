@@ -83,9 +83,8 @@ def constant(c: K) -> nt.Node:
     sign, n = (1, n) if n > 0 else (-1, -n)
     # 1/√a is shorter than √a/a.
     if den % a == 0:
-        return _apply_sign_to_node(
-            sign, nt.Over(nt.node(n), _integer_times_node(den // a, _square_root_node(a)))
-        )
+        root = _square_root_node(a)
+        return _apply_sign_to_node(sign, nt.Over(nt.node(n), _integer_times_node(den // a, root)))
     return _apply_sign_to_node(sign, _over(_integer_times_node(n, _square_root_node(a)), below))
 
 
@@ -177,16 +176,20 @@ def normal(x: Quotient) -> Form:
     """Return the normal form of x ≠ 0."""
     unit, n, d = x.parts
     n, d = _cancel_common_factors(*_rational_below(n, d))
-    above, below, flip = content(n), content(d), sign(_sort_terms_by_exponent(d)[-1][1])
+    above = content(n)
+    below = content(d)
+    flip = sign(_sort_terms_by_exponent(d)[-1][1])
     s, numerator = leading_positive(_sort_terms_by_exponent(scaled(n, flip / above)), _sign_of_term)
     t, denominator = leading_positive(
         _sort_terms_by_exponent(scaled(d, flip / below)), _sign_of_term
     )
+    above_terms = [(exponent(unit, k), c if s > 0 else -c) for k, c in numerator]
+    below_terms = [(exponent(unit, k), c if t > 0 else -c) for k, c in denominator]
     return Form(
         s * t,
         above / below,
-        [(exponent(unit, k), c if s > 0 else -c) for k, c in numerator],
-        [(exponent(unit, k), c if t > 0 else -c) for k, c in denominator],
+        above_terms,
+        below_terms,
     )
 
 
@@ -194,7 +197,9 @@ def leading_positive(terms: list[T], sign_of: Callable[[T], int]) -> tuple[int, 
     """Return 1 and the terms, reversed if needed so that the first is positive; −1 if neither end is: negate them."""
     if sign_of(terms[0]) > 0:
         return 1, terms
-    return (1, terms[::-1]) if sign_of(terms[-1]) > 0 else (-1, terms)
+    if sign_of(terms[-1]) > 0:
+        return (1, terms[::-1])
+    return (-1, terms)
 
 
 def leading_sign(c: K) -> int:
@@ -219,7 +224,8 @@ def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
         return n, d
     factor: Sum = {0: inverse(c)}
     below = times(d, factor)
-    return (n, d) if any(isinstance(c, Surd) for c in below.values()) else (times(n, factor), below)
+    has_roots = any(isinstance(c, Surd) for c in below.values())
+    return (n, d) if has_roots else (times(n, factor), below)
 
 
 def _cancel_common_factors(n: Sum, d: Sum) -> tuple[Sum, Sum]:
@@ -230,6 +236,7 @@ def _cancel_common_factors(n: Sum, d: Sum) -> tuple[Sum, Sum]:
         (p, q), (low, also), step = results
         g = p.gcd(q)
         if g.degree() > 0:
-            n, d = from_polynomial(p // g, low, step), from_polynomial(q // g, also, step)
+            n = from_polynomial(p // g, low, step)
+            d = from_polynomial(q // g, also, step)
     lowest = min(cast("dict[int, K]", d if len(d) == 1 else {**n, **d}))
     return shifted(n, -lowest), shifted(d, -lowest)

@@ -114,7 +114,8 @@ class Indexed(ArrayBase):
                 fixed = [
                     i if isinstance(i, int) else "·" for i in entries
                 ]  # x[0, ·] is not x[·, 0]
-            label = name + blocks + (f"[{', '.join(map(str, fixed))}]" if fixed else "")
+            fixed_indices = f"[{', '.join(map(str, fixed))}]" if fixed else ""
+            label = name + blocks + fixed_indices
             return kind(label, tuple(i for i in entries if not isinstance(i, int)))
 
         return cls(lengths, at, True)
@@ -177,14 +178,17 @@ class Indexed(ArrayBase):
         if used > self.ndim:
             raise InputError(f"indexed: {used} indices for {self.ndim} axes")
         # An index without an ellipsis has one at its end.
-        at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
-        full = (*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :])
+        ellipses = (i for i, k in enumerate(keys) if k is Ellipsis)
+        at = next(ellipses, len(keys))
+        whole = [slice(None)] * (self.ndim - used)
+        full = (*keys[:at], *whole, *keys[at + 1 :])
         axes = iter(self.shape)
         return [(k, None if k is None else next(axes)) for k in full]
 
     def _permute_indexed_axis(self, keys: tuple[object, ...]) -> Indexed:
         used = [k for k, a in self._pair_keys_with_axes(keys) if a is not None]
-        at, pi = next((i, k) for i, k in enumerate(used) if isinstance(k, Permutation))
+        permutations = ((i, k) for i, k in enumerate(used) if isinstance(k, Permutation))
+        at, pi = next(permutations)
         if sum(isinstance(k, Permutation) for k in used) > 1:
             raise Refused("indexed: two permutations at once pick a diagonal; hint: x[pi][:, rho]")
         # A permutation of a sort has no effect that is known on an axis with other blocks.
@@ -200,7 +204,8 @@ class Indexed(ArrayBase):
 
         moved = Indexed(self.shape, lambda p: self.at((*p[:at], image(p[at]), *p[at + 1 :])))
         # Other keys apply after the permutation, in which it is a full slice.
-        return moved[tuple(slice(None) if isinstance(k, Permutation) else k for k in keys)]
+        remaining = (slice(None) if isinstance(k, Permutation) else k for k in keys)
+        return moved[tuple(remaining)]
 
     def document(self) -> Document:
         """Return a document of the element at each place, for all sizes."""
@@ -317,7 +322,8 @@ def expression(x: Any) -> Expression:
                 f"indexed: the float {float(x)!r} is not {name}; hint: the pi of the array's namespace"
             )
         meet(x)
-        return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
+        number = x.item() if isinstance(x, np.generic) else x
+        return build.constant(Fraction(number))  # type: ignore[arg-type]
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
 
 
@@ -334,7 +340,8 @@ def _count_blocks_before_bound(a: Axis, bound: object, default: int) -> int:
     if bound is None:
         return default
     # A negative bound counts from the end, as in NumPy.
-    boundary = a.linear() + bound if isinstance(bound, int) and bound < 0 else bound
+    negative = isinstance(bound, int) and bound < 0
+    boundary = a.linear() + bound if negative else bound
     for k in range(len(a.blocks) + 1):
         if same_length(Axis(a.blocks[:k]), boundary):
             return k

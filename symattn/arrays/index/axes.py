@@ -197,19 +197,16 @@ class Linear(Compared):
         )
 
     def words(self) -> str:
-        words = [
-            "·".join([str(c)] * (c != 1 or not k) + list(k))
-            for k, c in sorted(self.coefficients.items())
-        ]
+        terms = sorted(self.coefficients.items())
+        words = ["·".join([str(c)] * (c != 1 or not k) + list(k)) for k, c in terms]
         return " + ".join(words) or "0"
 
     def expression(self) -> Expression:
         """Return the length as an index expression."""
         # Lengths are simplified also within ``as_written``, so that each has one form.
         with as_written(False):
-            return add(
-                *[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()]
-            )
+            products = [multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()]
+            return add(*products)
 
 
 class Remainder:
@@ -269,16 +266,24 @@ class Axis(Compared):
         # Nonnegative lengths join as blocks; a difference has no blocks, only coefficients.
         if isinstance(other, Axis) or (isinstance(other, int) and other >= 0):
             return Axis(self.blocks + axis(other).blocks)
-        return self.linear() + other if _is_length(other) else self.kind.lift(self) + other
+        if _is_length(other):
+            return self.linear() + other
+        return self.kind.lift(self) + other
 
     def __radd__(self, other: object) -> Any:
-        return axis(other) + self if isinstance(other, int) and other >= 0 else self + other
+        if isinstance(other, int) and other >= 0:
+            return axis(other) + self
+        return self + other
 
     def __sub__(self, other: object) -> Any:
-        return self.linear() + -linear(other) if _is_length(other) else self.kind.lift(self) - other
+        if _is_length(other):
+            return self.linear() + -linear(other)
+        return self.kind.lift(self) - other
 
     def __rsub__(self, other: object) -> Any:
-        return linear(other) + -linear(self) if _is_length(other) else other - self.kind.lift(self)
+        if _is_length(other):
+            return linear(other) + -linear(self)
+        return other - self.kind.lift(self)
 
     def __mul__(self, other: object) -> Any:
         if isinstance(other, (Axis, int)):
@@ -286,7 +291,9 @@ class Axis(Compared):
         return self.kind.lift(self) * other
 
     def __rmul__(self, other: object) -> Any:
-        return axis(other) * self if isinstance(other, int) else self.kind.lift(self) * other
+        if isinstance(other, int):
+            return axis(other) * self
+        return self.kind.lift(self) * other
 
     def __floordiv__(self, other: object) -> Axis | int:
         """Divide exactly; else round down, while sizes decide comparisons. Raises Refused otherwise."""
@@ -314,9 +321,8 @@ class Axis(Compared):
             return Axis([tuple(rest)])
         # Several blocks can only be divided into equal groups of blocks.
         k = by.linear().coefficients.get((), 0)
-        size = (
-            len(self.blocks) // k if k and same_length(by, k) and len(self.blocks) % k == 0 else 0
-        )
+        divisible = k and same_length(by, k) and len(self.blocks) % k == 0
+        size = len(self.blocks) // k if divisible else 0
         if size and self.blocks[:size] * k == self.blocks:
             return Axis(self.blocks[:size])
         raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
@@ -342,7 +348,8 @@ class Axis(Compared):
     def _number_of_axis_elements(self) -> int:
         # An axis of numbers alone is a number.
         if not any(isinstance(f, str) for b in self.blocks for f in b):
-            return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
+            numbers = (prod(f for f in b if isinstance(f, int)) for b in self.blocks)
+            return sum(numbers)
         reason = Refused(
             f"indexed: the size {self.words()} is a letter, and the code needs a number"
         )
@@ -388,9 +395,11 @@ def split(a: Axis) -> list[Part]:
 
 def same_order(a: Axis, b: Axis) -> bool:
     """Return whether two axes have the same parts: 2·n is n + n, and 4 is 2 + 2 or 2·2."""
-    return a.blocks == b.blocks or [rest for _, _, rest in split(a)] == [
-        rest for _, _, rest in split(b)
-    ]
+    if a.blocks == b.blocks:
+        return True
+    rest_of_a = [rest for _, _, rest in split(a)]
+    rest_of_b = [rest for _, _, rest in split(b)]
+    return rest_of_a == rest_of_b
 
 
 def axis(x: object) -> Axis:

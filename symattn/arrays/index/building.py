@@ -66,9 +66,12 @@ def add(*xs: ex.Expression) -> ex.Expression:
         if ex.FORBIDDEN in xs:
             return ex.FORBIDDEN
         allowed = multiply(*[x.allowed for x in xs if isinstance(x, ex.Masked)])
-        return ex.Masked(allowed, add(*[x.value if isinstance(x, ex.Masked) else x for x in xs]))
+        values = [x.value if isinstance(x, ex.Masked) else x for x in xs]
+        return ex.Masked(allowed, add(*values))
     if kept():
-        return ex.Sum(xs) if len(xs) > 1 else xs[0] if xs else ex.ZERO
+        if len(xs) > 1:
+            return ex.Sum(xs)
+        return xs[0] if xs else ex.ZERO
     number, rest = Fraction(0), []
     for x in xs:
         for term in terms(x):
@@ -87,9 +90,8 @@ def add(*xs: ex.Expression) -> ex.Expression:
 def _hoist_common_predicates(xs: list[ex.Expression]) -> ex.Expression | None:
     """Return the predicates common to all terms times the sum of the rest; None if there are none."""
     # Terms with equal predicates vanish at the same places.
-    common = frozenset.intersection(
-        *[frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs]
-    )
+    predicates = [frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs]
+    common = frozenset.intersection(*predicates)
     if not common:
         return None
     rest = [multiply(*[f for f in factors(x) if f not in common]) for x in xs]
@@ -102,7 +104,8 @@ def is_truth(x: ex.Expression) -> bool:
     if isinstance(x, ex.Sum):
         rest = [y for y in x.children if y is not ex.ONE]
         # Exactly 1 − x: one term is 1, and the other is the negative of a truth value.
-        return len(rest) == len(x.children) - 1 == 1 and is_truth(negate(rest[0]))
+        one_left = len(rest) == len(x.children) - 1 == 1
+        return one_left and is_truth(negate(rest[0]))
     if isinstance(x, ex.Product):
         return all(map(is_truth, x.children))
     return x in (ex.ZERO, ex.ONE) or isinstance(x, ex.Predicate)
@@ -129,7 +132,9 @@ def multiply(*xs: ex.Expression) -> ex.Expression:
             return ex.FORBIDDEN
         return ex.Masked(masked[0].allowed, multiply(masked[0].value, *others))
     if kept():
-        return ex.Product(xs) if len(xs) > 1 else xs[0] if xs else ex.ONE
+        if len(xs) > 1:
+            return ex.Product(xs)
+        return xs[0] if xs else ex.ONE
     number, rest = _UNIT, []
     for x in xs:
         for factor in factors(x):
@@ -145,7 +150,9 @@ def multiply(*xs: ex.Expression) -> ex.Expression:
         return multiply(constant(number), *paired)
     if number is not _UNIT and number != 1:
         rest.append(constant(number))
-    return ex.ONE if not rest else rest[0] if len(rest) == 1 else ex.Product(tuple(rest))
+    if not rest:
+        return ex.ONE
+    return rest[0] if len(rest) == 1 else ex.Product(tuple(rest))
 
 
 def _paired_root(xs: list[ex.Expression]) -> list[ex.Expression] | None:
@@ -214,7 +221,9 @@ def negate(x: ex.Expression) -> ex.Expression:
         raise Refused("indexed: -(-inf)")
     # The sign enters the terms, so that sums stay flat.
     inside = isinstance(x, ex.Sum) and not kept()
-    return add(*map(negate, x.children)) if inside else multiply(constant(-1), x)
+    if inside:
+        return add(*map(negate, x.children))
+    return multiply(constant(-1), x)
 
 
 def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
@@ -223,7 +232,9 @@ def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         raise DivisionByZero("indexed: division by zero at every size")
     # A masked numerator must stay outermost for exp to take it.
     if kept():
-        return multiply(a, divide(ex.ONE, b)) if isinstance(a, ex.Masked) else ex.Ratio(a, b)
+        if isinstance(a, ex.Masked):
+            return multiply(a, divide(ex.ONE, b))
+        return ex.Ratio(a, b)
     if isinstance(b, ex.Constant):
         return multiply(a, constant(1 / b.value))
     # Inverse roots are factors, so that a root in the denominator makes no quotient.
@@ -235,9 +246,8 @@ def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         upside_down = [
             ex.Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots
         ]
-        return divide(
-            multiply(a, *upside_down), multiply(*[f for f in factors(b) if f not in roots])
-        )
+        remaining = multiply(*[f for f in factors(b) if f not in roots])
+        return divide(multiply(a, *upside_down), remaining)
     # Noted before simplifying, which may lose the quotient: 0/b is 0.
     ex.demand("≠", b)
     if isinstance(a, ex.Masked):
@@ -246,7 +256,8 @@ def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         return ex.ZERO
     # Predicates stay outside the quotient, where a sum over their index can use them.
     outside = [f for f in factors(a) if isinstance(f, ex.Predicate)]
-    return multiply(*outside, ex.Ratio(multiply(*[f for f in factors(a) if f not in outside]), b))
+    inside = multiply(*[f for f in factors(a) if f not in outside])
+    return multiply(*outside, ex.Ratio(inside, b))
 
 
 def exponential(x: ex.Expression) -> ex.Expression:
@@ -267,7 +278,8 @@ def exponential(x: ex.Expression) -> ex.Expression:
         else:
             rest.append(term)
     power = add(*rest)
-    result = multiply(ex.ONE if power is ex.ZERO else ex.Exponential(power), *up)
+    base = ex.ONE if power is ex.ZERO else ex.Exponential(power)
+    result = multiply(base, *up)
     return divide(result, multiply(*down)) if down else result
 
 
@@ -276,8 +288,10 @@ def predicate(relation: str, i: ex.Index, j: ex.Index) -> ex.Expression:
     if kept():
         return ex.Predicate(relation, i, j)
     # Permutations are one to one: π(i) = π(j) iff i = j.
-    if relation == "=" and i.image[-1:] == j.image[-1:] != ():
-        return predicate(relation, i._replace(image=i.image[:-1]), j._replace(image=j.image[:-1]))
+    same_image = i.image[-1:] == j.image[-1:] != ()
+    if relation == "=" and same_image:
+        inner = i._replace(image=i.image[:-1])
+        return predicate(relation, inner, j._replace(image=j.image[:-1]))
     if i == j:
         return ex.ZERO if relation == "<" else ex.ONE
     return ex.Predicate(relation, i, j)
@@ -300,14 +314,14 @@ def total(index: ex.Index, x: ex.Expression) -> ex.Expression:
     for f in parts:
         if isinstance(f, ex.Predicate) and f.relation == "=" and index in f.sides:
             other = f.sides[1] if f.sides[0] == index else f.sides[0]
-            return substitute(multiply(*[g for g in parts if g is not f]), {index: other})
+            others = multiply(*[g for g in parts if g is not f])
+            return substitute(others, {index: other})
     outside = [f for f in parts if index not in f.free]
     inside = [f for f in parts if index in f.free]
     if x is ex.ZERO:
         return ex.ZERO
-    return multiply(
-        *outside, ex.Total(index, multiply(*inside)) if inside else ex.Count(index.sort)
-    )
+    summed = ex.Total(index, multiply(*inside)) if inside else ex.Count(index.sort)
+    return multiply(*outside, summed)
 
 
 def bound(index: ex.Index, x: ex.Expression) -> ex.Expression:
@@ -350,11 +364,13 @@ def substitute(x: ex.Expression, to: Mapping[ex.Index, ex.Index]) -> ex.Expressi
     if isinstance(x, ex.Predicate):
         return predicate(x.relation, *[to.get(i, i) for i in x.sides])
     if isinstance(x, ex.Position):
-        return ex.Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))
+        indices = tuple((sign, to.get(i, i)) for sign, i in x.indices)
+        return ex.Position(x.offset, indices)
     if isinstance(x, ex.Binder):
         # A new bound index cannot coincide with one that is put in.
         new = ex.fresh(x.index.sort)
-        body = substitute(x.body, {**{i: j for i, j in to.items() if i != x.index}, x.index: new})
+        outside = {i: j for i, j in to.items() if i != x.index}
+        body = substitute(x.body, {**outside, x.index: new})
         return total(new, body) if isinstance(x, ex.Total) else bound(new, body)
     return rebuild(x, [substitute(y, to) for y in x.children])
 
@@ -381,7 +397,9 @@ def at_size(x: ex.Expression, sort: str, length: int) -> ex.Expression:
     """Replace a size in ``x`` by a number; sums over its indices stay."""
     if isinstance(x, ex.Count):
         return constant(length) if x.sort == sort else x
-    return rebuild(x, [at_size(y, sort, length) for y in x.children]) if x.children else x
+    if x.children:
+        return rebuild(x, [at_size(y, sort, length) for y in x.children])
+    return x
 
 
 def simplified(x: ex.Expression) -> ex.Expression:
@@ -395,7 +413,9 @@ def _simplify_index_expression(x: ex.Expression) -> ex.Expression:
         return predicate(x.relation, *x.sides)
     if isinstance(x, ex.Binder):
         body = _simplify_index_expression(x.body)
-        return total(x.index, body) if isinstance(x, ex.Total) else bound(x.index, body)
+        if isinstance(x, ex.Total):
+            return total(x.index, body)
+        return bound(x.index, body)
     # A root is rebuilt by ``root``, which separates positive factors.
     if isinstance(x, ex.Opaque) and x.name == "sqrt":
         return root(*map(_simplify_index_expression, x.children))

@@ -156,9 +156,9 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         """Return partial sums, by the predicate j ≤ i."""
         last = self.moveaxis(a, axis, -1)
         n = self.arange(a.shape[axis])
-        return self.moveaxis(
-            self.sum(last[..., None, :] * (n[None, :] <= n[:, None]), axis=-1), -1, axis
-        )
+        triangle = n[None, :] <= n[:, None]
+        below_diagonal = last[..., None, :] * triangle
+        return self.moveaxis(self.sum(below_diagonal, axis=-1), -1, axis)
 
     # -- products -----------------------------------------------------------------------------------------------------
     def matmul(self, a: Array, b: Array) -> Indexed:
@@ -177,7 +177,8 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         # Equal lengths are not enough: the parts must meet in the same order.
         if not same_order(a.shape[-1], b.shape[-2]):
             raise InputError(f"indexed: matmul of inner sizes {a.shape[-1]} and {b.shape[-2]}")
-        return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)
+        columns = self.matrix_transpose(b)[..., None, :, :]
+        return self.sum(a[..., :, None, :] * columns, axis=-1)
 
     # -- creation -----------------------------------------------------------------------------------------------------
     def asarray(self, x: object, dtype: object = None, **_: object) -> Indexed:
@@ -220,7 +221,8 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         # With equal blocks entries meet in pairs, also within products of sorts.
         if rows.blocks == columns.blocks:
             return Indexed([rows, columns], _same_entry)
-        equal = self.equal(self.arange(n_rows)[:, None], self.arange(n_cols)[None, :])
+        row_places = self.arange(n_rows)[:, None]
+        equal = self.equal(row_places, self.arange(n_cols)[None, :])
 
         def at(places: Places) -> ex.Expression:
             # Which entries are equal may depend on the sizes at some places only.
@@ -322,9 +324,8 @@ def _place_on_own_axis(place: Place, of: Axis, own: Axis) -> Place:
         return place if own.blocks == of.blocks else (0, ())
     number, entries = place
     # Axes of the same order have equal parts, although their blocks may be cut differently.
-    k = next(
-        k for k, (b, at, _) in enumerate(split(of)) if b == number and at == entries[: len(at)]
-    )
+    numbered = enumerate(split(of))
+    k = next(k for k, (b, at, _) in numbered if b == number and at == entries[: len(at)])
     leading = len(split(of)[k][1])
     block, at, _ = split(own)[k]
     return block, (*at, *entries[leading:])
@@ -360,7 +361,9 @@ def _canonical_opaque_sign(x: ex.Expression) -> ex.Expression:
         return ex.Opaque("sign", y)
     # The first text of x and −x: both orders give one expression.
     z = min(y, build.negate(y), key=repr)
-    return ex.Opaque("sign", z) if z is y else build.negate(ex.Opaque("sign", z))
+    if z is y:
+        return ex.Opaque("sign", z)
+    return build.negate(ex.Opaque("sign", z))
 
 
 def _opaque_maximum_of_two(a: ex.Expression, b: ex.Expression) -> ex.Expression:
@@ -389,9 +392,8 @@ def _choose_by_predicate(
     if a is ex.FORBIDDEN:
         return _choose_by_predicate(build.add(ex.ONE, build.negate(condition)), b, a)
     # As conditions are 0 or 1, a choice is c a + (1 − c) b.
-    return build.add(
-        build.multiply(condition, a), build.multiply(build.add(ex.ONE, build.negate(condition)), b)
-    )
+    otherwise = build.add(ex.ONE, build.negate(condition))
+    return build.add(build.multiply(condition, a), build.multiply(otherwise, b))
 
 
 def _equal(a: ex.Expression, b: ex.Expression) -> ex.Expression:
@@ -462,14 +464,18 @@ def _over(a: Indexed, k: int, join: Callable[[Parts], ex.Expression]) -> Indexed
         # Blocks are reduced one by one and joined: a sum over p + n is two sums.
         for b, block in enumerate(length.blocks):
             # Numbers are written out, as only sorts can be bound.
-            for numbers in itertools.product(*[range(f) for f in block if isinstance(f, int)]):
+            number_ranges = [range(f) for f in block if isinstance(f, int)]
+            for numbers in itertools.product(*number_ranges):
                 number = iter(numbers)
                 entry = tuple(ex.fresh(f) if isinstance(f, str) else next(number) for f in block)
-                element = a.at((*places[:k], (b, entry), *places[k:]))
+                before = places[:k]
+                own_places = (*before, (b, entry), *places[k:])
+                element = a.at(own_places)
                 parts.append(([i for i in entry if isinstance(i, ex.Index)], element))
         return join(parts)
 
-    return Indexed((*a.shape[:k], *a.shape[k + 1 :]), at)
+    shape = (*a.shape[:k], *a.shape[k + 1 :])
+    return Indexed(shape, at)
 
 
 def _bind_block_indices(

@@ -52,7 +52,8 @@ def add_positions(a: ex.Position, b: ex.Position) -> ex.Position:
 
 def negate_position(a: ex.Position) -> ex.Position:
     """−a."""
-    return ex.Position(-a.offset, tuple((-sign, i) for sign, i in a.indices))
+    negated = tuple((-sign, i) for sign, i in a.indices)
+    return ex.Position(-a.offset, negated)
 
 
 def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
@@ -75,7 +76,8 @@ def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
     number = rest.coefficients.get((), 0)
     bare = not rest.coefficients.keys() - {()}
     # Proofs know these predicates: i ≤ j and i < j of one sort.
-    if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and bare and number in (0, -1):
+    one_each = len(ups) == len(downs) == 1
+    if one_each and ups[0].sort == downs[0].sort and bare and number in (0, -1):
         return predicate("≤" if number == 0 else "<", downs[0], ups[0])
     meet_place(number)
     raise Undecided(f"indexed: {a} {'<' if strict else '≤'} {b} is not decided for all sizes")
@@ -90,7 +92,8 @@ def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     ups, downs = _cancel_opposite_indices(gap.indices)
     if not ups and not downs and set(gap.offset.coefficients) <= {()}:
         return ex.ZERO if gap.offset.coefficients else ex.ONE
-    if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
+    one_each = len(ups) == len(downs) == 1
+    if one_each and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
         return predicate("=", downs[0], ups[0])
     below, above = (
         _never_negative(gap.offset - 1, downs, ups),
@@ -132,8 +135,11 @@ def in_sizes(x: ex.Expression) -> Polynomial | None:
     result: dict[tuple[str, ...], Fraction | int] = {(): 1}
     for p in polynomials:
         once: dict[tuple[str, ...], Fraction | int] = {}
-        for (k, c), (m, d) in product(result.items(), p.items()):
-            once[tuple(sorted((*k, *m)))] = once.get(tuple(sorted((*k, *m))), 0) + c * d
+        pairs = product(result.items(), p.items())
+        for (k, c), (m, d) in pairs:
+            letters = tuple(sorted((*k, *m)))
+            before = once.get(letters, 0)
+            once[tuple(sorted((*k, *m)))] = before + c * d
         result = once
     return result
 
@@ -142,7 +148,8 @@ def _cancel_opposite_indices(
     indices: tuple[ex.Signed, ...],
 ) -> tuple[list[ex.Index], list[ex.Index]]:
     """Return the indices with a plus and those with a minus, without those that occur in both."""
-    ups, downs = [i for s, i in indices if s > 0], [i for s, i in indices if s < 0]
+    ups = [i for s, i in indices if s > 0]
+    downs = [i for s, i in indices if s < 0]
     # A copy, because the list shrinks in the loop.
     for i in list(ups):
         if i in downs:
@@ -162,6 +169,5 @@ def _never_negative(rest: Linear, downs: list[ex.Index], ups: list[ex.Index]) ->
     # A size with a negative coefficient makes the form negative when it grows.
     if any(c < 0 for k, c in lowest.items() if k):
         return False
-    return (
-        sum(c for k, c in lowest.items() if k in sorts) + lowest[()] >= 0
-    )  # these sizes are at least 1
+    of_sorts = sum(c for k, c in lowest.items() if k in sorts)
+    return of_sorts + lowest[()] >= 0  # these sizes are at least 1

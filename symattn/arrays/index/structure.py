@@ -19,12 +19,12 @@ class IndexStructure:
     def permute_dims(self, a: Any, axes: Sequence[int]) -> Indexed:
         order = [k % a.ndim for k in axes]
         back = [order.index(k) for k in range(a.ndim)]
-        return Indexed(
-            [a.shape[k] for k in order], lambda places: a.at(tuple(places[k] for k in back))
-        )
+        shape = [a.shape[k] for k in order]
+        return Indexed(shape, lambda places: a.at(tuple(places[k] for k in back)))
 
     def matrix_transpose(self, a: Array) -> Indexed:
-        return self.permute_dims(a, (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2))
+        transposed = (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2)
+        return self.permute_dims(a, transposed)
 
     def swapaxes(self, a: Array, i: int, j: int) -> Indexed:
         order = list(range(a.ndim))
@@ -68,10 +68,14 @@ class IndexStructure:
 
         def at(places: Places) -> Expression:
             x, block = owner[places[k][0]]
-            return x.at((*places[:k], (block, places[k][1]), *places[k + 1 :]))  # type: ignore[no-any-return]
+            entry = places[k][1]
+            own_places = (*places[:k], (block, entry), *places[k + 1 :])
+            return x.at(own_places)  # type: ignore[no-any-return]
 
         length = Axis([b for x in arrays for b in x.shape[k].blocks])
-        return Indexed((*arrays[0].shape[:k], length, *arrays[0].shape[k + 1 :]), at)
+        first_shape = arrays[0].shape
+        before = first_shape[:k]
+        return Indexed((*before, length, *first_shape[k + 1 :]), at)
 
     def stack(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
         """Stack the arrays along a new axis."""
@@ -83,9 +87,12 @@ class IndexStructure:
         def at(places: Places) -> Expression:
             indices = places[k][1]
             # A stack of one has an axis without factors.
-            return arrays[indices[0] if indices else 0].at(places[:k] + places[k + 1 :])  # type: ignore[no-any-return]
+            chosen = arrays[indices[0] if indices else 0]
+            return chosen.at(places[:k] + places[k + 1 :])  # type: ignore[no-any-return]
 
-        return Indexed((*arrays[0].shape[:k], Axis([(len(arrays),)]), *arrays[0].shape[k:]), at)
+        first_shape = arrays[0].shape
+        stacked = Axis([(len(arrays),)])
+        return Indexed((*first_shape[:k], stacked, *first_shape[k:]), at)
 
     def reshape(self, a: Any, shape: Any) -> Indexed:
         """Regroup the factors of products. Raises Refused if their order, or an axis that is a sum, would change."""
@@ -110,7 +117,8 @@ class IndexStructure:
             own: list[Place] = []
             for length in a.shape:
                 whole = len(length.blocks) == 1
-                own.append((0, tuple(flat[: len(length.blocks[0])])) if whole else flat[0])
+                entry = (0, tuple(flat[: len(length.blocks[0])])) if whole else flat[0]
+                own.append(entry)
                 flat = flat[len(length.blocks[0]) if whole else 1 :]
             return a.at(tuple(own))  # type: ignore[no-any-return]
 
@@ -130,7 +138,8 @@ def _group_pieces_by_axis(
     for k, length in enumerate(wanted):
         if length is None:
             # The axis −1 takes what the axes after it leave.
-            later = len(_split_axes_into_pieces([x for x in wanted[k + 1 :] if x is not None]))
+            later_lengths = [x for x in wanted[k + 1 :] if x is not None]
+            later = len(_split_axes_into_pieces(later_lengths))
             groups.append(rest[: len(rest) - later])
         else:
             groups.append(rest[: _pieces_in(rest, length)])
@@ -179,6 +188,5 @@ def _is_as_long(blocks: Any, length: Axis) -> bool:
 def _length_of(group: list[Any]) -> Any:
     if len(group) == 1 and isinstance(group[0], Axis):
         return group[0].blocks
-    return (
-        (tuple(f for p in group for f in p),) if all(isinstance(p, tuple) for p in group) else None
-    )
+    all_tuples = all(isinstance(p, tuple) for p in group)
+    return (tuple(f for p in group for f in p),) if all_tuples else None

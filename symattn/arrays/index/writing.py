@@ -55,7 +55,8 @@ def letter(array: str, *indices: int | nt.Node) -> nt.Node:
     """Return the notation of an entry of an array or, without indices, of the array: σ_i for "sigma", x₁ for "x1"."""
     numbered = _NUMBERED.fullmatch(array)
     base, *sub = numbered.groups() if numbered else array.split("_")
-    return nt.name(_GREEK.get(base, base), *sub, *indices, role=_ROLES.get(base))
+    role = _ROLES.get(base)
+    return nt.name(_GREEK.get(base, base), *sub, *indices, role=role)
 
 
 def is_plain(x: ex.Expression) -> bool:
@@ -65,7 +66,8 @@ def is_plain(x: ex.Expression) -> bool:
 
 def in_blocks(x: ex.Expression) -> bool:
     """Return whether a letter of ``x`` belongs to an array made of blocks."""
-    return (isinstance(x, ex.Letter) and "@" in x.name) or any(map(in_blocks, x.children))
+    in_block = isinstance(x, ex.Letter) and "@" in x.name
+    return in_block or any(map(in_blocks, x.children))
 
 
 class Writing:
@@ -98,7 +100,8 @@ class Writing:
     def _name_bound_index(self, i: ex.Index, depth: int) -> nt.Node:
         # After the last letter the letters repeat with numbers.
         times, place = divmod(depth, len(self._letters))
-        self._names[i] = nt.name(self._letters[place], *([times] if times else []))
+        times_before = [times] if times else []
+        self._names[i] = nt.name(self._letters[place], *times_before)
         return self._names[i]
 
     def _convert_to_formula_node(self, x: ex.Expression, depth: int) -> nt.Node:
@@ -158,7 +161,8 @@ class Writing:
         sums = [y for y in x.children if isinstance(y, ex.Total)]
         rest = [y for y in x.children if y not in numbers and y not in sums]
         # Join equal factors to powers; powers of e stay as they are.
-        times = Counter(self._convert_to_formula_node(y, depth) for y in (*rest, *sums))
+        nodes = (self._convert_to_formula_node(y, depth) for y in (*rest, *sums))
+        times = Counter(nodes)
         factors = [
             g
             for f, n in times.items()
@@ -169,10 +173,12 @@ class Writing:
         product = shown[0]
         for factor in shown[1:]:
             product = product * factor
-        return nt.Neg(product) if sum(y.value < 0 for y in numbers) % 2 else product
+        negatives = sum(y.value < 0 for y in numbers)
+        return nt.Neg(product) if negatives % 2 else product
 
     def _formula_of_opaque_call(self, x: ex.Opaque, depth: int) -> nt.Node:
-        if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], ex.BoundIndex):
+        one_child = len(x.children) == 1
+        if x.name == "max" and one_child and isinstance(x.children[0], ex.BoundIndex):
             return self._over(x.children[0], depth)
         below = [
             self._over(y, depth)
@@ -181,8 +187,11 @@ class Writing:
             for y in x.children
         ]
         if x.name in ("1/", "rsqrt"):
-            return nt.Over(nt.node(1), below[0] if x.name == "1/" else nt.Root(below[0]))
-        return nt.Root(below[0]) if x.name == "sqrt" else nt.call(x.name, *below)
+            denominator = below[0] if x.name == "1/" else nt.Root(below[0])
+            return nt.Over(nt.node(1), denominator)
+        if x.name == "sqrt":
+            return nt.Root(below[0])
+        return nt.call(x.name, *below)
 
     def _over(self, x: ex.BoundIndex, depth: int) -> nt.Node:
         """Return the maximum over the bound index, and over those bound directly below it."""
@@ -209,7 +218,9 @@ def _sum(terms: list[nt.Node]) -> nt.Node:
 def _repeat_formula_term(n: int, term: nt.Node) -> nt.Node:
     if n == 1:
         return term
-    return nt.Neg(n * term.body) if isinstance(term, nt.Neg) else n * term
+    if isinstance(term, nt.Neg):
+        return nt.Neg(n * term.body)
+    return n * term
 
 
 def _yield_base_letters(x: ex.Expression) -> Iterator[str]:
@@ -265,9 +276,8 @@ def _describe_element_at_place(array: Indexed, places: Places) -> Block:
     result = array.at(places)
     indices = [i for _, entry in places for i in entry]
     writing = Writing([result], [i for i in indices if isinstance(i, ex.Index)])
-    parts = [
-        f"part {b + 1}" for a, (b, _) in zip(array.shape, places, strict=True) if len(a.blocks) > 1
-    ]
+    placed = zip(array.shape, places, strict=True)
+    parts = [f"part {b + 1}" for a, (b, _) in placed if len(a.blocks) > 1]
     nodes = [writing.index(i) if isinstance(i, ex.Index) else nt.node(i) for i in indices]
     at = tuple(part for n in nodes for part in (", ", n))[1:]
     where: Text = (f"{', '.join(parts)}, " if parts else "", "at ", *at)

@@ -42,7 +42,8 @@ def blocks(shape: tuple[int, ...]) -> Iterator[Index]:
         yield from ((i, *rest) for i in range(shape[0]) for rest in blocks(shape[1:]))
     else:
         step = _CACHED // row
-        yield from ((slice(i, i + step),) for i in range(0, shape[0], step))
+        starts = range(0, shape[0], step)
+        yield from ((slice(i, i + step),) for i in starts)
 
 
 class Modulus:
@@ -78,7 +79,8 @@ class Modulus:
         out = np.empty(shape)
         x, y = np.broadcast_to(x, shape), np.broadcast_to(y, shape)
         for at in blocks(shape):
-            part = ufunc(x[at], y[at], out=out[at] if at else out)
+            target = out[at] if at else out
+            part = ufunc(x[at], y[at], out=target)
             self._reduce_block_modulo(part)
         return out
 
@@ -97,17 +99,22 @@ class Modulus:
         out: Floats | None = None
         # Sums of 255 products stay below 2⁵², where BLAS rounds nothing.
         for i in range(0, x.shape[-1], BLOCK):
-            part = self.reduced(np.matmul(x[..., i : i + BLOCK], y[..., i : i + BLOCK, :]))
+            rows = y[..., i : i + BLOCK, :]
+            product = np.matmul(x[..., i : i + BLOCK], rows)
+            part = self.reduced(product)
             out = part if out is None else self.reduced(np.add(out, part, out=out))
         batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         # Without inner indices every sum is empty.
-        return np.zeros((*batch, x.shape[-2], y.shape[-1])) if out is None else out
+        if out is None:
+            return np.zeros((*batch, x.shape[-2], y.shape[-1]))
+        return out
 
     def inverse(self, x: Floats) -> Floats:
         """Return 1/x, NaN where x ≡ 0: by Python's integers for 64 elements, by three products for each other one."""
         # Zeros are replaced by 1 before products are formed, as one zero would spoil all inverses.
         none = (x == 0) | np.isnan(x)
-        out = self._invert_residues_in_halves(np.where(none, 1.0, x).reshape(-1)).reshape(x.shape)
+        invertible = np.where(none, 1.0, x)
+        out = self._invert_residues_in_halves(invertible.reshape(-1)).reshape(x.shape)
         out[none] = np.nan
         return out
 
@@ -132,7 +139,8 @@ class Modulus:
 
     def constants(self, x: list[int]) -> Floats:
         """Return integers as residues."""
-        return self.reduced(np.array([a % self.m for a in x], dtype=np.float64))
+        residues = [a % self.m for a in x]
+        return self.reduced(np.array(residues, dtype=np.float64))
 
     def canonical(self, x: Floats) -> np.ndarray:
         """Return the representatives in [0, m) as integers. The caller must exclude NaN."""
@@ -158,7 +166,10 @@ class ResidueExponential:
         """Return g^s, NaN where s is."""
         out = np.empty(s.shape)
         for at in blocks(s.shape):
-            part, x = (out[at], s[at]) if at else (out, s)
+            if at:
+                part, x = (out[at], s[at])
+            else:
+                part, x = (out, s)
             # A sum is NaN iff a term is: a cheaper test than one of all elements.
             holes = np.isnan(x) if np.isnan(x.sum()) else None
             # NaN has no integer, so a valid index takes its place until the end.
@@ -166,7 +177,8 @@ class ResidueExponential:
                 np.int64
             )
             # The low and the high bits of s index two small tables: g^s = g^low · g^high.
-            np.multiply(self._low[i & ((1 << _LOW) - 1)], self._high[i >> _LOW], out=part)
+            low_bits = i & ((1 << _LOW) - 1)
+            np.multiply(self._low[low_bits], self._high[i >> _LOW], out=part)
             self._values._reduce_block_modulo(part)
             if holes is not None:
                 part[holes] = np.nan
@@ -178,5 +190,6 @@ def _powers_modulo_prime(start: int, step: int, count: int, p: int) -> Floats:
     values = np.array([start % p], dtype=np.int64)
     # Each round doubles the number of powers; products of two residues fit into int64.
     while len(values) < count:
-        values = np.concatenate([values, values * pow(step, len(values), p) % p])
+        power = pow(step, len(values), p)
+        values = np.concatenate([values, values * power % p])
     return values[:count].astype(np.float64)

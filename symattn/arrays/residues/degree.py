@@ -75,11 +75,13 @@ class MonomialWeight:
     def __add__(self, other: MonomialWeight) -> MonomialWeight:
         # Sums of coefficients add; powers are those of the larger polynomial.
         norm = float(np.logaddexp2(self.norm, other.norm))
-        return MonomialWeight(max(self.span, other.span), max(self.degree, other.degree), norm)
+        span = max(self.span, other.span)
+        return MonomialWeight(span, max(self.degree, other.degree), norm)
 
     def either(self, other: MonomialWeight) -> MonomialWeight:
         """Return the weight of an array with elements of both weights."""
-        span, degree = max(self.span, other.span), max(self.degree, other.degree)
+        span = max(self.span, other.span)
+        degree = max(self.degree, other.degree)
         return MonomialWeight(span, degree, max(self.norm, other.norm))
 
     def power(self, n: int) -> MonomialWeight:
@@ -87,7 +89,9 @@ class MonomialWeight:
 
     def terms(self, n: int) -> MonomialWeight:
         """Return the weight of a sum of n such polynomials, or of n times one."""
-        return MonomialWeight(self.span, self.degree, self.norm + log2(n)) if n > 1 else self
+        if n > 1:
+            return MonomialWeight(self.span, self.degree, self.norm + log2(n))
+        return self
 
 
 # The weight of a polynomial without letters, whose coefficients sum to 1 at most.
@@ -131,7 +135,8 @@ class ExponentForm:
         if self.size and other.size and self.power != other.power:
             return None
         c = lcm(self.divisor, other.divisor)
-        size = sizes(self.size * (c // self.divisor), other.size * (c // other.divisor))
+        own_size = self.size * (c // self.divisor)
+        size = sizes(own_size, other.size * (c // other.divisor))
         # A summand that is 0 brings no number a_0 with it.
         shifted = any(x.shifted for x in (self, other) if x.size)
         power = self.power if self.size else other.power
@@ -177,7 +182,8 @@ class ResidueRatio:
         """Return the ratio of the sum; ``same`` if both have the same B (1, if there is none)."""
         n = lcm(self.number, other.number)
         # Over the common number n each numerator is multiplied by what its own number lacks.
-        a, b = self.top.terms(n // self.number), other.top.terms(n // other.number)
+        a = self.top.terms(n // self.number)
+        b = other.top.terms(n // other.number)
         # Different B: numerators are multiplied crosswise, and the bound grows.
         if not same:
             a, b = a * other.bottom, b * self.bottom
@@ -186,9 +192,9 @@ class ResidueRatio:
         )
 
     def times(self, other: ResidueRatio) -> ResidueRatio | None:
-        return self._join_residue_ratios(
-            other, self.top * other.top, self.bottom * other.bottom, self.number * other.number
-        )
+        top = self.top * other.top
+        bottom = self.bottom * other.bottom
+        return self._join_residue_ratios(other, top, bottom, self.number * other.number)
 
     def over(self, other: ResidueRatio) -> ResidueRatio | None:
         """Return the ratio of the quotient."""
@@ -202,19 +208,20 @@ class ResidueRatio:
         if same or n < 2:
             return replace(self, top=self.top.terms(n))
         # Without a common B each term is multiplied by the n − 1 other denominators.
-        return replace(
-            self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n)
-        )
+        raised_top = self.top * self.bottom.power(n - 1)
+        return replace(self, top=raised_top.terms(n), bottom=self.bottom.power(n))
 
     def either(self, other: ResidueRatio) -> ResidueRatio | None:
         n = lcm(self.number, other.number)
-        top = self.top.terms(n // self.number).either(other.top.terms(n // other.number))
+        other_top = other.top.terms(n // other.number)
+        top = self.top.terms(n // self.number).either(other_top)
         return self._join_residue_ratios(other, top, self.bottom.either(other.bottom), n)
 
     def vanishing(self) -> Chance:
         """Return the chance that A vanishes, which makes the element zero."""
         # Exponential letters have powers of both signs, which cost a factor of two in the lemma.
-        return Chance(ceil(2 * self.top.span * self.parts) + self.top.degree, self.top.norm)
+        degree = ceil(2 * self.top.span * self.parts) + self.top.degree
+        return Chance(degree, self.top.norm)
 
     def difference(self, other: ResidueRatio, same: bool) -> Chance:
         """Return the chance that the difference's numerator vanishes; ``same`` if both have the same B."""
@@ -250,12 +257,14 @@ UNKNOWN = Chance(inf, inf)
 def escape(chance: float, decisions: int, pairs: int, spare: int) -> float:
     """Return an upper bound of the probability that different values are equal for all ``pairs`` pairs."""
     # The formula of the module's docstring: all decisions, and all choices of the pairs set aside.
-    return float(min(1.0, 4.0 * (decisions + 1) ** 2 * comb(pairs + spare, spare) * chance**pairs))
+    choices = comb(pairs + spare, spare)
+    return float(min(1.0, 4.0 * (decisions + 1) ** 2 * choices * chance**pairs))
 
 
 def pairs_needed(chance: float, decisions: int, epsilon: float, spare: int) -> int | None:
     """Return the least number of pairs for which ``escape`` is at most ε; None if it is more than 64."""
-    return next((t for t in range(1, 65) if escape(chance, decisions, t, spare) <= epsilon), None)
+    enough = (t for t in range(1, 65) if escape(chance, decisions, t, spare) <= epsilon)
+    return next(enough, None)
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def same(a: Divisors, b: Divisors) -> bool:
     if a is None or b is None:
         return a is b
     # Identity is tried first, since comparing arrays costs a pass over both.
-    return a is b or bool((_drop_stride_zero_copies(a) == _drop_stride_zero_copies(b)).all())
+    distinct_a = _drop_stride_zero_copies(a)
+    return a is b or bool((distinct_a == _drop_stride_zero_copies(b)).all())
 
 
 def none(a: Divisors) -> bool:
@@ -44,7 +45,8 @@ def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
         return None if only is None else np.broadcast_to(only, shape)
     wide = [np.broadcast_to(x, shape) for x in (a, b)]
     # Axes along which neither operand varies stay copies, with stride 0 for ``constant``.
-    varies = tuple(1 if all(not x.strides[k] for x in wide) else n for k, n in enumerate(shape))
+    lengths = enumerate(shape)
+    varies = tuple(1 if all(not x.strides[k] for x in wide) else n for k, n in lengths)
     return np.broadcast_to(fresh(varies), shape)
 
 
@@ -53,7 +55,8 @@ def constant(a: Divisors, axis: int) -> bool:
     # Stride 0 shows without a comparison that all entries along the axis are copies.
     if a is None or a.shape[axis] < 2 or not a.strides[axis]:
         return True
-    return bool((_drop_stride_zero_copies(a) == _drop_stride_zero_copies(a).take([0], axis)).all())
+    entries = _drop_stride_zero_copies(a)
+    return bool((entries == entries.take([0], axis)).all())
 
 
 def first(a: Divisors, axis: int) -> Divisors:
@@ -67,7 +70,10 @@ def summed(a: Divisors, axis: int, same: bool) -> Divisors:
     """Return the divisors of sums along an axis, along which B is the ``same`` or not."""
     if a is None or not a.shape[axis]:
         return None
-    return first(a, axis).squeeze(axis) if same else fresh((*a.shape[:axis], *a.shape[axis + 1 :]))  # type: ignore[union-attr]
+    if same:
+        return first(a, axis).squeeze(axis)  # type: ignore[union-attr]
+    shape = (*a.shape[:axis], *a.shape[axis + 1 :])
+    return fresh(shape)
 
 
 def _drop_stride_zero_copies(a: np.ndarray) -> np.ndarray:

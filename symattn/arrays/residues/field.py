@@ -56,10 +56,12 @@ class Field:
         log2 = int(
             self.random.integers(1, q)
         )  # of the square 2 to the base g, which makes g a random generator
-        self.exponential = ResidueExponential(self.p, q, pow(2, pow(log2, -1, q), p))
+        inverse_log2 = pow(log2, -1, q)
+        self.exponential = ResidueExponential(self.p, q, pow(2, inverse_log2, p))
         # The salt keys the random functions, so that other runs stand for other functions.
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
-        self._ln2 = {self.p: int(self.random.integers(1, p)), self.q: log2}
+        random_residue = int(self.random.integers(1, p))
+        self._ln2 = {self.p: random_residue, self.q: log2}
         self.decisions = Decisions()
         self.unbounded: dict[
             str, None
@@ -85,7 +87,8 @@ class Field:
         """Return new letters, uniform mod p and, independently, mod q."""
 
         def uniform(m: int) -> Floats:
-            return self.random.integers(-(m // 2), m // 2 + 1, shape).astype(np.float64)
+            centred = self.random.integers(-(m // 2), m // 2 + 1, shape)
+            return centred.astype(np.float64)
 
         value, exponent = (Plane.after(lambda m=m: uniform(m.m)) for m in (self.p, self.q))
         return State(shape, value, exponent, _LETTER, ExponentForm(1, 1, shifted=False))
@@ -97,7 +100,9 @@ class Field:
             return numbers(np.full(shape, c, dtype=object), self.p, self.q)
 
         def plane(m: Modulus) -> Plane:
-            residue = m.constants([m.rational(c) * pow(self._ln2[m], power, m.m)])[0]
+            power_of_ln2 = pow(self._ln2[m], power, m.m)
+            scaled = m.rational(c) * power_of_ln2
+            residue = m.constants([scaled])[0]
             return Plane(np.broadcast_to(residue, shape), owned=False)
 
         form = ExponentForm(0, abs(c.numerator), c.denominator, power)
@@ -110,7 +115,8 @@ class Field:
     def add(self, x: State, y: State) -> State:
         # Levels add beside the residues: F − F must be finite, not undefined.
         if have_levels(x, y):
-            return at_levels(self.add(x.finite(), y.finite()), sum_of_levels(x, y))
+            finite_sum = self.add(x.finite(), y.finite())
+            return at_levels(finite_sum, sum_of_levels(x, y))
         shape = np.broadcast_shapes(x.shape, y.shape)
         # A logarithm has no value, so the sum exists only as exponent and factor.
         if x.factor is not None or y.factor is not None:
@@ -161,7 +167,8 @@ class Field:
         if (x.multiple or y.multiple) and (a := x.constant) and (b := y.constant) and a[0] * b[0]:
             return self.constant(a[0] * b[0], a[1] + b[1], shape)
         # −∞ times a negative number would be ∞, and times 0 undefined.
-        if (x.forbidden is not None and y.sign < 2) or (y.forbidden is not None and x.sign < 2):
+        forbidden_left = x.forbidden is not None and y.sign < 2
+        if forbidden_left or (y.forbidden is not None and x.sign < 2):
             raise Refused(
                 "modular: -inf (a masked score) times something that is not known to be positive"
             )
@@ -212,7 +219,8 @@ class Field:
         shape = np.broadcast_shapes(x.shape, y.shape)
         # Dividing by c (ln 2)^k is multiplying by its inverse, which is known.
         if y.multiple:
-            return self.multiply(x, self.constant(1 / y.multiple, -y.power, y.shape))
+            inverse = self.constant(1 / y.multiple, -y.power, y.shape)
+            return self.multiply(x, inverse)
         if x.value is None or y.value is None:
             raise Refused("modular: a quotient with a logarithm; only exp takes logarithms")
         # Quotients x/−∞, and −∞/y without a known sign of y, have no value here.
@@ -270,7 +278,8 @@ class Field:
             )
             return ratio, divisors.joined(x.divisors, None, shape)
         # A divisor of data has a B that no other array shares.
-        return x.ratio.over(y.ratio), divisors.joined(x.divisors, divisors.fresh(y.shape), shape)
+        own_divisors = divisors.fresh(y.shape)
+        return x.ratio.over(y.ratio), divisors.joined(x.divisors, own_divisors, shape)
 
     def watch(self, ratio: ResidueRatio | None) -> Callable[[np.ndarray], None]:
         """Announce a decision on whether elements are zero; the returned function records where they were."""
@@ -307,10 +316,12 @@ class Field:
                 raise Refused(
                     f"modular: {'a logarithm' if s.value is None else '-inf'} in a product of matrices"
                 )
-        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        shape = (*batch, x.shape[-2], y.shape[-1])
         # Terms share B if neither operand's B varies along the inner axis.
         same = divisors.constant(x.divisors, -1) and divisors.constant(y.divisors, -2)
-        left, right = divisors.first(x.divisors, -1), divisors.first(y.divisors, -2)
+        left = divisors.first(x.divisors, -1)
+        right = divisors.first(y.divisors, -2)
         joint = divisors.joined(left, right, shape) if same else divisors.fresh(shape)
         return State(
             shape,
@@ -327,12 +338,15 @@ class Field:
         """Return the form of x @ y: from the rows or columns of an operand of known numbers, else from the largest."""
         if x.form is None or y.form is None:
             return None
-        for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):
+        sides = ((x, x.form, y.form, -1), (y, y.form, x.form, -2))
+        for a, form, other, axis in sides:
             # A size below q/2 means that centred residues are the integers themselves.
             if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
                 # The divisor and the inverse power of ln 2 turn exponents into integers.
-                unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
-                whole = np.abs(self.q.multiply(a.exponent.value, self.q.constants([unit])))
+                power_of_ln2 = pow(self._ln2[self.q], -form.power, self.q.m)
+                unit = form.divisor * power_of_ln2
+                scaled = self.q.multiply(a.exponent.value, self.q.constants([unit]))
+                whole = np.abs(scaled)
                 reach = int(
                     np.nan_to_num(whole).sum(axis=axis).max(initial=0)
                 )  # undefined ones are of no size
@@ -345,9 +359,9 @@ def _apply_to_optional_planes(function: Callable[..., Any], *operands: Any) -> A
     """Apply ``function`` to planes, as a plane to be computed, or to other operands; None if one of them is None."""
     if operands[0] is None or operands[-1] is None:  # there are one or two
         return None
-    return (
-        Plane.after(function, *operands) if isinstance(operands[0], Plane) else function(*operands)
-    )
+    if isinstance(operands[0], Plane):
+        return Plane.after(function, *operands)
+    return function(*operands)
 
 
 def _where_either_forbidden(x: State, y: State, shape: Shape) -> np.ndarray | None:

@@ -89,18 +89,20 @@ def _power_within(field: Field, x: Plane) -> Plane:
 
     def run(v: Floats) -> Floats:
         z = field.p.canonical(np.nan_to_num(v))
+        smaller = np.minimum(z, field.p.m - z)
         mixed = _mix_into_random_bits(
             field,
             "exp inside an exponent",
             # Both x and −x share the random number; the sign then chooses it or its inverse.
-            np.minimum(z, field.p.m - z).astype(np.uint64).reshape(-1),
+            smaller.astype(np.uint64).reshape(-1),
         )
-        power = field.q.reduced(
-            (mixed % np.uint64(field.q.m - 1) + np.uint64(1)).astype(np.float64)
-        ).reshape(v.shape)
-        power = np.where(2 * z > field.p.m, field.q.inverse(power), power)
+        nonzero = mixed % np.uint64(field.q.m - 1) + np.uint64(1)
+        power = field.q.reduced(nonzero.astype(np.float64)).reshape(v.shape)
+        upper_half = 2 * z > field.p.m
+        power = np.where(upper_half, field.q.inverse(power), power)
         # E(0) = 1/E(0) leaves 1.
-        return np.where(np.isnan(v), np.nan, np.where(z == 0, 1.0, power))
+        power_or_one = np.where(z == 0, 1.0, power)
+        return np.where(np.isnan(v), np.nan, power_or_one)
 
     return Plane.after(run, x)
 
@@ -158,8 +160,10 @@ def square_root(field: Field, x: State) -> State:
     numerator, denominator = x.number.numerator, x.number.denominator
 
     def run(m: Modulus) -> Floats:
-        residue = root(numerator, m.m) * pow(root(denominator, m.m), -1, m.m)
-        return np.broadcast_to(m.reduced(np.array(float(residue % m.m))), x.shape)
+        inverse = pow(root(denominator, m.m), -1, m.m)
+        residue = root(numerator, m.m) * inverse
+        reduced = m.reduced(np.array(float(residue % m.m)))
+        return np.broadcast_to(reduced, x.shape)
 
     value, exponent = _on_both(field, lambda m: Plane.after(lambda: run(m), owned=False))
     # The candidate root: the number is a square iff both terms are.
@@ -188,9 +192,11 @@ def any_function(field: Field, name: str, x: State) -> State:
 
     def run(v: Floats, m: Modulus) -> Floats:
         # NaN becomes 0 here and NaN again at the end.
-        z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64).reshape(-1)
+        canonical = field.p.canonical(np.nan_to_num(v))
+        z = canonical.astype(np.uint64).reshape(-1)
         mixed = _mix_into_random_bits(field, f"{name} {m.m}", z)
-        out = m.reduced((mixed % np.uint64(m.m)).astype(np.float64)).reshape(v.shape)
+        residues = mixed % np.uint64(m.m)
+        out = m.reduced(residues.astype(np.float64)).reshape(v.shape)
         return np.where(np.isnan(v), np.nan, out)
 
     argument = x.value
@@ -217,9 +223,8 @@ def _highest_of_levels(field: Field, x: State, axis: int) -> State:
     highest = x.levels == level
     # If only the level is left of the winners, no letter may stand beside it.
     bare = np.all(bare_infinities(x) | ~highest, axis=axis)
-    peaks = np.where(highest, _peaks_of(field, _without_bare(x)), np.uint64(0)).sum(
-        axis=axis, dtype=np.uint64
-    )
+    of_row = _peaks_of(field, _without_bare(x))
+    peaks = np.where(highest, of_row, np.uint64(0)).sum(axis=axis, dtype=np.uint64)
     return _at_level_or_bare(_letters_for(field, peaks, x), level.squeeze(axis), bare)
 
 
@@ -231,7 +236,8 @@ def _higher_of_levels(field: Field, x: State, y: State) -> State:
     for state in (x, y):
         highest = state.levels == level
         bare &= bare_infinities(state) | ~highest
-        peaks.append(np.where(highest, _peaks_of(field, _without_bare(state)), np.uint64(0)))
+        peaks_of_state = _peaks_of(field, _without_bare(state))
+        peaks.append(np.where(highest, peaks_of_state, np.uint64(0)))
     return _at_level_or_bare(_letters_for(field, _joint_peaks(*peaks), x, y), level, bare)
 
 
@@ -286,7 +292,8 @@ def _random_numbers_of_residues(
     assert plane is not None
     # Copies along broadcast axes get equal numbers anyway, so each is mixed once.
     narrow = plane.value[_without_copies(plane.value.shape, [plane.value])]
-    z = modulus.canonical(np.nan_to_num(narrow)).astype(np.uint64) + np.uint64(1)  # 0 is mixed to 0
+    canonical = modulus.canonical(np.nan_to_num(narrow))
+    z = canonical.astype(np.uint64) + np.uint64(1)  # 0 is mixed to 0
     return np.broadcast_to(_mix_into_random_bits(field, name, z, keep=64), plane.value.shape)
 
 
@@ -294,13 +301,9 @@ def _letters_for(field: Field, peaks: np.ndarray, *of: State) -> State:
     """Return a letter for each set of numbers, as exponents, times the power of ln 2 that the numbers have."""
 
     def uniform(m: Modulus) -> Plane:
-        return Plane(
-            m.reduced(
-                (_mix_into_random_bits(field, f"maximum {m.m}", peaks) % np.uint64(m.m)).astype(
-                    np.float64
-                )
-            )
-        )
+        bits = _mix_into_random_bits(field, f"maximum {m.m}", peaks)
+        number = bits % np.uint64(m.m)
+        return Plane(m.reduced(number.astype(np.float64)))
 
     letters = field.letters(peaks.shape)
     # Scores to base 2 carry a power of ln 2, which the maximum needs to cancel against them.
@@ -384,7 +387,8 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
     assert x.value is not None
     assert y.value is not None
     # NaN equals nothing, so undefined elements are never equal.
-    same = np.broadcast_to(field.p.add(x.value.value, -y.value.value) == 0, shape)
+    difference = field.p.add(x.value.value, -y.value.value)
+    same = np.broadcast_to(difference == 0, shape)
     if have_levels(x, y):
         # Two infinities are equal whatever residues stand beside them.
         infinite = np.isneginf(x.levels) & np.isneginf(y.levels)
@@ -396,7 +400,8 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
     # Without degrees nothing bounds the chance.
     if x.ratio is None or y.ratio is None:
         return same, UNKNOWN
-    return same, x.ratio.difference(y.ratio, divisors.same(x.divisors, y.divisors))
+    same_divisors = divisors.same(x.divisors, y.divisors)
+    return same, x.ratio.difference(y.ratio, same_divisors)
 
 
 def undefined(x: State) -> np.ndarray:
@@ -418,7 +423,8 @@ def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
         and x.forbidden is None
         and y.forbidden is None
     ):
-        return np.full(np.broadcast_shapes(x.shape, y.shape), x.number == y.number)
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return np.full(shape, x.number == y.number)
     # The name comes first: it fixes the place of this decision in the order of the code.
     name = field.decisions.name()
     same, chance = equal(field, x, y)
@@ -464,13 +470,13 @@ def _less_by_level(field: Field, x: State, y: State) -> np.ndarray:
     """Return where x < y if one has levels: by these, and if they are equal by the residues."""
     below, alike = x.levels < y.levels, x.levels == y.levels
     # Equal infinities are not less than each other, whatever residues they have.
-    equal_infinities = np.isneginf(x.levels + y.levels) | (bare_infinities(x) & bare_infinities(y))
+    both_bare = bare_infinities(x) & bare_infinities(y)
+    equal_infinities = np.isneginf(x.levels + y.levels) | both_bare
     # The comparison of residues may be refused, so it runs only where it matters.
     if not (alike & ~equal_infinities).any():
         return np.asarray(below)
-    return np.asarray(
-        np.where(alike, ~equal_infinities & less(field, x.finite(), y.finite()), below)
-    )
+    finite_less = less(field, x.finite(), y.finite())
+    return np.asarray(np.where(alike, ~equal_infinities & finite_less, below))
 
 
 def _is_less_than_far(far: Fraction, data: State, reverse: bool) -> np.ndarray:
@@ -502,7 +508,8 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
     assert y.value is not None
     a, b = x.value.value, y.value.value
     # Of opposite numbers, x + y = 0, the order is by x itself, so that |x| is one of ±x.
-    d = field.p.canonical(np.nan_to_num(np.where(field.p.add(a, b) == 0, a, field.p.add(a, -b))))
+    difference = np.where(field.p.add(a, b) == 0, a, field.p.add(a, -b))
+    d = field.p.canonical(np.nan_to_num(difference))
     # Both d and −d share the random bit, so that exactly one of them is positive.
     least = np.minimum(d, field.p.m - d).astype(np.uint64)
     flipped = (_mix_into_random_bits(field, "order", least) & np.uint64(1)).astype(bool)

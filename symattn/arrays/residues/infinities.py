@@ -57,7 +57,8 @@ def sum_of_levels(x: State, y: State) -> np.ndarray:
         raise Refused("modular: -inf minus -inf")
     # Beside a true infinity no finite level is small.
     larger = np.maximum(np.abs(one), np.abs(other))
-    return np.where(np.abs(total) <= _CANCELLED * np.where(np.isinf(larger), 0, larger), 0, total)
+    finite_larger = np.where(np.isinf(larger), 0, larger)
+    return np.where(np.abs(total) <= _CANCELLED * finite_larger, 0, total)
 
 
 def scaled_levels(x: State, y: State) -> np.ndarray:

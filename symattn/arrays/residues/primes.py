@@ -37,14 +37,16 @@ def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
     """Return every pair with 2²² < p < 2²³ and p, q ≡ 3 mod 4 for which the primes ``roots`` have square roots."""
     q = np.arange(LEAST // 2 + 3, BELOW // 2, 4)
     # A sieve of q and 2q + 1 at once, by all odd n up to the root of the largest p.
-    small, prime = np.ones(isqrt(BELOW) + 1, dtype=bool), np.ones(q.size, dtype=bool)
+    small = np.ones(isqrt(BELOW) + 1, dtype=bool)
+    prime = np.ones(q.size, dtype=bool)
     for n in range(3, small.size, 2):
         if small[n]:
             small[n::n] = False
             for remainder in (0, n // 2):  # of those q for which n divides q or 2q + 1
                 # Entry k stands for q[0] + 4 k, so k solves a congruence mod n.
                 prime[(remainder - int(q[0])) * pow(4, -1, n) % n :: n] = False
-    result = zip((2 * q[prime] + 1).tolist(), q[prime].tolist(), strict=True)
+    moduli = (2 * q[prime] + 1).tolist()
+    result = zip(moduli, q[prime].tolist(), strict=True)
     return tuple(pair for pair in result if all(has_root(f, m) for f in roots for m in pair))
 
 
@@ -84,7 +86,8 @@ def root(n: int, m: int) -> int:
     if n.bit_length() > _FACTORED_BITS:
         raise Refused(f"modular: the root of {n}, which is too large to factor")
     # Roots of prime factors multiply, so that √(ab) = √a √b even where signs are arbitrary.
-    for prime, power in ((int(p), e) for p, e in flint.fmpz(n).factor()) if n else ():
+    factors = ((int(p), e) for p, e in flint.fmpz(n).factor()) if n else ()
+    for prime, power in factors:
         result = result * pow(prime, power // 2, m) % m
         if power % 2:
             if not has_root(prime, m):

@@ -60,7 +60,8 @@ class State:
     def alias(self) -> State:
         """Return the same elements for another array: changes of one do not affect the other."""
         planes = {name: getattr(self, name) for name in ("value", "exponent", "factor", "peaks")}
-        return replace(self, **{name: plane and plane.alias() for name, plane in planes.items()})
+        aliases = {name: plane and plane.alias() for name, plane in planes.items()}
+        return replace(self, **aliases)
 
     @property
     def all_forbidden(self) -> bool:
@@ -92,7 +93,8 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     """Return the state of known finite numbers: booleans, integers, floats at their dyadic values, or ``Fraction``."""
     if plain.dtype.kind == "f" and (np.abs(plain) >= 2.0**52).any():
         plain = np.vectorize(Fraction, otypes=[object])(plain)
-    if plain.dtype.kind in "biuf" and (plain.dtype.kind != "f" or (plain == np.rint(plain)).all()):
+    whole = plain.dtype.kind != "f" or (plain == np.rint(plain)).all()
+    if plain.dtype.kind in "biuf" and whole:
         return _make_state_of_integers(plain, p, q)
     # Each different number is inverted once; masks and tables repeat few numbers.
     values, where = np.unique(plain, return_inverse=True)
@@ -127,7 +129,8 @@ def _of_numbers(
     """Return the state of numbers with the extremes and denominators of ``values``."""
     # Over one common denominator the sizes of numerators can be compared.
     c = lcm(*[x.denominator for x in values])
-    size = max((abs(x.numerator) * (c // x.denominator) for x in values), default=0)
+    numerators = (abs(x.numerator) * (c // x.denominator) for x in values)
+    size = max(numerators, default=0)
     least = min(values, default=1)
     return State(
         shape,
@@ -146,7 +149,8 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
     single = len(states) == 1
     # One logarithm makes the result one; others count as having factor 1.
     logarithm = any(s.factor is not None for s in states)
-    same, multiples = {s.number for s in states}, {(s.multiple, s.power) for s in states}
+    same = {s.number for s in states}
+    multiples = {(s.multiple, s.power) for s in states}
     # A multiple of ln 2 survives only if all states have the same.
     multiple = states[0].multiple if len(multiples) == 1 else None
     over = _move_optional_arrays(run, [s.divisors for s in states], states)

@@ -119,7 +119,8 @@ class ComputedNumber(Planes):
         value = np.empty(shape, dtype=object)
         x, y = (np.broadcast_to(z.planes[0], (*shape[:-2], *z.plain_shape[-2:])) for z in (a, b))
         for i in np.ndindex(*shape[:-2]):
-            value[i] = Ball._matmul(Ball(x[i]), Ball(y[i])).entries
+            product = Ball._matmul(Ball(x[i]), Ball(y[i]))
+            value[i] = product.entries
         return Ball(value)
 
     @classmethod
@@ -138,7 +139,8 @@ class ComputedNumber(Planes):
                     f"{cls.name}: is {numbers}, when rounding moves them by {e:.2g}?"
                 )
 
-        np.frompyfunc(check, 3, 1)(a.planes[0], b.planes[0], bounds.up(a.error + b.error))
+        errors = bounds.up(a.error + b.error)
+        np.frompyfunc(check, 3, 1)(a.planes[0], b.planes[0], errors)
 
     # -- lifting and reading ------------------------------------------------------------------------------------------
     @classmethod
@@ -166,12 +168,11 @@ class ComputedNumber(Planes):
     def _read_value_rounded(cls, value: Any, f: Format, data: object = None) -> Self:
         x = cls.read_floats(value, data)
         # Data that the format holds are not rounded.
-        read = np.where(
-            bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f)
-        )
-        return cls(
-            cls.write_plane(value), *bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x
-        )
+        rounded_once = bounds.rounding(x.size, x.low, bounds.growth(f, 1), f)
+        read = np.where(bounds.holds(f, x), 0.0, rounded_once)
+        zeros = np.zeros((3, *value.plain_shape))
+        value_plane = cls.write_plane(value)
+        return cls(value_plane, *bounds.bounded(read), *zeros, *x)
 
     @property
     def rows(self) -> bounds.Errors:
@@ -226,20 +227,23 @@ class ComputedNumber(Planes):
     ) -> LinearErrors:
         """Return Σ c_i (x̂_i − x_i) for the (c_i, x_i) in ``parts``."""
         parts = list(parts)
-        ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
+        every_row = [x.rows for _, x in parts]
+        ids = bounds.common_ids(every_row, int(np.prod(shape)))
         shared: Any = None
         rest, last = np.zeros(shape), np.zeros(shape)
         for c, x in parts:
             rows = x.rows
             # What the table leaves out is bounded instead of shared.
             part, left = bounds.table(rows, ids)
-            more, its_last = rows.own + left + bounds.SLACK * rows.radius, x.last
+            more = rows.own + left + bounds.SLACK * rows.radius
+            its_last = x.last
             # The coefficient itself is known up to ``off`` only.
             if c.off.any():
                 rest = rest + bounds.product(c.off, x.error)
             # Sums need no product with 1.
             if c is not bounds.ONE:
-                size, part = np.abs(c.near), c.near[..., None] * part
+                size = np.abs(c.near)
+                part = c.near[..., None] * part
                 more, its_last = bounds.product(size, more), bounds.product(size, its_last)
             shared = part if shared is None else shared + part
             rest, last = rest + more, last + its_last
@@ -273,24 +277,26 @@ class ComputedNumber(Planes):
         radius, unchanged = bounds.radii(shared), np.any(same)
         if np.any(times):
             rest = rest + times * (radius + rest + last)
-        rest = bounds.up(rest + more + (np.where(same, 0, last) if unchanged else last))
+        of_last = np.where(same, 0, last) if unchanged else last
+        rest = bounds.up(rest + more + of_last)
         x = cls.read_floats(value) if near is None else near
         last = np.where(same, last, 0.0) if unchanged else np.zeros(())
         e = bounds.up(radius + rest + last)
         # The rounding applies to the computed number, so its errors count in the size.
-        fresh = bounds.rounding(
-            bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small
-        )
+        largest = bounds.up(x.size + e)
+        fresh = bounds.rounding(largest, x.low - e, relative, cls.precision.score, small)
         last = last + np.where(same, 0.0, fresh) if unchanged else fresh
         plane = cls.write_plane(value)
         odd = cls.find_special(plane)
         # Without a finite bound nothing is shared; what is no number has no error.
         gone = ~np.isfinite(radius + rest + last) | odd
         if gone.any():
-            shared, radius = np.where(gone[..., None], 0, shared), np.where(gone, 0, radius)
+            shared = np.where(gone[..., None], 0, shared)
+            radius = np.where(gone, 0, radius)
             rest = np.where(odd, 0, np.where(gone, np.inf, rest))
         rows = bounds.errors_of(shared, ids, rest, radius)
-        return cls(plane, *rows, *[np.where(gone, 0.0, p) for p in (last, terms, count)], *x)
+        remaining = [np.where(gone, 0.0, p) for p in (last, terms, count)]
+        return cls(plane, *rows, *remaining, *x)
 
     @classmethod
     def rounded_once(cls) -> np.ndarray:

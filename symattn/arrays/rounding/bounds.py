@@ -42,11 +42,10 @@ def up(x: Any) -> np.ndarray:
 
 def growth(f: Format, n: object) -> np.ndarray:
     """g(n), rounded up."""
-    return (
-        _growth_of_roundings(f, n)
-        if isinstance(n, int)
-        else up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
-    )
+    if isinstance(n, int):
+        return _growth_of_roundings(f, n)
+    per_rounding = np.log1p(float(f.u))
+    return up(np.expm1(np.asarray(n) * per_rounding))
 
 
 # The same few formats and counts return in every operation.
@@ -63,9 +62,11 @@ def rounding(
     None underflows if ``low`` is a normal number. The error is +∞ if the result may overflow; the caller silences that.
     """
     normal, eta, largest = _range_limits_of_format(f)
-    error = relative * size + np.where(low >= normal, 0, small * eta * (1 + relative))
+    underflow = small * eta * (1 + relative)
+    error = relative * size + np.where(low >= normal, 0, underflow)
     # Zeros are exact in every format.
-    return np.where(size == 0, 0.0, np.where(size + error <= largest, up(error), np.inf))
+    finite_error = np.where(size + error <= largest, up(error), np.inf)
+    return np.where(size == 0, 0.0, finite_error)
 
 
 @lru_cache(64)
@@ -79,9 +80,8 @@ def product(c: Any, e: Any) -> np.ndarray:
     if np.isfinite(values).all():
         return values
     # An unknown error stays unknown even times 0; an error of 0 stays 0.
-    return np.where(
-        np.isinf(e), np.inf, np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, values)
-    )
+    either_zero = (np.asarray(c) == 0) | (np.asarray(e) == 0)
+    return np.where(np.isinf(e), np.inf, np.where(either_zero, 0.0, values))
 
 
 class Floats(NamedTuple):
@@ -93,13 +93,16 @@ class Floats(NamedTuple):
     @property
     def size(self) -> np.ndarray:
         """An upper bound of |x|."""
-        return np.where(self.off == 0, np.abs(self.near), up(np.abs(self.near) + self.off))
+        largest = up(np.abs(self.near) + self.off)
+        return np.where(self.off == 0, np.abs(self.near), largest)
 
     @property
     def low(self) -> np.ndarray:
         """A lower bound of |x|."""
-        below = np.maximum(np.abs(self.near) / UP - self.off * UP, 0)
-        return np.asarray(np.where(self.off == 0, np.abs(self.near), below))
+        smallest = np.abs(self.near) / UP - self.off * UP
+        below = np.maximum(smallest, 0)
+        size = np.abs(self.near)
+        return np.asarray(np.where(self.off == 0, size, below))
 
 
 # The coefficient of sums, recognised by identity.
@@ -121,7 +124,8 @@ def _nearest_float_and_error(x: Any) -> tuple[float, float]:
     near = float(x)  # its midpoint
     if x.is_exact() and flint.arb(near) == x:
         return near, 0.0
-    off = float(x.rad()) * UP + abs(near) * 2.0**-52 + TINY
+    of_rounding = abs(near) * 2.0**-52
+    off = float(x.rad()) * UP + of_rounding + TINY
     return (near, off) if isfinite(near) and isfinite(off) else (0.0, inf)
 
 
@@ -139,16 +143,18 @@ def times(x: Floats, y: Floats) -> Floats:
         + np.abs(near) * 2.0**-53
         + TINY
     )
-    zero = (x.near == 0) & (x.off == 0) | (y.near == 0) & (y.off == 0)
+    x_is_zero = (x.near == 0) & (x.off == 0)
+    zero = x_is_zero | (y.near == 0) & (y.off == 0)
     finite = np.isfinite(near) & np.isfinite(off)
-    return Floats(
-        np.where(finite & ~zero, near, 0.0), np.where(zero, 0.0, np.where(finite, off, inf))
-    )
+    finite_off = np.where(finite, off, inf)
+    near_or_zero = np.where(finite & ~zero, near, 0.0)
+    return Floats(near_or_zero, np.where(zero, 0.0, finite_off))
 
 
 def holds(f: Format, values: Floats) -> np.ndarray:
     """Return which numbers belong to the format."""
-    return np.asarray((values.off == 0) & (f.rounded(values.near) == values.near))
+    unchanged = f.rounded(values.near) == values.near
+    return np.asarray((values.off == 0) & unchanged)
 
 
 # -- deviations --------------------------------------------------------------------------------------------------------
@@ -204,7 +210,8 @@ def negated(errors: Errors) -> Errors:
     result = Errors(*(p.copy() for p in errors))
     for c, at in errors.groups():
         line = result.line.reshape(-1)
-        result.common.reshape(-1)[at] = CommonErrors(c.ids, -c.coefficients[line[at]])
+        coefficients = -c.coefficients[line[at]]
+        result.common.reshape(-1)[at] = CommonErrors(c.ids, coefficients)
         line[at] = np.arange(line[at].size)
     return result
 
@@ -212,14 +219,16 @@ def negated(errors: Errors) -> Errors:
 def bounded(own: np.ndarray) -> Errors:
     """Return errors without common ones."""
     none = np.full(own.shape, NONE, dtype=object)
-    return Errors(none, np.zeros(own.shape, dtype=np.int64), np.zeros(own.shape), own)
+    no_lines = np.zeros(own.shape, dtype=np.int64)
+    return Errors(none, no_lines, np.zeros(own.shape), own)
 
 
 def common_ids(arrays: Iterable[Errors], size: int) -> np.ndarray:
     """Return the ids of all errors, in order; if they are too many for ``size`` rows, those of the largest weights."""
     parts = [(c, a.line.reshape(-1)[at]) for a in arrays for c, at in a.groups()]
     # Arrays of the same step share one list of ids, so identity removes most of them.
-    result = list({id(c.ids): c.ids for c, _ in parts}.values())
+    by_identity = {id(c.ids): c.ids for c, _ in parts}
+    result = list(by_identity.values())
     if not result:
         return NONE.ids
     ids = max(result, key=len)
@@ -233,8 +242,10 @@ def common_ids(arrays: Iterable[Errors], size: int) -> np.ndarray:
         return ids
     weights = np.zeros(ids.size)
     for c, lines in parts:
-        weights[np.searchsorted(ids, c.ids)] += np.abs(c.coefficients[lines]).sum(axis=0)
-    return ids[np.sort(np.argsort(weights)[::-1][:most])]
+        sizes = np.abs(c.coefficients[lines]).sum(axis=0)
+        weights[np.searchsorted(ids, c.ids)] += sizes
+    heaviest = np.argsort(weights)[::-1][:most]
+    return ids[np.sort(heaviest)]
 
 
 def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -242,7 +253,9 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The table is read, not written: it may be that of the array.
     """
-    shape, groups, lines = errors.own.shape, errors.groups(), errors.line.reshape(-1)
+    shape = errors.own.shape
+    groups = errors.groups()
+    lines = errors.line.reshape(-1)
     if not groups or not ids.size:
         return np.zeros((*shape, ids.size)), errors.radius
     c, left = groups[0][0], np.zeros(lines.size)
@@ -265,9 +278,9 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # Errors without a column are bounded by what the radius leaves.
         if not present.all():
             columns, part = columns[present], part[:, present]
-            left[at] = np.maximum(
-                errors.radius.reshape(-1)[at] - np.abs(part).sum(axis=-1) * (1 - 2.0**-30), 0
-            )
+            shared = np.abs(part).sum(axis=-1)
+            unshared = errors.radius.reshape(-1)[at]
+            left[at] = np.maximum(unshared - shared * (1 - 2.0**-30), 0)
         out[at if isinstance(at, slice) else at[:, None], columns] = part
     return out.reshape(*shape, ids.size), left.reshape(shape)
 
@@ -288,7 +301,8 @@ def errors_of(
         flat, ids = flat[:, used], ids[used]
     if not ids.size:
         return bounded(own)
-    line = np.where(radius > 0, np.arange(own.size).reshape(own.shape), 0)
+    own_lines = np.arange(own.size).reshape(own.shape)
+    line = np.where(radius > 0, own_lines, 0)
     common = np.full(own.shape, NONE, dtype=object)
     common[radius > 0] = CommonErrors(ids, flat)
     return Errors(common, line, radius, own)
@@ -296,7 +310,8 @@ def errors_of(
 
 def named(errors: Errors) -> Errors:
     """Give each nonzero r an ε of its own; return the errors unchanged if there would be too many."""
-    r, ids = errors.own.reshape(-1), common_ids([errors], errors.own.size)
+    r = errors.own.reshape(-1)
+    ids = common_ids([errors], errors.own.size)
     which = np.flatnonzero((r > 0) & np.isfinite(r))
     # Too many coefficients: the errors stay bounds, wider but right.
     if not which.size or r.size * (ids.size + which.size) > LIMIT:
@@ -307,6 +322,6 @@ def named(errors: Errors) -> Errors:
     wide[:, : ids.size] = values.reshape(r.size, ids.size)
     wide[which, ids.size + np.arange(which.size)] = r[which]
     rest = np.where(np.isfinite(errors.own), 0, errors.own) + left
-    return errors_of(
-        wide, np.concatenate([ids, fresh]), rest, radii(wide).reshape(errors.own.shape)
-    )
+    every_id = np.concatenate([ids, fresh])
+    own_radii = radii(wide).reshape(errors.own.shape)
+    return errors_of(wide, every_id, rest, own_radii)

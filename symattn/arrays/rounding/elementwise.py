@@ -26,24 +26,29 @@ from symattn.arrays.rounding.bounds import (
 
 def _exp_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
     """e^x (e^e − 1 − e) ≤ e^x e² e^e / 2, by Taylor."""
-    return np.asarray(y.size * e * e * np.exp(e) / 2)
+    second_order = y.size * e * e * np.exp(e) / 2
+    return np.asarray(second_order)
 
 
 def _log_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
     """Σ_{k ≥ 2} t^k/k ≤ t²/(2(1 − t)), t = e/x < 1."""
     t = _relative_error_share(e, x.low)
-    return np.where(t < 1, t * t / (2 * np.maximum(1 - t, 0)), np.inf)
+    quotient = t * t / (2 * np.maximum(1 - t, 0))
+    return np.where(t < 1, quotient, np.inf)
 
 
 def _sqrt_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
     """(√x̂ − √x)²/(2√x), and |√x̂ − √x| ≤ e/√x for e ≤ x."""
     t = _relative_error_share(e, x.low)
-    return np.where(t < 1, t * t * y.size / 2, np.where(e == 0, 0, np.inf))
+    far = np.where(e == 0, 0, np.inf)
+    return np.where(t < 1, t * t * y.size / 2, far)
 
 
 def _relative_error_share(e: np.ndarray, x: np.ndarray) -> np.ndarray:
     """e/x, rounded up; 0/0 is 0."""
-    return np.where(e == 0, 0.0, up(np.divide(e, x, out=np.full(np.shape(e), np.inf), where=x > 0)))
+    unknown = np.full(np.shape(e), np.inf)
+    relative = np.divide(e, x, out=unknown, where=x > 0)
+    return np.where(e == 0, 0.0, up(relative))
 
 
 # Functions whose second derivative has no bound, with remainders of their own.
@@ -52,12 +57,16 @@ _RESTS = {"exp": _exp_rest, "log": _log_rest, "sqrt": _sqrt_rest}
 
 def beyond_tangent(name: str, x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
     """Return an upper bound of |f(x̂) − y − f'(x)(x̂ − x)|: e² max|f''|/2 if f'' has a bound."""
-    return _RESTS[name](x, y, e) if name in _RESTS else FUNCTIONS[name].bend * e * e / 2
+    if name in _RESTS:
+        return _RESTS[name](x, y, e)
+    of_bend: np.ndarray = FUNCTIONS[name].bend * e * e / 2
+    return of_bend
 
 
 def steepest(name: str, x: Floats, e: np.ndarray) -> np.ndarray:
     """Return an upper bound of |f'| between x and x̂, as |x̂| ≥ |x| − e."""
-    return FUNCTIONS[name].steepest(np.asarray(np.maximum(x.low - e, 0)))
+    nearest_to_zero = np.maximum(x.low - e, 0)
+    return FUNCTIONS[name].steepest(np.asarray(nearest_to_zero))
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -78,15 +87,22 @@ class RoundedElementwise(ComputedNumber):
         """
         value = a.value + b.value
         reach = a.reach, b.reach
-        x, y = (np.where(z.terms > 0, z.terms, most) for z, most in zip((a, b), reach, strict=True))
-        m, n, zero = a.count, b.count, (reach[0] == 0) | (reach[1] == 0)
-        joined, more, count, f = (m + n > 0) & ~zero, np.zeros(()), m + n, cls.precision.accumulate
+        pairs = zip((a, b), reach, strict=True)
+        x, y = (np.where(z.terms > 0, z.terms, most) for z, most in pairs)
+        m = a.count
+        n = b.count
+        zero = (reach[0] == 0) | (reach[1] == 0)
+        joined = (m + n > 0) & ~zero
+        more = np.zeros(())
+        count = m + n
+        f = cls.precision.accumulate
         if joined.any():
             together = np.maximum(m, 1) + np.maximum(n, 1)
             grown = (growth(f, together) - growth(f, m)) * x + (
                 growth(f, together) - growth(f, n)
             ) * y
-            more, count = np.where(joined, up(grown), 0), np.where(joined, together, m + n)
+            more = np.where(joined, up(grown), 0)
+            count = np.where(joined, together, m + n)
         return cls.made(
             value,
             cls.linear(value.plain_shape, [(ONE, a), (ONE, b)]),
@@ -104,7 +120,9 @@ class RoundedElementwise(ComputedNumber):
         *bounds, near, off = a.planes[5:]
         plane, rows = cls.write_plane(-a.value), negated(a.rows)
         # Copies, so that later names of errors do not reach the operand.
-        return cls(plane, *rows, *(p.copy() for p in bounds), np.asarray(-near), off.copy())
+        error_planes = (p.copy() for p in bounds)
+        middle = np.asarray(-near)
+        return cls(plane, *rows, *error_planes, middle, off.copy())
 
     def as_input(self) -> Self:
         """Return these numbers stored in the input's format: rounded once more if the arithmetic is wider."""
@@ -119,18 +137,25 @@ class RoundedElementwise(ComputedNumber):
     def _round_to_input_format(cls, a: Self) -> Self:
         """Round x to the input's format; all readers read the stored number."""
         f, e, x = cls.precision.input, a.error, a.near
-        array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
+        largest = up(x.size + e)
+        array = rounding(largest, x.low - e, growth(f, 1), f)
         # Numbers that are exact in the format are stored as they are.
         more = np.where((e == 0) & holds(f, x), 0.0, array)
-        return cls.made(a.value, cls.linear(a.value.plain_shape, [(ONE, a)]), more=more, small=0)
+        errors = cls.linear(a.value.plain_shape, [(ONE, a)])
+        return cls.made(a.value, errors, more=more, small=0)
 
     @classmethod
     @sharply
     def _mul(cls, a: Self, b: Self) -> Self:
         """x y, rounded once: x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y). Multiplying by ±2^k is exact."""
-        value, x, y, e, f = a.value * b.value, a.near, b.near, a.error, b.error
+        value = a.value * b.value
+        x = a.near
+        y = b.near
+        e = a.error
+        f = b.error
         ones = _is_one(x, e), _is_one(y, f)
-        one, power = ones[0] | ones[1], _is_power(x, e) | _is_power(y, f)
+        one = ones[0] | ones[1]
+        power = _is_power(x, e) | _is_power(y, f)
         terms = _scaled_sums_of_terms(a, b) + _scaled_sums_of_terms(b, a)
         return cls.made(
             value,
@@ -159,12 +184,16 @@ class RoundedElementwise(ComputedNumber):
         With X = x̂ − x, Y = ŷ − y: x̂/ŷ − x/y = Z/(1 + Y/y), Z = (X − (x/y) Y)/y, so Z and |Z| t/(1 − t), t = e_y/|y|.
         The reciprocal underflows, by η, only where |ŷ| exceeds the reciprocal of the smallest normal number.
         """
-        value, e, y, f = a.value / b.value, b.error, b.near, cls.precision.score
+        value = a.value / b.value
+        e = b.error
+        y = b.near
+        f = cls.precision.score
         inverse = cls.invert_divisor(b, cls.find_special(cls.write_plane(value)))
         one, power = _is_one(y, e), _is_power(y, e)
         share = np.where(e == 0, 0.0, up(e / y.low))
         terms = _scaled_sums_of_terms(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
-        lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
+        underflows = b.reach * float(f.smallest_normal) > 1
+        lost = np.where(underflows, a.reach * float(f.eta), 0)
         of_a, near = cls.read_floats(inverse), cls.read_floats(value)
         by_b = times(near, of_a)
         slopes = [(of_a, a), (Floats(-by_b.near, by_b.off), b)]
@@ -188,10 +217,12 @@ class RoundedElementwise(ComputedNumber):
         value = cls.values._unary(name, a.value)
         x, y, e = a.near, cls.read_floats(value), a.error
         tangent = cls.find_slopes(name, a, value)
-        rest, flat = up(beyond_tangent(name, x, y, e)), up(steepest(name, x, e) * e)
+        rest = up(beyond_tangent(name, x, y, e))
+        flat = up(steepest(name, x, e) * e)
         # Far from the tangent the mean value bound is the smaller one.
         bounded = flat < up(tangent.size * e + rest)
-        tangent = Floats(np.where(bounded, 0, tangent.near), np.where(bounded, 0, tangent.off))
+        near = np.where(bounded, 0, tangent.near)
+        tangent = Floats(near, np.where(bounded, 0, tangent.off))
         # Functions at 0 and exact roots have no error, see A2.
         exact = (
             (e == 0)
@@ -212,10 +243,13 @@ class RoundedElementwise(ComputedNumber):
         """Return the larger one if that is decided; else |max(x̂, ŷ) − max(x, y)| ≤ max(e_x, e_y)."""
         value = cls.values._maximum(a.value, b.value)
         x, y, e = a.near, b.near, (a.error, b.error)
-        gap, unsure = x.near - y.near, up(x.off + y.off + e[0] + e[1])
-        unsure = unsure + np.where(unsure > 0, SLACK * (np.abs(x.near) + np.abs(y.near)), 0)
+        gap = x.near - y.near
+        unsure = up(x.off + y.off + e[0] + e[1])
+        sizes = np.abs(x.near) + np.abs(y.near)
+        unsure = unsure + np.where(unsure > 0, SLACK * sizes, 0)
         # Against −∞ the other operand is the maximum without doubt.
-        none, other = cls.find_special(a.planes[0]), cls.find_special(b.planes[0])
+        none = cls.find_special(a.planes[0])
+        other = cls.find_special(b.planes[0])
         first = np.where(none | other, other, gap >= unsure)
         second = np.where(none | other, none, -gap >= unsure)
         either: list[Any] = [*bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
@@ -230,7 +264,8 @@ class RoundedElementwise(ComputedNumber):
         lines = a.map(lambda p: np.moveaxis(p, axis, 0).copy())
         # Halving needs few steps in NumPy, however long the line.
         while (half := lines.plain_shape[0] // 2) > 0:
-            larger, rest = cls._maximum(lines[:half], lines[half : 2 * half]), lines[2 * half :]
+            larger = cls._maximum(lines[:half], lines[half : 2 * half])
+            rest = lines[2 * half :]
             lines = cls(*map(np.concatenate, zip(larger.planes, rest.planes, strict=True)))
         return lines[0]
 
@@ -255,12 +290,15 @@ class RoundedElementwise(ComputedNumber):
 
 def _is_one(x: Floats, e: np.ndarray) -> np.ndarray:
     """Return where a number is 1 or −1 without error."""
-    return np.asarray((e == 0) & (x.off == 0) & (np.abs(x.near) == 1))
+    exact = (e == 0) & (x.off == 0)
+    return np.asarray(exact & (np.abs(x.near) == 1))
 
 
 def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
     """Return where a number is ±2^k without error."""
-    return np.asarray((e == 0) & (x.off == 0) & (np.abs(np.frexp(x.near)[0]) == 0.5))
+    exact = (e == 0) & (x.off == 0)
+    mantissa = np.abs(np.frexp(x.near)[0])
+    return np.asarray(exact & (mantissa == 0.5))
 
 
 def _scaled_sums_of_terms(
@@ -268,6 +306,7 @@ def _scaled_sums_of_terms(
 ) -> np.ndarray:
     """Return Σ|x_l y_l| after multiplication by at most ``by()`` (None: |ĉ|), if c is common to matrices; else 0."""
     # Only a factor common to whole matrices is a scale in the sense of R4.
-    if any(n != 1 for n in c.plain_shape[-2:]) or not x.terms.any():
+    inner_lengths = c.plain_shape[-2:]
+    if any(n != 1 for n in inner_lengths) or not x.terms.any():
         return np.zeros(())
     return product(c.reach if by is None else by(), x.terms)

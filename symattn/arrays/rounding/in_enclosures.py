@@ -54,9 +54,11 @@ class InEnclosures(ComputedNumber):
     def find_slopes(cls, name: str, x: Self, y: Any) -> bounds.Floats:
         number = np.isfinite(x.planes[0])
         # The placeholder 1 avoids slopes at what is no number.
-        argument = Enclosure(np.where(number, x.planes[0], 1.0), np.where(number, x.near.off, 0.0))
+        middle = np.where(number, x.planes[0], 1.0)
+        argument = Enclosure(middle, np.where(number, x.near.off, 0.0))
         result = cls.read_floats(FUNCTIONS[name].slope(Enclosure.xp, argument, y))
-        return bounds.Floats(np.where(number, result.near, 0.0), np.where(number, result.off, 0.0))
+        near = np.where(number, result.near, 0.0)
+        return bounds.Floats(near, np.where(number, result.off, 0.0))
 
     @classmethod
     def multiply_matrices(cls, a: Self, b: Self, shape: tuple[int, ...]) -> Any:
@@ -64,9 +66,12 @@ class InEnclosures(ComputedNumber):
 
     @classmethod
     def check_decided(cls, words: str, a: Self, b: Self) -> None:
-        x, y, e = a.near, b.near, bounds.up(a.error + b.error)
+        x = a.near
+        y = b.near
+        e = bounds.up(a.error + b.error)
         # A lower bound of the distance: rounded down, less both radii.
-        apart = np.abs(x.near - y.near) / bounds.UP - bounds.up(x.off + y.off)
+        unknown = bounds.up(x.off + y.off)
+        apart = np.abs(x.near - y.near) / bounds.UP - unknown
         numbers = np.isfinite(a.planes[0]) & np.isfinite(b.planes[0])
         numbers, e, apart = np.broadcast_arrays(numbers, e, apart)
         if (numbers & (e > 0) & ~(apart > e)).any():
