@@ -102,7 +102,8 @@ class Path:
         unit, factors = _factor_compared_side(x, self.terms)
         # One odd factor needs two options only, which keeps the number of cells small.
         if len(factors) == 1 and factors[0][1] % 2:
-            return self.answer(("≥", -unit * factors[0][0]), (">", unit * factors[0][0])) == 1
+            leading = factors[0][0]
+            return self.answer(("≥", -unit * leading), (">", unit * leading)) == 1
         return self.sign(x) > 0
 
     def sign(self, x: object) -> int:
@@ -150,7 +151,8 @@ class Branching(Symbolic):
         # Without Abs the sides are polynomials in each cell, which expanding decides.
         for absolute in value.atoms(sympy.Abs):
             (inside,) = absolute.args
-            value = value.subs(absolute, inside if _path.get().positive(inside) else -inside)
+            unsigned = inside if _path.get().positive(inside) else -inside
+            value = value.subs(absolute, unsigned)
         return value
 
 
@@ -216,7 +218,8 @@ class _Chosen(Numbers):
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         entries = self._letters.array(name, shape, declared).entries
-        values = {x: sympy.Rational(v.numerator, v.denominator) for x, v in self._values.items()}
+        drawn_values = self._values.items()
+        values = {x: sympy.Rational(v.numerator, v.denominator) for x, v in drawn_values}
         numbers = np.empty(entries.shape, dtype=object)
         for place in np.ndindex(*entries.shape):
             x = entries[place].subs(
@@ -282,14 +285,14 @@ def _yield_small_sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Ma
     sorts = declared.sorts()
     alike = ((n,) * len(sorts) for n in (1, 2))
     # With three letters of sizes or more, all combinations would be too many.
-    every = product((1, 2, 3)[: 4 - len(sorts)], repeat=len(sorts)) if len(sorts) < 3 else alike
+    lengths = (1, 2, 3)[: 4 - len(sorts)]
+    every = product(lengths, repeat=len(sorts)) if len(sorts) < 3 else alike
     yield from (dict(zip(sorts, sizes, strict=True)) for sizes in every)
     for sizes in brought.branches:
         # Skipping a branch in silence would leave its cases unexamined.
         if sum(Numbers(sizes).entry_counts(declared)) > _ENTRIES:
-            raise Undecided(
-                f"{', '.join(f'{s} = {n}' for s, n in sizes.items())}, at which the code branches, is too large"
-            )
+            counted = ", ".join(f"{s} = {n}" for s, n in sizes.items())
+            raise Undecided(f"{counted}, at which the code branches, is too large")
         yield sizes
 
 
@@ -313,7 +316,8 @@ def _yield_comparison_paths(
                     return
             yield path, letters, differences
             # the next path changes the last answer that has another one, and drops those after it
-            answers = [*script, *[0] * (len(path.counts) - len(script))]
+            not_asked = len(path.counts) - len(script)
+            answers = [*script, *[0] * not_asked]
             while answers and answers[-1] + 1 == path.counts[len(answers) - 1]:
                 answers.pop()
             script = (*answers[:-1], answers[-1] + 1) if answers else None
@@ -322,7 +326,8 @@ def _yield_comparison_paths(
 def _subtract_entries(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
     result: list[Any] = []
     for left, right in stated:
-        for a, b in np.broadcast(Branching.of(left).entries, Branching.of(right).entries):
+        entries = np.broadcast(Branching.of(left).entries, Branching.of(right).entries)
+        for a, b in entries:
             # An undefined entry makes the whole case undefined: no difference can be formed.
             if isinstance(a, (Undefined, Forbidden)) or isinstance(b, (Undefined, Forbidden)):
                 return None
@@ -344,7 +349,8 @@ def _choose_cell_numbers(
         not path.constraints and not any(map(_is_decided_by_expanding, undecided))
     ):
         return [], ""
-    symbols = {t for x in (*undecided, *(c for _, c in path.constraints)) for t in x.free_symbols}
+    constrained = (c for _, c in path.constraints)
+    symbols = {t for x in (*undecided, *constrained) for t in x.free_symbols}
     result = _find_numbers_in_cell(path.constraints, sorted(symbols, key=str), literals)
     where = _format_constraints(path.constraints) or "nothing is compared"
     # As far as monomials tell, the cell has an interior if all its constraints can be strict.
@@ -361,7 +367,10 @@ def _choose_cell_numbers(
 
 @cache
 def _is_zero_when_expanded(x: object) -> bool:
-    return bool(x == 0 or sympy.expand(sympy.fraction(sympy.together(x))[0]) == 0)
+    if x == 0:
+        return True
+    numerator = sympy.fraction(sympy.together(x))[0]
+    return bool(sympy.expand(numerator) == 0)
 
 
 def _is_zero_in_cell(difference: Any, constraints: Sequence[Constraint]) -> bool:
@@ -406,7 +415,8 @@ def _find_bound_violations(
 ) -> tuple[list[Numbers], str]:
     """Return numbers in a cell at which a difference may be 0 or more, and a doubt if an equation has no known ones."""
     result: list[Numbers] = []
-    for x in dict.fromkeys(map(sympy.expand, differences or ()) if path.constraints else ()):
+    checked = map(sympy.expand, differences or ()) if path.constraints else ()
+    for x in dict.fromkeys(checked):
         # First strictly above 0; equality also breaks a strict bound.
         within: list[list[Constraint]] = [
             [*path.constraints, (relation, x)] for relation in (">", "≥")
@@ -482,7 +492,8 @@ def _find_numbers_in_cell(
         islice(filter(holds, (_at_roots(constraints, one) for one in drawn(draws))), _POINTS)
     )
     # Lines are the fallback: they cost hundreds of evaluations for each draw.
-    lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
+    parts = [f for _, f in functions]
+    lines = _on_lines(parts, [*drawn(_LINES)]) if not result else ()
     return result or list(islice(filter(holds, lines), 1))
 
 
@@ -490,13 +501,15 @@ def _at_roots(constraints: Sequence[Constraint], one: dict[Any, Fraction]) -> di
     """Return these numbers with one letter of each equation replaced by a rational root, if it has any."""
     # Letters of earlier equations stay, else solving a later one would break the earlier one.
     fixed: set[object] = set()
-    values = {t: sympy.Rational(v.numerator, v.denominator) for t, v in one.items()}
+    fractions = one.items()
+    values = {t: sympy.Rational(v.numerator, v.denominator) for t, v in fractions}
     # Equations with fewer letters have fewer choices, so they come first.
     for x in sorted(
         (x for relation, x in constraints if relation == "="), key=lambda x: len(x.free_symbols)
     ):
         for t in sorted(x.free_symbols - fixed, key=str):
-            left = x.subs({other: value for other, value in values.items() if other != t})
+            others = {other: value for other, value in values.items() if other != t}
+            left = x.subs(others)
             # Only rational roots can be written as exact numbers.
             roots = (
                 sorted(sympy.Poly(left, t).ground_roots())
@@ -529,7 +542,8 @@ def _on_lines(
             sign_changes.update(_yield_sign_changes(along))
         edges = sorted(sign_changes)
         # A cell may lie between two edges, so midpoints are tried as well as the edges.
-        for x in (*edges, *((a + b) / 2 for a, b in pairwise(sorted({*_ALONG, *edges})))):
+        places = sorted({*_ALONG, *edges})
+        for x in (*edges, *((a + b) / 2 for a, b in pairwise(places))):
             values = {
                 # Short fractions keep exact arithmetic on the point fast.
                 t: Fraction(value).limit_denominator(10**9)
@@ -554,7 +568,8 @@ def _yield_sign_changes(f: Callable[[float], float]) -> Iterator[float]:
             for _ in range(_STEPS):
                 middle = (a + b) / 2
                 # The left end keeps its sign, so the change stays inside the interval.
-                a, b = (middle, b) if (f(middle) < 0) == below else (a, middle)
+                in_left = (f(middle) < 0) == below
+                a, b = (middle, b) if in_left else (a, middle)
             yield b
 
 
@@ -619,8 +634,11 @@ def _linearize_in_monomials(x: object) -> tuple[dict[Any, Fraction], Fraction]:
         if not c.is_Rational:
             raise Refused(f"the coefficient {c}")
         # Products of letters count as unknowns of their own: the system is then linear.
-        monomial = sympy.prod([g**e for g, e in zip(polynomial.gens, powers, strict=True)])
-        result[monomial] = result.get(monomial, Fraction(0)) + Fraction(int(c.p), int(c.q))
+        powered = [g**e for g, e in zip(polynomial.gens, powers, strict=True)]
+        monomial = sympy.prod(powered)
+        before = result.get(monomial, Fraction(0))
+        coefficient = Fraction(int(c.p), int(c.q))
+        result[monomial] = before + coefficient
     constant = result.pop(sympy.Integer(1), Fraction(0))
     return result, constant
 

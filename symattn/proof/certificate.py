@@ -162,7 +162,8 @@ def premise(x: Premise) -> Record:
 def _parts_with_indices(indices: Sequence[Index], **parts: Expression) -> Record:
     """Return the parts of one statement, with the free indices that they share."""
     names = numbered(indices)
-    return {"free": free(indices, names), **{key: written(x, names) for key, x in parts.items()}}
+    parts_written = {key: written(x, names) for key, x in parts.items()}
+    return {"free": free(indices, names), **parts_written}
 
 
 def _record_differing_sides(x: Differing) -> Record:
@@ -227,7 +228,8 @@ def _record_sign_proof(x: Sign) -> Record:
 
 def _parts_of(x: Sign) -> list[Expression]:
     """Return all expressions of a sign."""
-    return [x.expression, x.equal, *x.sides, *(body for _, body in x.meant)]
+    bodies = (body for _, body in x.meant)
+    return [x.expression, x.equal, *x.sides, *bodies]
 
 
 def _record_rule_field(value: object) -> Any:
@@ -310,11 +312,14 @@ def written(x: ex.Expression, names: Names) -> list[Any]:
         kind = "total" if isinstance(x, ex.Total) else "bound"
         return [kind, name, x.index.sort, written(x.body, {**names, x.index: name})]
     below = [written(y, names) for y in x.children]
-    return ["function", x.name, *below] if isinstance(x, ex.Opaque) else [_FLAT[type(x)], *below]
+    if isinstance(x, ex.Opaque):
+        return ["function", x.name, *below]
+    return [_FLAT[type(x)], *below]
 
 
 def _write_index_images(i: ex.Index, names: Names) -> list[str]:
-    return [names[i if i in names else i._replace(image=())], *i.image]
+    known = i if i in names else i._replace(image=())
+    return [names[known], *i.image]
 
 
 def with_value(x: object, letter: str, value: object) -> Any:
@@ -328,7 +333,8 @@ def certificates(
     proofs: Iterable[Proof], premises: Iterable[Premise] = ()
 ) -> tuple[Mapping[str, Any], ...]:
     """Return the certificates of the proofs that succeeded, and of the premises."""
-    return (*(certificate(p) for p in proofs if p.proved), *map(premise, premises))
+    proved = (certificate(p) for p in proofs if p.proved)
+    return (*proved, *map(premise, premises))
 
 
 def verdicts(records: Iterable[Mapping[str, object]]) -> tuple[CertificateVerdict, ...]:

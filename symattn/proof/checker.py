@@ -118,7 +118,8 @@ def _check_certificate_record(certificate: Any, dice: Dice) -> None:
 
 def _check_equations(e: Record, dice: Dice) -> None:
     # One simplifier for all equations: positivity of letters is declared for the certificate.
-    rules, simplify = _read_cos_sin_pairs(e), Simplifying(frozenset(map(str, e["positive"])))
+    rules = _read_cos_sin_pairs(e)
+    simplify = Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
     written = [[read(x[side], scope_of(x)) for side in ("left", "right")] for x in e["equations"]]
@@ -151,7 +152,8 @@ def _check_one_equation(
     scope = scope_of(e)
     taken = [without_means(x, scope) for x in written]
     # As written, before anything cancels: x/x = 1 needs x ≠ 0 although the result has no divisor.
-    signs.expect_defined((*taken, *bodies(written[0]), *bodies(written[1])), simplify)
+    defined = (*taken, *bodies(written[0]), *bodies(written[1]))
+    signs.expect_defined(defined, simplify)
     left, right = sides(simplify(taken[0]), simplify(taken[1]), scope)
     # Equal forms need no sizes and no random point.
     if e["how"] == "normal form":
@@ -174,7 +176,8 @@ def _check_one_equation(
     rows = e["how"] == "rows"
     # The certificate's numerator may be arranged in another way; the checker's own one decides.
     if own.own_form != numerator.own_form:
-        expect_zero(own, scope, own_sizes(own, scope, rows, bool(rules)), rules, rows, dice)
+        limits = own_sizes(own, scope, rows, bool(rules))
+        expect_zero(own, scope, limits, rules, rows, dice)
     expect_zero(numerator, scope, needed, rules, rows, dice)
 
 
@@ -210,10 +213,12 @@ def _check_sign_certificate(e: Record, dice: Dice) -> None:
     meant = {name: (list(places), body) for name, (places, body) in meanings.items()}
     # After substitution the expression must be the one that the conclusions speak of.
     equal = simplify(equal)
-    expect_same(simplify(read(in_place(e["expression"], meant), scope)), equal, scope, dice)
+    substituted = in_place(e["expression"], meant)
+    expect_same(simplify(read(substituted, scope)), equal, scope, dice)
     for c in e["conclusions"]:
         expect(scope_of(c) == scope, "a conclusion about other indices")
-        gap = simplify(minus(read(c["larger"], scope), read(c["smaller"], scope)))
+        larger = read(c["larger"], scope)
+        gap = simplify(minus(larger, read(c["smaller"], scope)))
         expect_same(gap, equal, scope, dice, _read_cos_sin_pairs(e))
 
 
@@ -271,6 +276,7 @@ _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
 
 
 _COMMUTING = frozenset({"+", "×", "max"})
+# An operation with another number of operands is no record of a computation.
 _OPERANDS = {"+": 2, "−": 2, "×": 2, "/": 2, "max": 2, "exp": 1, "isfinite": 1, "where": 3}
 
 
@@ -304,7 +310,8 @@ FORMATS = {
 
 def bits(record: Record) -> None:
     """Reject unless ``same`` are the same computations, and ``different`` give different numbers."""
-    terms = [(str(operation), tuple(operands)) for operation, *operands in record["terms"]]
+    recorded = record["terms"]
+    terms = [(str(operation), tuple(operands)) for operation, *operands in recorded]
     # Terms cost more than characters, so each counts as 1000.
     expect_few(1000 * len(terms))
     for n, (operation, operands) in enumerate(terms):
@@ -334,8 +341,9 @@ def bits(record: Record) -> None:
     left, right = _read_term_number_lists(record["different"], terms)
     # Values of terms outside ``different`` may be undefined, so only needed terms are computed.
     values = _evaluate_needed_terms(terms, sorted({*left, *right}), inputs, rounded)
+    differs = any(values[a] != values[b] for a, b in zip(left, right, strict=True))
     expect(
-        any(values[a] != values[b] for a, b in zip(left, right, strict=True)),
+        differs,
         "the others do not differ there",
     )
 
@@ -346,7 +354,8 @@ def _read_term_number_lists(pair: Any, terms: Sequence[object]) -> tuple[list[in
         bool(left) and len(left) == len(right),
         "two computations of different length, or of nothing",
     )
-    expect(all(0 <= n < len(terms) for n in (*left, *right)), "a result that is no term")
+    results = (*left, *right)
+    expect(all(0 <= n < len(terms) for n in results), "a result that is no term")
     return left, right
 
 
@@ -468,7 +477,8 @@ def check_file(content: bytes) -> FileVerdicts:
             )
         verdicts.append(verdict)
     hypotheses = tuple(map(_line, record["hypotheses"]))
-    results = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
+    statement = _line(record["statement"])
+    results = (_line(name), record["grade"], statement, _line(record["rule"]))
     relations = tuple(
         # Several certificates may show the same relation, which is printed once.
         dict.fromkeys(relation for one in records for relation in _list_accepted_relations(one))
@@ -506,7 +516,8 @@ def _parse_certificate_file(content: bytes) -> Record:
         raise ValueError("no file of certificates of schema 1")
     texts = [record.get(key) for key in ("theorem", "statement", "rule")]
     lists = [record.get(key) for key in ("hypotheses", "certificates")]
-    if not all(isinstance(x, str) for x in texts) or not all(isinstance(x, list) for x in lists):
+    all_texts = all(isinstance(x, str) for x in texts)
+    if not all_texts or not all(isinstance(x, list) for x in lists):
         raise ValueError(
             "the theorem, the statement, the rule, the hypotheses or the certificates are missing"
         )

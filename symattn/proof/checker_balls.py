@@ -54,9 +54,9 @@ def enclosure(x: CheckedNode) -> Interval:
         return Interval(x.label, x.label)
     below = [enclosure(y) for y in x.below]
     if x.kind == "sum":
-        return _round_interval_outward(
-            sum((y.low for y in below), Fraction(0)), sum((y.high for y in below), Fraction(0))
-        )
+        low = sum((y.low for y in below), Fraction(0))
+        high = sum((y.high for y in below), Fraction(0))
+        return _round_interval_outward(low, high)
     if x.kind == "product":
         result = Interval(Fraction(1), Fraction(1))
         for y in below:
@@ -130,7 +130,8 @@ def _enclose_rational_log(x: Fraction) -> Interval:
     while m < Fraction(2, 3):
         m, k = m * 2, k - 1
     expect_few(abs(k))
-    own, two = _twice_artanh((m - 1) / (m + 1)), _twice_artanh(Fraction(1, 3))
+    own = _twice_artanh((m - 1) / (m + 1))
+    two = _twice_artanh(Fraction(1, 3))
     # k log 2 is added as an interval, since log 2 is no rational number.
     power = _multiply_intervals(two, Interval(Fraction(k), Fraction(k)))
     return _round_interval_outward(own.low + power.low, own.high + power.high)
@@ -178,7 +179,8 @@ def _enclose_error_function(x: Fraction) -> Interval:
         _enclose_twice_arctangent(Fraction(1, 239)),
     )
     # Machin's formula.
-    pi = _round_interval_outward(8 * five.low - 2 * far.high, 8 * five.high - 2 * far.low)
+    pi_low = 8 * five.low - 2 * far.high
+    pi = _round_interval_outward(pi_low, 8 * five.high - 2 * far.low)
     # The root rises, so its ends come from the ends of π.
     root = Interval(_enclose_rational_root(pi.low).low, _enclose_rational_root(pi.high).high)
     return _multiply_intervals(series, Interval(2 / root.high, 2 / root.low))

@@ -39,9 +39,8 @@ def vanishing(x: CheckedNode) -> bool:
         numbers = [f.label for f in factors(term) if f.kind == "number"]
         # Factors in any order make like terms.
         rest = sorted(f.own_form for f in factors(term) if f.kind != "number")
-        counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(
-            numbers, start=Fraction(1)
-        )
+        before = counted.get(tuple(rest), Fraction(0))
+        counted[tuple(rest)] = before + prod(numbers, start=Fraction(1))
     return not any(counted.values())
 
 
@@ -74,7 +73,8 @@ def _over_common(parts: list[tuple[CheckedNode, Divisors]]) -> tuple[CheckedNode
     for _, divisors in parts:
         for key, (base, times) in divisors.items():
             # The common denominator has the highest power of each divisor.
-            common[key] = (base, max(times, common[key][1] if key in common else 0))
+            most_before = common[key][1] if key in common else 0
+            common[key] = (base, max(times, most_before))
     numerators = []
     # Each numerator is multiplied by what its own denominator lacks.
     for numerator, divisors in parts:
@@ -90,7 +90,8 @@ def _clear_checked_sum(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
     numerator, divisors = _clear_checked_denominators(x.below[0])
     outside = {k: d for k, d in divisors.items() if x.label not in d[0].free}
     # A divisor with the index differs from term to term, so it cannot come out.
-    stuck = _repeat_divisor_bases({k: d for k, d in divisors.items() if k not in outside})
+    inner = {k: d for k, d in divisors.items() if k not in outside}
+    stuck = _repeat_divisor_bases(inner)
     inside = [node("function", [b], "1/") for b in stuck]
     # The sum may have exposed a factor that is one of the divisors.
     return _cancel_checked_divisors(total(x, product([numerator, *inside])), outside)
@@ -105,7 +106,8 @@ def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
     # Σ_j 1 is the size.
     if not inside:
         return product([*outside, node("size", (), x.sorts[0])])
-    return product([*outside, node("total", [product(inside)], x.label, x.sorts)])
+    inner_total = node("total", [product(inside)], x.label, x.sorts)
+    return product([*outside, inner_total])
 
 
 def _cancel_checked_divisors(
@@ -149,7 +151,8 @@ def _split_into_divisors(x: CheckedNode) -> Divisors:
 def _merge_checked_divisors(a: Divisors, b: Divisors) -> Divisors:
     out = dict(a)
     for key, (base, times) in b.items():
-        out[key] = (base, times + (out[key][1] if key in out else 0))
+        times_before = out[key][1] if key in out else 0
+        out[key] = (base, times + times_before)
     return out
 
 

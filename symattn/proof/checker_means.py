@@ -228,9 +228,8 @@ class _Mean:
                 not any(k.kind == "function" and k.label == "any" for k in known),
                 "a cumulant that is not assumed",
             )
-            terms.append(
-                multiplied([number(1), *known, *(y for part in parts for y in _all_one(part))])
-            )
+            alone = (y for part in parts for y in _all_one(part))
+            terms.append(multiplied([number(1), *known, *alone]))
         return plus(terms or [number(0)])
 
 
@@ -252,5 +251,6 @@ def _yield_list_partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[Chec
     for parts in _yield_list_partitions(xs[:-1]):
         # The last element joins each part in turn, or is a part of its own.
         for n, part in enumerate(parts):
-            yield [*parts[:n], [*part, xs[-1]], *parts[n + 1 :]]
+            joined_part = [*part, xs[-1]]
+            yield [*parts[:n], joined_part, *parts[n + 1 :]]
         yield [*parts, [xs[-1]]]

@@ -23,7 +23,8 @@ _SIDES = (
 
 def one_line(x: object, longest: int = 500) -> str:
     """Return text on one line, cut if it is long, with control characters spelled out."""
-    words = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(str(x).split()))
+    single_spaced = " ".join(str(x).split())
+    words = "".join(c if c.isprintable() else repr(c)[1:-1] for c in single_spaced)
     return words if len(words) <= longest else words[: longest - 3] + "…"
 
 
@@ -39,13 +40,16 @@ def _yield_relation_lines(e: Record) -> Iterator[str]:
     kind = e["kind"]
     if kind == "certificate":
         for equation in e["equations"]:
-            yield _for_all(equation, f"{written(equation['left'])} = {written(equation['right'])}")
+            left = written(equation["left"])
+            yield _for_all(equation, f"{left} = {written(equation['right'])}")
     elif kind == "sign":
         sign = "≤" if e["relation"] in ("≥", "≥ 0") else "<"
         for pair in e["conclusions"]:
-            yield _for_all(pair, f"{written(pair['smaller'])} {sign} {written(pair['larger'])}")
+            smaller = written(pair["smaller"])
+            yield _for_all(pair, f"{smaller} {sign} {written(pair['larger'])}")
     elif kind == "differing":
-        sizes = ", ".join(f"{_quote_misleading_name(sort)} = {n}" for sort, n in e["sizes"].items())
+        counted = e["sizes"].items()
+        sizes = ", ".join(f"{_quote_misleading_name(sort)} = {n}" for sort, n in counted)
         yield f"not always {written(e['left'])} = {written(e['right'])}" + (
             f"; they differ at {sizes}" if sizes else ""
         )
@@ -146,7 +150,10 @@ def written(x: Sequence[Any]) -> str:
 
 
 def _parenthesize_factor(x: Sequence[Any]) -> str:
-    plain = x[0] in _ATOMS and not (x[0] == "number" and ("/" in str(x[1]) or "-" in str(x[1])))
+    plain = x[0] in _ATOMS
+    if x[0] == "number":
+        # −1/2 under a power or in a product would read as another number.
+        plain = plain and "/" not in str(x[1]) and "-" not in str(x[1])
     return written(x) if plain else f"({written(x)})"
 
 

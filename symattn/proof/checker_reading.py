@@ -58,7 +58,8 @@ class CheckedNode:
     @cached_property
     def free(self) -> frozenset[str]:
         """The names of the free indices."""
-        names = frozenset(i[0] for i in self.indices).union(*[x.free for x in self.below])
+        free_below = [x.free for x in self.below]
+        names = frozenset(i[0] for i in self.indices).union(*free_below)
         # A bound index is free inside its binder and nowhere else.
         return names - {self.label} if self.kind in BINDERS else names
 
@@ -175,7 +176,8 @@ def _read_indexed_node(
         if not i or i[0] not in scope:
             # Each index must be bound: a free one would mean another statement.
             raise Rejected(f"the index {i} of {label} is bound nowhere")
-    return node(kind, (), label, tuple(scope[i[0]] for i in results), results)
+    sorts = tuple(scope[i[0]] for i in results)
+    return node(kind, (), label, sorts, results)
 
 
 def _read_index_relation(rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
@@ -217,13 +219,16 @@ def form(x: CheckedNode, names: Mapping[str, object]) -> str:
 
     ``names`` replace the free indices. Sums and products are flat, and the numbers of a product are one.
     """
-    return _form_with_index_names(x, {i: names[i] for i in x.free if names[i] != i})
+    renaming = {i: names[i] for i in x.free if names[i] != i}
+    return _form_with_index_names(x, renaming)
 
 
 def _form_with_index_names(x: CheckedNode, names: Mapping[str, object]) -> str:
     """Return the form; free indices that are not in ``names`` keep their own names."""
     # A cached form serves if no free index has another name.
-    return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
+    if not names.keys().isdisjoint(x.free):
+        return _with_names(x, names)
+    return x.own_form
 
 
 def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
@@ -235,9 +240,8 @@ def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
             for i, s in zip(x.indices, x.sorts, strict=True)
         ]
         # Equality of indices is symmetric.
-        return _format_node_text(
-            x.kind, x.label, sorted(seats) if x.label == "=" and x.kind == "is" else seats
-        )
+        symmetric = x.label == "=" and x.kind == "is"
+        return _format_node_text(x.kind, x.label, sorted(seats) if symmetric else seats)
     if x.kind in BINDERS:
         # By height, the outermost bound index differs from all inner ones, whatever its name.
         inside = {**names, x.label: ("bound", x.height)}
@@ -287,7 +291,9 @@ def _expand_sum_terms(x: CheckedNode) -> list[list[CheckedNode]]:
 
 
 def _flatten_product_factors(x: CheckedNode) -> list[CheckedNode]:
-    return [f for y in x.below for f in _flatten_product_factors(y)] if x.kind == "product" else [x]
+    if x.kind == "product":
+        return [f for y in x.below for f in _flatten_product_factors(y)]
+    return [x]
 
 
 def renamed(x: CheckedNode, old: str, new: str) -> CheckedNode:
@@ -336,9 +342,11 @@ def in_place(data: object, meant: Mapping[str, tuple[list[str], object]]) -> Any
             return None
         own, body = meant[x[1]]
         # Under a permutation the meaning would need the permuted index in each of its letters.
-        plain = all(len(i) == 1 for i in x[2]) and len(own) == len(x[2])
+        plain_names = all(len(i) == 1 for i in x[2])
+        plain = plain_names and len(own) == len(x[2])
         expect(plain, "a defined letter is permuted")
-        return reindexed(body, dict(zip(own, [i[0] for i in x[2]], strict=True)), fresh)
+        arguments = [i[0] for i in x[2]]
+        return reindexed(body, dict(zip(own, arguments, strict=True)), fresh)
 
     return rewritten(data, change)
 
@@ -349,16 +357,21 @@ def reindexed(data: object, to: Mapping[str, str], fresh: Iterator[int] | None =
     def change(x: list[Any]) -> Any:
         if x[0] in ("letter", "is"):
             # Relations list their indices directly, letters in a list of their own.
-            head, indices = x[1], x[2:] if x[0] == "is" else x[2]
+            head = x[1]
+            indices = x[2:] if x[0] == "is" else x[2]
             named = [[to[i[0]] if fresh else to.get(i[0], i[0]), *i[1:]] for i in indices]
-            return [x[0], head, *named] if x[0] == "is" else [x[0], head, named]
+            if x[0] == "is":
+                return [x[0], head, *named]
+            return [x[0], head, named]
         if x[0] not in BINDERS:
             return None
         _, name, sort, body = x
-        expect(bool(fresh) or name not in to, f"{x[0]} binds {name!r}, which is bound already")
+        unbound = bool(fresh) or name not in to
+        expect(unbound, f"{x[0]} binds {name!r}, which is bound already")
         # Fresh names, as the same meaning may be substituted twice on one path.
         # An index of the scope may have such a name, and would come under the binder.
-        free = (n for n in map("in place {}".format, fresh or ()) if n not in to.values())
+        candidates = map("in place {}".format, fresh or ())
+        free = (n for n in candidates if n not in to.values())
         new = next(free) if fresh else name
         return [x[0], new, sort, reindexed(body, {**to, name: new}, fresh)]
 

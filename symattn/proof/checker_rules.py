@@ -71,7 +71,10 @@ def substitute(record: Record, same: Same) -> None:
     """
     scope = scope_of(record["left"])
     # Without equal parts there is nothing to substitute.
-    if not record["equal"] or any(scope_of(record[key]) != scope for key in ("right", "through")):
+    same_places = record["equal"] and all(
+        scope_of(record[key]) == scope for key in ("right", "through")
+    )
+    if not same_places:
         raise Rejected("the sides are not about the same places")
     for key, side in (("equal", "left"), ("to", "right")):
         meant = {str(p["letter"]): (list(scope_of(p)), p["expression"]) for p in record[key]}
@@ -93,7 +96,8 @@ def assumes(record: Record, array: str) -> bool:
     names = set(map(str, record["not negative"])) - lawful
     # A hypothesis about a meaning is one about the letters in it.
     meant = [m["expression"] for m in record["meant"] if array_of(str(m["letter"])) in names]
-    return array in {*record["positive"], *names} or any(holds_letter(x, {array}) for x in meant)
+    positive = {*record["positive"], *names}
+    return array in positive or any(holds_letter(x, {array}) for x in meant)
 
 
 def claims(record: Record, simplify: Simplifying) -> Iterator[Said]:
@@ -108,9 +112,9 @@ def claims(record: Record, simplify: Simplifying) -> Iterator[Said]:
     )  # no rule is held to its relation
     for c in record["conclusions"]:
         scope = scope_of(c)
-        yield Said(
-            scope, simplify(read(c["smaller"], scope)), sign, simplify(read(c["larger"], scope))
-        )
+        smaller = simplify(read(c["smaller"], scope))
+        larger = simplify(read(c["larger"], scope))
+        yield Said(scope, smaller, sign, larger)
 
 
 def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
@@ -137,7 +141,8 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
             for scope, one in _yield_maximum_terms(top, conclusion.scope, fresh)
         ]
         # One maximum is enough: it is replaced on both sides at once.
-        if all(any(p.says(*case) for p in premises) for case in cases):
+        shown = (any(p.says(*case) for p in premises) for case in cases)
+        if all(shown):
             return
     raise Rejected(
         "the premises are not the conclusion for every entry in the place of the largest"
@@ -172,7 +177,8 @@ def _replace_function_by_form(x: CheckedNode, old: object, new: CheckedNode) -> 
     below: list[CheckedNode] = []
     for y in (_replace_function_by_form(y, old, new) for y in x.below):
         # Flat again, since forms compare flat sums and products.
-        below += y.below if y.kind == x.kind and x.kind in ("sum", "product") else (y,)
+        nested = y.kind == x.kind and x.kind in ("sum", "product")
+        below += y.below if nested else (y,)
     return x.of(below)
 
 
@@ -185,7 +191,9 @@ _BLIND = "merging looks at what the states are of"
 def fold(record: Record, same: Same) -> None:
     """Reject unless the merged state of two blocks is the state of both; ``same`` decides equality in a scope."""
     state, merge = record["state"], record["merge"]
-    arrays, numbers, sort = set(record["arrays"]), set(record["numbers"]), record["sort"]
+    arrays = set(record["arrays"])
+    numbers = set(record["numbers"])
+    sort = record["sort"]
     expect(
         bool(state) and len(state) == len(merge),
         "merging gives another number of parts than a state has",
@@ -254,7 +262,8 @@ def _of_block(data: object, prefix: str, own: set[str], sort: str) -> Any:
             return [x[0], prefix + sort]
         # The body of the binder needs the change as well, since ``change`` replaces it whole.
         if x[0] in BINDERS and own and x[2] == sort:
-            return [x[0], x[1], prefix + sort, _of_block(x[3], prefix, own, sort)]
+            body = _of_block(x[3], prefix, own, sort)
+            return [x[0], x[1], prefix + sort, body]
         return None
 
     return rewritten(data, change)

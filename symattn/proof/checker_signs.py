@@ -87,7 +87,8 @@ class Signs:
             # Factors other than the letter must be positive by themselves.
             rest = [y for y in x.below if not self._is_nonzero(y)]
             even = all(counted[y.own_form] % 2 == 0 for y in x.below if y not in rest)
-            return len(rest) < len(x.below) and even and all(map(self.shows_positive, rest))
+            fewer = len(rest) < len(x.below)
+            return fewer and even and all(map(self.shows_positive, rest))
         if x.kind == "sum" and self.above_tangent(x):
             # e^u lies strictly above its tangent unless u = 0.
             return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
@@ -126,7 +127,8 @@ class Signs:
         letters = [y for y in x.all() if self._is_nonzero(y)]
         # Letters at two different places could be 0 in turn.
         places = {y.indices for y in letters}
-        if len(places) != 1 or any(y.label != self.nonzero for y in letters):
+        other_letters = any(y.label != self.nonzero for y in letters)
+        if len(places) != 1 or other_letters:
             return False
         (indices,) = places
         names = [i[0] for i in indices]
@@ -148,7 +150,8 @@ class Signs:
         relations = [f for f in factors if f.kind == "is"]
         others = {i for f in relations for i in f.indices} - {(x.label,)}
         apart = all(i[0] != x.label for i in others)  # π(j) = j may hold for no j
-        reflexive = len(others) == 1 and apart and all(f.label in ("≤", "=") for f in relations)
+        all_reflexive = all(f.label in ("≤", "=") for f in relations)
+        reflexive = len(others) == 1 and apart and all_reflexive
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
     def above_tangent(self, x: CheckedNode) -> tuple[CheckedNode, list[CheckedNode]] | None:
@@ -157,9 +160,11 @@ class Signs:
         if [y.label for y in x.below if y.kind == "number"] != [-1]:
             return None
         for power in (y for y in x.below if y.kind == "exp"):
-            u, rest = power.below[0], [y for y in others(x.below, power) if y.kind != "number"]
+            u = power.below[0]
+            rest = [y for y in others(x.below, power) if y.kind != "number"]
             # e^u − 1 + r is (e^u − 1 − u) + (u + r); else the terms of u must cancel with the rest.
-            for beyond in ([u, *rest], without(rest, u.below if u.kind == "sum" else (u,))):
+            summands = u.below if u.kind == "sum" else (u,)
+            for beyond in ([u, *rest], without(rest, summands)):
                 if beyond is not None and all(map(self.shows_not_negative, beyond)):
                     return u, beyond
         return None

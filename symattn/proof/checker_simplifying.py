@@ -155,7 +155,8 @@ class Simplifying:
         parts = factors(body)
         for f in parts:
             if f.kind == "is" and f.label == "=" and (x.label,) in f.indices:
-                other = f.indices[1] if f.indices[0] == (x.label,) else f.indices[0]
+                first = f.indices[0]
+                other = f.indices[1] if first == (x.label,) else first
                 # No substitution: the index is on both sides.
                 if other[0] == x.label:  # j = π(j)
                     continue
@@ -360,8 +361,9 @@ def _combine_paired_roots(xs: list[CheckedNode]) -> list[CheckedNode] | None:
         if first != n:
             inside = x.below[0]
             inverse = node("ratio", [number(1), inside])
-            square = (
-                [] if x.label != xs[first].label else [inside if x.label == "sqrt" else inverse]
-            )
-            return [*xs[:first], *xs[first + 1 : n], *xs[n + 1 :], *square]
+            same_function = x.label != xs[first].label
+            square = [] if same_function else [inside if x.label == "sqrt" else inverse]
+            between = xs[first + 1 : n]
+            before = xs[:first]
+            return [*before, *between, *xs[n + 1 :], *square]
     return None

@@ -90,7 +90,8 @@ class Given:
 def step(record: Record, dice: Dice) -> None:
     """Reject unless the rule derives every conclusion from the premises, which are accepted already."""
     rule = str(record["rule"])
-    expect(rule in _RULES or rule in _EQUATIONS or rule in _OF_PARTS, f"{rule!r} is not a rule")
+    known = rule in _RULES or rule in _EQUATIONS or rule in _OF_PARTS
+    expect(known, f"{rule!r} is not a rule")
     of_parts = rule == "repeated" or rule in _OF_PARTS
     # Only the rules of parts have their statement in the parts of the record instead.
     expect(
@@ -161,7 +162,9 @@ def _check_repeated_rule(record: Record, given: Given) -> None:
     factor is not negative; if the measure is to tend to 0, a third one says that the factor is less than 1. Then after
     L steps the measure is at most factor^L times its first value, by induction.
     """
-    letter, array, of = str(record["letter"]), str(record["array"]), record["measure"]
+    letter = str(record["letter"])
+    array = str(record["array"])
+    of = record["measure"]
     scope = scope_of(of)
     factor = given.simplify(read(record["factor"]["expression"], scope))
     step, now = ((list(scope_of(record[k])), record[k]["expression"]) for k in ("step", "now"))
@@ -328,7 +331,9 @@ def _are_equal_by_premises(
     plain = not any(z.kind in ("masked", "bound") for z in (x, y))
     if plain and given.shows(scope, given.simplify(x), "=", given.simplify(y)):
         return True
-    if (x.kind, len(x.below)) != (y.kind, len(y.below)) or not x.below or x.sorts != y.sorts:
+    own_kind = (x.kind, len(x.below))
+    other_node = own_kind != (y.kind, len(y.below))
+    if other_node or not x.below or x.sorts != y.sorts:
         return False
     # A fresh name on both sides makes bodies with differently named indices comparable.
     if x.kind in BINDERS:
@@ -422,7 +427,8 @@ def _yield_checked_conclusions(
     Each random array has one law in all conclusions, and no premise assumes more about it.
     """
     known = [name for p in every_premise(record) for name in assumed_letters(p)]
-    expect_laws((read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys), known)
+    concluded = (read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys)
+    expect_laws(concluded, known)
     for c in record["conclusions"]:
         scope = scope_of(c)
         of, shown, value = (read_defined(c[key], scope, given) for key in keys)

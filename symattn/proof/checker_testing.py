@@ -185,13 +185,13 @@ def expect_equal(
 def expect_possible(x: CheckedNode, scope: Scope, dice: Dice) -> None:
     """Reject an expression that is zero at some place when all sizes are 3, whatever its letters are."""
     # Size 3 avoids zeros of small sizes, such as the variance of one entry.
-    sizes = dict.fromkeys(
-        {s for y in x.all(into_functions=True) for s in _sorts_of_node(y)} | set(scope.values()), 3
-    )
+    sorts = {s for y in x.all(into_functions=True) for s in _sorts_of_node(y)}
+    sizes = dict.fromkeys(sorts | set(scope.values()), 3)
     # Hypotheses at each place: one place that is always 0 makes the hypothesis empty.
     for values in product(*[range(3)] * len(scope)):
         try:
-            results = dice.point(sizes, ()).value(x, dict(zip(scope, values, strict=True)))
+            place = dict(zip(scope, values, strict=True))
+            results = dice.point(sizes, ()).value(x, place)
         except (Retry, Rejected):  # it has no value at this point
             continue
         expect(bool(results.value), "a hypothesis that cannot be met")
@@ -269,7 +269,8 @@ def cut_off(
 ) -> CountingLimits:
     """Return D and T; reject if an exponent or the numerator lacks the form that the theorem requires."""
     # D: free indices, and the most bound ones in a term.
-    counted = bound_in_a_term(numerator) + Counter(scope.values()) + Counter(more or {})
+    outside_terms = Counter(scope.values())
+    counted = bound_in_a_term(numerator) + outside_terms + Counter(more or {})
     exponents = [
         y.below[0] for x in (numerator, *more_exponents) for y in x.all() if y.kind == "exp"
     ]
@@ -313,7 +314,8 @@ def one_size(numerator: CheckedNode, limits: CountingLimits) -> dict[str, int]:
             # Monomials of one sign with the same letters cannot cancel.
             if indices and signs.setdefault(letters, negative) != negative:
                 raise Rejected("one size is not enough: exponents may cancel")
-    return {s: max(limits.stable[s], d, 1) for s, d in limits.counted.items()}
+    degrees = limits.counted.items()
+    return {s: max(limits.stable[s], d, 1) for s, d in degrees}
 
 
 def _is_in_all_terms(name: str, x: CheckedNode) -> bool:
@@ -350,7 +352,8 @@ def row_grid(
         # A size 0 would make a reciprocal of an empty sum, so other sizes start at 1.
         ranges = [range(1, max(limits.stable[s], 1) + limits.counted[s] + 1) for s in others]
         expect_few(len(grid) + prod(map(len, ranges)))
-        grid += [{**row_sizes, **dict(zip(others, ms, strict=True))} for ms in product(*ranges)]
+        points = product(*ranges)
+        grid += [{**row_sizes, **dict(zip(others, ms, strict=True))} for ms in points]
     return limits, grid
 
 
@@ -430,7 +433,8 @@ def monomials(x: CheckedNode) -> list[Monomial]:
     if x.kind == "total":
         inside = monomials(x.below[0])
         # Σ_i of a term without i is n times the term: a size in an exponent.
-        expect(not any(x.label not in indices for _, _, indices in inside), "a size in an exponent")
+        outside = (x.label not in indices for _, _, indices in inside)
+        expect(not any(outside), "a size in an exponent")
         return inside
     out: list[Monomial] = [((), False, frozenset())]
     for y in x.below:

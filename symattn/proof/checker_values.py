@@ -161,13 +161,13 @@ class Point:
         if x.kind == "sum":
             return self.add(self.value(y, at) for y in x.below)
         if x.kind == "total":
-            return self.add(
-                self.value(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]])
-            )
+            places = range(self.sizes[x.sorts[0]])
+            return self.add(self.value(x.below[0], {**at, x.label: a}) for a in places)
         if x.kind == "product":
             return self._evaluate_product_node(x, at)
         if x.kind == "ratio":
-            return self.times(self.value(x.below[0], at), self.inverse(self.value(x.below[1], at)))
+            divisor = self.inverse(self.value(x.below[1], at))
+            return self.times(self.value(x.below[0], at), divisor)
         if x.kind == "exp":
             return self._evaluate_exponential_node(x, at)
         if x.kind == "function":
@@ -239,7 +239,8 @@ class Point:
                     base if times > 0 else self._invert_modulo(base), abs(times), self.modulus
                 )
             value = value * self._drawn[key] % self.modulus
-            up, down = up + max(times, 0), down + max(-times, 0)
+            up = up + max(times, 0)
+            down = down + max(-times, 0)
         return CheckedValue(value, up, down)
 
     def _invert_modulo(self, value: int) -> int:
@@ -272,9 +273,8 @@ class Point:
         if x.kind == "sum":
             return _add_exponents(self.power(y, at) for y in x.below)
         if x.kind == "total":
-            return _add_exponents(
-                self.power(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]])
-            )
+            places = range(self.sizes[x.sorts[0]])
+            return _add_exponents(self.power(x.below[0], {**at, x.label: a}) for a in places)
         if x.kind == "product":
             result: Exponent = {(): _ONE}
             for y in x.below:
@@ -313,7 +313,8 @@ class Point:
     def inverse(self, a: CheckedValue) -> CheckedValue:
         """Return 1/a. Raises Retry if it has no value at this point."""
         # Numerator and denominator change places, and so do their degrees and bits.
-        return CheckedValue(self._invert_modulo(a.value), a.down, a.up, a.under, a.bits)
+        inverted = self._invert_modulo(a.value)
+        return CheckedValue(inverted, a.down, a.up, a.under, a.bits)
 
 
 class Retry(Exception):
@@ -341,7 +342,9 @@ def holds(x: CheckedNode, at: Mapping[str, int]) -> bool:
     # Permutations are letters, so the order of their values is unknown.
     if more or others:
         raise Rejected("a relation of permuted indices")
-    return {"=": at[i] == at[j], "≤": at[i] <= at[j], "<": at[i] < at[j]}[x.label]
+    first = at[i]
+    second = at[j]
+    return {"=": first == second, "≤": first <= second, "<": first < second}[x.label]
 
 
 def _add_exponents(parts: Iterable[Exponent]) -> Exponent:
@@ -360,7 +363,9 @@ def _multiply_exponents(a: Exponent, b: Exponent) -> Exponent:
         a, b = b, a
     if a.keys() == {()}:
         factor = a[()]
-        return b if factor == 1 else {m: factor * c for m, c in b.items()}
+        if factor == 1:
+            return b
+        return {m: factor * c for m, c in b.items()}
     # The number of monomials is limited before they are multiplied.
     expect_few(len(a) * len(b))
     # Sorted by text, since parts of keys of different kinds cannot be compared.

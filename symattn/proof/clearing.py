@@ -126,7 +126,8 @@ def _split_into_denominators(x: ex.Expression) -> Denominators:
     result: Denominators = {}
     for f in factors(x):
         key = ex.canonical(f)
-        result[key] = RepeatedDenominator(f, result[key].times + 1 if key in result else 1)
+        times = result[key].times + 1 if key in result else 1
+        result[key] = RepeatedDenominator(f, times)
     return result
 
 
@@ -135,7 +136,8 @@ def _join_denominators(a: Denominators, b: Denominators, together: bool) -> Deno
     out = dict(a)
     for key, (base, times) in b.items():
         there = out[key].times if key in out else 0
-        out[key] = RepeatedDenominator(base, there + times if together else max(there, times))
+        both = there + times if together else max(there, times)
+        out[key] = RepeatedDenominator(base, both)
     return out
 
 

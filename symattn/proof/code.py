@@ -87,7 +87,8 @@ def _yield_inner_values(x: object) -> Iterator[Any]:
 
 def names(code: CodeType) -> set[str]:
     """Return the names that code, and code nested in it, looks up."""
-    return set(code.co_names).union(*[names(c) for c in code.co_consts if isinstance(c, CodeType)])
+    inner = [names(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return set(code.co_names).union(*inner)
 
 
 def is_cell_filled(cell: Any) -> bool:

@@ -64,10 +64,13 @@ class World:
         for _, below, there in self.reciprocals:  # more are found on the way
             self.polynomial(below, there)
         # A ring needs one letter at least.
-        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
+        count = max(len(self.letters), 1)
+        names = tuple(f"x{i}" for i in range(count))
         self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
         # The memo is emptied, as its values have 0 for each letter.
-        self.generators, self.constant, self._memo = self.ring.gens(), self.ring.constant, {}
+        self.generators = self.ring.gens()
+        self.constant = self.ring.constant
+        self._memo = {}
 
     def zero(self, at: Place, rules: Rules = ()) -> bool:
         """Return whether the expression is 0 at a place."""
@@ -98,7 +101,8 @@ class World:
         return _evaluate_once_per_place(self._exponentials, x, at, self._exponential_generators)
 
     def _exponential_generators(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
-        powers = {m: c * PARTS for m, c in self.power(x.children[0], at).items()}
+        scaled = self.power(x.children[0], at).items()
+        powers = {m: c * PARTS for m, c in scaled}
         # Other fractions of a monomial would need another unit of exponents.
         if broken := next((c for c in powers.values() if c.q != 1), None):
             raise Refused(f"the coefficient {broken / PARTS} in an exponent")
@@ -118,9 +122,8 @@ class World:
         if isinstance(x, ex.Product):
             return reduce(_multiply_rational_polynomials, (self.power(y, at) for y in x.children))
         if isinstance(x, ex.Total):
-            return _add_rational_polynomials(
-                self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])
-            )
+            places = range(self.sizes[x.index.sort])
+            return _add_rational_polynomials(self.power(x.body, {**at, x.index: a}) for a in places)
         value = self.value(x, at)
         return {(): value} if value else {}
 
@@ -156,7 +159,8 @@ class World:
                 return self.constant(0)
             return reduce(mul, (self.polynomial(y, at) for y in x.children))
         if isinstance(x, ex.Exponential):
-            powers = (self.generator(letter) ** times for letter, times in self.exponentials(x, at))
+            exponentials = self.exponentials(x, at)
+            powers = (self.generator(letter) ** times for letter, times in exponentials)
             return reduce(mul, powers, self.constant(1))
         return self.constant(self.value(x, at))
 
@@ -169,7 +173,8 @@ def letter_of(x: ex.Expression, at: Place) -> Key:
     """Return the key of the letter ``x`` at a place."""
     if isinstance(x, ex.Letter):
         return ("letter", x.name, *[_sort_and_index_value(i, at) for i in x.indices])
-    return ("opaque", ex.canonical(x, {i: ("at", _sort_and_index_value(i, at)) for i in x.free}))
+    numbered = {i: ("at", _sort_and_index_value(i, at)) for i in x.free}
+    return ("opaque", ex.canonical(x, numbered))
 
 
 def holds(x: ex.Predicate, at: Place) -> bool:
@@ -184,9 +189,10 @@ def holds(x: ex.Predicate, at: Place) -> bool:
 
 def _sort_and_index_value(i: ex.Index, at: Place) -> Any:
     """Return the sort and value of an index; under a permutation, a value of its own."""
-    return (
-        (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
-    )
+    own_index = i._replace(image=())
+    if i.image and i not in at:
+        return (i.sort, *i.image, at[own_index])
+    return (i.sort, at[i])
 
 
 def _evaluate_once_per_place(
@@ -259,7 +265,8 @@ def _representative_places(
         every, longer = sizes[i.sort], []
         for at in places:
             # the members of a sort that a place names are 0, 1, …
-            fresh = 1 + max((n for j, n in at.items() if j.sort == i.sort), default=-1)
+            taken = (n for j, n in at.items() if j.sort == i.sort)
+            fresh = 1 + max(taken, default=-1)
             # An order tells the members of its sort apart, so all places are needed.
             longer += [
                 {**at, i: n} for n in range(every if i.sort in compared else min(every, fresh + 1))
@@ -326,5 +333,8 @@ def _multiply_rational_polynomials(f: Polynomial, g: Polynomial) -> Polynomial:
             for letter, times in n:
                 powers[letter] = powers.get(letter, 0) + times
             both = tuple(sorted(powers.items()))
-            out[both] = out[both] + a * b if both in out else a * b
+            if both in out:
+                out[both] = out[both] + a * b
+            else:
+                out[both] = a * b
     return {m: c for m, c in out.items() if c}

@@ -153,7 +153,8 @@ def nodes(x: ex.Expression, arguments: bool = False) -> list[ex.Expression]:
         y = pending.pop()
         if y not in result:
             result[y] = None
-            pending.extend(y.children[::-1] if arguments or not isinstance(y, ex.Opaque) else ())
+            followed = y.children[::-1] if arguments or not isinstance(y, ex.Opaque) else ()
+            pending.extend(followed)
     return list(result)
 
 
@@ -192,7 +193,9 @@ def _is_in_every_term(i: ex.Index, x: ex.Expression) -> bool:
         return all(_is_in_every_term(i, y) for y in x.children)
     if isinstance(x, ex.Product):
         return any(_is_in_every_term(i, y) for y in x.children)
-    return _is_in_every_term(i, x.body) if isinstance(x, ex.Total) else i in x.free
+    if isinstance(x, ex.Total):
+        return _is_in_every_term(i, x.body)
+    return i in x.free
 
 
 def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
@@ -208,11 +211,8 @@ def _monomials_of_exponent(x: ex.Expression) -> list[_Monomial]:
     if isinstance(x, ex.Letter):
         return [_Monomial((x.name,), False, x.free)]
     if isinstance(x, ex.Opaque):
-        return [
-            _Monomial(
-                (repr(ex.canonical(x, {i: ("free", i.sort) for i in x.free})),), False, x.free
-            )
-        ]
+        rows = {i: ("free", i.sort) for i in x.free}
+        return [_Monomial((repr(ex.canonical(x, rows)),), False, x.free)]
     if isinstance(x, ex.Constant):
         return [_Monomial((), x.value < 0, frozenset())]
     if isinstance(x, ex.Sum):
@@ -251,12 +251,14 @@ def grids(
     """Yield for each number of rows the cut-off and the sizes that decide ``numerator`` = 0 with R Z = 1."""
     indices = tuple(free)
     result = {_key_of_reciprocal(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
-    forms = tuple(RowForm(z, _count_most_reciprocals(numerator, key)) for key, z in result.items())
+    divisors = result.items()
+    forms = tuple(RowForm(z, _count_most_reciprocals(numerator, key)) for key, z in divisors)
     rows = {i.sort for form in forms for i in form.divisor.free}
     _check_rows(numerator, forms, rows)
     # By the lemma, 0 to D rows decide all numbers of rows.
     counted = cut_off(numerator, indices).counted
-    for sizes in product(*[range(counted[r] + 1) for r in sorted(rows)]):
+    ranges = [range(counted[r] + 1) for r in sorted(rows)]
+    for sizes in product(*ranges):
         row_sizes = dict(zip(sorted(rows), sizes, strict=True))
         more: Counter[str] = Counter()
         for form in forms:
@@ -275,7 +277,8 @@ def grids(
 
 def _key_of_reciprocal(x: Expression) -> Canonical:
     """Return the key of a reciprocal up to the names of its rows, which have different sorts."""
-    return canonical(x.children[0], {i: ("row", i.sort, *i.image) for i in x.free})
+    rows = {i: ("row", i.sort, *i.image) for i in x.free}
+    return canonical(x.children[0], rows)
 
 
 def _count_most_reciprocals(x: Expression, key: Canonical) -> int:
@@ -292,7 +295,8 @@ def _count_most_reciprocals(x: Expression, key: Canonical) -> int:
 def _check_rows(numerator: Expression, forms: tuple[RowForm, ...], rows: set[str]) -> None:
     """Raise Refused unless the rows are independent of each other."""
     for form in forms:
-        if any(n > 1 for n in Counter(i.sort for i in form.divisor.free).values()):
+        of_sorts = Counter(i.sort for i in form.divisor.free)
+        if any(n > 1 for n in of_sorts.values()):
             raise Refused("a divisor under a sum has two indices of one sort")
         if any(map(is_reciprocal, nodes(form.divisor))):
             raise Refused("a divisor under a sum holds such a divisor itself")

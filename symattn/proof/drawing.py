@@ -53,8 +53,11 @@ def _draw_ratio(low: int, high: int, denominators: tuple[int, ...], random: Rand
     return Fraction(random.randint(low, high), random.choice(denominators))
 
 
+# Numbers of usual size with small denominators.
 _THIRDS = partial(_draw_ratio, 1, 35, (1, 2, 3, 7))
+# Near 0, where exp and tanh are nearly linear.
 _SMALL = partial(_draw_ratio, 1, 9, (100, 1000, 10**6))
+# Far from 0, where one exponential outweighs all others.
 _LARGE = partial(_draw_ratio, 10, 10**4, (1, 3))
 
 
@@ -123,4 +126,5 @@ def on_circles(
                         f"units: the pairs of {here} and {other} make a ring; hint: leave one out"
                     )
     together = [*sides.values()]
-    return {name: (*seat, together.count(seat) > 1) for name, seat in sides.items()}
+    seats = sides.items()
+    return {name: (*seat, together.count(seat) > 1) for name, seat in seats}

@@ -123,7 +123,8 @@ class Expectation:
                 (self.given[p] for p in self.laws[name].parameters),
             )
             cumulants = self.laws[name].cumulants(*parameters)
-            own = Moments(name, (None if k is None else Exact.lift(k).item() for k in cumulants))
+            exact = (None if k is None else Exact.lift(k).item() for k in cumulants)
+            own = Moments(name, exact)
             entries = np.empty(prod(shape), object)
             for place in range(len(entries)):
                 entries[place] = RandomPolynomial.entry(len(moments))
@@ -157,7 +158,8 @@ class Expectation:
         with as_written(False):
             known = self._cumulants_of_array(name)
         unknown = ex.Opaque("any", ex.ZERO)
-        return ex.Opaque(f"law of {name}", *(unknown if k is None else k for k in known))
+        shown = (unknown if k is None else k for k in known)
+        return ex.Opaque(f"law of {name}", *shown)
 
     def of(self, x: ex.Expression) -> ex.Expression:
         """Return E of an index expression that is a polynomial in random letters."""
@@ -208,7 +210,8 @@ class Expectation:
                     for x in b[1:]
                     for i, j in zip(b[0].indices, x.indices, strict=True)
                 )
-                terms.append(multiply(*known, *[predicate("=", i, j) for i, j in same]))
+                equal = [predicate("=", i, j) for i, j in same]
+                terms.append(multiply(*known, *equal))
         return add(*terms)
 
     def _cumulants_of_array(self, name: str) -> tuple[ex.Expression | None, ...]:
@@ -238,9 +241,8 @@ class Expectation:
                 name: np.fromiter(islice(values, prod(shape)), object)
                 for name, shape in shapes.items()
             }
-            results.append(
-                f({name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()})
-            )
+            shaped = {name: Exact(array.reshape(shapes[name])) for name, array in arrays.items()}
+            results.append(f(shaped))
         # Weights in the order of the outcomes above.
         weights = Exact.lift(
             [prod(probability for _, probability in outcome) for outcome in product(*entries)]
@@ -300,7 +302,8 @@ def _set_partitions(xs: Sequence[ex.Letter]) -> Iterator[list[list[ex.Letter]]]:
     for blocks in _set_partitions(rest):
         yield [[first], *blocks]
         for n, block in enumerate(blocks):
-            yield [*blocks[:n], [first, *block], *blocks[n + 1 :]]
+            joined = [first, *block]
+            yield [*blocks[:n], joined, *blocks[n + 1 :]]
 
 
 HALF = Fraction(1, 2)
@@ -330,6 +333,7 @@ NORMAL = EntryLaw(
 )
 """N(0, 1); the concrete law has three values and the moments up to the fifth, the finer one up to the seventh."""
 
+# Of 180, at −3 to 3: their moments up to the seventh are 0, 1, 0, 3, 0, 15, 0.
 _WEIGHTS = (1, 9, 45, 70, 45, 9, 1)
 _SEVEN: list[tuple[Any, Fraction]] = [
     (n, Fraction(w, 180)) for n, w in zip(range(-3, 4), _WEIGHTS, strict=True)

@@ -65,24 +65,26 @@ def _eliminate_one_variable(rows: Sequence[Row]) -> tuple[Variable, list[Row], l
     # The variable with the fewest pairs of bounds adds the fewest rows.
     x = min(every, key=lambda v: _count_pairs_of_rows(rows, v))
     mine = [r for r in rows if x in r[1]]
-    up, down = [r for r in mine if r[1][x] > 0], [r for r in mine if r[1][x] < 0]
+    up = [r for r in mine if r[1][x] > 0]
+    down = [r for r in mine if r[1][x] < 0]
     # Each lower bound is combined with each upper bound.
     return x, mine, [_add_multiple_of_row(a, b, -a[1][x] / b[1][x]) for a in up for b in down]
 
 
 def _count_pairs_of_rows(rows: Sequence[Row], x: Variable) -> int:
     up = sum(c.get(x, 0) > 0 for _, c, _ in rows)
-    return up * (sum(x in c for _, c, _ in rows) - up)
+    occurrences = sum(x in c for _, c, _ in rows)
+    return up * (occurrences - up)
 
 
 def _add_multiple_of_row(a: Row, b: Row, times: Fraction) -> Row:
     """Return the row a + times · b."""
-    both = {
-        v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}
-    }
+    variables = {**a[1], **b[1]}
+    both = {v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in variables}
     # A sum with a strict inequality is strict.
     relation = ">" if ">" in (a[0], b[0]) else a[0]
-    return relation, {v: c for v, c in both.items() if c}, a[2] + times * b[2]
+    terms = {v: c for v, c in both.items() if c}
+    return relation, terms, a[2] + times * b[2]
 
 
 def _choose_value_between_rows(
@@ -92,7 +94,8 @@ def _choose_value_between_rows(
     low: list[Fraction] = []
     high: list[Fraction] = []
     for relation, c, constant in mine:
-        bound = -(constant + sum(k * results[v] for v, k in c.items() if v != x)) / c[x]
+        others = sum(k * results[v] for v, k in c.items() if v != x)
+        bound = -(constant + others) / c[x]
         if relation == "=":
             return bound
         (low if c[x] > 0 else high).append(bound)
@@ -103,4 +106,5 @@ def _choose_value_between_rows(
     if not low:
         return min(high) - step
     # Strictly between the ends, so that strict rows hold; equal ends leave one value.
-    return max(low) + (min(high) - max(low)) * Fraction(random.randint(1, 6), 7)
+    width = min(high) - max(low)
+    return max(low) + width * Fraction(random.randint(1, 6), 7)

@@ -58,12 +58,14 @@ def _mean_over_normal_gap(function: Callable[[Any], Any], deviation: Any) -> Any
     density = 1 / (deviation * (2 * flint.arb.pi()).sqrt())
 
     def integrand(x: Any, _: bool) -> Any:
-        return function(x) * (-(x * x) / (2 * deviation * deviation)).exp()
+        exponent = -(x * x) / (2 * deviation * deviation)
+        return function(x) * exponent.exp()
 
     integral = flint.acb.integral(integrand, 0, end).real
     if not integral.is_finite():
         raise Undecided("the integral over the gap has no finite enclosure")
-    return 2 * density * integral + flint.arb(0).union((-flint.arb(end)).exp())
+    tail = flint.arb(0).union((-flint.arb(end)).exp())
+    return 2 * density * integral + tail
 
 
 def near_ties(deviation: object) -> Any:

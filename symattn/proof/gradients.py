@@ -56,7 +56,8 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
     base: Any = type(x)
     kind: Any = dual(base, several=True)
     zero, one = base.scalar(0), base.scalar(1)
-    directions = np.fromiter((Slopes({k: one}) for k in range(x.size)), object, x.size)
+    unit_slopes = (Slopes({k: one}) for k in range(x.size))
+    directions = np.fromiter(unit_slopes, object, x.size)
     moved = {name: kind.lift(y) for name, y in arrays.items()}
     # Other arrays are lifted without slopes: they do not depend on x.
     moved[by] = kind(x.entries, directions.reshape(x.plain_shape))
@@ -133,7 +134,8 @@ def _of_opaque(x: ex.Opaque, letter: ex.Letter) -> ex.Expression:
     if x.name == "max":
         return add(*[_of_candidate(x, candidate, letter) for candidate in x.children])
     if x.name in FUNCTIONS:
-        slope = FUNCTIONS[x.name].slope(Indexed.xp, Indexed.lift(inside), Indexed.lift(x))
+        rule = FUNCTIONS[x.name]
+        slope = rule.slope(Indexed.xp, Indexed.lift(inside), Indexed.lift(x))
         return multiply(slope.at(()), derivative(inside, letter))
     raise Refused(f"indexed: no derivative of {x.name}")
 

@@ -84,7 +84,8 @@ def _describe_assumed_cumulants(law: EntryLaw) -> Text:
     for title, value in zip(_CUMULANTS, law.cumulants(*arguments), strict=False):
         if value is not None:
             x = Indexed.lift(value).at(())
-            words += [", " if len(words) > 1 else "", f"the {title} ", Writing([x])(x)]
+            separator = ", " if len(words) > 1 else ""
+            words += [separator, f"the {title} ", Writing([x])(x)]
     return (*(w for w in words if w != ""), ", and any further moments")
 
 
@@ -148,7 +149,8 @@ def _at_least(x: Expression) -> Node:
     up = [y for y in terms if not _is_negative(y)]
     if not down:
         return relation(writing(x), "≥", 0)
-    return relation(writing(negate(add(*down))), "≤", writing(add(*up)))
+    below = writing(negate(add(*down)))
+    return relation(below, "≤", writing(add(*up)))
 
 
 def _is_negative(x: Expression) -> bool:

@@ -109,7 +109,8 @@ class Certificate:
             cases = self._yield_cases_of_bound(
                 false, growing_sizes(self.declared.sorts(), self.top), SEEDS
             )
-            result.append(next((case for case, holds in islice(cases, MANY) if not holds), ""))
+            first_cases = islice(cases, MANY)
+            result.append(next((case for case, holds in first_cases if not holds), ""))
         return Refutation(
             all(result),
             "; ".join(filter(None, result)),
@@ -126,7 +127,8 @@ class Certificate:
         claimed = stated if sides is self.sides else pairs(sides, self.declared, Letters())
         # Only the statement itself must have as many pairs as gaps.
         for (a, b), gap in zip(claimed, gaps, strict=sides is self.sides):
-            yield prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
+            nonnegative = spread(b - a, gap)
+            yield prove(nonnegative, spread(gap, b - a), self.declared.units)
 
     def _is_false_variant_shown(self, false: Sides) -> bool:
         """Return whether the gaps would show the false variant as well."""
@@ -144,7 +146,8 @@ class Certificate:
 
     @property
     def _shapes_and_named_meanings(self) -> dict[str, tuple[str, Sides]]:
-        lawful = {name: (shape, meaning) for name, (shape, meaning, _) in self.laws.items()}
+        own_laws = self.laws.items()
+        lawful = {name: (shape, meaning) for name, (shape, meaning, _) in own_laws}
         return {**self.assumed, **self.named, **lawful}
 
     @cached_property
@@ -241,7 +244,8 @@ class Certificate:
             ):
                 return None
             related = lt if self.strict else le
-            return all_true([related(a, b) for a, b in pairs(sides, self.declared, world, chosen)])
+            compared = pairs(sides, self.declared, world, chosen)
+            return all_true([related(a, b) for a, b in compared])
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return None
 

@@ -36,13 +36,12 @@ class Together:
         weakest_part = weakest(d.evidence for d in result)
         grade = Grade.ARGUED if self.rule and weakest_part is Grade.PROVED else weakest_part
         where = dict.fromkeys(d.evidence.where for d in result if d.evidence.grade is weakest_part)
+        by_rule = ", by the printed rule" if self.rule else ""
+        arguments = [a for d in result for a in d.argument]
+        rule = [self.rule] if self.rule else []
         return Decision(
-            Evidence(grade, "; ".join(where) + (", by the printed rule" if self.rule else "")),
-            tuple(
-                dict.fromkeys(
-                    [*[a for d in result for a in d.argument], *([self.rule] if self.rule else [])]
-                )
-            ),
+            Evidence(grade, "; ".join(where) + by_rule),
+            tuple(dict.fromkeys([*arguments, *rule])),
             tuple(dict.fromkeys(h for d in result for h in d.hypotheses)),
             tuple(p for d in result for p in d.proofs),
             tuple(dict.fromkeys(h for d in result for h in d.declared)),

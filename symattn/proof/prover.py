@@ -124,7 +124,8 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
             # Sides without elements would be equal in vain.
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")
-            demands = needed(noted, [side for _, a, b, _ in every for side in (a, b)])
+            sides = [side for _, a, b, _ in every for side in (a, b)]
+            demands = needed(noted, sides)
             result["asks"] = any(d.relation == TESTED for d in noted)
             for indices, a, b, at in every:
                 cases.append(replace(_make_element_case(indices, a, b, rules), at=at))
@@ -159,7 +160,8 @@ def equations(
 def _yield_element_equations(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
     """Yield the free indices of each equation, and a function that computes its sides."""
     left, right = _spread_scalar_over_shape(left, right), _spread_scalar_over_shape(right, left)
-    if left.ndim != right.ndim or not all(map(same_order, left.shape, right.shape)):
+    other_rank = left.ndim != right.ndim
+    if other_rank or not all(map(same_order, left.shape, right.shape)):
         raise InputError(f"the two sides have the shapes {left.shape} and {right.shape}")
     right = right.xp.broadcast_to(right, left.shape)
     for places in left.places():
@@ -258,7 +260,8 @@ def _by_rows(
         if not vanishes_at(numerator, indices, there, rules, inverses=True):
             where = equal_sizes(there)
             raise _NotShown(there, f"the identity fails at {where} with 1/Z · Z = 1")
-    return every[-1][0], tuple(there for _, sizes in every for there in sizes)
+    places = tuple(there for _, sizes in every for there in sizes)
+    return every[-1][0], places
 
 
 def _settle_permuted_indices(

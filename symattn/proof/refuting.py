@@ -69,7 +69,8 @@ class RefutingExample:
 
     def __str__(self) -> str:
         sizes = equal_sizes(self.sizes) or "some numbers"
-        return f"{sizes}: {self.left} and {self.right} at {list(self.place)} (seed {self.seed})"
+        place = list(self.place)
+        return f"{sizes}: {self.left} and {self.right} at {place} (seed {self.seed})"
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ def thorough(
     """Look hard for a counterexample; ``beyond`` are sizes at which one is likely."""
     brought, sorts = named(sides, declared), declared.sorts()
     # Two more than the largest named number: code may branch at the number or next to it.
-    highest = max(top, 2 + max((n for n in brought.sizes if n <= LARGEST), default=1))
+    in_range = (n for n in brought.sizes if n <= LARGEST)
+    highest = max(top, 2 + max(in_range, default=1))
     before = _search_counterexample(
         sides, declared, _yield_exact_worlds(sorts, brought, top, highest, beyond or {})
     )
@@ -350,9 +352,9 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
                 result = np.isfinite(a) & np.isfinite(b)
                 gap = np.abs(a[result] - b[result])
                 # Relative to the largest entry: a small one may be a difference of large terms.
-                if (
-                    gap > _APART * np.maximum(np.abs(a[result]), np.abs(b[result])).max(initial=0)
-                ).any():
+                of_left = np.abs(a[result])
+                larger = np.maximum(of_left, np.abs(b[result]))
+                if (gap > _APART * larger.max(initial=0)).any():
                     return True
     except Exception:  # whatever floats lack: they only suggest where to look
         return None
@@ -390,7 +392,8 @@ def _find_unequal_entries(
             if not a.size:
                 return None, False
             for place in np.ndindex(a.shape):
-                if any(isinstance(x, (Undefined, Forbidden)) for x in (a[place], b[place])):
+                entries = (a[place], b[place])
+                if any(isinstance(x, (Undefined, Forbidden)) for x in entries):
                     return None, False
                 if world.balls and not (a[place] < b[place] or a[place] > b[place]):
                     continue  # overlapping balls decide nothing
@@ -480,7 +483,8 @@ def named(sides: Sides, declared: Declared) -> NamedNumbers:
     in_numbers = _meet_statement_numbers(
         sides, declared, _Numbers(dict.fromkeys(declared.sorts(), _RUN_AT))
     )
-    sizes = {*written, *(abs(n) for n in in_letters.places | in_numbers.places)}
+    places = in_letters.places | in_numbers.places
+    sizes = {*written, *(abs(n) for n in places)}
     met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
     # 0 and 1 are in nearly all code and name nothing.
     numbers = {abs(x) for x in met} - {0, 1}
@@ -549,7 +553,8 @@ def _next_sizes_with_remainder(
     after = range(sizes[sort] + 1, sizes[sort] + modulus + 1)
     fitting = (n for n in after if value_at(length, {**sizes, sort: n}) % modulus == remainder)
     # The size before the first candidate is the present one, which is examined already.
-    return next(([n, n + 1] if n == after[0] else [n - 1, n, n + 1] for n in fitting), [])
+    around = ([n, n + 1] if n == after[0] else [n - 1, n, n + 1] for n in fitting)
+    return next(around, [])
 
 
 def _sizes_at_sign_changes(
@@ -573,9 +578,8 @@ def _sizes_at_sign_changes(
     # Both sides of each change: code may use < or ≤.
     turns = {m for n in range(2, LARGEST + 1) if signs[n] != signs[n - 1] for m in (n - 1, n)}
     # Cauchy's bound: no root of the polynomial is larger in absolute value.
-    bound = 1 + max(
-        (abs(c / powers[top]) for p, c in powers.items() if p < top), default=Fraction(0)
-    )
+    ratios = (abs(c / powers[top]) for p, c in powers.items() if p < top)
+    bound = 1 + max(ratios, default=Fraction(0))
     # A line has one root: the final sign at LARGEST shows that the root lies below.
     return sorted(turns), bound > LARGEST and (
         top > 1 or signs[-1] != _sign_of_fraction(powers[top])

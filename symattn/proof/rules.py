@@ -200,9 +200,11 @@ class Substitution(Rule):
             pairs(self.sides, self.declared, Letters())[0],
             self._lift_substituted_ends(),
         )
-        proofs = prove(left, self._with_array(equal)), prove(self._with_array(to), right)
+        after = prove(self._with_array(to), right)
+        proofs = prove(left, self._with_array(equal)), after
         if not all(p.proved for p in proofs):
-            return Decision(Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved)))
+            reasons = (p.why for p in proofs if not p.proved)
+            return Decision(Evidence(Grade.UNDECIDED, next(reasons)))
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, premises)
         notes = tuple((n.removeprefix("hypothesis: "),) for p in proofs for n in p.notes)
         return Decision(
@@ -217,7 +219,8 @@ class Substitution(Rule):
         return "wherever both are equal"
 
     def _with_array(self, array: object) -> Indexed:
-        return Indexed.lift(run(self.through, self.declared, Letters(), {self.name: array}))
+        entry = run(self.through, self.declared, Letters(), {self.name: array})
+        return Indexed.lift(entry)
 
     def _lift_substituted_ends(self) -> tuple[Indexed, Indexed]:
         both = (Indexed.lift(run(f, self.declared, Letters())) for f in (self.equal, self.to))

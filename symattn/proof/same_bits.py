@@ -118,7 +118,8 @@ class SameBits:
     seeds: int = 20
 
     def decide(self) -> Decision:
-        left, right = (tuple(x) for x in self.same(*self._make_input_terms()))
+        results = self.same(*self._make_input_terms())
+        left, right = (tuple(x) for x in results)
         if left != right:
             return Decision(Evidence(Grade.UNDECIDED, "both do not do the same operations"))
         result = self._find_first_differing_inputs(False)
@@ -143,7 +144,8 @@ class SameBits:
 
     def refute(self) -> Refutation:
         result = self._find_first_differing_inputs(False)
-        a, b = (tuple(x) for x in self.different(*self._make_input_terms()))
+        results = self.different(*self._make_input_terms())
+        a, b = (tuple(x) for x in results)
         return Refutation(bool(result), str(result or ""), accepted=a == b)
 
     def witness(self) -> str:
@@ -184,4 +186,5 @@ def _place_term_in_table(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> i
 
 
 def _first_entry_as_float(x: object) -> float:
-    return float(np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)[0])
+    numbers = x.numpy() if hasattr(x, "numpy") else x
+    return float(np.asarray(numbers).astype(np.float64)[0])

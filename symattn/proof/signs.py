@@ -76,7 +76,8 @@ def _cancel_terms(
     """Return the terms that do not cancel with ``minus_these``; None if one of these cancels with no term."""
     left = [(ex.canonical(y), y) for y in terms]
     for t in minus_these:
-        result = next((pair for pair in left if pair[0] == ex.canonical(negate(t))), None)
+        negative = ex.canonical(negate(t))
+        result = next((pair for pair in left if pair[0] == negative), None)
         if result is None:
             return None
         left.remove(result)
@@ -188,7 +189,8 @@ def _is_zero_at_sizes(x: ex.Expression) -> bool:
     try:
         numerator = cleared(x).numerator
         every = nodes(numerator, arguments=True)
-        sorts = {i.sort for i in x.free} | {y.index.sort for y in every if isinstance(y, ex.Binder)}
+        bound = {y.index.sort for y in every if isinstance(y, ex.Binder)}
+        sorts = {i.sort for i in x.free} | bound
         sorts |= {y.sort for y in every if isinstance(y, ex.Count)}
         # Called for its refusals: the theorem must cover the numerator.
         cut_off(numerator, ())

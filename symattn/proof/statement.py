@@ -52,7 +52,8 @@ class Declared:
 
     def sorts(self) -> list[str]:
         """Return the letters for sizes, sorted."""
-        return sorted(sorts_in((*self.arrays.values(), *self.permutations.values())))
+        shapes = (*self.arrays.values(), *self.permutations.values())
+        return sorted(sorts_in(shapes))
 
 
 def sorts_in(shapes: Iterable[str]) -> set[str]:
@@ -106,7 +107,8 @@ def run(
     positional = [passed.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     letters = isinstance(world, Letters)
     # Code that asks for the types of its arguments may do something else for letters.
-    refusals: list[Refused] = [Meaningless(_TYPES)] if letters and asks_types(function) else []
+    asked = letters and asks_types(function)
+    refusals: list[Refused] = [Meaningless(_TYPES)] if asked else []
     with assigned(withheld, refusals if letters else None):
         result = fitting(world, lambda: function(*positional, **passed))
     if refusals:
@@ -194,7 +196,10 @@ class Numbers:
         floats: bool = False,
         literals: tuple[Fraction, ...] = (),
     ) -> None:
-        self.sizes, self.seed, self.balls, self.wild = dict(sizes), seed, balls, wild
+        self.sizes = dict(sizes)
+        self.seed = seed
+        self.balls = balls
+        self.wild = wild
         self.floats, self.literals = floats, literals
         self.ball: Any = None  # the kind of balls, if not ``Ball``
         self.readers: dict[Any, Any] = {}  # of formulas, at these numbers (see ``Compiled.stated``)
@@ -269,7 +274,8 @@ class Numbers:
 
     def entry_counts(self, declared: Declared) -> list[int]:
         """Return the number of entries of each array."""
-        return [prod(map(self.axis, shape.split())) for shape in declared.arrays.values()]
+        shapes = declared.arrays.values()
+        return [prod(map(self.axis, shape.split())) for shape in shapes]
 
     def length(self, sort: str) -> int:
         return self.sizes[sort]

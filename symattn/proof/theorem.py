@@ -195,7 +195,8 @@ class Identity:
         laws = getattr(self.sides, "laws", {})
         declared = declared_hypotheses(self.declared, laws=laws)
         evidence, why = self._grade_collected_proofs(proofs)
-        argument: tuple[Text, ...] = tuple(words for words in (self.rule, why) if words)
+        sentences = (self.rule, why)
+        argument: tuple[Text, ...] = tuple(words for words in sentences if words)
         return Decision(evidence, argument, hypotheses, proofs, declared)
 
     def _grade_collected_proofs(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
@@ -325,4 +326,5 @@ def proofs_of(sides: Sides, declared: Declared) -> Iterator[Proof]:
 
 def all_proved(proofs: Iterator[Proof]) -> bool:
     """Return whether there are proofs and all succeeded; stop at the first failure."""
-    return next((p.proved for p in proofs), False) and all(p.proved for p in proofs)
+    first_proved = next((p.proved for p in proofs), False)
+    return first_proved and all(p.proved for p in proofs)

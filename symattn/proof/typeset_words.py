@@ -55,27 +55,32 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
             parts += [Words(part.strip(" ,;:"))] if part.strip(" ,;:") else []
         else:
             return (), opened(with_formulas(words))
-    return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
+    content = parts[0] if len(parts) == 1 else Row(tuple(parts))
+    return (content,), ()
 
 
 def unread(words: Text) -> Text:
     """Return a statement that is not read at all, with its formulas as plain text."""
-    return (INFORMAL, *(text(part) if isinstance(part, Node) else part for part in words))
+    shown = (text(part) if isinstance(part, Node) else part for part in words)
+    return (INFORMAL, *shown)
 
 
 def several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
     """Return texts as a list under the label ``many``, or a single one under ``one``; () for none."""
     if len(texts) < 2:
         return labelled(one, texts[0]) if texts else ()
-    return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(map(with_formulas, texts)))
+    heading = md.Paragraph((Emph(f"{many}."),))
+    return heading, md.Items(tuple(map(with_formulas, texts)))
 
 
 def labelled(label: str, words: Text) -> tuple[Block, ...]:
     """Return a paragraph that begins with its label; () for no words."""
     if not any(part != "" for part in words):
         return ()
-    end = "" if isinstance(words[-1], str) and words[-1].endswith((".", "?")) else "."
-    return (md.Paragraph((Emph(f"{label}."), " ", *opened(with_formulas(words)), end)),)
+    ends = isinstance(words[-1], str) and words[-1].endswith((".", "?"))
+    end = "" if ends else "."
+    content = opened(with_formulas(words))
+    return (md.Paragraph((Emph(f"{label}."), " ", *content, end)),)
 
 
 def opened(words: Text) -> Text:
@@ -114,4 +119,5 @@ def _typeset_typed_letter(match: re.Match[str]) -> Node:
         return name(match["base"], match["sub"])
     letters = [name(c) for c in match["power"].strip("{}").lstrip("-−")]
     power: Node = letters[0] if len(letters) == 1 else Product(tuple(letters))
-    return Power(name("e"), Neg(power) if match["power"].strip("{}")[0] in "-−" else power)
+    negative = match["power"].strip("{}")[0] in "-−"
+    return Power(name("e"), Neg(power) if negative else power)

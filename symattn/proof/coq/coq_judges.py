@@ -135,7 +135,8 @@ class _Ended(Exception):
             return
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         last = next((line for line in reversed(lines) if line), "")
-        super().__init__(f"Coq ended early, by {how}{': ' if last else ''}{last[:_LONGEST]}")
+        reason = ": " if last else ""
+        super().__init__(f"Coq ended early, by {how}{reason}{last[:_LONGEST]}")
 
 
 def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:

@@ -70,15 +70,16 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
     for part in parts:
         _, sorts, scope, places = free_of(part, names)
         result.append((places, term(read(part["expression"], sorts), scope, names)))
-    reader = CoqReader(names, {names.sorts[sort]: word for sort, word in starts.items()})
+    words_by_sort = {names.sorts[sort]: word for sort, word in starts.items()}
+    reader = CoqReader(names, words_by_sort)
     for _, x in result:
         reader.see(x)
     numbers = [n for name in record["numbers"] for n in names.with_name(name)]
-    states = [n for key, n in names.arrays.items() if str(key[0]).startswith((FIRST, SECOND))]
+    keys = names.arrays.items()
+    states = [n for key, n in keys if str(key[0]).startswith((FIRST, SECOND))]
     results = tuple(StatePart(reader.scope(places), places, x) for places, x in result)
-    return Side(
-        reader, results, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split
-    )
+    arrays = tuple(reader.arrays[n] for n in numbers)
+    return Side(reader, results, arrays, (*numbers, *states), split)
 
 
 def _quantify_state_indices(reader: CoqReader, part: StatePart) -> str:
@@ -199,7 +200,9 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     )
     words = (*_WORDS, *_yield_unknown_functions({**known, **in_merge, **in_made}))
     stated = Readable(f"{fold.definitions()}\n{fold.theorem()}", fold.proof(), words)
-    text = f"{''.join(x.text for x in before)}{fold.definitions()}\n{fold.step()}\n{fold.theorem()}\n{stated.proof}\n"
+    lemmas = "".join(x.text for x in before)
+    definitions = fold.definitions()
+    text = f"{lemmas}{definitions}\n{fold.step()}\n{fold.theorem()}\n{stated.proof}\n"
     return Lemma(name, text, stated, names=tile.reader.names)
 
 
@@ -273,12 +276,17 @@ class _FoldWords:
             f"let {self._state_letters_pattern(x)} := {x} in" for x in ("state", "first", "second")
         )
         places = f"(start {one.reader.sizes[one.split]} : nat)"
+        tile_name = self._auxiliary_fold_name("tile")
+        merge_name = self._auxiliary_fold_name("merge")
+        state_type = self._coq_type_of_state()
+        one_parameters = _typed_side_parameters(one)
+        two_parameters = _typed_side_parameters(two)
         return (
-            f"Definition {self._auxiliary_fold_name('tile')} {_typed_side_parameters(one)} {places} "
-            f"(state : {self._coq_type_of_state()}) : Prop :=\n"
+            f"Definition {tile_name} {one_parameters} {places} "
+            f"(state : {state_type}) : Prop :=\n"
             f"  {of} {self._state_values_of_parts(one)}.\n"
-            f"Definition {self._auxiliary_fold_name('merge')} {_typed_side_parameters(two)} "
-            f"(first second state : {self._coq_type_of_state()}) : Prop :=\n"
+            f"Definition {merge_name} {two_parameters} "
+            f"(first second state : {state_type}) : Prop :=\n"
             f"  {first} {second}\n  {of} {self._state_values_of_parts(two)}."
         )
 
@@ -299,16 +307,14 @@ class _FoldWords:
     def _state_values_of_parts(self, side: Side) -> str:
         """State that each part of the state has its value, for some choice of numbers."""
         reader = side.reader
-        numbers = [
-            f"({n} : {typed(reader, k)})" for k, n in reader.arrays.items() if n in side.numbers
-        ]
+        own_arrays = reader.arrays.items()
+        numbers = [f"({n} : {typed(reader, k)})" for k, n in own_arrays if n in side.numbers]
         some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "
         said = []
         for p, part in zip(self.record["state"], side.parts, strict=True):
             entry = " ".join((f"state_{p['letter']}", *part.indices))
-            said.append(
-                f"({_quantify_state_indices(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})"
-            )
+            value = reader.text(part.value, part.indices, 1)
+            said.append(f"({_quantify_state_indices(reader, part)}{entry} = {value})")
         return some + " /\\\n  ".join(said)
 
     def step(self) -> str:
@@ -361,17 +367,17 @@ class _FoldWords:
             f"\n  /\\ ({self._state_end_of_fold(n, stated)})" for n, stated in enumerate(self.made)
         )
         every = self._parameters_with_additions((*self.in_merge, *self.in_made))
+        positive = _positive_sizes(self.tile)
         return (
-            f"Theorem {self.name} : forall {every} ({size} : nat) {types},{_positive_sizes(self.tile)}\n"
+            f"Theorem {self.name} : forall {every} ({size} : nat) {types},{positive}\n"
             f"  folded _ ({tile}) ({both}) 0 {size} ({state}) ->\n"
             f"  {tile} 0 {size} ({state}){ends}."
         )
 
     def _parameters_with_additions(self, more: Iterable[NamedEntry]) -> str:
         """Return the parameters, including those of other definitions and equations."""
-        return " ".join(
-            (_typed_side_parameters(self.tile), *[f"({x.name} : {x.type})" for x in more])
-        )
+        typed_more = [f"({x.name} : {x.type})" for x in more]
+        return " ".join((_typed_side_parameters(self.tile), *typed_more))
 
     def _step_parameter_names(self) -> str:
         """Return the parameters of the step by name."""
@@ -383,11 +389,11 @@ class _FoldWords:
         states, x = _of_made(self.record["made"][n])
         indices = reader.scope(stated.free)
         words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
-        states.arrays.update(
-            {k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words}
-        )
+        keys = states.names.arrays.items()
+        states.arrays.update({k: words[str(key[0])] for key, k in keys if key[0] in words})
         bounds = _quantify_state_indices(reader, StatePart(indices, stated.free, x))
-        return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(stated.right, indices, 1)}"
+        left = states.text(x, indices, 1)
+        return f"{bounds}{left}\n  = {reader.text(stated.right, indices, 1)}"
 
     def proof(self) -> str:
         """Prove it by induction over the merges, and then the equations for the end."""
@@ -426,11 +432,13 @@ class _FoldWords:
             sort: whole,
             **({FIRST + sort: "size'1", SECOND + sort: "size'2"} if second else {}),
         }
-        words = [sizes.get(key, reader.sizes[n]) for key, n in stated.names.sorts.items()]
+        own_sorts = stated.names.sorts.items()
+        words = [sizes.get(key, reader.sizes[n]) for key, n in own_sorts]
         for key, n in stated.names.arrays.items():
+            arity = stated.names.arities[n]
             words.append(
                 self._array_argument_of_lemma(
-                    str(key[0]), stated.names.arities[n], stated, bool(second), reader.arrays[n]
+                    str(key[0]), arity, stated, bool(second), reader.arrays[n]
                 )
             )
         return " ".join((stated.name, *words, *reader.functions.values()))
@@ -456,7 +464,8 @@ class _FoldWords:
             f"({start} + {i})%nat" if names[s] == split else i
             for i, s in zip(seats, sorts, strict=True)
         ]
-        (array,) = (self.tile.reader.arrays[n] for n in self.tile.reader.names.with_name(word))
+        reader = self.tile.reader
+        (array,) = (reader.arrays[n] for n in reader.names.with_name(word))
         return f"(fun {' '.join(seats)} => {' '.join((array, *moved))})"
 
 
@@ -470,7 +479,9 @@ def _tile_intro_pattern(side: Side, prefix: str, letters: Iterable[str]) -> str:
 
 def _conjunction_intro_pattern(names: Sequence[str]) -> str:
     """Return an intro pattern for a conjunction."""
-    return names[0] if len(names) == 1 else f"[{names[0]} {_conjunction_intro_pattern(names[1:])}]"
+    if len(names) == 1:
+        return names[0]
+    return f"[{names[0]} {_conjunction_intro_pattern(names[1:])}]"
 
 
 def _prove_conjunction(cases: Sequence[str]) -> str:

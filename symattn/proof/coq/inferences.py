@@ -82,7 +82,8 @@ _WORDS = {
 def _yield_premise_claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
     """Yield the claims of a premise."""
     for n, conclusion in enumerate(record["conclusions"]):
-        own = auxiliary(name, str(n + 1)) if len(record["conclusions"]) > 1 else name
+        several = len(record["conclusions"]) > 1
+        own = auxiliary(name, str(n + 1)) if several else name
         if record["kind"] == "step":
             yield _of_largest(own, record, conclusion, names)
         else:
@@ -104,9 +105,11 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = writing.free_of(conclusion, names)
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
-    left, right = (term(x, scope, names) for x in writing.simplified(both, sorts, positive))
+    sides = writing.simplified(both, sorts, positive)
+    left, right = (term(x, scope, names) for x in sides)
     every = [c.said for c in premises]
-    ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in every)
+    applied = (f"apply ({x.name} {variables(reading(x))}); given" for x in every)
+    ways = " | ".join(applied)
     stated = Stated(
         *(name, names, free, "<=", left, right),
         given=tuple(dict.fromkeys(m for s in every for m in s.given)),
@@ -169,8 +172,10 @@ _SIDES = ("left", "right", "through")
 def _replace_letters_by_meanings(x: Term, meant: Mapping[int, Term]) -> Term:
     """Return a term with meanings in place of letters."""
     if x.head == "Letter" and x.numbers[0] in meant:
-        return renamed(meant[x.numbers[0]], dict(enumerate(x.numbers[1:])))
-    return Term(x.head, x.numbers, tuple(_replace_letters_by_meanings(y, meant) for y in x.below))
+        seats = dict(enumerate(x.numbers[1:]))
+        return renamed(meant[x.numbers[0]], seats)
+    parts = tuple(_replace_letters_by_meanings(y, meant) for y in x.below)
+    return Term(x.head, x.numbers, parts)
 
 
 def lemmas(
@@ -196,10 +201,11 @@ def lemmas(
         writing.bound(name, c, e, regroup)
         for name, (c, e) in zip(names[len(every) : last], signs, strict=True)
     ]
+    others_named = zip(names[last:], others, strict=True)
     return [
         *equations,
         *bounds,
-        *[inferred(name, *x, regroup) for name, x in zip(names[last:], others, strict=True)],
+        *[inferred(name, *x, regroup) for name, x in others_named],
     ]
 
 
@@ -215,15 +221,15 @@ def _make_square_lemma(
         [x for p in record["premises"] for x in p[key]] for key in ("positive", "rules")
     )
     names, sorts, scope, free = writing.free_of(conclusion)
-    left, right = (term(x, scope, names) for x in writing.simplified(conclusion, sorts, positive))
+    sides = writing.simplified(conclusion, sorts, positive)
+    left, right = (term(x, scope, names) for x in sides)
     stated = Stated(
         name, names, free, "=", left, right, supposed=Supposed("log" in names.functions)
     )
     stated = writing.with_arrays(stated, positive, (), rules)
     if record["rule"] == "squares":
-        if [(x.head, x.numbers, [y.head for y in x.below]) for x in (left, right)] != 2 * [
-            ("Fun", left.numbers, ["One"])
-        ]:
+        heads = [(x.head, x.numbers, [y.head for y in x.below]) for x in (left, right)]
+        if heads != 2 * [("Fun", left.numbers, ["One"])]:
             raise Refused("coq: the sides are not one function of two expressions")
         a, b = (side.below[0].below[0] for side in (left, right))
         occurring = CoqReader(names)
@@ -252,7 +258,8 @@ def _make_square_lemma(
             writing.shown_by(x, _exponential_minus_tangent(*both), regroup)
             for x, both in zip(parts, turned, strict=True)
         ]
-        ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
+        applied = (f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
+        ways = " | ".join(applied)
         proof = f"apply Rle_antisym; [{ways}]"
     return writing.lemma_of(stated, readable(stated, f"Proof. intros. {proof}. Qed."), before)
 
@@ -260,10 +267,12 @@ def _make_square_lemma(
 def _exponential_minus_tangent(x: Term, y: Term) -> Term:
     """Return e^u − (u + 1), where u is x − y: it is y − x where e^u is 1."""
     u = Term("Add", (), (x, _negate_coq_term(y)))
+    exponential = Term("Exp", (), (u,))
+    u_and_one = Term("Add", (), (u, number(1)))
     return Term(
         "Add",
         (),
-        (Term("Exp", (), (u,)), Term("Mul", (), (number(-1), Term("Add", (), (u, number(1)))))),
+        (exponential, Term("Mul", (), (number(-1), u_and_one))),
     )
 
 
@@ -290,6 +299,7 @@ _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], writing.Lemma]] 
 }
 
 
+# Most sides that differ do so where some arrays are 1 and the others are 0.
 _TRIED = (1, 0)
 _MANY = 12  # arrays
 _DIFFER = ("There are sizes and arrays for which both sides differ, whatever the functions are",)
@@ -326,9 +336,8 @@ def _state_differing_sides(reader: CoqReader, stated: Stated, places: Sequence[s
         circle(reader, c, s) for c, s in stated.circles
     ]
     known = "".join(f"{x} /\\ " for x in where)
-    bounds = [
-        f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, stated.free, strict=True)
-    ]
+    placed = zip(places, stated.free, strict=True)
+    bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in placed]
     at = f"exists {' '.join(places)} : nat, {''.join(bounds)}" if places else ""
     every = f"forall {' '.join(names)}, " if names else ""
     there = f"exists {' '.join(some)}," if some else ""
@@ -367,7 +376,8 @@ def _find_differing_place(stated: Stated, sizes: Mapping[int, int]) -> _Place:
         raise Refused("coq: sides that differ, of many arrays")
     for tried in product(_TRIED, repeat=len(arrays)):
         entries = dict(zip(arrays, tried, strict=True))
-        if any(entries[c] ** 2 + entries[s] ** 2 != 1 for c, s in stated.circles):
+        off_circle = (entries[c] ** 2 + entries[s] ** 2 != 1 for c, s in stated.circles)
+        if any(off_circle):
             continue
         for at in product(*[range(sizes[s]) for s in stated.free]):
             env = tuple(zip(stated.free, at, strict=True))
@@ -421,6 +431,7 @@ def _yield_approximate_values(
     """Yield the value of a term, or of the body of one that binds an index, at every index."""
     if x.binds():
         for i in range(sizes[x.numbers[0]]):
-            yield _approximate_coq_term(x.below[0], ((x.numbers[0], i), *env), sizes, entries)
+            inner_env = ((x.numbers[0], i), *env)
+            yield _approximate_coq_term(x.below[0], inner_env, sizes, entries)
     else:
         yield _approximate_coq_term(x.below[0] if x.head == "One" else x, env, sizes, entries)

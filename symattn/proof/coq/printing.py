@@ -21,6 +21,7 @@ _OF_LIBRARY = {
 _OF_FOLDS = {"start", "state", "first", "second"}
 _PART = re.compile(r"state_\d+")  # of a state
 _INDICES = ("i", "j", "k", "l", "a", "b", "c", "d", "u", "v")
+# The prover writes a − b as a + (−1) b.
 _LESS = Term("Num", (-1,))
 _SIGNS = {"Is Equal": "=?", "Is AtMost": "<=?", "Is Below": "<?"}
 _GREEK = {"π": "pi", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "eps", "θ": "theta", "λ": "lambda",
@@ -65,7 +66,8 @@ class CoqReader:
         for name, number in self.names.sorts.items():
             self.sizes[number] = _reserve_coq_name(name, used)
         for key, number in self.names.arrays.items():
-            images = "".join(f" of {' '.join(i)}" if i else "" for i in key[1:-1])
+            images_of_key = key[1:-1]
+            images = "".join(f" of {' '.join(i)}" if i else "" for i in images_of_key)
             self.arrays[number] = _reserve_coq_name(f"{key[0]}{images}", used)
         for name, number in self.names.functions.items():
             self.functions[number] = _reserve_coq_name(name, used)
@@ -74,7 +76,8 @@ class CoqReader:
     def index(self, scope: Sequence[str]) -> str:
         """Return a name for another index."""
         more = (f"i{n}" for n in count(1))
-        return next(i for i in chain(_INDICES, more) if i not in scope and i not in self.used)
+        candidates = chain(_INDICES, more)
+        return next(i for i in candidates if i not in scope and i not in self.used)
 
     def scope(self, free: Sequence[int]) -> tuple[str, ...]:
         """Return names for free indices."""
@@ -91,7 +94,8 @@ class CoqReader:
         """Record with how many numbers each function is called; 0 is a list."""
         if x.head == "Fun":
             ones = all(a.head == "One" for a in x.below)
-            self.counts.setdefault(x.numbers[0], set()).add(len(x.below) if ones else 0)
+            own_counts = self.counts.setdefault(x.numbers[0], set())
+            own_counts.add(len(x.below) if ones else 0)
         for y in x.below:
             self.see(y)
 
@@ -109,7 +113,9 @@ class CoqReader:
 
     def _format_term_with_level(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
         if x.head == "Num":
-            return (str(x.numbers[0]), 9) if x.numbers[0] >= 0 else (f"{x.numbers[0]}", 0)
+            if x.numbers[0] >= 0:
+                return (str(x.numbers[0]), 9)
+            return (f"{x.numbers[0]}", 0)
         if x.head == "Size":
             return f"INR {self.sizes[x.numbers[0]]}", 8
         if x.head == "Letter":
@@ -123,17 +129,21 @@ class CoqReader:
             sign, own = {"Add": ("+", 1), "Mul": ("*", 2), "Div": ("/", 2)}[x.head]
             left, right = x.below
             if x.head == "Add" and right.head == "Mul" and right.below[0] == _LESS:
-                return f"{self.text(left, scope, own)} - {self.text(right.below[1], scope, 2)}", own
-            return f"{self.text(left, scope, own)} {sign} {self.text(right, scope, own + 1)}", own
+                subtracted = self.text(right.below[1], scope, 2)
+                return f"{self.text(left, scope, own)} - {subtracted}", own
+            second = self.text(right, scope, own + 1)
+            return f"{self.text(left, scope, own)} {sign} {second}", own
         if x.head == "Exp":
             return f"exp {self.text(x.below[0], scope, 9)}", 8
         if x.head == "Sum":
-            return f"sum {self.sizes[x.numbers[0]]} {self._format_function_of_index(x, scope)}", 8
+            body = self._format_function_of_index(x, scope)
+            return f"sum {self.sizes[x.numbers[0]]} {body}", 8
         return self._format_function_call(x, scope)
 
     def _yield_shifted_seats(self, x: Term, scope: tuple[str, ...]) -> Iterator[str]:
         array, *indices = x.numbers
         for i, sort in zip(indices, self.names.arities[array], strict=True):
+            # A sort that comes in parts counts from the start of its part.
             yield f"({self.starts[sort]} + {scope[i]})%nat" if sort in self.starts else scope[i]
 
     def _format_function_of_index(self, x: Term, scope: tuple[str, ...]) -> str:
@@ -145,13 +155,15 @@ class CoqReader:
         if self.takes(x.numbers[0]):
             return _format_application(name, [self.text(a.below[0], scope, 9) for a in x.below])
         if all(a.head == "One" for a in x.below):
-            return f"{name} [{'; '.join(self.text(a.below[0], scope) for a in x.below)}]", 8
+            arguments = "; ".join(self.text(a.below[0], scope) for a in x.below)
+            return f"{name} [{arguments}]", 8
         out = ""
         for n, a in enumerate(reversed(x.below)):
             if a.head == "One":
                 out = f"{self.text(a.below[0], scope, 3)} :: {out or '[]'}"
             else:
-                family = f"map {self._format_function_of_index(a, scope)} (seq 0 {self.sizes[a.numbers[0]]})"
+                body = self._format_function_of_index(a, scope)
+                family = f"map {body} (seq 0 {self.sizes[a.numbers[0]]})"
                 out = f"{family} ++ {out}" if n else family
         return f"{name} ({out})", 8
 
@@ -163,7 +175,8 @@ def _format_application(name: str, arguments: Sequence[str]) -> tuple[str, int]:
 def _reserve_coq_name(word: str, used: set[str]) -> str:
     """Return an unused name."""
     plain = identifier(word)
-    own = next(w for w in chain([plain], (f"{plain}_{n}" for n in count(2))) if w not in used)
+    numbered = (f"{plain}_{n}" for n in count(2))
+    own = next(w for w in chain([plain], numbered) if w not in used)
     used.add(own)
     return own
 
@@ -182,9 +195,11 @@ def typed_arrays(reader: CoqReader, sizes: Iterable[str], arrays: Iterable[int])
     """Return sizes and arrays as parameters, with their types."""
     lengths = " ".join(sizes)
     groups = [f"({lengths} : nat)"] if lengths else []
-    return [*groups, *[f"({reader.arrays[k]} : {typed(reader, k)})" for k in arrays]]
+    typed_keys = [f"({reader.arrays[k]} : {typed(reader, k)})" for k in arrays]
+    return [*groups, *typed_keys]
 
 
 def typed_functions(reader: CoqReader) -> list[str]:
     """Return functions as parameters, with their types."""
-    return [f"({own} : {typed_function(reader, n)})" for n, own in reader.functions.items()]
+    named = reader.functions.items()
+    return [f"({own} : {typed_function(reader, n)})" for n, own in named]

@@ -121,7 +121,8 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     scope = reader.scope(stated.free)
     assumptions = list(_yield_coq_assumptions(reader, stated))
     plus = frozenset(stated.plus)
-    conditions = dict.fromkeys(chain(*[divisors(reader, x, scope, {}, plus) for x in stated.sides]))
+    of_sides = [divisors(reader, x, scope, {}, plus) for x in stated.sides]
+    conditions = dict.fromkeys(chain(*of_sides))
     lines = [f"Theorem {stated.name} : {_quantify_over_arrays(reader)}"]
     lines += [f"  {g} ->" for g in assumptions]
     if scope:
@@ -151,7 +152,8 @@ def reading(*statements: Stated) -> CoqReader:
     """Return a reader that names everything in these statements, which share their names."""
     reader = CoqReader(statements[0].names)
     for stated in statements:
-        for side in (*stated.sides, *[x for _, x in (*stated.given, *stated.lawful, *stated.only)]):
+        premises = (*stated.given, *stated.lawful, *stated.only)
+        for side in (*stated.sides, *[x for _, x in premises]):
             reader.see(side)
     return reader
 
@@ -180,11 +182,13 @@ def _yield_hypothesis_sentences(reader: CoqReader, stated: Stated, divides: bool
 
 def _pair_functions_with_names(reader: CoqReader) -> Iterator[tuple[str, str]]:
     """Return the functions with their names in Coq."""
-    return ((f, reader.functions[number]) for f, number in reader.names.functions.items())
+    numbered = reader.names.functions.items()
+    return ((f, reader.functions[number]) for f, number in numbered)
 
 
 def _quantify_over_arrays(reader: CoqReader) -> str:
-    groups = [*typed_arrays(reader, reader.sizes.values(), reader.arrays), *typed_functions(reader)]
+    arrays = typed_arrays(reader, reader.sizes.values(), reader.arrays)
+    groups = [*arrays, *typed_functions(reader)]
     return f"forall {' '.join(groups)}," if groups else ""
 
 
@@ -192,7 +196,9 @@ def _yield_coq_assumptions(reader: CoqReader, stated: Stated) -> Iterator[str]:
     """Yield the assumptions: sizes are at least 1, arrays are positive, not negative, cosines and sines, and so on."""
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
-    for sign, k in (*(("<", k) for k in stated.plus), *(("<=", k) for k in stated.least)):
+    positive = (("<", k) for k in stated.plus)
+    strict = positive
+    for sign, k in (*strict, *(("<=", k) for k in stated.least)):
         over, entry = _quantified_array_entry(reader, k)
         yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
     for sorts, x in stated.given:
@@ -216,10 +222,10 @@ def circle(reader: CoqReader, c: int, s: int) -> str:
 def _assume_at_all_places(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) -> str:
     """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
-    over = "".join(
-        f"forall {i}, {reader.bounds([(i, s)])}" for i, s in zip(scope, sorts, strict=True)
-    )
-    return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
+    placed = zip(scope, sorts, strict=True)
+    over = "".join(f"forall {i}, {reader.bounds([(i, s)])}" for i, s in placed)
+    entries = [reader.text(x, scope, 1) for x in terms]
+    return f"({over}{words.format(*entries)})"
 
 
 def _scope_with_inner_indices(
@@ -237,13 +243,15 @@ def _state_zero_everywhere(
     """State that an expression is 0 at all places of these sorts."""
     inside = _scope_with_inner_indices(reader, more, scope)
     pairs = list(zip(inside, more, strict=False))[::-1]
-    over = f"forall {' '.join(i for i, _ in pairs)} : nat, {reader.bounds(pairs)}" if pairs else ""
+    indices = " ".join(i for i, _ in pairs)
+    over = f"forall {indices} : nat, {reader.bounds(pairs)}" if pairs else ""
     return f"{over}{reader.text(x, inside, 1)} = 0"
 
 
 def variables(reader: CoqReader) -> str:
     """Return the sizes, arrays and functions of a statement, in order."""
-    return " ".join((*reader.sizes.values(), *reader.arrays.values(), *reader.functions.values()))
+    arrays = reader.arrays.values()
+    return " ".join((*reader.sizes.values(), *arrays, *reader.functions.values()))
 
 
 def _quantified_array_entry(reader: CoqReader, array: int) -> tuple[str, str]:
@@ -279,7 +287,8 @@ def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[st
     one = {*stated.plus, *[c for c, _ in stated.circles]}
     letters = []
     for number, array in reader.arrays.items():
-        seats = [f"seat'{n}" for n in range(len(reader.names.arities[number]))]
+        arity = len(reader.names.arities[number])
+        seats = [f"seat'{n}" for n in range(arity)]
         places = "; ".join(f"Some (_, {p})" for p in seats)
         default = 1 if number in one else 0
         letters.append(
@@ -318,7 +327,8 @@ def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[st
 
 
 def _format_place_list(indices: Sequence[str], sorts: Sequence[int]) -> str:
-    places = "; ".join(f"Some ({s}, {i})" for i, s in zip(indices, sorts, strict=True))
+    placed = zip(indices, sorts, strict=True)
+    places = "; ".join(f"Some ({s}, {i})" for i, s in placed)
     return f"([{places}] : list place)%nat"
 
 
@@ -331,6 +341,7 @@ _WORTH = 20  # characters of a part
 _MANY = 8  # parts
 _NAMES = ("s", "t", "e", "z", "w", "y", "p", "f", "g", "h", "r", "o", "x", "m", "n", "q")
 _UNNAMED = ("Letter", "Num", "Size", "One", "Over")
+# The factor of a term that is subtracted: a name for it would hide the sign.
 _LESS = Term("Num", (-1,))
 _Key = tuple[tuple[int, ...], Term]
 
@@ -393,12 +404,14 @@ def _yield_nameable_parts(
         yield key, whole
         whole = key
     for y in x.below:
-        yield from _yield_nameable_parts(y, (x.numbers[0], *sorts) if x.binds() else sorts, whole)
+        inside = (x.numbers[0], *sorts) if x.binds() else sorts
+        yield from _yield_nameable_parts(y, inside, whole)
 
 
 def _name_shared_part(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:
     reader = _copy_coq_reader(named_so_far.reader)
-    own = next(w for w in (*_NAMES, *[f"part{n}" for n in range(_MANY)]) if w not in reader.used)
+    numbered = [f"part{n}" for n in range(_MANY)]
+    own = next(w for w in (*_NAMES, *numbered) if w not in reader.used)
     sorts, x = key
     order = next(
         o
@@ -408,7 +421,8 @@ def _name_shared_part(named_so_far: Shared, free: Sequence[int], key: _Key) -> S
     array = 1 + max((*reader.arrays, *reader.names.arities), default=0)
     indices = reader.scope(sorts)
     named = dict(zip(order, indices, strict=True))
-    body = reader.text(x, tuple(named[n] for n in range(len(order))))
+    own_names = tuple(named[n] for n in range(len(order)))
+    body = reader.text(x, own_names)
     over = f"fun {' '.join(indices)} => " if indices else ""
     line = f"let {own} := {over}{body} in"
     reader.names.arities[array], reader.arrays[array] = tuple(sorts[n] for n in order), own
@@ -429,7 +443,8 @@ def _yield_index_orders(
             range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n]
         )
     for y in x.below:
-        yield from _yield_index_orders(y, (x.numbers[0], *sorts) if x.binds() else sorts, free, key)
+        inside = (x.numbers[0], *sorts) if x.binds() else sorts
+        yield from _yield_index_orders(y, inside, free, key)
 
 
 def _replace_part_by_letter(

@@ -32,7 +32,8 @@ class CoqStep:
     new: Term
 
     def __str__(self) -> str:
-        return f"Step [{'; '.join(map(str, self.scope))}] {self.old} {self.new}"
+        scope = "; ".join(map(str, self.scope))
+        return f"Step [{scope}] {self.old} {self.new}"
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ def steps(
     )
     result = list(map(_function_numbers_in_term, sides))
     # where a divisor is to cancel with a sum, both stay as they are written
-    alone: frozenset[int] = (
-        frozenset() if regroup else frozenset().union(*result) - frozenset.intersection(*result)
-    )
+    alone: frozenset[int] = frozenset()
+    if not regroup:
+        alone = frozenset().union(*result) - frozenset.intersection(*result)
     return [
         *dict.fromkeys([*split, *_canonical_form_steps(every, positive, regroup, alone)]),
         *more,
@@ -93,7 +94,8 @@ def steps(
 def _yield_division_splits(scope: tuple[int, ...], x: Term) -> Iterator[CoqStep]:
     """Yield steps from a / (b c) to (a / b) / c, throughout."""
     for y in x.below:
-        yield from _yield_division_splits((x.numbers[0], *scope) if x.binds() else scope, y)
+        inside = (x.numbers[0], *scope) if x.binds() else scope
+        yield from _yield_division_splits(inside, y)
     # The divisor b c splits, so that each factor may cancel by itself.
     if x.head == "Div" and x.below[1].head == "Mul":
         new = x.below[0]
@@ -103,7 +105,9 @@ def _yield_division_splits(scope: tuple[int, ...], x: Term) -> Iterator[CoqStep]
 
 
 def _flatten_mul_factors(x: Term) -> list[Term]:
-    return [z for y in x.below for z in _flatten_mul_factors(y)] if x.head == "Mul" else [x]
+    if x.head == "Mul":
+        return [z for y in x.below for z in _flatten_mul_factors(y)]
+    return [x]
 
 
 def _canonical_form_steps(
@@ -185,9 +189,11 @@ def _yield_unshifting_steps(
     }
     if both:
         top = _write_sum_as_term({m: c for m, c in above.items() if m not in both.values()}, common)
-        rest = _write_sum_as_term({m: c for m, c in below.items() if m not in both}, common)
+        remaining = {m: c for m, c in below.items() if m not in both}
+        rest = _write_sum_as_term(remaining, common)
         total = Term("Sum", x.below[1].numbers, (Term("Exp", (), (rest,)),))
-        yield CoqStep(scope, x, Term("Div", (), (Term("Exp", (), (top,)), total)))
+        exponential = Term("Exp", (), (top,))
+        yield CoqStep(scope, x, Term("Div", (), (exponential, total)))
 
 
 def _yield_exponent_places(
@@ -251,9 +257,11 @@ def _find_summand_over_sort(c: Fraction, m: _CoqMonomial, sort: int) -> Term | N
         return None
     p = choices[0]
     # The chosen index becomes the outermost one.
-    to = {p: many - 1, **{i: i - 1 for i in range(p + 1, many)}}
+    shifted = {i: i - 1 for i in range(p + 1, many)}
+    to = {p: many - 1, **shifted}
     sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
-    return _summed_up(c, _CoqMonomial(sorts, tuple(renamed(f, to) for f in m.factors)), None)
+    factors = tuple(renamed(f, to) for f in m.factors)
+    return _summed_up(c, _CoqMonomial(sorts, factors), None)
 
 
 def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
@@ -261,7 +269,8 @@ def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
     # Each round may uncover another divisor that cancels.
     for _ in range(_ROUNDS):
         try:
-            parts = [(c, m, _cancel_divisor_with_sum(m)) for m, c in _expand_coq_term(side).items()]
+            expanded = _expand_coq_term(side).items()
+            parts = [(c, m, _cancel_divisor_with_sum(m)) for m, c in expanded]
         except Refused:
             return
         # Nothing is left to cancel.
@@ -286,7 +295,8 @@ def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
 
 
 def _summed_up(c: Fraction, m: _CoqMonomial, more: Term | None) -> Term:
-    inner = joined("Mul", [*([number(c)] if c != 1 else []), *m.factors])
+    coefficient = [number(c)] if c != 1 else []
+    inner = joined("Mul", [*coefficient, *m.factors])
     inner = Term("Mul", (), (inner, more)) if more else inner
     for sort in reversed(m.sorts):
         inner = Term("Sum", (sort,), (inner,))
@@ -301,7 +311,8 @@ def _cancel_divisor_with_sum(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None
         # Only a divisor that is a single sum can cancel with one.
         if others or c != 1 or len(body.sorts) != 1:
             continue
-        for p in (p for p in range(many) if m.sorts[many - 1 - p] == body.sorts[0]):
+        same_sort = (p for p in range(many) if m.sorts[many - 1 - p] == body.sorts[0])
+        for p in same_sort:
             inside = [f for f in m.factors if _has_free_index(f, p)]
             wanted = [moved(renamed(f, {0: p + 1}), -1) for f in body.factors]
             # The divisor must not depend on the index that is summed.
@@ -312,9 +323,11 @@ def _cancel_divisor_with_sum(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None
             total = joined(
                 "Mul", [renamed(f, {p: 0, **{i: i + 1 for i in range(p)}}) for f in inside]
             )
-            node = Term("Mul", (), (Term("Sum", body.sorts, (total,)), moved(divisor, -1, p + 1)))
+            total_term = Term("Sum", body.sorts, (total,))
+            node = Term("Mul", (), (total_term, moved(divisor, -1, p + 1)))
             sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
-            return _CoqMonomial(sorts, tuple(moved(f, -1, p + 1) for f in rest)), node
+            moved_rest = tuple(moved(f, -1, p + 1) for f in rest)
+            return _CoqMonomial(sorts, moved_rest), node
     return m, None
 
 
@@ -333,7 +346,9 @@ def canonical(x: Term) -> Term:
 @lru_cache(_KEPT)
 def _expand_coq_term(x: Term) -> _Sum:
     if x.head == "Num":
-        return {_CoqMonomial((), ()): Fraction(x.numbers[0])} if x.numbers[0] else {}
+        if x.numbers[0]:
+            return {_CoqMonomial((), ()): Fraction(x.numbers[0])}
+        return {}
     if x.head == "Add":
         terms = _collect_like_monomials(
             term for y in x.below for term in _expand_coq_term(y).items()
@@ -388,7 +403,9 @@ def _multiply_monomial_sums(a: _Sum, b: _Sum) -> _Sum:
         # the sums of n are nested within those of m
         left = [moved(f, len(n.sorts)) for f in m.factors]
         right = [moved(f, len(m.sorts), len(n.sorts)) for f in n.factors]
-        terms.append((_order_coq_monomial((*m.sorts, *n.sorts), (*left, *right)), c * d))
+        factors = (*left, *right)
+        sorts = (*m.sorts, *n.sorts)
+        terms.append((_order_coq_monomial(sorts, factors), c * d))
     return _collect_like_monomials(terms)
 
 
@@ -403,9 +420,8 @@ def _sum_monomials_over_sort(sort: int, x: _Sum) -> _Sum:
         # Σ of a term without the index is the size times the term.
         if any(_has_free_index(f, bound) for f in m.factors):
             return _order_coq_monomial((sort, *m.sorts), m.factors)
-        return _order_coq_monomial(
-            m.sorts, (*[moved(f, -1, bound) for f in m.factors], Term("Size", (sort,)))
-        )
+        factors = [moved(f, -1, bound) for f in m.factors]
+        return _order_coq_monomial(m.sorts, (*factors, Term("Size", (sort,))))
 
     return _collect_like_monomials((over(m), c) for m, c in x.items())
 
@@ -435,7 +451,8 @@ def order_of(x: Term) -> list[int]:
 
 def _indices_from_outside(x: Term, depth: int = 0) -> list[int]:
     own = [i - depth for i in x.seats if i >= depth]
-    return own + [i for y in x.below for i in _indices_from_outside(y, depth + x.binds())]
+    inner = [i for y in x.below for i in _indices_from_outside(y, depth + x.binds())]
+    return own + inner
 
 
 def _has_free_index(x: Term, index: int) -> bool:
@@ -455,12 +472,11 @@ def _order_coq_monomial(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Coq
         for sort in sorted(set(sorts))
     ]
     for groups in product(*alike):  # the new place of each sum, counted outside in
-        to = {many - 1 - old: many - 1 - new for new, old in enumerate(chain(*groups))}
-        choices.append(
-            _CoqMonomial(
-                tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))
-            )
-        )
+        in_groups = enumerate(chain(*groups))
+        to = {many - 1 - old: many - 1 - new for new, old in in_groups}
+        renamed_factors = (renamed(f, to) for f in factors)
+        sorted_factors = tuple(sorted(renamed_factors, key=str))
+        choices.append(_CoqMonomial(tuple(sorted(sorts)), sorted_factors))
     # The least of all orders is the same for all ways to write the monomial.
     return min(choices, key=_sorting_key_of_monomial)
 
@@ -470,13 +486,14 @@ def _contract_equal_indices(
 ) -> tuple[tuple[int, ...], Sequence[Term]]:
     """Rewrite Σ_j [j = i] f(j) as f(i)."""
     for f in factors:
+        if f.head != "Is Equal" or f.numbers[0] == f.numbers[1]:
+            continue
+        p, q = sorted(f.numbers)
         # Only a bound index may be replaced.
-        if f.head == "Is Equal" and min(f.numbers) < len(sorts) and f.numbers[0] != f.numbers[1]:
-            p, q = sorted(f.numbers)
+        if p < len(sorts):
             rest = [moved(renamed(g, {p: q}), -1, p + 1) for g in factors if g is not f]
-            return _contract_equal_indices(
-                tuple(s for n, s in enumerate(sorts) if n != len(sorts) - 1 - p), rest
-            )
+            remaining = tuple(s for n, s in enumerate(sorts) if n != len(sorts) - 1 - p)
+            return _contract_equal_indices(remaining, rest)
     return sorts, factors
 
 
@@ -487,15 +504,17 @@ def renamed(x: Term, to: Mapping[int, int], turns: bool = True) -> Term:
 
 def _replace_term_seats(x: Term, to: Callable[[int], int], turns: bool, depth: int = 0) -> Term:
     if not x.seats:
+        parts = tuple(_replace_term_seats(y, to, turns, depth + x.binds()) for y in x.below)
         return Term(
             x.head,
             x.numbers,
-            tuple(_replace_term_seats(y, to, turns, depth + x.binds()) for y in x.below),
+            parts,
         )
     seats = [to(i - depth) + depth if i >= depth else i for i in x.seats]
     # Equality is symmetric, so its indices are sorted.
     own = x.numbers[: -len(seats)]
-    return Term(x.head, (*own, *(sorted(seats) if turns and x.head == "Is Equal" else seats)))
+    symmetric = turns and x.head == "Is Equal"
+    return Term(x.head, (*own, *(sorted(seats) if symmetric else seats)))
 
 
 def _write_sum_as_term(x: _Sum, common: int) -> Term:

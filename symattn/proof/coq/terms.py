@@ -46,10 +46,12 @@ class Term:
         if self.head == "Fun":
             arguments = "End"
             for a in reversed(self.below):
-                arguments = f"({' '.join(map(str, (a.head, *a.numbers, *a.below)))} {arguments})"
+                applied = " ".join(map(str, (a.head, *a.numbers, *a.below)))
+                arguments = f"({applied} {arguments})"
             return f"(Fun {self.numbers[0]} {arguments})"
         numbers = [f"({n})" if n < 0 else str(n) for n in self.numbers]
-        return f"({' '.join([self.head, *numbers, *map(str, self.below)])})"
+        parts = map(str, self.below)
+        return f"({' '.join([self.head, *numbers, *parts])})"
 
     @property
     def seats(self) -> tuple[int, ...]:
@@ -71,7 +73,9 @@ def number(value: Fraction | int) -> Term:
     """Return a rational number."""
     q = Fraction(value)
     top = Term("Num", (q.numerator,))
-    return top if q.denominator == 1 else Term("Div", (), (top, Term("Num", (q.denominator,))))
+    if q.denominator == 1:
+        return top
+    return Term("Div", (), (top, Term("Num", (q.denominator,))))
 
 
 def value(x: Term) -> Fraction | None:
@@ -110,7 +114,8 @@ class Names:
         return self.sorts.setdefault(name, len(self.sorts))
 
     def array(self, key: tuple[object, ...], sorts: Sequence[int]) -> int:
-        result = self.arrays.setdefault((*key, tuple(sorts)), len(self.arrays))
+        sorted_key = (*key, tuple(sorts))
+        result = self.arrays.setdefault(sorted_key, len(self.arrays))
         self.arities[result] = tuple(sorts)
         return result
 
@@ -132,11 +137,13 @@ def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     if x.kind == "size":
         return Term("Size", (names.sort(x.label),))
     if x.kind == "letter":
-        return _make_letter_term((x.label, *[i[1:] for i in x.indices]), x.indices, scope, names)
+        images = [i[1:] for i in x.indices]
+        return _make_letter_term((x.label, *images), x.indices, scope, names)
     if x.kind == "is":
         return _make_relation_term(x, scope, names)
     if x.kind in ("sum", "product"):
-        return joined("Add" if x.kind == "sum" else "Mul", [term(y, scope, names) for y in x.below])
+        operation = "Add" if x.kind == "sum" else "Mul"
+        return joined(operation, [term(y, scope, names) for y in x.below])
     if x.kind == "ratio":
         return Term("Div", (), tuple(term(y, scope, names) for y in x.below))
     if x.kind == "exp":
@@ -175,7 +182,8 @@ def _make_letter_term(
     key: tuple[object, ...], indices: Sequence[Sequence[str]], scope: Scope, names: Names
 ) -> Term:
     seats = [_seat_in_scope(i, scope) for i in indices]
-    return Term("Letter", (names.array(key, [scope[s][1] for s in seats]), *seats))
+    sorts = [scope[s][1] for s in seats]
+    return Term("Letter", (names.array(key, sorts), *seats))
 
 
 def _seat_in_scope(index: Sequence[str], scope: Scope) -> int:
@@ -188,7 +196,8 @@ def _make_relation_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
         return Term(
             f"Is {RELATIONS[x.label]}", (_seat_in_scope(a, scope), _seat_in_scope(b, scope))
         )
-    return _make_letter_term((f"is {x.label}", a[1:], b[1:]), (a, b), scope, names)
+    key = (f"is {x.label}", a[1:], b[1:])
+    return _make_letter_term(key, (a, b), scope, names)
 
 
 def _make_binding_term(head: str, x: CheckedNode, scope: Scope, names: Names) -> Term:
@@ -237,9 +246,11 @@ def _make_element_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
 
 def circles(rules: Sequence[Sequence[str]], names: Names) -> list[tuple[int, int]]:
     """Return the pairs of arrays that are cosine and sine of the same angles, at the same permutations."""
-    keys: Mapping[int, tuple[Any, ...]] = {n: key for key, n in names.arrays.items()}
+    numbered = names.arrays.items()
+    keys: Mapping[int, tuple[Any, ...]] = {n: key for key, n in numbered}
     result = []
     for cosine, sine in rules:
         for c in names.with_name(cosine):
-            result += [(c, s) for s in names.with_name(sine) if keys[s][1:] == keys[c][1:]]
+            sines = names.with_name(sine)
+            result += [(c, s) for s in sines if keys[s][1:] == keys[c][1:]]
     return result

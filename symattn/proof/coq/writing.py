@@ -54,7 +54,8 @@ def lemma_of(
     stated: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = ""
 ) -> Lemma:
     """Return the lemma of a statement, after the lemmas that it uses and the text ``shown``."""
-    text = "".join((*[x.text for x in before], shown, f"{result.statement}\n{result.proof}\n"))
+    lemmas = [x.text for x in before]
+    text = "".join((*lemmas, shown, f"{result.statement}\n{result.proof}\n"))
     alike = stated.left == stated.right
     empty = alike and str(stated.left) == "(Num 0)"
     return Lemma(stated.name, text, result, names=stated.names, alike=alike, empty=empty)
@@ -120,9 +121,8 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
         str(m["letter"]): ([i for i, _ in m["free"]], data(_simplify_letter_meaning(m, positive)))
         for m in sign["meant"]
     }
-    why = term(
-        read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names
-    )
+    signed = shaped(read(sign["expression"], sorts), signs)
+    why = term(read(in_place(signed, meant), sorts), scope, names)
     laws = {str(name): str(law) for name, law in sign["laws"]}
     result = [
         (array_of(str(m["letter"])), _meaning_as_ordered_term(m, names, positive))
@@ -166,13 +166,15 @@ def with_arrays(
         for k, n in stated.names.arrays.items()
         if array_of(k[0]) in known and k[0] not in positive
     )
-    plus, pairs = _numbers_of_coq_names(stated.names, positive), tuple(circles(rules, stated.names))
+    plus = _numbers_of_coq_names(stated.names, positive)
+    pairs = tuple(circles(rules, stated.names))
     return replace(stated, plus=plus, least=least, circles=pairs)
 
 
 def shown_by(stated: Stated, why: Term, regroup: bool) -> Lemma:
     """Return the lemma of a bound whose sides differ by ``why``."""
-    gap = Term("Add", (), (stated.right, Term("Mul", (), (number(-1), stated.left))))
+    negated = Term("Mul", (), (number(-1), stated.left))
+    gap = Term("Add", (), (stated.right, negated))
     plus = frozenset(stated.plus)
     without_logs = unlogged(why, stated.names.functions.get("log"), plus)
     return _make_checked_lemma(
@@ -191,7 +193,8 @@ def free_of(
     """Return names for an equation, the sorts of its free indices, and these as a scope and by number."""
     names = names or Names()
     sorts = {str(name): str(sort) for name, sort in x["free"]}
-    scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
+    own_sorts = sorts.items()
+    scope = tuple((i, names.sort(sort)) for i, sort in own_sorts)
     return names, sorts, scope, tuple(sort for _, sort in scope)
 
 
@@ -206,9 +209,8 @@ def _meaning_as_ordered_term(meant: Record, names: Names, positive: Sequence[str
 
 def _simplify_letter_meaning(meant: Record, positive: Sequence[str]) -> CheckedNode:
     """Return a letter's meaning, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
-    return Simplifying(frozenset(positive))(
-        read(meant["expression"], {str(i): str(s) for i, s in meant["free"]})
-    )
+    sorts = {str(i): str(s) for i, s in meant["free"]}
+    return Simplifying(frozenset(positive))(read(meant["expression"], sorts))
 
 
 def _numbers_of_coq_names(names: Names, words: Sequence[str]) -> tuple[int, ...]:
@@ -326,7 +328,8 @@ def shaped(x: CheckedNode, signs: Signs) -> Data:
         parts = signs.above_tangent(x)  # e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0
         if parts is None:
             return ["sum", *[shaped(y, signs) for y in x.below]]
-        u, beyond = data(parts[0]), [shaped(y, signs) for y in parts[1]]
+        u = data(parts[0])
+        beyond = [shaped(y, signs) for y in parts[1]]
         return ["sum", ["sum", ["exp", u], ["product", LESS, ["sum", u, ONE]]], *beyond]
     if x.kind == "total":
         return ["total", x.label, x.sorts[0], shaped(x.below[0], signs)]
@@ -339,7 +342,8 @@ def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
     """Yield terms that may be 0 where ``x`` is, with the sorts of their places, as ``forced`` in ``Bounding.v``."""
     yield (), x
     if x.head == "Sum":
-        yield from (((*more, x.numbers[0]), y) for more, y in forced(x.below[0]))
+        inner = forced(x.below[0])
+        yield from (((*more, x.numbers[0]), y) for more, y in inner)
     elif x.head in ("Add", "Mul", "Div"):
         for y in x.below[:1] if x.head == "Div" else x.below:
             yield from forced(y)
@@ -349,7 +353,8 @@ def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
 
 def forced_to_0(why: Term, free: tuple[int, ...], wanted: Meant) -> tuple[tuple[int, ...], Term]:
     """Return the wanted term as it occurs in ``why`` over the most sorts. Raises Refused if it does not occur."""
-    result = [(more, x) for more, x in forced(why) if in_order(x, (*more, *free)) == wanted]
+    forced_terms = forced(why)
+    result = [(more, x) for more, x in forced_terms if in_order(x, (*more, *free)) == wanted]
     if not result:
         raise Refused("coq: it says where both sides are equal, which is not seen")
     return max(result, key=lambda each: len(each[0]))
@@ -360,8 +365,11 @@ def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:
     if x.head == "Exp":
         return _exponentiate_coq_term(x.below[0], log, plus)
     if x.head in ("Add", "Mul", "Sum"):
-        return Term(x.head, x.numbers, tuple(unlogged(y, log, plus) for y in x.below))
-    return Term("Div", (), (unlogged(x.below[0], log, plus), x.below[1])) if x.head == "Div" else x
+        parts = tuple(unlogged(y, log, plus) for y in x.below)
+        return Term(x.head, x.numbers, parts)
+    if x.head == "Div":
+        return Term("Div", (), (unlogged(x.below[0], log, plus), x.below[1]))
+    return x
 
 
 def _exponentiate_coq_term(x: Term, log: int | None, plus: frozenset[int]) -> Term:
@@ -398,4 +406,6 @@ def data(x: CheckedNode) -> Data:
     below = [data(y) for y in x.below]
     if x.kind in ("total", "bound"):
         return [x.kind, x.label, x.sorts[0], *below]
-    return [x.kind, x.label, *below] if x.kind == "function" else [x.kind, *below]
+    if x.kind == "function":
+        return [x.kind, x.label, *below]
+    return [x.kind, *below]

@@ -158,7 +158,8 @@ class Placed(Numbers):
 
     def permutation(self, name: str, sort: str) -> np.ndarray:
         # The seed numbers the permutations, again from the first after the last.
-        return np.array(next(islice(cycle(permutations(range(self.axis(sort)))), self.seed, None)))
+        orders = cycle(permutations(range(self.axis(sort))))
+        return np.array(next(islice(orders, self.seed, None)))
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         if name not in self.given:
@@ -166,7 +167,8 @@ class Placed(Numbers):
         # Filled in two steps, since NumPy would take sequences in entries as further axes.
         entries = np.empty(len(self.given[name]), dtype=object)
         entries[:] = self.given[name]
-        return self.lift(entries.reshape([self.axis(a) for a in shape.split()]))
+        lengths = [self.axis(a) for a in shape.split()]
+        return self.lift(entries.reshape(lengths))
 
 
 class Rooted(Placed):
@@ -174,7 +176,8 @@ class Rooted(Placed):
 
     def lift(self, entries: Any) -> Any:
         # The root of |x| with the sign of x.
-        return super().lift(np.where(entries < 0, -1, 1)) * self.xp.sqrt(super().lift(abs(entries)))
+        signs = super().lift(np.where(entries < 0, -1, 1))
+        return signs * self.xp.sqrt(super().lift(abs(entries)))
 
 
 def worlds(
@@ -188,7 +191,9 @@ def worlds(
 
     ``begun`` is called with the number of places from which each ascent began.
     """
-    bounds, sorts, touched = [x for x in every if x.sign != "="], compiled.declared.sorts(), False
+    bounds = [x for x in every if x.sign != "="]
+    sorts = compiled.declared.sorts()
+    touched = False
     usual = [{sort: turn[n % 2] for n, sort in enumerate(sorts)} for turn in _TURNS]
     # Larger sizes would make each evaluation slow.
     few = [x for x in begins if sum(Numbers(x).entry_counts(compiled.declared)) <= _MANY]
@@ -201,7 +206,8 @@ def worlds(
     ]
     # A seed stands for a permutation.
     seeds = range(_ORDERS if compiled.declared.permutations else 1)
-    for lengths, seed in product([x for n, x in enumerate(sizes) if x not in sizes[:n]], seeds):
+    distinct = [x for n, x in enumerate(sizes) if x not in sizes[:n]]
+    for lengths, seed in product(distinct, seeds):
         attack = Attack(compiled, bounds, where, lengths, seed)
         yield from attack.points()
         begun(attack.places_begun)
@@ -266,9 +272,8 @@ class Attack:
             if name not in drawn
         }
         ends = np.cumsum([0, *lengths.values()]).tolist()
-        self.places = {
-            name: slice(a, b) for name, a, b in zip(lengths, ends, ends[1:], strict=False)
-        }
+        pairs = zip(lengths, ends, ends[1:], strict=False)
+        self.places = {name: slice(a, b) for name, a, b in pairs}
         self.count = ends[-1]
         self.worst: np.ndarray = np.empty((0, self.count))
         self.touched = False
@@ -313,7 +318,8 @@ class Attack:
         rows, axes, gaps = self._nearest_along_axes(bounds)
         if 1 < self.count <= _ENTRIES and len(self.worst):
             lowest, least = self._nearest_of_all(bounds)
-            rows, gaps = np.concatenate([rows, lowest]), np.concatenate([gaps, least])
+            rows = np.concatenate([rows, lowest])
+            gaps = np.concatenate([gaps, least])
             axes = np.concatenate([axes, np.full(lowest.shape, True)])
         # Points that agree to six digits count as one.
         different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
@@ -350,10 +356,14 @@ class Attack:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return points at which the sides come nearest along one entry each, these entries, and the differences."""
         rounded = [np.round(self.worst * q) / q for q in _ROUNDED]
-        whole, rows = np.array([self.worst] * len(rounded)), np.array(rounded)
+        whole = np.array([self.worst] * len(rounded))
+        rows = np.array(rounded)
         axis = np.eye(self.count, dtype=bool)[:: 1 + self.count // _ENTRIES]
-        rows = np.where(axis, whole[:, :, None], rows[:, :, None]).reshape(-1, self.count)
-        axes, gaps = np.tile(axis, (len(rows) // max(len(axis), 1), 1)), np.empty(0)
+        every_row = rows[:, :, None]
+        moved_rows = np.where(axis, whole[:, :, None], every_row)
+        rows = moved_rows.reshape(-1, self.count)
+        axes = np.tile(axis, (len(rows) // max(len(axis), 1), 1))
+        gaps = np.empty(0)
         for width in _WIDTHS:
             rows, gaps = self._move_by_best_step(
                 rows, width * _STEPS[:, None] * axes[:, None], bounds
@@ -362,7 +372,8 @@ class Attack:
 
     def _nearest_of_all(self, bounds: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
         """Return points, and the sides' difference there, from which no step along an entry brings the sides nearer."""
-        steps = np.concatenate([np.zeros((1, self.count)), np.eye(self.count), -np.eye(self.count)])
+        unit = np.eye(self.count)
+        steps = np.concatenate([np.zeros((1, self.count)), unit, -unit])
         points, gaps = self.worst, np.empty(0)
         for width in np.repeat(_COMPASS, _TURNED):
             points, gaps = self._move_by_best_step(points, width * steps, bounds)
@@ -373,10 +384,11 @@ class Attack:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Move each point by the step that brings the sides nearest to each other; return their differences, too."""
         tried = points[:, None] + steps
-        every = self.failures(tried.reshape(-1, self.count), bounds)[1].reshape(tried.shape[:2])
-        return tried[np.arange(len(points)), np.argmax(every, axis=1)], every.max(
-            axis=1, initial=-np.inf
-        )
+        failures = self.failures(tried.reshape(-1, self.count), bounds)[1]
+        every = failures.reshape(tried.shape[:2])
+        best = np.argmax(every, axis=1)
+        points_of_rows = np.arange(len(points))
+        return tried[points_of_rows, best], every.max(axis=1, initial=-np.inf)
 
     def is_declared(self, world: Placed) -> bool:
         """Return whether entries that are declared positive or nonnegative are; rounding may have changed that."""
@@ -392,7 +404,8 @@ class Attack:
     ) -> bool:
         """Return whether the sides, in balls, are 10⁹ times as near to each other here as on both sides along the axis,
         and no strict condition and no sign is nearly violated."""
-        little, strict = _BESIDE * (1 + np.abs(point)), [x for x in self.where if x.sign in "<>≠"]
+        little = _BESIDE * (1 + np.abs(point))
+        strict = [x for x in self.where if x.sign in "<>≠"]
         # A positive entry near 0 is near the boundary of what is declared.
         if any(
             (np.abs(point) < little)[self.places[name]].any()
@@ -421,13 +434,13 @@ class Attack:
             return Placed(self.sizes, arrays, self.seed)
 
         def room(n: int, x: Fraction) -> float:
-            return self._bound_room_between_sides(bounds, at([*every[:n], x, *every[n + 1 :]]))[1]
+            moved = [*every[:n], x, *every[n + 1 :]]
+            return self._bound_room_between_sides(bounds, at(moved))[1]
 
         # One entry after another, in steps that shrink to a quarter each time.
         for width, n in product(_NARROW, np.flatnonzero(axes).tolist()):
-            every[n] = min(
-                (every[n] + width * step for step in (0, -2, -1, 1, 2)), key=partial(room, n)
-            )
+            steps = (every[n] + width * step for step in (0, -2, -1, 1, 2))
+            every[n] = min(steps, key=partial(room, n))
         return at(every)
 
     def _bound_room_between_sides(
@@ -446,7 +459,8 @@ class Attack:
                     # Sides of an equation are as far apart as their distance, whatever its sign.
                     gaps = [*map(abs, gaps)] if link.sign in "=≠" else gaps
                     ends += [(float(x.lower()), float(x.upper())) for x in gaps]
-        return min(least for least, _ in ends), min(most for _, most in ends)
+        least_end = min(least for least, _ in ends)
+        return least_end, min(most for _, most in ends)
 
     def _first_attack_points(self) -> np.ndarray:
         """Return points at all scales, half of them with arrays that are near or multiples of each other."""
@@ -462,13 +476,12 @@ class Attack:
                 for x in self.places.values()
                 if x.stop - x.start == here.stop - here.start
             ]
-            other = np.array(others)[
-                random.integers(len(others), size=len(near)), np.arange(len(near))
-            ]
+            chosen = random.integers(len(others), size=len(near))
+            other = np.array(others)[chosen, np.arange(len(near))]
             one, exact, negative = random.random((3, len(near), 1)) < 0.5
-            factor = np.where(one, 1, 10.0 ** random.uniform(-3, 3, one.shape)) * np.where(
-                negative & ~one, -1, 1
-            )
+            powers = 10.0 ** random.uniform(-3, 3, one.shape)
+            flip = np.where(negative & ~one, -1, 1)
+            factor = np.where(one, 1, powers) * flip
             little = random.standard_normal(other.shape) * 10.0 ** random.uniform(-4, 0, one.shape)
             near[:, here] = factor * other + np.where(exact, 0, little)
         return points
@@ -479,13 +492,14 @@ class Attack:
         away = random.standard_normal(a.shape) * (
             random.random(a.shape) < random.choice((0.3, 1.0))
         )
-        sizes = np.abs(a).max(axis=1, keepdims=True) * 10.0 ** random.uniform(-4, 0, (_POINTS, 1))
+        largest = np.abs(a).max(axis=1, keepdims=True)
+        sizes = largest * 10.0 ** random.uniform(-4, 0, (_POINTS, 1))
         scaled = 2.0 ** random.uniform(-3, 3, (_POINTS, 1))
         # A random step, a step along the difference of two points, or a scaling.
         how = random.integers(3, size=(_POINTS, 1))
-        return np.where(
-            how == 0, a + sizes * away, np.where(how == 1, a + scaled / 4 * (b - c), a * scaled)
-        )
+        along_line = a + scaled / 4 * (b - c)
+        between = np.where(how == 1, along_line, a * scaled)
+        return np.where(how == 0, a + sizes * away, between)
 
     def _place_points_in_arrays(self, point: np.ndarray, many: bool = False) -> Placed:
         declared, entries = self.compiled.declared, {}
@@ -506,7 +520,8 @@ class Attack:
         """Return by how much some bound fails at each point, relative to its sides, and as it is; −∞ where a condition
         is not met, or a side is not finite or nearly 0 like the other. Points that compare differently are read apart.
         """
-        result, waiting = np.full((2, len(points)), -np.inf), [np.arange(len(points))]
+        result = np.full((2, len(points)), -np.inf)
+        waiting = [np.arange(len(points))]
         for _ in range(_READS):
             if not waiting:
                 break
@@ -525,12 +540,15 @@ class Attack:
         return result
 
     def _measure_ratios_and_gaps(self, points: np.ndarray, bounds: Sequence[Link]) -> np.ndarray:
-        world, none = self._place_points_in_arrays(points.T, True), np.full(len(points), -np.inf)
+        world = self._place_points_in_arrays(points.T, True)
+        none = np.full(len(points), -np.inf)
         ratios, gaps, met = none, none, np.full(len(points), True)
         for gap, scale in (x for link in bounds for x in self._yield_gaps_and_scales(link, world)):
             # Relative to both sides, unless these are nearly 0.
-            ratios = np.fmax(ratios, np.where(scale > _BEYOND, gap / scale, -np.inf))
-            gaps = np.fmax(gaps, np.where(np.isfinite(gap), gap, -np.inf))
+            relative = np.where(scale > _BEYOND, gap / scale, -np.inf)
+            ratios = np.fmax(ratios, relative)
+            finite = np.where(np.isfinite(gap), gap, -np.inf)
+            gaps = np.fmax(gaps, finite)
         # "≠" excludes single points, which floats rarely meet.
         for gap, _ in (
             x
@@ -548,4 +566,5 @@ class Attack:
                 gap = np.subtract(
                     *((x.values, y.values) if link.sign in "≤<" else (y.values, x.values))
                 )
-                yield np.abs(gap) if link.sign == "=" else gap, np.abs(x.values) + np.abs(y.values)
+                sizes = np.abs(x.values) + np.abs(y.values)
+                yield np.abs(gap) if link.sign == "=" else gap, sizes

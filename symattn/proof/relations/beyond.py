@@ -53,9 +53,9 @@ class OneRow(Drawn):
             return super()._list_drawn_entries(name, lengths, sign)
         first = lengths[-1] if len(lengths) > 1 else 1
         # Seed 0 gives ones, seed 1 the large size.
-        return [Fraction(_LARGE**self.seed)] * first + [Fraction(int(sign == "positive"))] * (
-            prod(lengths) - first
-        )
+        large = [Fraction(_LARGE**self.seed)] * first
+        least = [Fraction(int(sign == "positive"))]
+        return large + least * (prod(lengths) - first)
 
 
 class Large(Drawn):
@@ -63,7 +63,8 @@ class Large(Drawn):
 
     def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         size = random.choice((1, 10, 100, _LARGE) if self.seed % 2 else (_LARGE,))
-        return Fraction(random.randint(size * min(low, 0) // 40 if low < 0 else low, size))
+        least = size * min(low, 0) // 40 if low < 0 else low
+        return Fraction(random.randint(least, size))
 
 
 class Neighbourhood(Drawn):
@@ -72,9 +73,8 @@ class Neighbourhood(Drawn):
     numbers: tuple[Fraction, ...] = ()
 
     def _draw_one_entry(self, random: Random, low: int) -> Fraction:
-        near = self.numbers[self.seed // 2 % len(self.numbers)] * Fraction(
-            random.randint(2, 8), random.choice((1, 2, 3))
-        )
+        number = self.numbers[self.seed // 2 % len(self.numbers)]
+        near = number * Fraction(random.randint(2, 8), random.choice((1, 2, 3)))
         signs = (1, -1) if low < 0 and self.seed % 2 else (1,)
         return random.choice(signs) * (near + random.choice((0, Fraction(1, 3))))
 
@@ -84,8 +84,10 @@ class Exactly(Neighbourhood):
 
     def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         turn, which = divmod(self.seed, len(self.numbers))
-        few = (self.numbers[which], Fraction(1), Fraction(0))[: 2 if low > 0 else 3]
-        every = (few[:1], few, few, (*self.numbers, *few))[min(turn, 3)]
+        count = 2 if low > 0 else 3
+        few = (self.numbers[which], Fraction(1), Fraction(0))[:count]
+        candidates = (few[:1], few, few, (*self.numbers, *few))
+        every = candidates[min(turn, 3)]
         return random.choice(every) * (-1 if turn == 2 and low < 0 and random.random() < 0.5 else 1)
 
 
@@ -103,10 +105,12 @@ class Magnitude(_Wild):
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         way, which = divmod(self.seed, len(_TOPS))
-        top, own = _TOPS[which], Random(f"{self.seed} {name}")
+        top = _TOPS[which]
+        own = Random(f"{self.seed} {name}")
         # Tiny, ordinary, huge, or any of these.
         several = [-top, 0, top, own.randint(-top, top)]
-        self.exponents = ([top], [-top], [own.choice(several)], several)[way % 4]
+        ways = ([top], [-top], [own.choice(several)], several)
+        self.exponents = ways[way % 4]
         self.signs = ((1,), (-1,) if way < 6 else (1, -1))[way // 4 if sign == "real" else 0]
         return super()._list_drawn_entries(name, lengths, sign)
 
@@ -131,7 +135,8 @@ class Related(_Wild):
             shared.random() < 0.3,
             Fraction(1, 10 ** _LITTLE[self.seed % len(_LITTLE)]),
         )
-        times = own.choice((1, 1, 1, 2, Fraction(1, 3), *((-1, -2) if low < 0 else ())))
+        negative = (-1, -2) if low < 0 else ()
+        times = own.choice((1, 1, 1, 2, Fraction(1, 3), *negative))
         one = Fraction(shared.randint(max(low, 1), 9), 7)
         every = [
             one if constant else Fraction(shared.randint(low, 9), 7) for _ in range(prod(lengths))
@@ -147,7 +152,8 @@ class Diagonal(Drawn):
         if not rows:
             return super()._list_drawn_entries(name, lengths, sign)
         # Rows of ±1 by parity of common bits are orthogonal at sizes that are powers of 2.
-        least, shift = int(sign == "positive"), Random(f"{self.seed} {name}").randrange(2)
+        least = int(sign == "positive")
+        shift = Random(f"{self.seed} {name}").randrange(2)
 
         def entry(i: int, j: int) -> int:
             if self.seed % 2 and sign == "real":
@@ -204,9 +210,9 @@ def _evaluate_letterless_formula(x: Node) -> Fraction | None:
             return base ** int(power) if base and power and whole else None
         case nt.Root(body):
             square = _evaluate_letterless_formula(body)
-            return (
-                Fraction(isqrt(int(square * _ROOTS**2)), _ROOTS) if square and square > 0 else None
-            )
+            if not square or square <= 0:
+                return None
+            return Fraction(isqrt(int(square * _ROOTS**2)), _ROOTS)
     return None
 
 
@@ -236,7 +242,8 @@ def worlds(
             (Exactly, (Fraction(1), *numbers), 5),
             (Neighbourhood, numbers, 2),
         ):
-            for seed in range(min(each * len(near), max(_AROUND, 2 * len(near)))):
+            most = max(_AROUND, 2 * len(near))
+            for seed in range(min(each * len(near), most)):
                 world = kind(lengths, seed)
                 world.numbers = near
                 yield world
@@ -244,10 +251,12 @@ def worlds(
         _sizes_past_numbers(numbers, _LARGEST if flat else _SMALL),
         _LARGEST if flat else 4 * _SMALL,
     )
-    named = [int(x) for x in numbers if x.denominator == 1 and 5 < x <= largest][:_NAMED]
+    integers = [int(x) for x in numbers if x.denominator == 1 and 5 < x <= largest]
+    named = integers[:_NAMED]
     for sort in sorts:
         # The smallest sizes past a number, the largest ones, and the numbers themselves.
-        for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:], *named):
+        last = past[_ENDS:][-_ENDS:]
+        for n in (*past[:_ENDS], *last, *named):
             lengths = {s: n if s == sort else 2 for s in sorts}
             if fits(declared, lengths):
                 yield from (
@@ -258,6 +267,7 @@ def worlds(
                 )
 
 
+# Each kind of world with the number of seeds that give different worlds.
 _KINDS = ((Magnitude, 8 * len(_TOPS)), (Related, 2 * len(_LITTLE)), (Diagonal, 4))
 
 
@@ -274,7 +284,8 @@ def bits(world: Numbers) -> int:
 
 def is_flat(every: Sequence[Node], glossary: Glossary) -> bool:
     """Return whether no array has more than one axis."""
-    wide = [key for key, shape in glossary.given.items() if len(shape.split()) > 1]
+    shapes = glossary.given.items()
+    wide = [key for key, shape in shapes if len(shape.split()) > 1]
     return not any(mentions(x, key, glossary) for x in every for key in wide)
 
 
@@ -286,7 +297,8 @@ def is_printed(every: Sequence[Node], glossary: Glossary) -> bool:
         isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇")
         for x in nt.within(*every, *bodies)
     )
-    return len(bodies) == len(result) and not glossary.loss and not any(slopes)
+    all_plain = len(bodies) == len(result)
+    return all_plain and not glossary.loss and not any(slopes)
 
 
 def _sizes_past_numbers(numbers: Iterable[Fraction], largest: int) -> list[int]:
@@ -294,5 +306,7 @@ def _sizes_past_numbers(numbers: Iterable[Fraction], largest: int) -> list[int]:
     past = {Fraction(_ALWAYS - 1)}
     for x in numbers:
         # Capped, since exp of a large number would overflow.
-        past |= {x, 1 / x, x * x, Fraction(exp(min(float(x), _POWER)))}
-    return sorted({n for n in (ceil(x) + 1 for x in past) if _ALWAYS <= n <= largest})
+        power = Fraction(exp(min(float(x), _POWER)))
+        past |= {x, 1 / x, x * x, power}
+    next_numbers = (ceil(x) + 1 for x in past)
+    return sorted({n for n in next_numbers if _ALWAYS <= n <= largest})

@@ -76,9 +76,12 @@ class Ordinary(Ball):
 
     def __init__(self, *planes: np.ndarray) -> None:
         super().__init__(*planes)
-        small, large = flint.arb(2) ** -_SCALE, flint.arb(2) ** _SCALE
+        small = flint.arb(2) ** -_SCALE
+        large = flint.arb(2) ** _SCALE
         for x in self.entries.flat:
-            if hasattr(x, "rad") and x.is_finite() and (0 < abs(x) < small or abs(x) > large):
+            if not hasattr(x, "rad") or not x.is_finite():
+                continue
+            if 0 < abs(x) < small or abs(x) > large:
                 raise Closer("a number is too small or too large to tell =")
 
     @classmethod
@@ -208,7 +211,8 @@ def _list_drawn_entries(compiled: Compiled, world: Numbers) -> str:
                 f"{key} {equal} {', '.join(digits) if not every.ndim else '(' + ', '.join(digits) + ')'}"
             )
     result = ", ".join(shown).replace("-", "−")
-    return result if len(shown) == len(compiled.glossary.given) and len(result) <= _LINE else ""
+    whole = len(shown) == len(compiled.glossary.given)
+    return result if whole and len(result) <= _LINE else ""
 
 
 def _holds_or_looks_closer(
@@ -220,7 +224,8 @@ def _holds_or_looks_closer(
         # Without more bits, exact numbers are tried where they are quick.
         if not closer:
             shapes = compiled.declared.arrays.values()
-            many = sum(prod(map(world.axis, shape.split())) for shape in shapes) > _ENTRIES
+            entries = sum(prod(map(world.axis, shape.split())) for shape in shapes)
+            many = entries > _ENTRIES
             if world.wild or (many and max(world.sizes.values(), default=0) > _FEW):
                 raise
             return _holds_exactly(compiled, link, world)
@@ -237,7 +242,8 @@ def _holds_exactly(compiled: Compiled, link: Link, world: Numbers) -> bool:
     exactly = copy(world)
     exactly.balls = False
     try:
-        return all(holds(a, link.sign, b) for a, b in compiled.stated(link, exactly))
+        sides = compiled.stated(link, exactly)
+        return all(holds(a, link.sign, b) for a, b in sides)
     except (Unread, Refused, Undecided) as reason:
         raise Closer(f"neither balls nor exact numbers tell {link.sign}") from reason
 
@@ -247,7 +253,8 @@ def nearness(left: Any, right: Any) -> Iterator[float]:
     a, b = np.broadcast_arrays(left.entries, right.entries)
     for x, y in zip(a.flat, b.flat, strict=True):
         if hasattr(x, "rad") and hasattr(y, "rad"):
-            scale = max(abs(float(x.mid())), abs(float(y.mid())))
+            size_of_x = abs(float(x.mid()))
+            scale = max(size_of_x, abs(float(y.mid())))
             if scale > _SMALL:
                 yield abs(float((y - x).mid())) / scale
 
@@ -255,7 +262,8 @@ def nearness(left: Any, right: Any) -> Iterator[float]:
 def holds(left: Any, sign: str, right: Any) -> bool:
     """Return whether ``left sign right`` for every entry."""
     a, b = np.broadcast_arrays(left.entries, right.entries)
-    return all(entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
+    entries = zip(a.flat, b.flat, strict=True)
+    return all(entry_holds(x, sign, y) for x, y in entries)
 
 
 def entry_holds(x: Any, sign: str, y: Any) -> bool:
@@ -278,7 +286,10 @@ def entry_holds(x: Any, sign: str, y: Any) -> bool:
             raise Undecided("the balls are too wide to tell")
         return sign == "="
     apart = gap if sign in "<≤" else -gap
-    holding, failing = (apart >= 0, apart < 0) if sign in "≤≥" else (apart > 0, apart <= 0)
+    if sign in "≤≥":
+        holding, failing = (apart >= 0, apart < 0)
+    else:
+        holding, failing = (apart > 0, apart <= 0)
     if not holding and not failing:
         raise Closer(f"the balls are too wide to tell {sign}")
     return bool(holding)
@@ -297,7 +308,8 @@ class Drawn(Numbers):
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         # Seeded by name and sizes, so that arrays differ from each other.
-        random = Random(f"{self.seed} {name} {sorted(self.sizes.items())}")
+        own_sizes = sorted(self.sizes.items())
+        random = Random(f"{self.seed} {name} {own_sizes}")
         low = {"positive": 1, "nonnegative": 0, "real": -40}[sign]
         return [self._draw_one_entry(random, low) for _ in range(prod(lengths))]
 
@@ -333,15 +345,15 @@ class TwoValues(Drawn):
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         # One choice for each array, so that arrays differ in kind.
-        self.values = Random(f"{self.seed} {name}").choice([[0], [0], [60], [0, 1, 60]])
+        own = Random(f"{self.seed} {name}")
+        self.values = own.choice([[0], [0], [60], [0, 1, 60]])
         return super()._list_drawn_entries(name, lengths, sign)
 
     def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         if low == 0:
             return Fraction(random.choice(self.values))
-        return Fraction(
-            max(low, random.choice([[0, 1], [0, 2], [-1, 1], [0, 1, -1]][self.seed % 4]))
-        )
+        values = [[0, 1], [0, 2], [-1, 1], [0, 1, -1]][self.seed % 4]
+        return Fraction(max(low, random.choice(values)))
 
 
 class FarApart(TwoValues):
@@ -355,7 +367,8 @@ class _Moderate(Drawn):
     """Draws in which a scalar is neither 0 nor large, where a weaker bound could be equal to a sharp one."""
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
-        scalar = [Random(f"{self.seed} {name}").choice([Fraction(1), Fraction(2)])]
+        own = Random(f"{self.seed} {name}")
+        scalar = [own.choice([Fraction(1), Fraction(2)])]
         return super()._list_drawn_entries(name, lengths, sign) if lengths else scalar
 
 

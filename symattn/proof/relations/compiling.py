@@ -44,7 +44,8 @@ def links(relation: Relation) -> list[Link]:
 
 def has_waves(every: Sequence[Link]) -> bool:
     """Return whether a sine or cosine is taken: sides may then come near to each other at any number of places."""
-    nodes = nt.within(*(side for link in every for side in (link.left, link.right)))
+    sides = (side for link in every for side in (link.left, link.right))
+    nodes = nt.within(*sides)
     return any(isinstance(x, Name) and x.base in ("cos", "sin") for x in nodes)
 
 
@@ -59,6 +60,7 @@ class Compiled:
     def declared(self) -> Declared:
         """The arrays, under names that a function can take them by."""
         g = self.glossary
+        units = tuple((self.argument(c), self.argument(s)) for c, s in g.units)
         return Declared(
             {
                 self.argument(key): self._replace_sized_axes(shape)
@@ -69,7 +71,7 @@ class Compiled:
                 for key, sort in g.permutations.items()
             },
             tuple(map(self.argument, g.positive)),
-            tuple((self.argument(c), self.argument(s)) for c, s in g.units),
+            units,
             tuple(map(self.argument, g.nonnegative)),
         )
 
@@ -100,7 +102,8 @@ class Compiled:
         def work(reader: Reader) -> Any:
             reader.free = frozenset(free_names(smaller, larger, gap))
             x, y, z = map(reader.one, (smaller, larger, gap))
-            letters = tuple(dict.fromkeys((*x.letters, *y.letters, *z.letters)))
+            every = (*x.letters, *y.letters, *z.letters)
+            letters = tuple(dict.fromkeys(every))
             return spread(z, letters, max(x.rank, y.rank))
 
         return self.function(work)
@@ -152,12 +155,14 @@ class Compiled:
             arrays: dict[str, Any] = {
                 key: keywords[self.argument(key)] for key in self._shapes_of_given_arrays
             }
-            lengths = {sort: keywords[sort] for sort in declared.sorts()} | dict(self.sized)
+            own = {sort: keywords[sort] for sort in declared.sorts()}
+            lengths = own | dict(self.sized)
             for key, sort in self.glossary.permutations.items():
                 # the matrix P with P x = x[order]
                 xp = next(iter(arrays.values())).__array_namespace__()
                 places = xp.arange(lengths[sort])
-                unit = xp.where(places[:, None] == places[None, :], xp.asarray(1), xp.asarray(0))
+                same = places[:, None] == places[None, :]
+                unit = xp.where(same, xp.asarray(1), xp.asarray(0))
                 arrays[key] = unit[keywords[self.argument(key)]]
             return work(Reader(self.glossary, arrays, lengths))
 
@@ -167,7 +172,8 @@ class Compiled:
     @cached_property
     def _make_relation_signature(self) -> Signature:
         declared = self.declared
-        names = dict.fromkeys((*declared.arrays, *declared.permutations, *declared.sorts()))
+        names_of_arguments = (*declared.arrays, *declared.permutations, *declared.sorts())
+        names = dict.fromkeys(names_of_arguments)
         return Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
 
     def stated(self, link: Link, world: Numbers) -> list[Pair]:

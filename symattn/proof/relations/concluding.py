@@ -112,7 +112,9 @@ class _Absolute:
 
 def _prove_absolute_values(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
     """Prove |x| = g by x² = g², where g is never negative by its form."""
-    zero, forms, by = nt.node(0), dict[Node, Node](), list[Proof | Premise]()
+    zero = nt.node(0)
+    forms = dict[Node, Node]()
+    by = list[Proof | Premise]()
     for x, g in signs.items():
         same, sign = (
             # x² = g² leaves the sign open, so g must be shown not to be negative.
@@ -148,7 +150,8 @@ def _prove_printed_equation(
             (*decision.proofs, *decision.premises),
         )
     # With |x| in another form, more may cancel.
-    a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
+    a = nt.replaced(left, absolute.forms)
+    b = nt.replaced(right, absolute.forms)
     if (a, b) != (left, right):
         return _without_bars(compiled, (left, a, b, right), absolute)
     # Each rule reduces the equation to one that letters may decide.
@@ -183,7 +186,8 @@ def _without_bars(
     ]
     if None in steps:
         return None
-    by = [*inner.by, *chain.from_iterable(s.by for s in steps if s)]
+    of_steps = chain.from_iterable(s.by for s in steps if s)
+    by = [*inner.by, *of_steps]
     return _conclude_by_rule(compiled, "chain", left, right, by, inner.needed)
 
 
@@ -200,7 +204,8 @@ def _prove_equal_maxima(compiled: Compiled, left: Node, right: Node) -> ProvedRe
     if not (isinstance(left, nt.Big) and isinstance(right, nt.Big)):
         return None
     # Maxima over different indices would need a renaming first.
-    if left.index != right.index or not all(_is_maximum(x) for x in (left, right)):
+    other_index = left.index != right.index
+    if other_index or not all(_is_maximum(x) for x in (left, right)):
         return None
     return _conclude_from_one_equation(compiled, "equals", (left, right), (left.body, right.body))
 
@@ -248,7 +253,8 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
     n, t = total.high, total.index
     # n is taken as a letter, any number, instead of a size.
     compiled = Compiled(Glossary(given={text(n): ""}, sizes={}), {})
-    before, start = nt.replaced(closed, {n: n - 1}), nt.replaced(closed, {n: nt.node(0)})
+    before = nt.replaced(closed, {n: n - 1})
+    start = nt.replaced(closed, {n: nt.node(0)})
     term = nt.replaced(total.body, {t: n})
     try:
         proofs = [by_letters(compiled.sides([pair]), compiled.declared)
@@ -284,10 +290,12 @@ def _prove_at_given_size(compiled: Compiled, left: Node, right: Node) -> ProvedR
         case nt.At(body, nt.Relation(nt.Name() as size, (("=", nt.Number() as length),))) if (
             sort := compiled.glossary.sizes.get(text(size))
         ):
-            ((x, y),) = pairs(compiled.sides([(body, right)]), compiled.declared, Letters())
+            sides = compiled.sides([(body, right)])
+            ((x, y),) = pairs(sides, compiled.declared, Letters())
             form = multiplied_out(x.at(()))
             there = at_size(form, sort, int(length.value))
-            premises = tuple(prove(a, b) for a, b in ((x, x.lift(form)), (x.lift(there), y)))
+            links = ((x, x.lift(form)), (x.lift(there), y))
+            premises = tuple(prove(a, b) for a, b in links)
             if not all(p.proved for p in premises):
                 return None
             whole, value = unsimplified(lambda: (x.at(()), y.at(())))
@@ -321,7 +329,10 @@ def inequalities(
     for link in every:
         if link.sign == "=":
             continue
-        smaller, larger = (link.right, link.left) if SMALLER[link.sign] else (link.left, link.right)
+        if SMALLER[link.sign]:
+            smaller, larger = (link.right, link.left)
+        else:
+            smaller, larger = (link.left, link.right)
         # A bound by 0 is its own gap.
         gap = gaps.get(larger) or gaps.get(smaller) or (larger if is_zero(smaller) else None)
         result = (
@@ -351,7 +362,8 @@ def by_gap(
     compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool
 ) -> ProvedRelation | None:
     """Prove smaller ≤ larger, or < if strict, by their difference in a form that shows its sign."""
-    g, gap = compiled.glossary, gap if isinstance(gap, Gap) else Gap(gap)
+    g = compiled.glossary
+    gap = gap if isinstance(gap, Gap) else Gap(gap)
     shapes = {key: " ".join(g.index[i] for i in x.letters) for key, x in gap.letters.items()}
     # In the gap, the letters are free; elsewhere they stand for their meanings.
     with_letters = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
@@ -360,20 +372,23 @@ def by_gap(
         key: (shapes[key], meanings.function(partial(_array_meant_by_letter, key)))
         for key in shapes
     }
+    named = {with_letters.argument(key): x for key, x in letters.items() if key not in gap.laws}
+    laws = {with_letters.argument(key): (*letters[key], law) for key, law in gap.laws.items()}
     decision = Certificate(
         compiled.declared,
         compiled.sides([(smaller, larger)], True),
         with_letters.gap(smaller, larger, gap.body),
         (),
-        named={with_letters.argument(key): x for key, x in letters.items() if key not in gap.laws},
-        laws={with_letters.argument(key): (*letters[key], law) for key, law in gap.laws.items()},
+        named=named,
+        laws=laws,
         only=tuple(map(with_letters.argument, gap.only)),
         strict=strict,
     ).decide()
     grade = decision.evidence.grade
     if grade is Grade.REFUTED:
+        sign = "<" if strict else "≤"
         raise FalseStep(
-            f"{text(smaller)} {'<' if strict else '≤'} {text(larger)}: false at {decision.evidence.where}"
+            f"{text(smaller)} {sign} {text(larger)}: false at {decision.evidence.where}"
         )
     return (
         ProvedRelation(_words_of_needed_assumptions(decision.proofs), decision.premises)

@@ -61,7 +61,8 @@ def _make_exact_reader(g: Glossary) -> Reader:
             for axis, n in zip(axes, arrays[key].plain_shape, strict=True)
             if not axis.isdigit()
         }
-        if any(lengths.setdefault(axis, n) != n for axis, n in own.items()):
+        own_lengths = own.items()
+        if any(lengths.setdefault(axis, n) != n for axis, n in own_lengths):
             raise Unread(f"{key} has another length than the arrays before")
     return Reader(g, arrays, lengths)
 

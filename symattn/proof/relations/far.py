@@ -44,7 +44,7 @@ _WAVES = 1024  # the most sizes that are tried one by one where a sine or cosine
 _POWERS = (2, 4, 7, 12, 18, 30)  # of ten, taken as sizes
 _SEVERAL = 12  # draws of several sizes
 _NAMED = 24  # sizes at and around the printed numbers, if no entries are drawn; otherwise _FEW
-_FEW = 6
+_FEW = 6  # sizes of a peak, or combinations of sizes, that are drawn at
 _TRIED = (
     16,
     20,
@@ -77,13 +77,17 @@ class _Groups:
     """The groups of an axis: the first places alone, then groups whose ends grow like powers."""
 
     def __init__(self, length: int, count: int) -> None:
-        first, ends = count // _SINGLE, [*range(count // _SINGLE + 1)]
+        first = count // _SINGLE
+        ends = [*range(count // _SINGLE + 1)]
         for k in range(first + 1, count + 1):
             # Ends grow like powers; each group has one place at least, the later ones too.
-            end = int(first * (length / first) ** ((k - first) / (count - first)))
-            ends.append(min(max(end, ends[-1] + 1), length - count + k))
+            share = (k - first) / (count - first)
+            end = int(first * (length / first) ** share)
+            beyond_last = max(end, ends[-1] + 1)
+            ends.append(min(beyond_last, length - count + k))
         self.length, self.ends = length, [*ends[:-1], length]
-        self.counts = [b - a for a, b in zip(self.ends, self.ends[1:], strict=False)]
+        edges = zip(self.ends, self.ends[1:], strict=False)
+        self.counts = [b - a for a, b in edges]
 
     def place(self, x: object) -> int:
         """Return the group of a place. Raises Refused for what is no place."""
@@ -193,7 +197,8 @@ class _Namespace(Namespace):
         # Else the new axis would pass for one of groups.
         if len(arrays) in self.kind.groups:
             raise Refused("as many arrays as an axis has groups")
-        return self.kind(np.stack([self.kind.of(x).entries for x in arrays], axis))
+        entries = [self.kind.of(x).entries for x in arrays]
+        return self.kind(np.stack(entries, axis))
 
 
 class Far(Numbers):
@@ -204,7 +209,8 @@ class Far(Numbers):
     ) -> None:
         super().__init__(sizes, seed, balls=True)
         axes = {a for shape in declared.arrays.values() for a in shape.split() if not a.isdigit()}
-        lengths = {a: super(Far, self).axis(a) for a in {*axes, *declared.sorts()}}
+        sorts = {*axes, *declared.sorts()}
+        lengths = {a: super(Far, self).axis(a) for a in sorts}
         # The number of groups identifies an axis, so no fixed length may equal it.
         numbers = [
             n
@@ -212,7 +218,8 @@ class Far(Numbers):
             if all(str(n) not in s.split() for s in declared.arrays.values())
         ]
         # Each long axis needs a number of groups of its own.
-        if sum(n >= numbers[0] for n in {*lengths.values()}) > len(numbers):
+        most = len(numbers)
+        if sum(n >= numbers[0] for n in {*lengths.values()}) > most:
             raise Refused("so many sizes")
         long = dict(
             zip(sorted({n for n in lengths.values() if n >= numbers[0]}), numbers, strict=False)
@@ -234,13 +241,16 @@ class Far(Numbers):
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         count, low = prod(lengths), {"positive": 1, "nonnegative": 0, "real": -40}[sign]
-        least, largest = Fraction(max(low, 0)), max(self.sizes.values(), default=1)
+        least = Fraction(max(low, 0))
+        largest = max(self.sizes.values(), default=1)
         first = (1, 1000, log(largest), isqrt(largest), largest)
         if self.seed < len(first):  # in the first row
             row = min(lengths[-1] if len(lengths) > 1 else 1, count)
-            return [Fraction(first[self.seed])] * row + [least] * (count - row)
+            large = [Fraction(first[self.seed])] * row
+            return large + [least] * (count - row)
         if self.seed < len(first) + 3:  # nowhere, everywhere, or in the first column
-            step = (count + 1, 1, lengths[-1] if lengths else 1)[self.seed - len(first)]
+            steps = (count + 1, 1, lengths[-1] if lengths else 1)
+            step = steps[self.seed - len(first)]
             return [least if n % step or step > count else Fraction(1) for n in range(count)]
         random = Random(f"{self.seed} {name}")
         scale, few = (
@@ -296,8 +306,12 @@ def peaks(near: Callable[[int], float], every: Sequence[int]) -> Iterator[int]:
         if near(middle) > min(near(low), near(high)) and near(middle) >= max(near(low), near(high)):
             # Ternary search: one peak is assumed between the outer sizes.
             while high - low > 2:
-                a, b = low + (high - low) // 3, high - (high - low) // 3
-                low, high = (low, b) if near(a) > near(b) else (a, high)
+                third = (high - low) // 3
+                a, b = low + third, high - third
+                if near(a) > near(b):
+                    low, high = (low, b)
+                else:
+                    low, high = (a, high)
             yield max(range(low, high + 1), key=near)
 
 
@@ -309,7 +323,8 @@ def turning(compiled: Compiled, bounds: Sequence[Link], base: Mapping[str, int])
 
         @cache
         def near(n: int, sort: str = sort) -> float:
-            gaps, world = [-inf], Far({**base, sort: n}, 0, compiled.declared)
+            gaps = [-inf]
+            world = Far({**base, sort: n}, 0, compiled.declared)
             with suppress(Unread, Refused, Undecided, ZeroDivisionError, OverflowError):
                 for x in bounds:
                     for a, b in compiled.stated(x, world):
@@ -345,9 +360,9 @@ def worlds(
             round(10 ** random.uniform(0, random.choice(_POWERS))) + k for k in range(len(sorts))
         ]
         every.append(dict(zip(sorts, several, strict=True)))
-    for lengths, seed in product(
-        [x for n, x in enumerate(every) if x not in every[:n]], range(DRAWS if entries else 1)
-    ):
+    distinct = [x for n, x in enumerate(every) if x not in every[:n]]
+    seeds = range(DRAWS if entries else 1)
+    for lengths, seed in product(distinct, seeds):
         # Sizes for which there are too few numbers of groups are left out.
         with suppress(Refused):
             yield Far(lengths, seed, declared, flat)

@@ -34,7 +34,8 @@ def attending(attention: Callable[..., Any] | None = None) -> Function:
 
         if q.rank not in (1, 2) or k.rank != 2 or v.rank != 2:
             raise Unread("attention of what are no matrices")
-        letters = tuple(dict.fromkeys((*q.letters, *k.letters, *v.letters)))
+        every = (*q.letters, *k.letters, *v.letters)
+        letters = tuple(dict.fromkeys(every))
         queries, keys, values = (spread(x, letters, x.rank) for x in (q, k, v))
         one = q.rank == 1
         output = (attention or Attention(stabilised=False))(
@@ -51,7 +52,8 @@ def diag(x: Value) -> Value:
         raise Unread("diag of what is not a vector")
     xp = x.array.__array_namespace__()
     places = xp.arange(x.array.shape[0])
-    return Value(xp.where(places[:, None] == places[None, :], x.array[:, None], 0), (), 2)
+    same = places[:, None] == places[None, :]
+    return Value(xp.where(same, x.array[:, None], 0), (), 2)
 
 
 def log_sum_exp(s: Value) -> Value:
@@ -59,7 +61,8 @@ def log_sum_exp(s: Value) -> Value:
     if not s.rank:
         raise Unread("lse of a number")
     xp = s.array.__array_namespace__()
-    return Value(xp.log(xp.sum(xp.exp(s.array), axis=-1)), s.letters, s.rank - 1)
+    total = xp.sum(xp.exp(s.array), axis=-1)
+    return Value(xp.log(total), s.letters, s.rank - 1)
 
 
 def largest(*arguments: Value) -> Value:
@@ -80,7 +83,8 @@ def entrywise(work: Callable[[Any, Any], object]) -> Function:
     """Return ``work`` as a function of a value, applied to every entry."""
 
     def apply(x: Value) -> Value:
-        return Value(work(x.array.__array_namespace__(), x.array), x.letters, x.rank, x.row)
+        changed = work(x.array.__array_namespace__(), x.array)
+        return Value(changed, x.letters, x.rank, x.row)
 
     return apply
 
@@ -125,10 +129,10 @@ def determinant(x: Value) -> Value:
     if n > _ROWS:
         raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
     for order in permutations(range(n)):
-        odd = sum(a > b for i, b in enumerate(order) for a in order[:i]) % 2
-        result = result + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (
-            -1 if odd else 1
-        )
+        inversions = sum(a > b for i, b in enumerate(order) for a in order[:i])
+        odd = inversions % 2
+        entries = [x.array[i, j] for i, j in enumerate(order)]
+        result = result + reduce(mul, entries) * (-1 if odd else 1)
     return Value(result)
 
 

@@ -242,9 +242,12 @@ def _as_bounds(link: Link) -> list[Link]:
         return [link]
     # Half a unit of the last printed digit.
     half = Fraction(1, 2 * 10 ** len(digits.digits.partition(".")[2]))
-    printed, zero = Fraction(digits.digits) * (-1 if negative else 1), nt.node(0)
-    low, high = nt.Number(printed - half), nt.Number(printed + half)
-    return [Link(zero, "<", link.left - low), Link(zero, "<", high - link.left)]
+    printed = Fraction(digits.digits) * (-1 if negative else 1)
+    zero = nt.node(0)
+    low = nt.Number(printed - half)
+    high = nt.Number(printed + half)
+    above_low = Link(zero, "<", link.left - low)
+    return [above_low, Link(zero, "<", high - link.left)]
 
 
 def _describe_where_proved(question: RelationQuestion, compiled: Compiled) -> str:
@@ -270,11 +273,13 @@ def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
     """
     names = {label: words.split() for label, words in g.labels.items()}
     drawn, used = averages(relation), set[str]()
-    for key in {*g.laws, *(word for words in names.values() for word in words if g.knows(word))}:
+    words_of_names = (word for words in names.values() for word in words if g.knows(word))
+    for key in {*g.laws, *words_of_names}:
         if not mentions(relation, key, g) or not (drawn or key in g.defined):
             continue
         own = {label for label, words in names.items() if key in words}
-        for part in g.laws[key].assumes if key in g.laws and not own else ():
+        assumed = g.laws[key].assumes if key in g.laws and not own else ()
+        for part in assumed:
             by_law = {label for label, words in names.items() if part in words}
             if not by_law:
                 raise FalseStep(f"{text(relation)}: no assumption says how {key} is drawn ({part})")
@@ -293,9 +298,8 @@ def _grade_proved_relation(where: str, results: Sequence[ProvedRelation | None])
 
 def all_of(proved: Iterable[Evidence]) -> Evidence:
     """Return the evidence that follows from several proofs, under the hypotheses of all."""
-    return Evidence(
-        Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; ")))
-    )
+    words = (w for x in proved for w in x.where.split("; "))
+    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(words)))
 
 
 def _in_each_format(
@@ -408,7 +412,8 @@ def _check_draws_in_balls(
     equations whose sides differ by 0 in every case of their comparisons; else ``searched``, with what was tried.
     """
     declared = compiled.declared
-    equations, bounds = [x for x in every if x.sign == "="], [x for x in every if x.sign != "="]
+    equations = [x for x in every if x.sign == "="]
+    bounds = [x for x in every if x.sign != "="]
     with precision(_BITS):
         every_world = [(world, meets(compiled, where, world)) for world in drawn]
         met = [world for world, fits in every_world if fits]
@@ -445,7 +450,8 @@ def _check_draws_in_balls(
     exactly = 0
     # Exact numbers at small sizes add a decision where balls only overlap.
     for number in range(_EXACT) if equations else ():
-        there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
+        sorts = enumerate(declared.sorts())
+        there = {sort: 1 + (number + i) % 3 for i, sort in sorts}
         with suppress(
             Unread, Refused, Undecided
         ):  # exact numbers lack some functions that balls have

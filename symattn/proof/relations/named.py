@@ -54,7 +54,9 @@ class LetterMeanings:
     def within(self, arrays: Mapping[str, object]) -> Self:
         """Return a reader of parts of the same formula, on other arrays."""
         inner = type(self)(self.glossary, arrays, self.lengths)
-        inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
+        inner.sums = dict(self.sums)
+        inner.touched = self.touched
+        inner.measured = self.measured
         inner.free = self.free
         return inner
 
@@ -74,7 +76,8 @@ class LetterMeanings:
     def vector(self, x: Found) -> Found:
         """Return numbers separated by commas, as in x = (0, a, −a), as a vector."""
         if isinstance(x, Several) and not any(p.rank or p.letters for p in x.parts):
-            return Value(self.xp.stack([p.array for p in x.parts]), (), 1, self.glossary.rows)
+            arrays = [p.array for p in x.parts]
+            return Value(self.xp.stack(arrays), (), 1, self.glossary.rows)
         return x
 
     def read(self, x: Node) -> Found:
@@ -145,7 +148,8 @@ class LetterMeanings:
         if key in self.arrays:
             self.touched.add(key)
             array = self.arrays[key]
-            return Value(array, (), len(array.shape), g.rows and len(array.shape) == 1)
+            is_row = g.rows and len(array.shape) == 1
+            return Value(array, (), len(array.shape), is_row)
         if key in g.defined:
             self.touched.add(key)
             return self._evaluate_letter_meaning(g.defined[key])
@@ -158,7 +162,8 @@ class LetterMeanings:
             array = meaning(cast("Reader", self))
             if isinstance(array, Value | Several):
                 return array
-            return Value(array, (), len(array.shape), self.glossary.rows and len(array.shape) == 1)
+            is_row = self.glossary.rows and len(array.shape) == 1
+            return Value(array, (), len(array.shape), is_row)
         if not meaning.letters:
             return self.vector(self.read(meaning.body))
         self.free = frozenset(meaning.letters)
@@ -189,9 +194,8 @@ class LetterMeanings:
             return Value(self.xp.exp(self.xp.asarray(1)))
         if x.base in ("δ", "δ̄") and len(x.sub) == 2 and not self.glossary.knows(x.base):
             sign, place = "=" if x.base == "δ" else "≠", self._place_of_fixed_index(x.sub[1])
-            return self.compared(
-                self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place
-            )
+            other = "" if place is not None else self.index(x.sub[1])
+            return self.compared(self.index(x.sub[0]), sign, other, place)
         if not x.sub and (
             x.base in self.sums
             or (x.base in self.glossary.index and not self.glossary.knows(x.base))
@@ -203,7 +207,8 @@ class LetterMeanings:
         if result is not None:
             return result
         for cut in reversed(range(len(x.sub))):
-            whole = self.stem(text(Name(x.base, x.sub[:cut])))
+            key = text(Name(x.base, x.sub[:cut]))
+            whole = self.stem(key)
             if whole is not None:
                 self._check_counting_of_indices(x.base, x.sub)
                 return self.part(whole, x.sub[cut:])
@@ -221,9 +226,9 @@ class LetterMeanings:
 
     def _of_family(self, base: str, parts: tuple[Node, ...]) -> Found:
         result = self.glossary.families[base](cast("Reader", self), parts)
-        return (
-            result if isinstance(result, Value | Several) else Value(result, (), len(result.shape))
-        )
+        if isinstance(result, Value | Several):
+            return result
+        return Value(result, (), len(result.shape))
 
     def position(self, letter: str) -> Value:
         """Return an index letter as a number: 1, 2, …"""
@@ -251,7 +256,8 @@ class LetterMeanings:
             array, result = self._index_array_axis(array, len(letters), x)
             letters += result
         rank = whole.rank - len(indices)
-        return self.diagonal(Value(array, tuple(letters), rank, rank == 1 and self.glossary.rows))
+        is_row = rank == 1 and self.glossary.rows
+        return self.diagonal(Value(array, tuple(letters), rank, is_row))
 
     def _index_array_axis(self, array: Array, axis: int, x: Node) -> tuple[Any, list[str]]:
         """Return the array with an axis indexed by ``x``, and the letters of the axes that replace it."""
@@ -263,7 +269,8 @@ class LetterMeanings:
             letter = self.index(x)
             self._check_index_fits_axis(self.length(self.sort(letter)), array, axis, letter)
             return array, [letter]
-        before, after = tuple(array.shape[:axis]), tuple(array.shape[axis + 1 :])
+        before = tuple(array.shape[:axis])
+        after = tuple(array.shape[axis + 1 :])
         lengths = [self.length(self.sort(letter)) for letter in letters]
         if len(letters) == 2:
             self._check_index_fits_axis(lengths[0] * lengths[1], array, axis, text(x))
@@ -271,7 +278,8 @@ class LetterMeanings:
         times = self.length(self.glossary.sizes[text(x.body.denominator)])  # type: ignore[attr-defined]
         self._check_index_fits_axis(lengths[0], array, axis, text(x), times)
         every = array[(*[slice(None)] * (axis + 1), None)]
-        spread = self.xp.broadcast_to(every, (*before, array.shape[axis], times, *after))
+        shape = (*before, array.shape[axis], times, *after)
+        spread = self.xp.broadcast_to(every, shape)
         return self.xp.reshape(spread, (*before, lengths[0], *after)), letters
 
     def _check_index_fits_axis(
@@ -314,7 +322,8 @@ class LetterMeanings:
         letters[len(letters) - 1 - letters[::-1].index(twice)] = other
         self.sums[other] = self.sort(twice)
         same = self.compared(twice, "=", other)
-        return self.over(v.both(replace(x, letters=tuple(letters)), same, mul), [other])
+        relabelled = replace(x, letters=tuple(letters))
+        return self.over(v.both(relabelled, same, mul), [other])
 
     def compared(self, i: str, sign: str, j: str, place: int | None = None) -> Value:
         """Return 1 where ``i sign j`` and 0 elsewhere; with ``place``, compare i with this place instead of j."""
@@ -323,10 +332,12 @@ class LetterMeanings:
         xp = self.xp
         a = xp.arange(self.length(self.sort(i)))
         if place is not None:
-            return Value(xp.where(COMPARED[sign](a, a[place]), xp.asarray(1), xp.asarray(0)), (i,))
+            holds = COMPARED[sign](a, a[place])
+            return Value(xp.where(holds, xp.asarray(1), xp.asarray(0)), (i,))
         b = xp.arange(self.length(self.sort(j)))
         truth = COMPARED[sign](a[:, None], b[None, :])
-        return Value(xp.where(truth, xp.asarray(1), xp.asarray(0)), (i, j))
+        one = xp.asarray(1)
+        return Value(xp.where(truth, one, xp.asarray(0)), (i, j))
 
     def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
         """Return Σ, max or min over index letters."""
@@ -339,7 +350,8 @@ class LetterMeanings:
             work = self.xp.sum if operator == "sum" else self.xp.max
             array = self.xp.moveaxis(x.array, place, -1) if operator == "max" else x.array
             array = work(array, axis=-1 if operator == "max" else place)
-            x = Value(array, tuple(i for i in x.letters if i != letter), x.rank, x.row)
+            remaining = tuple(i for i in x.letters if i != letter)
+            x = Value(array, remaining, x.rank, x.row)
         return x
 
     # -- derivatives ---------------------------------------------------------------------------------------------
@@ -372,18 +384,21 @@ class LetterMeanings:
             return result.array
 
         array = gradient(function, by, **arrays)
-        return Value(array, shape[0].letters, shape[0].rank + len(arrays[by].shape))
+        rank = shape[0].rank + len(arrays[by].shape)
+        return Value(array, shape[0].letters, rank)
 
     def _partial(self, x: nt.Partial) -> Value:
         if not isinstance(x.by, Name):
             raise Unread(f"the derivative by {text(x.by)}")
         known = {**self.glossary.defined, **self.arrays}
-        word = next((w for w in (x.by.base, x.by.base.upper()) if w in known), None)
+        spellings = (x.by.base, x.by.base.upper())
+        word = next((w for w in spellings if w in known), None)
         variable = self.letter(word) if word else None
         if word is None or not isinstance(variable, Value):
             raise Unread(f"the derivative by {text(x.by)}")
         result = self.derivative(x.of, word)
-        own, by = result.rank - len(variable.array.shape), len(variable.array.shape)
+        own = result.rank - len(variable.array.shape)
+        by = len(variable.array.shape)
         if own and len(x.by.sub) not in (by, by - 1):
             raise Unread("the derivative of what is not a number by a matrix")
         if own:  # the axes of what it is by come first, as they have the indices
@@ -391,6 +406,7 @@ class LetterMeanings:
                 len(result.letters),
                 range(len(result.letters), len(result.letters) + result.rank),
             )
-            order = (*range(first), *axes[own:], *axes[:own])
+            outer = range(first)
+            order = (*outer, *axes[own:], *axes[:own])
             result = replace(result, array=self.xp.permute_dims(result.array, order))
         return self.part(result, x.by.sub)

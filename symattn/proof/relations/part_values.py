@@ -65,7 +65,9 @@ def filled(a: Array, b: Array) -> Any:
     from symattn.arrays.index.namespace import spread as at_places
     from symattn.arrays.indexed import Indexed
 
-    return at_places(a, b) if isinstance(a, Indexed) or isinstance(b, Indexed) else a + 0 * b
+    if isinstance(a, Indexed) or isinstance(b, Indexed):
+        return at_places(a, b)
+    return a + 0 * b
 
 
 def both(x: Value, y: Value, work: Binary) -> Value:
@@ -77,9 +79,9 @@ def both(x: Value, y: Value, work: Binary) -> Value:
     letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
     rank = max(x.rank, y.rank)
     array = work(spread(x, letters, rank), spread(y, letters, rank))
-    return Value(
-        array, letters, rank, (x if x.rank else y).row, x.even or y.even if not rank else False
-    )
+    is_row = (x if x.rank else y).row
+    is_even = x.even or y.even if not rank else False
+    return Value(array, letters, rank, is_row, is_even)
 
 
 def added(x: Value, y: Value) -> Value:
@@ -157,7 +159,8 @@ def _multiply_vectors_or_matrices(x: Value, y: Value, rows: bool) -> Value:
         letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
         return Value(spread(x, letters, 2) @ spread(y, letters, 2), letters, 2)
     if x.rank == 2 and not y.row:
-        return summed(both(x, Value(y.array[..., None, :], y.letters, 2), mul))
+        columns = Value(y.array[..., None, :], y.letters, 2)
+        return summed(both(x, columns, mul))
     if y.rank == 2 and (x.row or rows):
         product = both(Value(x.array[..., :, None], x.letters, 2), y, mul)
         return Value(_sum_over_array_axis(product.array, -2), product.letters, 1, True)

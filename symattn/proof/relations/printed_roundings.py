@@ -62,7 +62,8 @@ def _compute_printed_rounding(reader: Reader, x: Node) -> Found:
     def lifted(value: Found | None) -> Found | None:
         return value and _apply_to_each_value(value, lambda x: kind(x.entries))
 
-    inner = reader.within({key: kind(x.entries) for key, x in reader.arrays.items()})
+    entries = {key: kind(x.entries) for key, x in reader.arrays.items()}
+    inner = reader.within(entries)
     inner.elsewhere = lambda key: lifted(reader.letter(key))
     result = inner.read(x)
     # A letter alone has no operation, so the rounding of its value must be applied.
@@ -152,7 +153,8 @@ def _numbers_near_format_ends(f: Format) -> tuple[Fraction, ...]:
         _BITS
     ):  # the result is cached, so it may not depend on the first caller's precision
         logs = [abs(Fraction(float(Ball.function("log", Ball.scalar(x)).mid()))) for x in plain]
-    return tuple(x * (1 + Fraction(n, 2**bits)) for x in (*plain, *logs) for n, bits in _AROUND)
+    numbers = (*plain, *logs)
+    return tuple(x * (1 + Fraction(n, 2**bits)) for x in numbers for n, bits in _AROUND)
 
 
 def worlds(name: str, sorts: Sequence[str]) -> Iterator[OfFormat]:

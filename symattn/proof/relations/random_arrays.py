@@ -42,7 +42,8 @@ def _compute_printed_means(reader: Reader, numbers: tuple[Node, ...], product: b
     values: list[Value] = []
 
     def drawn(arrays: Mapping[str, object]) -> list[Any]:
-        within = reader.within({**reader.arrays, **{key: arrays[spelt(key)] for key in every}})
+        arrays_of_draw = {key: arrays[spelt(key)] for key in every}
+        within = reader.within({**reader.arrays, **arrays_of_draw})
         values[:] = map(within.one, numbers)
         if any(x.rank for x in values):
             raise Unread("the mean of what is not a number")
@@ -52,10 +53,10 @@ def _compute_printed_means(reader: Reader, numbers: tuple[Node, ...], product: b
 
     reader.touched.update(every, *(g.laws[key].parameters for key in every))
     inputs = {spelt(key): array for key, array in reader.arrays.items()}
-    expectation = Expectation({spelt(key): law for key, law in g.laws.items()}, inputs)
-    means = expectation.means(
-        drawn, [[spelt(key) for key in random] for random in (*named, *[every] * product)]
-    )
+    laws = {spelt(key): law for key, law in g.laws.items()}
+    expectation = Expectation(laws, inputs)
+    moments = (*named, *[every] * product)
+    means = expectation.means(drawn, [[spelt(key) for key in random] for random in moments])
     return [Value(mean, x.letters) for mean, x in zip(means, values, strict=True)]
 
 
@@ -91,12 +92,14 @@ def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Val
     def read(reader: Reader, of: tuple[Node, ...]) -> Value:
         (body,) = of
         factors = body.factors if isinstance(body, nt.Product) else (body,)
-        if not all(isinstance(f, nt.Power) and f.base == Name("e") for f in factors):
+        powers_of_e = (isinstance(f, nt.Power) and f.base == Name("e") for f in factors)
+        if not all(powers_of_e):
             raise Unread(f"the mean of {text(body)}")
         exponent = reader.number(0)
         along: Value | None = None
         exponents = [f.exponent for f in factors if isinstance(f, nt.Power)]
-        for term in [t for x in exponents for t in (x.terms if isinstance(x, nt.Sum) else (x,))]:
+        terms = [t for x in exponents for t in (x.terms if isinstance(x, nt.Sum) else (x,))]
+        for term in terms:
             match term:
                 case nt.Product((first, x), "·") if (
                     first == w and nt.replaced(x, {w: nt.node(0)}) == x

@@ -21,8 +21,9 @@ from symattn.proof.relations.part_values import Found, Several, Unread, Value
 from symattn.proof.relations.random_arrays import MOMENTS, moment
 from symattn.proof.relations.recurring import written_out
 
+# Larger powers are products of too many factors to be decided in time.
 _LARGEST_EXPONENT = 1000
-_LARGEST_TENSOR = 2**16
+_LARGEST_TENSOR = 2**16  # entries
 
 
 class Reader(LetterMeanings):
@@ -68,7 +69,9 @@ class Reader(LetterMeanings):
             and callable(self.glossary.defined.get("I"))
         ):
             self.touched |= {text(x), "I"}
-            return body.terms[1] if len(body.terms) == 2 else nt.Sum(body.terms[1:])
+            if len(body.terms) == 2:
+                return body.terms[1]
+            return nt.Sum(body.terms[1:])
         return None
 
     def _identity_and(self, rest: Node, whole: Node, factor: Node | None) -> Iterator[Value]:
@@ -168,9 +171,9 @@ class Reader(LetterMeanings):
         if isinstance(x.exponent, nt.Product) and x.exponent.factors[0] == Name("⊗"):
             return self._tensor_power(result, x)
         if result.rank == 2 and isinstance(x.exponent, nt.Number) and x.exponent.value in (2, 3):
-            return v.times(
-                result, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False
-            )
+            exponent = int(x.exponent.value)
+            lower = nt.Power(x.base, nt.node(exponent - 1))
+            return v.times(result, self.one(lower), "", False)
         if result.rank == 2 and x.exponent == nt.node(1):
             return result
         whole = self.whole_number(x.exponent)
@@ -178,7 +181,8 @@ class Reader(LetterMeanings):
             raise Unread(f"the power {text(x)}")
         if whole is None:  # b^x = e^{x log b}
             power = self.one(x.exponent)
-            return replace(power, array=self.xp.exp(power.array * self.xp.log(result.array)))
+            logarithm = power.array * self.xp.log(result.array)
+            return replace(power, array=self.xp.exp(logarithm))
         if abs(whole) > _LARGEST_EXPONENT and not hasattr(
             result.array, "groups"
         ):  # balls of any exponent
@@ -256,7 +260,8 @@ class Reader(LetterMeanings):
             )
             return self.part(result, parts)
         if x.style == "abs" and text(x.body) in self.glossary.sets:
-            return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
+            length = self.length(self.glossary.sets[text(x.body)])
+            return Value(self.xp.asarray(length))
         if x.style == "floor":
             raise Unread("⌊…⌋ outside an index")
         result = self.one(x.body)
@@ -281,17 +286,20 @@ class Reader(LetterMeanings):
     def _read_comma_list(self, x: nt.Commas) -> Found:
         """Read (q, r): concatenate vectors (and numbers), stack numbers into a vector, or return ``Several`` values."""
         parts = tuple(map(self.one, x.parts))
-        if {p.rank for p in parts} in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
+        ranks = {p.rank for p in parts}
+        if ranks in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
             if len({p.row for p in parts if p.rank}) > 1 or any(
                 isinstance(x, nt.Transposed) for x in x.parts
             ):
                 raise Unread(f"({text(x)}): vectors are put side by side as they are")
             columns = [p.array if p.rank else p.array[None] for p in parts]
-            return Value(self.xp.concat(columns, axis=-1), (), 1, any(p.row for p in parts))
+            is_row = any(p.row for p in parts)
+            return Value(self.xp.concat(columns, axis=-1), (), 1, is_row)
         if len({p.rank for p in parts} | {0}) == 1 and all(
             isinstance(p, nt.Number | nt.Neg) for p in x.parts
         ):
-            return Value(self.xp.stack([p.array for p in parts]), (), 1, self.glossary.rows)
+            arrays = [p.array for p in parts]
+            return Value(self.xp.stack(arrays), (), 1, self.glossary.rows)
         return Several(parts)
 
     def _call(self, x: nt.Call) -> Found:
@@ -306,7 +314,8 @@ class Reader(LetterMeanings):
             return self._of_family(function.base, x.arguments)
         if function.base in MOMENTS and self.glossary.laws:
             return moment(self, function.base, x.arguments)
-        defined, builtin = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
+        defined = self.glossary.functions.get(function.base)
+        builtin = FUNCTIONS.get(function.base)
         if defined is None and builtin is None:
             raise Unread(f"the function {text(function)}")
         arguments = written_out(self, x.arguments)
@@ -356,7 +365,8 @@ class Reader(LetterMeanings):
         letter, side = text(x.condition.first), x.condition.rest[0][1]
         if [sign for sign, _ in x.condition.rest] == ["="]:
             if self.glossary.given.get(letter) == "":
-                return self.within({**self.arrays, letter: self.one(side).array}).one(x.body)
+                value = self.one(side).array
+                return self.within({**self.arrays, letter: value}).one(x.body)
             size = self.glossary.sizes.get(letter)
             length = self.length(size) if size else None
             if isinstance(length, int) and (number := self.whole_number(side)) is not None:
@@ -368,7 +378,8 @@ class Reader(LetterMeanings):
         for (sign, right), left in zip(x.condition.rest, sides, strict=False):
             if sign not in COMPARED:
                 raise Unread(f"the sign {sign} between indices")
-            holds = v.both(self.one(left), self.one(right), COMPARED[sign])
+            left_value = self.one(left)
+            holds = v.both(left_value, self.one(right), COMPARED[sign])
             indicator = replace(
                 holds, array=self.xp.where(holds.array, self.xp.asarray(1), self.xp.asarray(0))
             )
@@ -418,12 +429,14 @@ class Reader(LetterMeanings):
         place = self._place_of_fixed_index(second)
         if place is not None:
             column = self.compared(i, sign, "", place)
-            return self.over(v.both(self.one(x.body), column, mul), [i])
+            weighed = v.both(self.one(x.body), column, mul)
+            return self.over(weighed, [i])
         j, body = self.index(second), self.one(x.body)
         alone = j in self.free or j in self.sums or j not in body.letters
         if not alone and (sign not in "<>" or j < i):
             raise Unread(f"whether the sum over {text(index)} is over {j}, too")
-        return self.over(v.both(body, self.compared(i, sign, j), mul), [i] if alone else [i, j])
+        held = v.both(body, self.compared(i, sign, j), mul)
+        return self.over(held, [i] if alone else [i, j])
 
     def _over_set(self, x: nt.Big, i: str, sign: str, of: str) -> Value:
         """Return Σ, max or min over the indices in a set, the first block of the axis, or over all others."""
@@ -431,17 +444,18 @@ class Reader(LetterMeanings):
             raise Unread(f"the set {of}")
         if self.over_sets.setdefault(self.sort(i), of) != of:  # which would be one within the other
             raise Unread(f"two sets of indices, {self.over_sets[self.sort(i)]} and {of}")
-        body, length = self.one(x.body), self.length(self.glossary.sets[of])
+        body = self.one(x.body)
+        length = self.length(self.glossary.sets[of])
         if i not in body.letters:
             raise Unread(f"the index {i} does not occur")
         block = slice(None, length) if sign == "∈" else slice(length, None)
-        cut = body.array[(*[slice(None)] * body.letters.index(i), block)]
+        whole = [slice(None)] * body.letters.index(i)
+        cut = body.array[(*whole, block)]
         return self.over(replace(body, array=cut), [i], x.operator)
 
     def _read_ranged_operator(self, x: nt.Big) -> Value:
-        letters = [
-            text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))
-        ]
+        indices = x.index.parts if isinstance(x.index, nt.Commas) else (x.index,)
+        letters = [text(p) for p in indices]
         if x.low is not None and x.high is not None:
             last = text(x.high)
             from_zero = (
@@ -480,8 +494,9 @@ class Reader(LetterMeanings):
                     h, n, d = result.array.shape
                     if h != self.length(self.glossary.sizes[text(size)]):
                         raise Unread(f"there are not {text(size)} of {base}")
+                    in_order = self.xp.permute_dims(result.array, (1, 0, 2))
                     return Value(
-                        self.xp.reshape(self.xp.permute_dims(result.array, (1, 0, 2)), (n, h * d)),
+                        self.xp.reshape(in_order, (n, h * d)),
                         (),
                         2,
                     )

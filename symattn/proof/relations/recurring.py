@@ -44,11 +44,11 @@ def _unroll_printed_recurrence(
     steps = reader.length(reader.sort(letter)) - 1 if running else reader.whole_number(first)
     if not isinstance(steps, int) or steps > _MOST:
         raise Refused(f"as many steps as {text(first)} says, which is not a small number here")
-    families = {key: family for key, family in reader.glossary.families.items() if key != base}
+    definitions = reader.glossary.families.items()
+    families = {key: family for key, family in definitions if key != base}
     for step in range(steps):
-        inner = reader.within(
-            {**reader.arrays, text(Name(base, (Name(letter),))): states[-1].array}
-        )
+        name_of_state = text(Name(base, (Name(letter),)))
+        inner = reader.within({**reader.arrays, name_of_state: states[-1].array})
         inner.glossary = replace(
             reader.glossary, families=families, places={**reader.glossary.places, letter: step}
         )
@@ -66,7 +66,8 @@ def written_out(reader: Reader, arguments: tuple[Node, ...]) -> tuple[Node, ...]
     first, _, last = arguments
     one = nt.node(1)
     for size in reader.glossary.sizes:
-        if nt.replaced(first, {one: nt.name(*size.split("_"))}) == last and first != last:
+        size_name = nt.name(*size.split("_"))
+        if nt.replaced(first, {one: size_name}) == last and first != last:
             count = reader.whole_number(nt.name(*size.split("_"))) or 0
             if count > _MOST:
                 raise Refused(f"{count} arguments")

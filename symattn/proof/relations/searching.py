@@ -74,7 +74,9 @@ class Tried:
 def _rounded_down(size: int) -> str:
     """Return a size, a large one as the power of ten below it: 10¹⁸."""
     power = len(str(size)) - 1
-    return f"10{str(power).translate(_RAISED)}" if power > _DIGITS else str(size)
+    if power > _DIGITS:
+        return f"10{str(power).translate(_RAISED)}"
+    return str(size)
 
 
 def look_beyond(
@@ -86,7 +88,8 @@ def look_beyond(
     """Compare numbers and sizes beyond those that are printed, and numbers at which bounds are likely to fail; skip any
     at which balls are too wide or a side is undefined. ``lengths``: sizes to begin with. Raises FalseStep."""
     tried = Tried()
-    sides = [side for link in (*every, *where) for side in (link.left, link.right)]
+    links = (*every, *where)
+    sides = [side for link in links for side in (link.left, link.right)]
     # Fewer letters leave fewer draws to make.
     compiled = restrict(compiled, sides)
     used = compiled.glossary

@@ -61,9 +61,8 @@ def limit(
         there = _limit_of_formula(form, letter, value, glossary)
     except Unread as reason:
         raise NotDecided(f"{text(relation)}: {reason}") from reason
-    premises = [
-        decide(nt.equals(a, b)) for a, b in ((there, printed), (relation.first, form)) if a != b
-    ]
+    pairs = ((there, printed), (relation.first, form))
+    premises = [decide(nt.equals(a, b)) for a, b in pairs if a != b]
     unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
     if unproved:
         raise NotDecided(f"{text(relation)}: a premise is {unproved}")
@@ -77,7 +76,8 @@ def _expect_accepted(
     """Raise NotDecided unless the checker derives the limit from proofs of the premises."""
     compiled, printed, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
     # Equal sides need no premise.
-    equations = {nt.equals(a, b) for a, b in ((there, printed), (relation.first, form)) if a != b}
+    pairs = ((there, printed), (relation.first, form))
+    equations = {nt.equals(a, b) for a, b in pairs if a != b}
     result = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
     by = tuple(p for x in result if x for p in x.by)
     conclusions = compiled.entries((relation.first, form, printed))
@@ -267,9 +267,10 @@ class Section:
         rows = [line if isinstance(line, tuple) else (line,) for line in lines]
         steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
+        joined = tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows)
         return Result(
             title,
-            tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows),
+            joined,
             tuple(evidence),
             said,
         )
@@ -291,7 +292,8 @@ class Section:
         of = relation.first
         if not isinstance(of, nt.Name) or relation.rest[0][0] != "=":
             return ""
-        array = nt.Name(of.base, tuple(s for s in of.sub if not isinstance(s, nt.Number)))
+        letters = tuple(s for s in of.sub if not isinstance(s, nt.Number))
+        array = nt.Name(of.base, letters)
         letter, whole = (self.glossary.stem(x)[0] for x in (of, array))
         return "" if letter != whole and self.glossary.knows(whole) else letter
 

@@ -130,7 +130,8 @@ def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
     if more:
         return None
     if sign in _SIGNS and right == nt.Number(Fraction(0)) and _is_array_name(glossary, left):
-        signs: Any = {_SIGNS[sign]: (*getattr(glossary, _SIGNS[sign]), text(left))}
+        kind = _SIGNS[sign]
+        signs: Any = {kind: (*getattr(glossary, kind), text(left))}
         return replace(glossary, **signs)
     if sign != "=":
         return None
@@ -172,5 +173,6 @@ def _is_place(glossary: Glossary, x: Node) -> bool:
     if isinstance(x, nt.Neg):
         return _is_place(glossary, x.body)
     if isinstance(x, Name):
-        return (not x.sub and x.base in glossary.index) or text(x) in glossary.sizes
+        is_index = not x.sub and x.base in glossary.index
+        return is_index or text(x) in glossary.sizes
     return isinstance(x, nt.Number)
