@@ -155,7 +155,9 @@ class DerivationText:
     def _make_typed_step(
         self, section: Section, mark: str, parts: list[str], options: list[str]
     ) -> Any:
-        formula, reason, form = self.formula(parts[0]), self.words("".join(parts[1:2])), parts[2:]
+        formula = self.formula(parts[0])
+        reason = self.words("".join(parts[1:2]))
+        form = parts[2:]
         if mark == ":=":
             return section.define(formula, reason or "definition")
         if mark == "→":
@@ -179,7 +181,8 @@ class DerivationText:
         self, kind: str, section: Any, typed: str, options: list[str]
     ) -> Iterator[Any]:
         if kind == "result":
-            rows = [tuple(map(self.formula, APART.split(row))) for row in typed.split(" // ")]
+            typed_rows = typed.split(" // ")
+            rows = [tuple(map(self.formula, APART.split(row))) for row in typed_rows]
             yield section.result("Result", *rows, **self._read_gap_options(options))
             return
         first, *remark = map(self.words, typed.split(" :: "))
@@ -207,7 +210,8 @@ class DerivationText:
         shown: dict[str, Any] = {"gap": {}, "sign": {}}
         for option in options:
             if (match := _OPTION.fullmatch(option)) and match[1] in shown:
-                shown[match[1]][self.formula(match[2])] = self.formula(match[3])
+                value = self.formula(match[3])
+                shown[match[1]][self.formula(match[2])] = value
         return {f"{kind}s": sides or None for kind, sides in shown.items()}
 
 

@@ -145,7 +145,8 @@ class Enclosed:
         with flint.ctx.workprec(64):
             top = abs(self.ball).upper()
             # The power of ten above the whole ball.
-            e = (top.log() / flint.arb(10).log()).upper().ceil().unique_fmpz() if top > 0 else 0
+            decimal_exponent = top.log() / flint.arb(10).log()
+            e = decimal_exponent.upper().ceil().unique_fmpz() if top > 0 else 0
         return f"<1e{int(e):+03d}"
 
     def __str__(self) -> str:
@@ -204,7 +205,9 @@ def digits(x: Any, count: int) -> Any:
     if not is_number(x):
         return formula(x)
     if isinstance(x, Enclosed):
-        return Words(x.shown(count)) if x.ball.contains(0) else x.shown(count)
+        if x.ball.contains(0):
+            return Words(x.shown(count))
+        return x.shown(count)
     try:
         shown = str(x.decimal(count))
     except (
@@ -246,5 +249,6 @@ def decimal_json(x: Any) -> Any:
     double = x.to_float()
     if isinstance(x, Enclosed):
         return double
-    beyond = double in (float("inf"), float("-inf")) or (double == 0.0 and not x.is_zero())
+    infinite = double in (float("inf"), float("-inf"))
+    beyond = infinite or (double == 0.0 and not x.is_zero())
     return x.decimal(17) if beyond else double

@@ -18,9 +18,8 @@ def value(x: Node, letters: Mapping[str, object]) -> Quotient:
     """Return the value of a printed formula, with a number for each of its letters: d_k → 64."""
     numbers = {key: Exact.lift(number) for key, number in letters.items()}
     glossary = Glossary(dict.fromkeys(numbers, ""), sizes={})
-    quotient: Quotient = (
-        Reader(glossary, numbers or {"": Exact.lift(1)}, {}).one(x).array.entries.item()
-    )
+    reader = Reader(glossary, numbers or {"": Exact.lift(1)}, {})
+    quotient: Quotient = reader.one(x).array.entries.item()
     return quotient
 
 
@@ -45,4 +44,5 @@ def _notation_of_quotient(x: Quotient) -> Node:
 
 def same(x: Array, y: Array) -> bool:
     """Return whether two exact arrays are equal entry by entry."""
-    return tuple(x.shape) == tuple(y.shape) and bool((x == y).all())
+    same_shape = tuple(x.shape) == tuple(y.shape)
+    return same_shape and bool((x == y).all())

@@ -96,7 +96,8 @@ def parts_of(document: Document) -> list[DocumentSection]:
             block = replace(block, number=number)
             if block.level == 1:
                 parts.append(DocumentSection(number, plain_text(block.title), ()))
-        parts[-1] = replace(parts[-1], blocks=(*parts[-1].blocks, block))
+        extended = (*parts[-1].blocks, block)
+        parts[-1] = replace(parts[-1], blocks=extended)
     return parts
 
 
@@ -121,7 +122,8 @@ def _join_neighbouring_steps(blocks: Sequence[Block]) -> Iterator[Block]:
     last: Block | None = None
     for block in blocks:
         if isinstance(last, Steps) and isinstance(block, Steps):
-            last = Steps((*last.items, *block.items), (*last.numbers, *block.numbers))
+            items = (*last.items, *block.items)
+            last = Steps(items, (*last.numbers, *block.numbers))
             continue
         if last is not None:
             yield last
@@ -182,10 +184,13 @@ def _find_part_by_title(document: Document, wanted: str) -> DocumentSection:
     if not named:
         raise InputError(f"derive {document.name} has no parts; hint: leave out --part")
     chosen = [part for part in named if wanted == part.number]
-    chosen = chosen or [part for part in named if wanted.lower() in part.title.lower()]
+    wanted_word = wanted.lower()
+    chosen = chosen or [part for part in named if wanted_word in part.title.lower()]
     if len(chosen) == 1:
         return chosen[0]
-    listed = "; ".join(f"{part.number} {part.title}" for part in chosen or named)
+    named_parts = chosen or named
+    listed = "; ".join(f"{part.number} {part.title}" for part in named_parts)
     several = f"{len(chosen)} parts of derive {document.name} have {wanted!r} in their title"
     problem = several if chosen else f"derive {document.name} has no part {wanted!r}"
-    raise InputError(f"{problem}: {listed}{near(wanted, [part.title for part in named])}")
+    nearest = near(wanted, [part.title for part in named])
+    raise InputError(f"{problem}: {listed}{nearest}")

@@ -108,9 +108,11 @@ def variance(rng: Draw) -> Task:
     """Ask for Var(q·k) = d_k for entries ±1, by enumeration."""
     # Four components have 256 pairs, few enough to enumerate.
     width = int(rng.integers(2, 5))
-    signs = [[1 if i >> bit & 1 else -1 for bit in range(width)] for i in range(2**width)]
+    combinations = range(2**width)
+    signs = [[1 if i >> bit & 1 else -1 for bit in range(width)] for i in combinations]
     every = [sum(x * y for x, y in zip(a, b, strict=True)) for a in signs for b in signs]
-    mean_of_squares = exact([[sum(x * x for x in every)]]) / len(every)
+    total = sum(x * x for x in every)
+    mean_of_squares = exact([[total]]) / len(every)
     question = """Every entry of $q$ and $k$ is 1 or −1, each with probability 1/2 and independent of the others, and \
 $d_k = @width$. What is the variance of the score?"""
     return _make_exercise_task(
@@ -178,7 +180,8 @@ def tiles(rng: Draw) -> Task:
     """Ask for the sum of exponentials of two tiles, relative to the common maximum."""
     # The second tile may have the larger maximum, so that the first is rescaled.
     first, second = _draw_unequal_scores(rng, 2), [x + 2 for x in _draw_unequal_scores(rng, 2)]
-    row, values = exact([first + second]), exact([[1]] * 4)
+    ones = exact([[1]] * 4)
+    row, values = exact([first + second]), ones
     parts = (
         tile_state(exact([first]), exact([[1]] * 2)),
         tile_state(exact([second]), exact([[1]] * 2)),
@@ -197,7 +200,8 @@ def lookup(rng: Draw) -> Task:
     row = _draw_unequal_scores(rng, 4)
     # Ties share the limit equally.
     ties = [int(x == max(row)) for x in row]
-    share = softmax(exact([[0] * sum(ties)])).tolist()[0][0]
+    zeros = exact([[0] * sum(ties)])
+    share = softmax(zeros).tolist()[0][0]
     return _make_exercise_task(
         "lookup", "Sharp attention", "$s = @row$. What do the weights of $β s$ tend to as $β$ grows?", "a",
         exact([ties]) / sum(ties), exact([[share if tie else 0 for tie in ties]]),

@@ -96,10 +96,8 @@ def _make_initial_page_state(sheet: Sheet) -> dict[str, str]:
     """Return the page's initial state. Raises InputError if the sheet is too large for it, or of another form."""
     spec, inputs = sheet.attention, dict(sheet.inputs)
     if set(inputs) == {"x"}:  # without parameters: each token is its own query, key and value
-        one = [
-            [Quotient.of(int(i == j)) for j in range(len(inputs["x"][0]))]
-            for i in range(len(inputs["x"][0]))
-        ]
+        width = len(inputs["x"][0])
+        one = [[Quotient.of(int(i == j)) for j in range(width)] for i in range(width)]
         inputs |= {"w_q": one, "w_k": one, "w_v": one}
     plain = Attention(
         heads=spec.heads, scale=spec.scale, causal=spec.causal, stabilised=spec.stabilised
@@ -113,7 +111,8 @@ def _make_initial_page_state(sheet: Sheet) -> dict[str, str]:
         len(m) <= MOST and len(m[0]) <= MOST and not isinstance(m[0][0], list)
         for m in rows.values()
     )
-    fits = spec == plain and spec.heads <= 2 and (spec.scale is None or spec.scale == 1)
+    unscaled = spec.scale is None or spec.scale == 1
+    fits = spec == plain and spec.heads <= 2 and unscaled
     if set(inputs) != set(_ARRAYS) or len(rows) < len(_ARRAYS) or not small or not fits:
         raise InputError(
             f"{sheet.name} cannot be explored; a page takes x, w_q, w_k and w_v of at most {MOST} rows and columns, "
@@ -137,7 +136,8 @@ def _make_initial_page_state(sheet: Sheet) -> dict[str, str]:
 def _make_explore_document(sheet: Sheet, command: str) -> Document:
     """Return the document whose sections the page fills."""
     names = ("x", "q", "k", "v", "scores", "scaled", "weights", "output")
-    x, q, k, v, s, masked, a, o = (SYMBOLS[n] for n in names)
+    symbols = (SYMBOLS[n] for n in names)
+    x, q, k, v, s, masked, a, o = symbols
     sections: list[tuple[str, str, tuple[Node, ...]]] = [
         ("Inputs", "Change any number: every step below follows, exactly.", ()),
         ("Keys, queries, values", "Each token's row is multiplied by each matrix.",
@@ -149,7 +149,8 @@ def _make_explore_document(sheet: Sheet, command: str) -> Document:
     ]  # fmt: skip
     blocks: list[Block] = []
     for title, lede, formulas in sections:
-        blocks += [Heading((title,), lede=(lede,)), *(Paragraph((f,)) for f in formulas)]
+        paragraphs = (Paragraph((f,)) for f in formulas)
+        blocks += [Heading((title,), lede=(lede,)), *paragraphs]
     blocks[1:1] = [Note(text) for text in _NOTES]
     return Document("derivation", sheet.name, (sheet.title,), tuple(blocks), ("explore",), command)
 

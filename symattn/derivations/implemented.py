@@ -117,12 +117,16 @@ def kv_cache() -> Document:
     }
     counts = []
     for n in _CACHED:
-        cached, again = sum(range(1, n + 1)), sum(t * (t + 1) // 2 for t in range(1, n + 1))
-        if (cached, again) != (n * (n + 1) // 2, n * (n + 1) * (n + 2) // 6):
+        cached = sum(range(1, n + 1))
+        again = sum(t * (t + 1) // 2 for t in range(1, n + 1))
+        squares = n * (n + 1) * (n + 2) // 6
+        expected_counts = (n * (n + 1) // 2, squares)
+        if (cached, again) != expected_counts:
             raise FalseStep("the sums of the table are not those of the formulas")
         if again // cached != (n + 2) // 3:
             raise FalseStep("the ratio of the table is not (n + 2)/3")
-        counts.append(tuple((nt.node(x),) for x in (n, cached, again, again // cached)))
+        row = (n, cached, again, again // cached)
+        counts.append(tuple((nt.node(x),) for x in row))
     columns = tuple(
         Column((head,)) for head in (nt.Name("n"), "with the cache", "without", "ratio")
     )
@@ -236,10 +240,10 @@ SCORES, VALUES = [[1, 3, 2]], [[4], [1], [2]]
 def online_softmax() -> Document:
     """Derive that states (m, ℓ, a) of tiles merge into that of all keys, and a/ℓ is the output whatever m was."""
     scores, values = exact(SCORES), exact(VALUES)
-    tiles = [
-        tile_state(scores[:, j : j + 1], values[j : j + 1, :]) for j in range(scores.shape[-1])
-    ]
-    states, direct = list(accumulate(tiles, merge)), softmax(scores) @ values
+    key_count = scores.shape[-1]
+    tiles = [tile_state(scores[:, j : j + 1], values[j : j + 1, :]) for j in range(key_count)]
+    states = list(accumulate(tiles, merge))
+    direct = softmax(scores) @ values
     if not same(finish(reduce(merge, reversed(tiles))), direct):
         raise FalseStep("merged from the end, the output is another")
     letters = {
@@ -257,7 +261,8 @@ def online_softmax() -> Document:
         for cells, state in zip(input_cells, states, strict=True)
     ]
     caption = ("Keys one by one; the last entry of the last row is the output.",)
-    table = Table(tuple(columns), tuple(tuple((x,) for x in row) for row in rows), caption=caption)
+    cells_of_rows = tuple(tuple((x,) for x in row) for row in rows)
+    table = Table(tuple(columns), cells_of_rows, caption=caption)
     return DerivationText(
         letters, table=[table], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
         output=_read_corner_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
@@ -303,7 +308,9 @@ _ENTROPY = running_text("the entropy, the mean of $-log(p_j)$; by the step befor
 _SHARES = running_text(
     "The weights $softmax(β s)$: with a tie for the largest score, and without. Exact, then correctly rounded."
 )
+# Two keys share the largest score; one key alone has it.
 _EXAMPLES = ((2, 2, 1), (3, 1, 0))
+# From uniform weights, at 0, towards the limit.
 _SHARPNESS = (0, 1, 4, 16, 64)
 
 
@@ -361,7 +368,8 @@ def _make_table_of_sharpness() -> Table:
     columns = [Column((nt.Name("β"),))]
     for scores in _EXAMPLES:
         group = (nt.equals("s", nt.Fence("round", nt.commas(*scores))),)
-        columns += [Column((formula(f"p_{j}"),), group=group) for j in range(1, len(scores) + 1)]
+        places = range(1, len(scores) + 1)
+        columns += [Column((formula(f"p_{j}"),), group=group) for j in places]
     rows = []
     for beta in _SHARPNESS:
         row: list[Node] = [nt.node(beta)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.document.characters import GREEK
 from symattn.document.errors import InputError
-from symattn.document.keywords import unknown
+from symattn.document.keywords import is_integer_within, unknown
 
 _SIZES: dict[str, tuple[str, int]] = {
     "dk": ("d_k", 65536), "dv": ("d_v", 65536), "dmodel": ("d_model", 65536), "tokens": ("n", 64), "keys": ("n_k", 64),
@@ -52,7 +52,7 @@ def checked(
 
 def whole(parameter: str, value: int, most: int, least: int = 1) -> int:
     """Return ``value`` if it is an integer from ``least`` to ``most``. Raises InputError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    if not is_integer_within(value, least, most):
         symbol = _SYMBOLS[parameter]
         raise InputError(f"{symbol} must be an integer from {least} to {most}, got {value!r}")
     return value

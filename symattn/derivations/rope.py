@@ -23,6 +23,7 @@ ANGLE = (
     Fraction(3, 5),
     Fraction(4, 5),
 )  # cosine and sine of the angle of one position in the example
+# Query and key that are not parallel, so that turning them changes their score.
 POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)
 
 
@@ -47,7 +48,8 @@ def derivation() -> Document:
 def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:
     """Return R_p in the plane f, a 2 × 2 matrix, by applying the implementation to (1, 0) and (0, 1)."""
     (cosine, sine), unit = turn(reader, *parts), identity(reader, reader.length("2"))
-    return Value(rotate_interleaved(unit, cosine[:, None, None], sine[:, None, None]).mT, ("f",), 2)
+    cosines = cosine[:, None, None]
+    return Value(rotate_interleaved(unit, cosines, sine[:, None, None]).mT, ("f",), 2)
 
 
 def _read_example_rotations(reader: Reader, parts: tuple[Node, ...]) -> Value:
@@ -58,7 +60,8 @@ def _read_example_rotations(reader: Reader, parts: tuple[Node, ...]) -> Value:
 
 def turns() -> list[tuple[Any, Any]]:
     """Return cosine and sine of the angle of each position of the example."""
-    one = (exact([[0]]) + ANGLE[0], exact([[0]]) + ANGLE[1])
+    zero = exact([[0]])
+    one = (zero + ANGLE[0], zero + ANGLE[1])
     angles = [(exact([[1]]), exact([[0]]))]
     for _ in range(POSITIONS - 1):
         angles.append(add_angles(*angles[-1], *one))

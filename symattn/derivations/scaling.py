@@ -21,7 +21,7 @@ from symattn.document.notation import At, Node, Relation, Row, Words, equals
 
 OTHER_MEANS = "If the means are nonzero"
 """The section that drops A3."""
-_LARGEST_MEAN = 999_999
+_LARGEST_MEAN = 999_999  # above or below the bar, so that formulas fit on a line
 _WRITTEN_OUT = 4  # longer sums are not written out
 _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", "sigma", "Sigma"])
 _BEGINS = """
@@ -148,7 +148,8 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
 def answer(document: Document) -> tuple[Block, ...]:
     """Return what the answer in short says after Result 1: what dividing does, nonzero means, and the limits."""
     every = [step for block in document.blocks if isinstance(block, Steps) for step in block.items]
-    return Steps(tuple(filter(_is_of_answer, every))), *DerivationText().blocks(_ANSWER)
+    answers = tuple(filter(_is_of_answer, every))
+    return Steps(answers), *DerivationText().blocks(_ANSWER)
 
 
 def _is_of_answer(step: Step) -> bool:
@@ -165,7 +166,8 @@ def _write_scaling_text(setting: ScalingSetting) -> str:
     means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
     general = _GENERAL.format("the moments of the components", _NONZERO)
     spread = f"{general}any- @here = @spread :: at one size" if centred else ""
-    products = " + ".join(f"q_{i} k_{i}" for i in range(1, setting.d_k + 1))
+    terms = (f"q_{i} k_{i}" for i in range(1, setting.d_k + 1))
+    products = " + ".join(terms)
     written = f"main- s = {products} :: $@at$\n" if 1 < setting.d_k <= _WRITTEN_OUT else ""
     parts = (
         _BEGINS.replace("@dk", str(setting.d_k)), assumed(setting),
@@ -216,7 +218,8 @@ def _yield_variance_result(
         return section.claim(equals(left, right), ())
 
     every = claimed(variance, variance_formula(setting, "d_k "))
-    here = claimed(At(variance, at_size(setting)), _at_size(setting, not setting.centred))
+    claim = At(variance, at_size(setting))
+    here = claimed(claim, _at_size(setting, not setting.centred))
     scaled = claimed(formula("Var({q·k}/√d_k)"), variance_formula(setting, ""))
     formulas: list[Node] = [
         Row((every.formula, here.formula)),
@@ -224,20 +227,22 @@ def _yield_variance_result(
     ]
     if isinstance(setting.mean, Fraction) and setting.mean:
         at_mean = formula("d_k σ² {σ² + @twice}", values={"twice": 2 * setting.mean**2})
-        formulas.append(claimed(At(variance, equals(setting.mu, setting.mean)), at_mean).formula)
+        at_value = At(variance, equals(setting.mu, setting.mean))
+        formulas.append(claimed(at_value, at_mean).formula)
     yield Result("Result", tuple(formulas), (of_all(every, scaled, here), *by_numpy))
 
 
 def _at_size(setting: ScalingSetting, general: bool) -> Node:
     """Return the variance at a size: 4σ⁴, or 4σ⁴ + 8μ²σ²."""
     d_k = setting.d_k
-    return setting.formula(f"{d_k if d_k > 1 else ''} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
+    coefficient = d_k if d_k > 1 else ""
+    return setting.formula(f"{coefficient} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
 
 
 def _yield_score_gap_result(text: DerivationText, setting: ScalingSetting) -> Iterator[Result]:
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
     rows = [text.sections["end"].claim(equals(*map(setting.formula, sides)), ()) for sides in typed]
-    yield Result(
-        "Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),)
-    )
+    formulas = (r.formula for r in rows)
+    every_width = (*formulas, Words("for every"), D_K)
+    yield Result("Result", (Row(every_width),), (of_all(*rows),))

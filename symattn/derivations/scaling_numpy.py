@@ -36,7 +36,9 @@ class ScalingSetting:
     @property
     def mu(self) -> Name:
         """The letter for the mean."""
-        return Name(GREEK.get(self.mean, self.mean)) if isinstance(self.mean, str) else Name("μ")
+        if isinstance(self.mean, str):
+            return Name(GREEK.get(self.mean, self.mean))
+        return Name("μ")
 
     @property
     def centred(self) -> bool:
@@ -97,21 +99,25 @@ def cube(d_k: int, keys: int, low: int, high: int) -> np.ndarray:
     """
     width = (1 + keys) * d_k
     # No squared difference of two scores, summed over all points, may overflow.
-    largest = (2 * d_k * max(abs(low), abs(high)) ** 2) ** 2 << width
+    largest_score = 2 * d_k * max(abs(low), abs(high)) ** 2
+    largest = largest_score**2 << width
     kind: Any = np.int64 if largest < 2**62 else object
     # Each point is a number, whose bits choose low or high for each component.
-    bits = np.arange(1 << width)[:, None] >> np.arange(width) & 1
-    components = np.array([low, high], dtype=kind)[bits].reshape(-1, 1 + keys, d_k)
-    scores: np.ndarray = (components[:, :1] * components[:, 1:]).sum(axis=2).T
+    points = np.arange(1 << width)[:, None]
+    bits = points >> np.arange(width) & 1
+    ends = np.array([low, high], dtype=kind)
+    components = ends[bits].reshape(-1, 1 + keys, d_k)
+    products = components[:, :1] * components[:, 1:]
+    scores: np.ndarray = products.sum(axis=2).T
     return scores
 
 
 def moments(values: np.ndarray) -> tuple[Fraction, Fraction]:
     """Return mean and variance of equally likely integers, exactly."""
     count, first = len(values), int(values.sum())
-    return Fraction(first, count), Fraction(int((values * values).sum()), count) - Fraction(
-        first, count
-    ) ** 2
+    squares = int((values * values).sum())
+    mean = Fraction(first, count)
+    return mean, Fraction(squares, count) - mean**2
 
 
 def _enumerate_moments_of_cube(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
@@ -144,7 +150,8 @@ def _enumerate_moments_of_cube(setting: ScalingSetting, centre: Fraction) -> tup
         ", equally likely, so that ",
     )
     end = ". NumPy goes through all points, in integers."
-    return Paragraph((*words, *_name_scaling_setting(setting, centre), end)), together(steps)
+    setting_words = _name_scaling_setting(setting, centre)
+    return Paragraph((*words, *setting_words, end)), together(steps)
 
 
 def _compare_with_closed_form(
@@ -152,7 +159,8 @@ def _compare_with_closed_form(
 ) -> Step:
     signs = nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))
     values = text(nt.Fence("curly", signs))
-    where = checked(f"all {2**width} points of {values}{str(width).translate(_RAISED)}")
+    width_raised = str(width).translate(_RAISED)
+    where = checked(f"all {2**width} points of {values}{width_raised}")
 
     def decide(said: Relation) -> Evidence:
         if said.rest != (("=", nt.node(closed(setting, centre, said.first))),):
@@ -184,7 +192,8 @@ def _estimate_sampled_moments(
 ) -> tuple[Block, ...]:
     # At least two rows, as a variance needs them.
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
-    one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
+    generator = np.random.default_rng(seed)
+    one, other = drawn_scores(setting.d_k, float(centre), rows, generator)
     root = sqrt(setting.d_k)
     result = [
         (_MEAN, one, False),

@@ -163,9 +163,8 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
         with precision(_BITS):
             for d_k, square in points:
                 _holds_at(relation, d_k, float(square))
-        return enclosed(
-            ", ".join(text(equals(x, commas(*at))) for x, at in ((_SQUARE, _SQUARES), (D_K, sizes)))
-        )
+        sized = ((_SQUARE, _SQUARES), (D_K, sizes))
+        return enclosed(", ".join(text(equals(x, commas(*at))) for x, at in sized))
 
     record(DecidedRelation(formula, decide, equal=_are_slope_formulas_equal))
     return Step(formula, running_text(reason), decide(formula))
@@ -182,7 +181,8 @@ def _lift_slope_to_ball(x: object) -> Ball:
 
 def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     sides = [relation.first, *(side for _, side in relation.rest)]
-    numbers = (flint.arb(square).sqrt(), flint.arb(d_k), gaussian.upper_quartile(), flint.arb.pi())
+    root = flint.arb(square).sqrt()
+    numbers = (root, flint.arb(d_k), gaussian.upper_quartile(), flint.arb.pi())
     reader = Reader(
         _NUMBERS, dict(zip(_LETTERS, map(_lift_slope_to_ball, numbers), strict=True)), {}
     )

@@ -22,7 +22,7 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.tex import tex
 
-_BITS = 192
+_BITS = 192  # so narrow that balls of unequal values hardly overlap
 _SMALL = {
     "n_q": 2,
     "n_k": 3,
@@ -68,7 +68,8 @@ class Support:
         """Return the outputs on arrays of a kind; booleans and integers stay plain."""
         spec = self.variant.spec
         numbers = {n: holds(n, spec) == "numbers" for n in self.example}
-        out = spec(**{n: lift(a) if numbers[n] else a for n, a in self.example.items()})
+        inputs = {n: lift(a) if numbers[n] else a for n, a in self.example.items()}
+        out = spec(**inputs)
         return list(out) if isinstance(out, tuple) else [out]
 
     @cached_property
@@ -150,9 +151,8 @@ def _fault_on_indexed_letters(of: Support) -> str | None:
     from symattn.proof.statement import Declared, Letters
 
     shapes, world = shapes_in_letters(of.variant), Letters()
-    out = of.variant.spec(
-        **{name: world.array(name, size, Declared(shapes)) for name, size in shapes.items()}
-    )
+    arrays = {name: world.array(name, size, Declared(shapes)) for name, size in shapes.items()}
+    out = of.variant.spec(**arrays)
     first = out[0] if isinstance(out, tuple) else out
     return (
         None if prove(first, first).proved else "is not equal to itself"
@@ -163,7 +163,8 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
     """Return the shapes of arrays whose sizes are letters: p more keys than queries if a mask counts from the end."""
     spec = variant.spec
     h, g = spec.heads, spec.key_heads
-    written = {"h": f"{g}*{h // g}" if 1 < g < h else str(h), "g": str(g), "p": str(h + 2 * g)}
+    grouped = f"{g}*{h // g}" if 1 < g < h else str(h)
+    written = {"h": grouped, "g": str(g), "p": str(h + 2 * g)}
     if spec.causal or spec.position is not None:
         written["n_k"] = (
             "n_q+later" if spec.alignment == "top-left" else f"{spec.prefix or 'cached'}+n_q"
@@ -239,10 +240,12 @@ def _fault_on_gradients(of: Support) -> str | None:
         g = [Ball.lift(np.arange(x.entries.size).reshape(x.plain_shape) + 1) for x in of.balls]
         whole: Any = tuple(g) if len(g) > 1 else g[0]
         back = vjp(spec, whole, inputs)
-        ahead = jvp(spec, {n: Ball.lift(np.ones(x.plain_shape)) for n, x in moving.items()}, inputs)
+        ones = {n: Ball.lift(np.ones(x.plain_shape)) for n, x in moving.items()}
+        ahead = jvp(spec, ones, inputs)
         outputs = ahead if isinstance(ahead, tuple) else (ahead,)
         left = sum((x.sum() for x in back.values()), Ball.lift(0))
-        right = sum(((x * y).sum() for x, y in zip(g, outputs, strict=True)), Ball.lift(0))
+        products = ((x * y).sum() for x, y in zip(g, outputs, strict=True))
+        right = sum(products, Ball.lift(0))
     (a,), (b,) = left.entries.flat, right.entries.flat
     return (
         None
@@ -319,12 +322,14 @@ def _yield_blocks_of_variants(rows: list[Support]) -> Iterator[model.Block]:
 
 def _yield_table_of_family(family: str, rows: list[Support]) -> Iterator[model.Block]:
     yield model.Heading((family.capitalize(),))
-    reasons = list(dict.fromkeys(r for row in rows for r in row.found.values() if r is not None))
+    every_reason = (r for row in rows for r in row.found.values() if r is not None)
+    reasons = list(dict.fromkeys(every_reason))
     titles = ["variant", *("NumPy" if k == "float32" else k for k in KINDS), "agrees with"]
     columns = model.headers(*titles)
     yield model.Table(columns, tuple(_make_row_of_support(row, reasons) for row in rows))
     if reasons:
-        yield model.Items(tuple((f"({_letter_of_reason(reasons, r)}) {r}",) for r in reasons))
+        lettered = ((f"({_letter_of_reason(reasons, r)}) {r}",) for r in reasons)
+        yield model.Items(tuple(lettered))
 
 
 def _make_row_of_support(row: Support, reasons: list[str]) -> tuple[model.Text, ...]:

@@ -162,7 +162,8 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     above, aside = _split_long_reason(part)
     read = Read(part, writing.runs)
     _check_formulas_agree(part, partial(expressions.agrees_on_numbers, writing.request, part))
-    steps = [defined(formula, aside), Step(formula, reason, read.check(formula, where))]
+    first = defined(formula, aside)
+    steps = [first, Step(formula, reason, read.check(formula, where))]
     return [
         Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))),
         *above,
@@ -185,7 +186,8 @@ def _make_section_of_step(
         if isinstance(shown, str):
             writing.cut.append(part.name)
         else:
-            steps.append(Step(equals(part.symbol, shown[0]), (shown[1],), where))
+            equation = equals(part.symbol, shown[0])
+            steps.append(Step(equation, (shown[1],), where))
     if not any(step.evidence for step in steps):
         steps.append(
             Step(
@@ -195,7 +197,8 @@ def _make_section_of_step(
             )
         )
     shape = " × ".join(map(str, array.shape))
-    return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
+    title = (ARRAYS[part.name].title, ", ", shape)
+    return [Heading(title), *above, together(steps)]
 
 
 def _make_formula_steps(writing: _Page, part: Part, aside: Text | str) -> list[Step]:
@@ -205,7 +208,8 @@ def _make_formula_steps(writing: _Page, part: Part, aside: Text | str) -> list[S
     """
     matrix, where = equals(part.symbol, part.formula), writing.where
     formulas = [(matrix, aside), *entry_formulas(writing.request, part)]
-    readings = every(part, writing.runs, [(matrix, part.reason), *formulas[1:]])
+    pairs = [(matrix, part.reason), *formulas[1:]]
+    readings = every(part, writing.runs, pairs)
     for relation in relations(part.reason):
         read = Read(part, writing.runs)
         if (
@@ -349,7 +353,9 @@ def _make_table_of_inputs(request: DerivationRequest) -> Table:
     for name, shape in request.shapes().items():
         first, *rest = sized(name, request.spec, request.names)  # h d_k counts as one size
         sizes: Text = (first, *(part for size in rest for part in (" × ", size)))
-        rows.append(((model.Code(name),), (SYMBOLS[name],), (" × ".join(map(str, shape)),), sizes))
+        lengths_shown = " × ".join(map(str, shape))
+        row = ((model.Code(name),), (SYMBOLS[name],), (lengths_shown,), sizes)
+        rows.append(row)
     return Table(model.headers("name", "symbol", "shape", "sizes"), tuple(rows))
 
 
@@ -409,7 +415,8 @@ def _spell_size_letter(letter: Node) -> str:
     """Return a letter as typed, such as d_model, with Latin letters for ℓ and δ if it has an index."""
     if not isinstance(letter, Name):
         return text(letter)
-    whole = "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
+    subscripts = (s.base for s in letter.sub if isinstance(s, Name))
+    whole = "_".join([letter.base, *subscripts])
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
 
 
@@ -423,7 +430,8 @@ TOO_LARGE = "cut"
 
 def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | str:
     """Return the matrix of entries and the heads that it shows, or ``TOO_LARGE``."""
-    sheets = [array.entries[front] for front in np.ndindex(*array.shape[: max(array.ndim - 2, 0)])]
+    front_axes = array.shape[: max(array.ndim - 2, 0)]
+    sheets = [array.entries[front] for front in np.ndindex(*front_axes)]
     if array.ndim < 2:
         sheets = [array.entries[None, :]]
     if any(sheet.size > _MOST for sheet in sheets[:1]):
@@ -434,7 +442,8 @@ def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | 
         nt.matrix([[_write_symbolic_entry(x, headed) for x in row] for row in sheet])
         for sheet in sheets
     ]
-    if max(sum(len(text(x)) + 2 for x in row) for row in shown[0].rows) > _WIDEST:
+    widths = (sum(len(text(x)) + 2 for x in row) for row in shown[0].rows)
+    if max(widths) > _WIDEST:
         return TOO_LARGE
     if not headed:
         return shown[0], "written out"
@@ -457,13 +466,15 @@ def _reletter_entry(x: Node, headed: bool) -> Node:
         array = _STEMS[x.base]
         index = x.sub
         if len(index) == 1 and isinstance(index[0], nt.Number):  # 1, 2, 3 for 123
-            index = tuple(node(int(digit)) for digit in str(index[0].value))
+            digits_of_index = str(index[0].value)
+            index = tuple(node(int(digit)) for digit in digits_of_index)
         own = headed and "[" in ARRAYS[array].shape
         return indexed(
             SYMBOLS[array], index[1:] if own else index, plain=array.startswith(("w_", "b_"))
         )
     if isinstance(x, nt.Call):  # its name is no letter
-        return nt.Call(x.function, tuple(_reletter_entry(part, headed) for part in x.arguments))
+        arguments = tuple(_reletter_entry(part, headed) for part in x.arguments)
+        return nt.Call(x.function, arguments)
     if isinstance(x, nt.Product):
         factors = [_reletter_entry(f, headed) for f in x.factors]
         # queries before keys, weights before values, others in front

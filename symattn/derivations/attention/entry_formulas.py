@@ -31,8 +31,9 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
     }
 
     def left_over(match: re.Match[str]) -> str:
+        operands = step.of[:2]
         width, pairs = (
-            lengths(name, request.spec, request.names, request.lengths)[-1] for name in step.of[:2]
+            lengths(name, request.spec, request.names, request.lengths)[-1] for name in operands
         )
         return match[1] if width > 2 * pairs else ""
 
@@ -42,7 +43,9 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         return _DIFFER.sub(lambda m: m[1] if differ else m[2] or "", for_some)
 
     def named(array: str) -> str:
-        return step.of[int(array)] if array.isdigit() else step.name if array == "out" else array
+        if array.isdigit():
+            return step.of[int(array)]
+        return step.name if array == "out" else array
 
     def place(match: re.Match[str]) -> str:
         if match["axis"]:
@@ -52,7 +55,8 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
                 axis.split("*")[-1].rstrip("?")
             ]  # for heads side by side, that of one head
         else:
-            result = entry(named(match["array"]), *map(read, match["index"].split(",")))
+            indices = map(read, match["index"].split(","))
+            result = entry(named(match["array"]), *indices)
         known[key := f"place{len(known)}"] = result
         return f"@{key}"
 
@@ -96,7 +100,8 @@ def indexed(symbol: Node, index: tuple[Like, ...], plain: bool = False) -> Node:
         return Call(symbol.function, tuple(indexed(part, index) for part in symbol.arguments))
     assert isinstance(symbol, Name)
     base = symbol.base if len(symbol.base.rstrip("'")) > 1 else symbol.base.lower()
-    return Name(base, (*(() if plain else symbol.sub), *map(node, index)), symbol.role)
+    indices = () if plain else symbol.sub
+    return Name(base, (*indices, *map(node, index)), symbol.role)
 
 
 def by_stem() -> dict[str, str]:
@@ -108,7 +113,8 @@ def by_stem() -> dict[str, str]:
 def product_letter(weights: str, values: str, index: Iterable[int]) -> Node:
     """Return the letters of an entry of weighted values, a₁₂v₂₁."""
     *front, i, j, c = index
-    return Product((row_symbol(weights, *front, i, j), row_symbol(values, *front, j, c)))
+    weight = row_symbol(weights, *front, i, j)
+    return Product((weight, row_symbol(values, *front, j, c)))
 
 
 def row_symbol(array: str, *index: Like) -> Node:

@@ -65,15 +65,15 @@ def row_sums(weights: Any, allowed: np.ndarray) -> bool:
     """Return whether every row of weights sums to 1, or to 0 if the query sees no key."""
     rows = weights.entries.reshape(-1, weights.shape[-1])
     visible = np.broadcast_to(allowed, weights.shape).reshape(rows.shape)
-    return all_equal(
-        (sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in zip(rows, visible, strict=True)
-    )
+    sums = zip(rows, visible, strict=True)
+    return all_equal((sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in sums)
 
 
 def zeros(weights: Any, allowed: np.ndarray) -> bool:
     """Return whether exactly the forbidden weights are 0."""
     visible = np.broadcast_to(allowed, weights.shape)
-    return all((w == 0) != s for w, s in zip(weights.entries.flat, visible.flat, strict=True))
+    cells = zip(weights.entries.flat, visible.flat, strict=True)
+    return all((w == 0) != s for w, s in cells)
 
 
 def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:
@@ -82,14 +82,16 @@ def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:
     inputs = {
         name: Exact.lift(_make_pseudorandom_twelfths(shape)) for name, shape in shapes.items()
     }
-    return all(same(x, y) for x, y in pairs(request, step, inputs, run(step, inputs), Exact))
+    entries = pairs(request, step, inputs, run(step, inputs), Exact)
+    return all(same(x, y) for x, y in entries)
 
 
 def _make_pseudorandom_twelfths(shape: tuple[int, ...]) -> np.ndarray:
     """Return pseudorandom twelfths between −2 and 2, always the same."""
     out = np.empty(shape, dtype=object)
     for place, index in enumerate(np.ndindex(*shape)):
-        out[index] = Fraction((7 * place * place + 5 * place + 3) % 49 - 24, 12)
+        polynomial = 7 * place * place + 5 * place + 3
+        out[index] = Fraction(polynomial % 49 - 24, 12)
     return out
 
 
@@ -106,13 +108,17 @@ class RationalQuotient:
             return RationalQuotient(self.ring, self.top + other.top, self.bottom)
         common = self.bottom.gcd(other.bottom)  # without it, the denominators of long sums explode
         left, right = other.bottom / common, self.bottom / common
-        return RationalQuotient(self.ring, self.top * left + other.top * right, self.bottom * left)
+        above = self.top * left + other.top * right
+        return RationalQuotient(self.ring, above, self.bottom * left)
 
     def __mul__(self, other: RationalQuotient) -> RationalQuotient:
         return RationalQuotient(self.ring, self.top * other.top, self.bottom * other.bottom)
 
     def __pow__(self, n: int) -> RationalQuotient:
-        top, bottom = (self.top, self.bottom) if n >= 0 else (self.bottom, self.top)
+        if n >= 0:
+            top, bottom = (self.top, self.bottom)
+        else:
+            top, bottom = (self.bottom, self.top)
         return RationalQuotient(self.ring, top ** abs(n), bottom ** abs(n))
 
     def equals(self, other: RationalQuotient) -> bool:
@@ -135,7 +141,8 @@ class Ring:
         self.opaque = False
         for expression in expressions:
             self._collect_ring_letters(expression)
-        names = [f"x{i}" for i in range(len(self.letters) + len(self.exponents))]
+        count = len(self.letters) + len(self.exponents)
+        names = [f"x{i}" for i in range(count)]
         self.context = flint.fmpz_mpoly_ctx.get(names, "lex")
         generators = iter(self.context.gens())
         self.letters = {x: next(generators) for x in self.letters}
@@ -154,7 +161,8 @@ class Ring:
         if x in self.letters:
             return RationalQuotient(self, self.letters[x], self.one)
         if x.is_Rational:
-            return RationalQuotient(self, self.one * int(x.p), self.one * int(x.q))
+            numerator = self.one * int(x.p)
+            return RationalQuotient(self, numerator, self.one * int(x.q))
         if x.is_Add or x.is_Mul:
             return reduce(add if x.is_Add else mul, map(self.of, x.args))
         if _is_exponential(x):
@@ -172,8 +180,10 @@ class Ring:
             return
         if _is_exponential(x):
             for coefficient, monomial in _split_exponent_terms(x):
-                self.exponents[monomial] = lcm(self.exponents.get(monomial, 1), int(coefficient.q))
-                self.opaque |= not all(_is_plain(f) for f in sympy.Mul.make_args(monomial))
+                before = self.exponents.get(monomial, 1)
+                self.exponents[monomial] = lcm(before, int(coefficient.q))
+                parts = sympy.Mul.make_args(monomial)
+                self.opaque |= not all(_is_plain(f) for f in parts)
         elif x.is_Add or x.is_Mul or (x.is_Pow and x.exp.is_Integer):
             for part in x.args:
                 self._collect_ring_letters(part)

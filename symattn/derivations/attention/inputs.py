@@ -20,9 +20,10 @@ from symattn.derivations.attention import FLAGS, SIZES
 from symattn.derivations.parameters import whole
 from symattn.document.errors import InputError
 
+# Larger examples do not fit on a page.
 _MOST = {"tokens": 6, "keys": 6, "heads": 6, "dk": 8, "dv": 8, "dmodel": 16}
 MASKS = ("mask", "keep", "doc", "doc_q", "doc_k")
-_MOST_OTHER, _MOST_ENTRIES = 16, 400
+_MOST_OTHER, _MOST_ENTRIES = 16, 400  # length of any other size; entries of an array
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,8 @@ class DerivationRequest:
         if isinstance(spec.position, Rotary) and spec.position.given != "tables":
             width = spec.position.width or known["d_r" if spec.latent else "d_k"]
             known["f"] = len(spec.position.triples or ()) or width // 2
-        return known | {
-            a: known[b] for a, b in same_letters(spec, self.names).items() if b in known
-        }
+        same = same_letters(spec, self.names).items()
+        return known | {a: known[b] for a, b in same if b in known}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every input; d_k and d_v are those of one head."""
@@ -103,21 +103,25 @@ class DerivationRequest:
             result: np.ndarray = self.masks[name]
             return result
         if name == "mask":
-            i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])[None, :]
+            i = np.arange(shape[-2])[:, None]
+            j = np.arange(shape[-1])[None, :]
             pattern: np.ndarray = np.broadcast_to((i - j) % 2 == 0, shape)
             return pattern
         if name == "keep":
-            real: np.ndarray = np.arange(shape[-1]) < max(1, shape[-1] - 1)
+            real_count = max(1, shape[-1] - 1)
+            real: np.ndarray = np.arange(shape[-1]) < real_count
             return real
         if name == "drop":
-            values: np.ndarray = (np.arange(int(np.prod(shape))) % 5 != 3).reshape(shape)
+            numbered = np.arange(int(np.prod(shape)))
+            values: np.ndarray = (numbered % 5 != 3).reshape(shape)
             return values
         places = np.arange(shape[-1])
         return places if name.startswith("positions") else places * 3 // (2 * shape[-1])
 
     def allowed(self) -> np.ndarray:
         """Return which key each query may attend to, directly by the conditions: (n_q, n_k) or (h, n_q, n_k)."""
-        masks = {n: self.example(n, shape) for n, shape in self.shapes().items() if n in MASKS}
+        shapes = self.shapes().items()
+        masks = {n: self.example(n, shape) for n, shape in shapes if n in MASKS}
         values = np.array(
             [[self._is_key_visible(masks, i, j) for j in range(self.n_k)] for i in range(self.n_q)]
         )
@@ -136,9 +140,9 @@ class DerivationRequest:
         )
         label = queries[i]
         offset = keys.count(label) - queries.count(label) if aligned else 0
-        return keys[j] == label and _is_key_within_reach(
-            spec, queries[:i].count(label) + offset, keys[:j].count(label)
-        )
+        query_place = queries[:i].count(label) + offset
+        earlier_keys = keys[:j].count(label)
+        return keys[j] == label and _is_key_within_reach(spec, query_place, earlier_keys)
 
     def every_row_has_a_key(self) -> bool:
         """Return whether every query may attend to some key."""
@@ -149,7 +153,8 @@ def _is_key_within_reach(spec: Attention, place: int, j: int) -> bool:
     """Return whether a key is not ahead, within the window, in the same block."""
     left, right = spec.sides
     causal = j <= place or (spec.prefix is not None and j < spec.prefix)
-    near = (left is None or place - j <= left) and (right is None or j - place <= right)
+    left_near = left is None or place - j <= left
+    near = left_near and (right is None or j - place <= right)
     together = spec.block is None or place // spec.block == j // spec.block
     return (causal or not spec.causal) and near and together
 
@@ -205,7 +210,8 @@ def _list_possible_inputs(
         names = ["x", *(["y"] if cross else [])]
         names += [] if spec.packed or spec.latent else ["w_q", "w_k", "w_v"]
         names += ["w_q"] if spec.latent and not spec.latent.queries else []
-        names += [f"b_{n[2:]}" for n in names if n[0] == "w"] if biases and not spec.latent else []
+        biases_wanted = biases and not spec.latent
+        names += [f"b_{n[2:]}" for n in names if n[0] == "w"] if biases_wanted else []
         names += ["w_o", *(["b_o"] if biases else [])] if spec.heads > 1 else []
     names += needed(spec, names)
     if "doc" in names and (cross or not projected):
@@ -220,7 +226,8 @@ def _list_possible_inputs(
         "positions_q",
         *(n for n, w in asked_for.items() if not w),
     )
-    names += [name for name, wanted in OPTIONAL.items() if wanted(spec) and name not in left_out]
+    optional = OPTIONAL.items()
+    names += [name for name, wanted in optional if wanted(spec) and name not in left_out]
     return tuple(dict.fromkeys(names))
 
 

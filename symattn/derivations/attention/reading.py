@@ -171,7 +171,9 @@ class Read:
             for f in a.factors
             if f == TIMES or any(isinstance(x, Name) and text(x) in arrays for x in nt.within(f))
         ]
-        return len(others) <= 1 and sorted(map(text, a.factors)) == sorted(map(text, b.factors))
+        factors_of_a = sorted(map(text, a.factors))
+        same_factors = factors_of_a == sorted(map(text, b.factors))
+        return len(others) <= 1 and same_factors
 
     def reads(self, formula: Node, before: Node | None = None) -> bool:
         """Return whether every letter and word of the formula has a meaning here."""
@@ -186,7 +188,8 @@ class Read:
     def _check_formula_in_run(self, run: ReadingRun, formula: Node, before: Node | None) -> None:
         for left, right, where in self._evaluate_sides_in_run(run, formula, before):
             x, y, mask = np.broadcast_arrays(left, right, where)
-            pairs = [(a, b) for a, b, here in zip(x.flat, y.flat, mask.flat, strict=True) if here]
+            cells = zip(x.flat, y.flat, mask.flat, strict=True)
+            pairs = [(a, b) for a, b, here in cells if here]
             if not all(_are_read_entries_equal(a, b) for a, b in pairs):
                 raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
 
@@ -208,7 +211,8 @@ def sides_of(
     reader = StepReader(request, step, arrays, relation, definitions, bool(condition), kind)
     if any(sign != "=" for sign, _ in relation.rest):
         raise Unread("no equation")
-    left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
+    left = reader.one(relation.first)
+    right = [reader.one(side) for _, side in relation.rest]
     where = _evaluate_index_condition(reader, condition, before)
     letters = tuple(
         dict.fromkeys(letter for value in (left, *right, where) for letter in value.letters)
@@ -240,7 +244,8 @@ def _evaluate_index_condition(
     if condition is None:
         return Value(np.True_)
     if isinstance(condition, Relation):
-        return reader.place(nt.At(nt.node(1), condition)).on(lambda x: x != 0)
+        truth = reader.place(nt.At(nt.node(1), condition))
+        return truth.on(lambda x: x != 0)
     if not isinstance(condition, nt.Words):
         raise Unread(f"the condition {text(condition)}")
     if "other" not in condition.text:
@@ -270,7 +275,8 @@ def _align_sides_over_letters(
         if right.array.shape[-1] == wide and left.array.shape[0] > 1:
             merged: Any = merge_heads(left.array)
             return merged.entries, right.array.entries
-    x, y = (spread(value, letters, left.rank).entries for value in (left, right))
+    values = (left, right)
+    x, y = (spread(value, letters, left.rank).entries for value in values)
     if left.rank and x.shape[-left.rank :] != y.shape[-left.rank :]:
         raise Unread("the sides have different sizes")
     return x, y
@@ -307,4 +313,5 @@ def defines(step: Step, formula: Node) -> bool:
     first, own = _split_off_index_condition(formula)[0].first, entry(step.name)
     if not isinstance(first, Name) or not isinstance(own, Name) or first == step.symbol:
         return False
-    return (first.base, first.sub[: len(own.sub)]) != (own.base, own.sub)
+    own_subscripts = first.sub[: len(own.sub)]
+    return (first.base, own_subscripts) != (own.base, own.sub)

@@ -106,7 +106,8 @@ class StepReader(Reader):
                 ):
                     key = f"@{index.base}"
                     self.lengths[key] = min(self.lengths.get(key, length), length)  # type: ignore[index]
-        grouped = any(axes[:1] == ["g"] for axes in self.axes.values()) and "b" not in self.special
+        has_groups = any(axes[:1] == ["g"] for axes in self.axes.values())
+        grouped = has_groups and "b" not in self.special
         for letter, size in ((HEAD, "g" if grouped else "h"), ("i", "n_q"), ("j", "n_k")):
             self.lengths.setdefault(f"@{letter}", self.lengths[size])  # type: ignore[attr-defined]
 
@@ -139,17 +140,19 @@ class StepReader(Reader):
             and array in ("attended", "attended_latents")
             and self.step.name == "output"
         )
-        return many and len(indices) < self.here[array].ndim and self.here[array].ndim > 2
+        return many and max(len(indices), 2) < self.here[array].ndim
 
     def check_places(self, where: Value, letters: tuple[str, ...]) -> None:
         """Raise Unread if an index is outside its axis where the formula is claimed to hold."""
         for off in self.outside:
-            summed = tuple(axis for axis, letter in enumerate(off.letters) if letter not in letters)
+            axes_of_off = enumerate(off.letters)
+            summed = tuple(axis for axis, letter in axes_of_off if letter not in letters)
             free = Value(
                 off.array.any(axis=summed),
                 tuple(letter for letter in off.letters if letter in letters),
             )
-            if np.any(np.logical_and(v.spread(free, letters, 0), v.spread(where, letters, 0))):
+            both = np.logical_and(v.spread(free, letters, 0), v.spread(where, letters, 0))
+            if np.any(both):
                 raise Unread("an index beyond its axis")
 
     # -- letters -------------------------------------------------------------------------------------------------
@@ -159,9 +162,8 @@ class StepReader(Reader):
         for cut in reversed(range(len(letter.sub) if isinstance(letter, Name) else 0)):
             assert isinstance(letter, Name)
             stem = Name(letter.base, letter.sub[:cut])
-            array = self.raw.get(
-                text(nt.Call(x.function, (stem,)) if isinstance(x, nt.Call) else stem)
-            )
+            key = nt.Call(x.function, (stem,)) if isinstance(x, nt.Call) else stem
+            array = self.raw.get(text(key))
             if array is not None:
                 return array, tuple(
                     p
@@ -171,7 +173,10 @@ class StepReader(Reader):
         return None, ()
 
     def _name(self, x: Name) -> Found:
-        array, indices = (None, ()) if text(x) in self.glossary.defined else self._entry_of(x)
+        # A word of the text may be spelt like an array: the text's own meaning comes first.
+        if text(x) in self.glossary.defined:
+            return super()._name(x)
+        array, indices = self._entry_of(x)
         return super()._name(x) if array is None else self.entry(array, indices)
 
     def whole(self, array: str) -> Value:
@@ -185,9 +190,8 @@ class StepReader(Reader):
             and self.step.name in ("q_absorbed", "attended")
             and self.request.spec.heads > 1
         ):
-            blocks = x.reshape(
-                (x.shape[0], self.request.spec.heads, x.shape[1] // self.request.spec.heads)
-            )
+            heads = self.request.spec.heads
+            blocks = x.reshape((x.shape[0], heads, x.shape[1] // heads))
             return Value(blocks.xp.permute_dims(blocks, (1, 0, 2)), (HEAD,), 2)
         if len(axes) == 1 and array != "lse":
             return Value(x[..., None, :], letters, 2)
@@ -207,9 +211,11 @@ class StepReader(Reader):
         result: list[Any] = [
             *np.broadcast_arrays(*(v.spread(place, letters, 0) - 1 for place in places))
         ]
-        off = np.zeros([self.length(self.sort(letter)) for letter in letters], dtype=bool)
+        lengths_of_letters = [self.length(self.sort(letter)) for letter in letters]
+        off = np.zeros(lengths_of_letters, dtype=bool)
         for axis, at in enumerate(result):
-            at = at * 0 if x.shape[axis] == 1 and "?" in axes[axis] else at
+            shared = x.shape[axis] == 1 and "?" in axes[axis]
+            at = at * 0 if shared else at
             off = off | (at < 0) | (at >= x.shape[axis])
             result[axis] = np.clip(at, 0, x.shape[axis] - 1)
         self.outside.append(Value(off, letters))
@@ -267,7 +273,9 @@ class StepReader(Reader):
     def _lift_integers_to_kind(self, x: Any) -> Any:
         """Return truth values and integers as numbers of the kind."""
         whole = np.vectorize(int, otypes=[object])
-        return x if isinstance(x, self.kind) else self.kind.lift(np.array(whole(x), dtype=object))
+        if isinstance(x, self.kind):
+            return x
+        return self.kind.lift(np.array(whole(x), dtype=object))
 
 
 def _split_axis_letters(shape: str, ndim: int) -> list[str]:

@@ -59,9 +59,8 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
         raise Unread("other numbers than the function's")
     arguments = [_reshape_to_input(reader, reader.one(p), name) for p, name in
              zip([p for p in parts if not _is_number_node(p)], step.of, strict=False)]  # fmt: skip
-    rest = [
-        reader.given.get(name, reader.here[name]) for name in step.of[len(arguments) :]
-    ]  # booleans as they are
+    remaining = step.of[len(arguments) :]
+    rest = [reader.given.get(name, reader.here[name]) for name in remaining]  # booleans as they are
     return _shape_as_step_output(reader, Value(step.run(*arguments, *rest)))
 
 
@@ -79,7 +78,8 @@ def _compute_rotation_power(
     kind, letters = type(times.array), times.letters
     result = np.empty(times.array.shape, dtype=object)
     for index, n in np.ndenumerate(times.array.entries):
-        result[index] = turned(int(str(n)), *triples[index[letters.index("l")]])
+        triple = triples[index[letters.index("l")]]
+        result[index] = turned(int(str(n)), *triple)
     return Value(kind.lift(result), letters)
 
 
@@ -109,15 +109,18 @@ def _read_first_columns(reader: StepReader, parts: list[nt.Node]) -> Value:
         x, width = reader.one(parts[0]), parts[1]
         if not isinstance(width, nt.Number) or width.value.denominator != 1:
             raise Unread("first of how many")
-        return Value(scores.truncate(x.array, width=int(width.value)), x.letters, x.rank)
+        truncated = scores.truncate(x.array, width=int(width.value))
+        return Value(truncated, x.letters, x.rank)
     x = reader.one(parts[0])
-    return Value(x.array[..., : reader.here[reader.step.name].shape[-1]], x.letters, x.rank)
+    columns = reader.here[reader.step.name].shape[-1]
+    return Value(x.array[..., :columns], x.letters, x.rank)
 
 
 def _read_last_columns(reader: StepReader, parts: list[nt.Node]) -> Value:
     x = reader.one(*parts)
+    width = reader.here[reader.step.name].shape[-1]
     return Value(
-        x.array[..., x.array.shape[-1] - reader.here[reader.step.name].shape[-1] :],
+        x.array[..., x.array.shape[-1] - width :],
         x.letters,
         x.rank,
     )
@@ -127,7 +130,8 @@ def _read_repeated_heads(reader: StepReader, parts: list[nt.Node]) -> Value:
     x, times = reader.one(parts[0]), parts[1]
     if not isinstance(times, nt.Number) or times.value.denominator != 1:
         raise Unread("repeated how often")
-    return Value(projections.repeat_heads(x.array, times=int(times.value)), x.letters, x.rank)
+    repeated = projections.repeat_heads(x.array, times=int(times.value))
+    return Value(repeated, x.letters, x.rank)
 
 
 def _read_concatenation(reader: StepReader, parts: list[nt.Node]) -> Value:
@@ -152,7 +156,8 @@ def _make_norm_reader(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]
             else spec.eps
         )
         norm = norms.rms_norm if kind == "rms" else norms.layer_norm
-        return Value(norm(x.array, eps, *(r.array for r in rest)), x.letters, x.rank)
+        normed = norm(x.array, eps, *(r.array for r in rest))
+        return Value(normed, x.letters, x.rank)
 
     return work
 
@@ -160,7 +165,8 @@ def _make_norm_reader(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]
 def _read_relative_product(reader: StepReader, parts: list[nt.Node]) -> Value:
     """Return each row times the table's row for the distance, by the step itself with 0 for everything else."""
     step, (x, rows) = reader.step, parts
-    at = next((i for i, name in enumerate(step.of) if SYMBOLS[name] == rows), None)
+    places_of_rows = (i for i, name in enumerate(step.of) if SYMBOLS[name] == rows)
+    at = next(places_of_rows, None)
     if at is None:
         raise Unread(f"the table {text(rows)}")
     operands = [0 * reader.here[name] for name in step.of]
@@ -179,9 +185,8 @@ def _read_bucket_rows(reader: StepReader, parts: list[nt.Node]) -> Value:
         raise Unread("rows of other indices")
     values = reader.one(parts[0])
     table_ = _reshape_to_input(reader, values, "b_rel")
-    return _shape_as_step_output(
-        reader, Value(reader.step.run(0 * reader.here[reader.step.of[0]], table_))
-    )
+    zeros = 0 * reader.here[reader.step.of[0]]
+    return _shape_as_step_output(reader, Value(reader.step.run(zeros, table_)))
 
 
 _WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
@@ -217,8 +222,12 @@ def letters(reader: StepReader) -> dict[str, Callable[[Any], Value]]:
 
 def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
     """Return the values, counted from 1, of the letters for indices that other indices determine."""
-    n_q, n_k, spec, position = request.n_q, request.n_k, request.spec, request.spec.position
-    ahead = np.asarray(relative.ahead(np.zeros((n_q, n_k)), spec.alignment)).astype(int)
+    n_q = request.n_q
+    n_k = request.n_k
+    spec = request.spec
+    position = request.spec.position
+    no_scores = np.zeros((n_q, n_k))
+    ahead = np.asarray(relative.ahead(no_scores, spec.alignment)).astype(int)
     pairs: dict[str, Any] = {}
     if isinstance(position, Shaw):
         pairs["δ"] = relative.clipped(ahead, position.most)
@@ -261,7 +270,8 @@ def frequencies(
     if position.triples and kind is not Ball:
         return {"θ": kind.lift(np.ones(len(position.triples)))}
     if position.triples:
-        angles = [flint.arb.atan2(flint.arb(b), flint.arb(a)) for a, b, _ in position.triples]
+        triples = position.triples
+        angles = [flint.arb.atan2(flint.arb(b), flint.arb(a)) for a, b, _ in triples]
         return {"θ": Ball(np.array(angles, dtype=object))}
     rows = arrays[step.of[0]]
     result = rotary.inverse_frequencies(position.width or rows.shape[-1], position.base, rows)
@@ -278,9 +288,8 @@ def _places_of_rows(reader: StepReader) -> Any:
     if input_names:
         return reader.here[input_names[0]][:, None]
     start = position.start if isinstance(position, Rotary) else 0
-    return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[
-        :, None
-    ]
+    count = reader.here[reader.step.name].shape[0]
+    return reader.xp.asarray(reader.xp.arange(count) + start)[:, None]
 
 
 def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Value:
@@ -290,7 +299,8 @@ def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) 
     elif said == SEES:
         return Value(request.allowed().any(axis=-1), ("i",))
     elif "kept" in said:
-        table = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
+        is_nonzero = np.vectorize(lambda x: bool(x != 0), otypes=[bool])
+        table = is_nonzero(arrays["drop"].entries)
     else:
         raise Unread(f"the condition {said}")
     return Value(table, ("a", "i", "j")[3 - table.ndim :])

@@ -84,9 +84,8 @@ def claim(
         return weights([word for value in words for word in written([value])])
     if kind not in ("similarity", "closer", "equal"):
         known = ("weights", "similarity", "closer", "equal")
-        raise InputError(
-            f"unknown claim {short(str(kind))!r}.{near(str(kind), known)} Known: {', '.join(known)}"
-        )
+        nearby = near(str(kind), known)
+        raise InputError(f"unknown claim {short(str(kind))!r}.{nearby} Known: {', '.join(known)}")
     if len(words) != 2:
         raise InputError(f"claim {kind} is about two values, and {len(words)} are given")
     a, b = words
@@ -138,7 +137,8 @@ def weights(values: list[str]) -> Document:
     )
     if result:
         evidence = Evidence(Grade.CHECKED, "as rounded digits")
-    blocks: list[Block] = [Result(verdict, (_write_sum_of_row(row, total),), (evidence,))]
+    formula_of_sum = _write_sum_of_row(row, total)
+    blocks: list[Block] = [Result(verdict, (formula_of_sum,), (evidence,))]
     said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative)
     blocks += [Paragraph(words) for words in said]
     # The note stands only where a rounded reading might have changed the verdict.
@@ -185,9 +185,8 @@ def _say_rounded(texts: list[str], row: list[Quotient], results: list[Quotient])
     )
     says: list[Text] = [sums]
     if len(row) <= _MOST_SHOWN:
-        rows = [
-            Relation(x.notation(), (("±", u.notation()),)) for x, u in zip(row, units, strict=True)
-        ]
+        pairs = zip(row, units, strict=True)
+        rows = [Relation(x.notation(), (("±", u.notation()),)) for x, u in pairs]
         says.append(("Every positive row of sum 1 within ", Commas(tuple(rows)), "."))
         says.append(("One of them: ", Commas(tuple(x.notation() for x in results)), "."))
     return says
@@ -198,7 +197,8 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     left, right = vector(a), vector(b)
     names = _label_compared_vectors(left, right)
     chosen = _choose_similarity_measures(measure)
-    zero = any(all(x.is_zero() for x in v.entries) for v in (left, right))
+    vectors = (left, right)
+    zero = any(all(x.is_zero() for x in v.entries) for v in vectors)
     # Among all measures an undefined one is left out; alone it raises its own error.
     undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and zero]
     result = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
@@ -266,10 +266,11 @@ def equal(a: str, b: str) -> Document:
     places = [""]
     for n in size:
         places = [f"{place}[{i + 1}]" for place in places for i in range(n)]
+    cells = zip(places, flat(left), flat(right), strict=True)
     return _entry_by_entry(
         a,
         b,
-        [(at, compare(x, y)) for at, x, y in zip(places, flat(left), flat(right), strict=True)],
+        [(at, compare(x, y)) for at, x, y in cells],
     )
 
 
@@ -307,7 +308,8 @@ def _entry_by_entry(
     blocks = _make_true_result(f"{counted(len(results), 'entry', 'entries')}, each by itself")
     if not holds:
         place, first = (wrong or unknown)[0]
-        count = f"{len(wrong or unknown)} of {len(results)} entries {'differ' if wrong else 'are undecided'}"
+        verdict_of_entries = "differ" if wrong else "are undecided"
+        count = f"{len(wrong or unknown)} of {len(results)} entries {verdict_of_entries}"
         blocks = [*_make_blocks_of_equality(first), Paragraph((f"{count}; the first is {place}.",))]
         blocks += [*([Paragraph(instead)] if instead else ()), *notes] if wrong else []
     record = {
@@ -319,7 +321,8 @@ def _entry_by_entry(
 
 def _compare_claimed_vectors(a: str, b: str) -> Document:
     """Compare sums of vectors and softmax entry by entry; digits compared with a softmax may have been rounded."""
-    left, right = ([str(x) for x in vector_entries(text)] for text in (a, b))
+    texts = (a, b)
+    left, right = ([str(x) for x in vector_entries(text)] for text in texts)
     if len(left) != len(right):
         words = f"The lengths differ: {len(left)} and {len(right)}."
         return _make_misfit_document(a, b, words, (len(left),), (len(right),))
@@ -347,13 +350,13 @@ def _compare_claimed_vectors(a: str, b: str) -> Document:
     ):
         return _wrong_digits(a, b, result, close, digits)
     # Entries that round to their digits count as equal.
-    rounded = [replace(f, holds=True) if ok else f for f, ok in zip(result, close, strict=True)]
+    judged = zip(result, close, strict=True)
+    rounded = [replace(f, holds=True) if ok else f for f, ok in judged]
     notes = (
         [_ONE_DIGIT] if any("." in text_ for text_ in off) and not any(map(half_unit, off)) else []
     )
-    return _entry_by_entry(
-        a, b, [(f"[{i}]", x) for i, x in enumerate(rounded, 1)], _name_right_value(result), notes
-    )
+    numbered = [(f"[{i}]", x) for i, x in enumerate(rounded, 1)]
+    return _entry_by_entry(a, b, numbered, _name_right_value(result), notes)
 
 
 def _digits_of_softmax(a: str, b: str) -> list[tuple[int, str]]:
@@ -377,7 +380,8 @@ def _wrong_digits(
     place, (first, side, result) = next((at, of) for at, of in wrong.items() if half_unit(of[2]))
     true = first.a if side == 1 else first.b
     assert true is not None
-    count = f"{len(wrong)} of {len(results)} entries {'do' if len(wrong) > 1 else 'does'} not round to the digits given"
+    verb = "do" if len(wrong) > 1 else "does"
+    count = f"{len(wrong)} of {len(results)} entries {verb} not round to the digits given"
     places = last_place(result)
     instead = Decimal(nearest(true, places).decimal(places + 1))
     words: Text = (f"{count}; {place} is not {result}, but ", instead, ", rounded.")
@@ -405,12 +409,12 @@ def _make_blocks_of_equality(equality: Equality) -> list[Block]:
     if equality.holds is None:
         title = "not refuted" if equality.evidence.grade is Grade.SEARCHED else title
         return [Result(title, (), (equality.evidence,))]
-    formulas: list[Node] = [equals(Name(x), value) for x, value in equality.point.items()]
+    point = equality.point.items()
+    formulas: list[Node] = [equals(Name(x), value) for x, value in point]
     a, b = Name("a", bold=True), Name("b", bold=True)
     if equality.near:
-        formulas += [
-            Relation(x, (("≈", Decimal(n)),)) for x, n in zip((a, b), equality.near, strict=True)
-        ]
+        decimals = zip((a, b), equality.near, strict=True)
+        formulas += [Relation(x, (("≈", Decimal(n)),)) for x, n in decimals]
     elif equality.a is not None and equality.b is not None:
         sides: list[tuple[Node, Quotient]] = [(equals(a, b), equality.a)]
         if not equality.holds:
@@ -428,7 +432,10 @@ def _make_blocks_of_equality(equality: Equality) -> list[Block]:
 
 def _relate_to_rounded_digits(left: Node, x: Quotient) -> Relation:
     """Return left = x ≈ digits, with x or the digits alone if x is too long or already decimal."""
-    first, rest = (left.first, left.rest) if isinstance(left, Relation) else (left, ())
+    if isinstance(left, Relation):
+        first, rest = (left.first, left.rest)
+    else:
+        first, rest = (left, ())
     written, shown = x.notation(), decimal(x, 9)
     sides = (*rest, ("=", written)) if len(text(written)) <= _LONGEST else rest
     # The same digits are not written twice.
@@ -451,15 +458,16 @@ def _equality_record(equality: Equality) -> Record:
         }
     if equality.near:
         record |= {"a": equality.near[0], "b": equality.near[1]}
-    return record | (
-        {"at": {x: str(value) for x, value in equality.point.items()}} if equality.point else {}
-    )
+    point = {x: str(value) for x, value in equality.point.items()}
+    return record | ({"at": point} if equality.point else {})
 
 
 def _write_sum_of_row(row: list[Quotient], total: Quotient) -> Node:
     """Return the sum written out: 3/10 + 7/10 + 1/10 = 11/10."""
-    relation = equals(Sum(tuple(x.notation() for x in row)), total.notation())
-    short_enough = len(row) <= _MOST_SHOWN and len(text(relation)) <= 2 * _LONGEST
+    terms = Sum(tuple(x.notation() for x in row))
+    relation = equals(terms, total.notation())
+    short_text = len(text(relation)) <= 2 * _LONGEST
+    short_enough = len(row) <= _MOST_SHOWN and short_text
     return relation if short_enough else _relate_to_rounded_digits(Name("Σ"), total)
 
 
@@ -488,7 +496,8 @@ def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient])
 def _rescale_row_to_one(
     row: list[Quotient], total: Quotient, negative: list[Quotient]
 ) -> list[Quotient]:
-    return [] if negative or total.is_zero() or total == 1 else [x / total for x in row]
+    undefined = negative or total.is_zero() or total == 1
+    return [] if undefined else [x / total for x in row]
 
 
 def _format_quotients_as_text(xs: list[Quotient]) -> list[str]:
@@ -538,9 +547,8 @@ def _write_similarity_value(measure: str, names: tuple[Name, ...], value: Likene
     sides = (("=", value.node()),)
     if text(value.node()) == text(value.rounded()):
         return Relation(left, sides)
-    return Relation(
-        left, (*sides, (_choose_equality_sign(value.exact, Decimal(value.digits)), value.rounded()))
-    )
+    sign = _choose_equality_sign(value.exact, Decimal(value.digits))
+    return Relation(left, (*sides, (sign, value.rounded())))
 
 
 def _write_similarity_order(
@@ -550,7 +558,8 @@ def _write_similarity_order(
     larger = measure in ("dot", "cosine")
     order = (first.order - second.order).sign() * (1 if larger else -1)
     sign = {1: ">", 0: "=", -1: "<"}[order]
-    left, right = (call(SYMBOLS[measure], *pair) for pair in (names[:2], names[2:]))
+    halves = (names[:2], names[2:])
+    left, right = (call(SYMBOLS[measure], *pair) for pair in halves)
     # Long formulas would hide the order, so digits stand for them.
     short_enough = all(v.exact is not None and len(text(v.node())) <= 12 for v in (first, second))
     near = (
@@ -558,7 +567,9 @@ def _write_similarity_order(
         if not short_enough
         else ("=", first.node(), second.node())
     )
-    return Relation(left, ((near[0], near[1]), (sign, near[2]), (near[0], right)))
+    middle = (sign, near[2])
+    links = ((near[0], near[1]), middle, (near[0], right))
+    return Relation(left, links)
 
 
 def _make_claim_document(

@@ -56,9 +56,8 @@ class ClaimExpression:
             what = getattr(error, "msg", None) or "it cannot be read"
             raise InputError(f"{short(text)!r} is not an expression: {what}") from None
         _check_claim_syntax(self.tree, text, 0)
-        self.letters = sorted(
-            {x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)} - set(FUNCTIONS)
-        )
+        names_in_tree = {x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)}
+        self.letters = sorted(names_in_tree - set(FUNCTIONS))
         # Powers of powers grow fast, so a bound on the length is computed before any value.
         if _bound_written_length(self.tree, self.wrong) > _SIZE:
             raise self.wrong("it is too large")
@@ -78,7 +77,9 @@ class ClaimExpression:
                 case ast.Name():
                     return letter(x.id)
                 case ast.UnaryOp():
-                    return -value(x.operand) if isinstance(x.op, ast.USub) else value(x.operand)
+                    if isinstance(x.op, ast.USub):
+                        return -value(x.operand)
+                    return value(x.operand)
                 case ast.BinOp(op=ast.Pow()):
                     # Half exponents are roots, so that √x stays in the exact field.
                     n = exponent(x.right, self.wrong)
@@ -88,7 +89,8 @@ class ClaimExpression:
                         else call("sqrt", value(x.left)) ** n.numerator
                     )
                 case ast.BinOp():
-                    return _BINARY[type(x.op)](value(x.left), value(x.right))
+                    operation = _BINARY[type(x.op)]
+                    return operation(value(x.left), value(x.right))
                 case ast.Call(func=ast.Name(id=name)):
                     return call(name, value(x.args[0]))
             raise AssertionError(x)
@@ -101,7 +103,8 @@ class ClaimExpression:
         typed = (ast.get_source_segment(self.text, x) or str(x.value)).replace("_", "")
         exponent = typed.lower().partition("e")[2].lstrip("+-").lstrip("0")
         # A fraction has as many digits as the exponent says; a long exponent is not even read.
-        if len(exponent) > len(str(_SIZE)) or int(exponent or 0) > _SIZE:
+        digits = len(str(_SIZE))
+        if len(exponent) > digits or int(exponent or 0) > _SIZE:
             raise self.wrong(f"{short(typed)} has more than {_SIZE} digits")
         try:
             return Fraction(typed)
@@ -157,7 +160,8 @@ def exponent(x: ast.expr, wrong: Callable[[str], InputError]) -> Fraction:
     sign = 1
     while isinstance(x, ast.UnaryOp):
         # The sign stands before the number in the tree.
-        sign, x = (-sign if isinstance(x.op, ast.USub) else sign), x.operand
+        sign = -sign if isinstance(x.op, ast.USub) else sign
+        x = x.operand
     value: Fraction | None = None
     match x:
         case ast.Constant(value=int(n)):
@@ -195,7 +199,8 @@ def _check_claim_syntax(x: ast.expr, text: str, depth: int) -> None:
             return
         case ast.Name():
             if x.id in _NO_LETTERS or x.id in FUNCTIONS:
-                raise wrong(f"{x.id} is not a letter; hint: {_NO_LETTERS.get(x.id, x.id + '(…)')}")
+                hint = _NO_LETTERS.get(x.id, x.id + "(…)")
+                raise wrong(f"{x.id} is not a letter; hint: {hint}")
             return
         case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
             parts = [x.operand]
@@ -232,7 +237,8 @@ def _bound_written_length(x: ast.expr, wrong: Callable[[str], InputError]) -> in
         case ast.Constant():
             return 1 + len(str(x.value)) // 8
         case ast.BinOp(op=ast.Pow()):
-            return _bound_written_length(x.left, wrong) * max(1, abs(int(exponent(x.right, wrong))))
+            power = abs(int(exponent(x.right, wrong)))
+            return _bound_written_length(x.left, wrong) * max(1, power)
         case ast.BinOp():
             # Sums of two values are about as long as both.
             return _bound_written_length(x.left, wrong) + _bound_written_length(x.right, wrong)
@@ -421,6 +427,7 @@ def _sympy_says_zero(a: ClaimExpression, b: ClaimExpression) -> bool:
     try:
         gap: Any = a.sympy() - b.sympy()
         # In exponentials, identities of hyperbolic functions reduce.
-        return any(sympy.simplify(x) == 0 for x in (gap, gap.rewrite(sympy.exp)))
+        exponential_gap = gap.rewrite(sympy.exp)
+        return any(sympy.simplify(x) == 0 for x in (gap, exponential_gap))
     except (RecursionError, ArithmeticError, TypeError, ValueError, NotImplementedError):
         return False

@@ -23,7 +23,7 @@ from symattn.document.errors import InputError, Refused, near
 from symattn.document.notation import Decimal, Node, Product, Words
 
 MOST = 4096  # entries
-_DEPTH = 4
+_DEPTH = 4  # lists within lists
 _LENGTH = 200_000  # characters
 # Brackets, commas, and what stands between them.
 _PARTS = re.compile(r"[\[\],]|[^\[\],]+")
@@ -141,9 +141,8 @@ def _read_token_vector(text: str) -> Vector:
         raise InputError(f"{short(source)} names no tokens; hint: give the vector, [1, 1/2]")
     if token not in sheet.tokens:
         known = ", ".join(sheet.tokens)
-        raise InputError(
-            f"{short(source)} has no token {short(token)!r}.{near(token, sheet.tokens)} Known: {known}"
-        )
+        nearest = near(token, sheet.tokens)
+        raise InputError(f"{short(source)} has no token {short(token)!r}.{nearest} Known: {known}")
     return Vector(tuple(sheet.inputs["x"][sheet.tokens.index(token)]), token)
 
 
@@ -155,7 +154,8 @@ def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Qu
         (y for x, u in zip(row, units, strict=True) if (y := x - Quotient.of(u)).sign() > 0),
         Quotient.of(0),
     )
-    high = sum((x + Quotient.of(u) for x, u in zip(row, units, strict=True)), Quotient.of(0))
+    upper_ends = (x + Quotient.of(u) for x, u in zip(row, units, strict=True))
+    high = sum(upper_ends, Quotient.of(0))
     return low, high
 
 
@@ -169,17 +169,18 @@ def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
     share, result = (1 - low) / (high - low), list[Quotient]()
     for x, u in zip(row, map(half_unit, texts), strict=True):
         least = max(x - Quotient.of(u), Quotient.of(0))
-        result.append(least + share * (x + Quotient.of(u) - least))
+        largest = x + Quotient.of(u)
+        result.append(least + share * (largest - least))
     # A weight is 0 only if its text is an exact 0.
-    possible = all(
-        x.sign() > 0 or not half_unit(text) for x, text in zip(result, texts, strict=True)
-    )
+    pairs = zip(result, texts, strict=True)
+    possible = all(x.sign() > 0 or not half_unit(text) for x, text in pairs)
     return result if possible and 0 <= share <= 1 else []
 
 
 def rounds_to(x: Quotient, digits: str) -> bool:
     """Return whether x rounds to the digits."""
-    gap, unit = abs(x - Quotient.of(digits)), Quotient.of(half_unit(digits))
+    gap = abs(x - Quotient.of(digits))
+    unit = Quotient.of(half_unit(digits))
     return not (gap - unit).sign() > 0
 
 
@@ -192,7 +193,7 @@ _DEGREES = {
     Fraction(1, 2): (45, 135),
     Fraction(1, 4): (60, 120),
 }
-_DIGITS = 6
+_DIGITS = 6  # of a measure that is printed as a decimal
 
 
 @dataclass(frozen=True)
@@ -211,9 +212,9 @@ class Likeness:
 
     def rounded(self) -> Node:
         """Return the digits."""
-        return (
-            Product((Decimal(self.digits), Words(self.unit))) if self.unit else Decimal(self.digits)
-        )
+        if self.unit:
+            return Product((Decimal(self.digits), Words(self.unit)))
+        return Decimal(self.digits)
 
     @property
     def decimal(self) -> float:
@@ -236,7 +237,8 @@ def measured(
 
 def dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
     """a·b."""
-    return sum((x * y for x, y in zip(a, b, strict=True)), Quotient.of(0))
+    products = (x * y for x, y in zip(a, b, strict=True))
+    return sum(products, Quotient.of(0))
 
 
 def _measure_dot_product(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
@@ -297,7 +299,8 @@ def _signed_root(signed: Quotient, digits: int) -> tuple[Quotient | None, str]:
 def _root_ball(signed: Quotient) -> Any:
     """Return a ball around sign(x) √|x|, sharp enough for the working precision."""
     # More bits inside, as cancellation may cost some.
-    return abs(signed).arb(2 * flint.ctx.prec).sqrt() * signed.sign()
+    squared = abs(signed).arb(2 * flint.ctx.prec)
+    return squared.sqrt() * signed.sign()
 
 
 def _enclose_with_extra_bits(precision: int, work: Callable[[], object]) -> Any:

@@ -22,9 +22,9 @@ def words(node: Node) -> str:
 def fraction(x: object) -> tuple[str, str] | str:
     """Return the parts above and below the bar, or the number alone."""
     node = formula(x)
-    return (
-        (words(node.numerator), words(node.denominator)) if isinstance(node, Over) else words(node)
-    )
+    if isinstance(node, Over):
+        return (words(node.numerator), words(node.denominator))
+    return words(node)
 
 
 def digits(x: object, count: int = 3) -> str:

@@ -33,10 +33,11 @@ from symattn.document.drawing.scene import (
     wrapped,
 )
 from symattn.document.errors import InputError
+from symattn.document.keywords import is_integer_within
 
 Vector = tuple[Quotient, ...]
 _BOTH = (("before training", "word-vectors-before"), ("after training", "word-vectors"))
-_MOST, _LINE = 6, 18.0
+_MOST, _LINE = 6, 18.0  # keys whose angles can be told apart; height of a line of words
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: o
 
 def angles(walk: Walk, query: int) -> Angles:
     """Return the angles that are drawn. Raises InputError for an unknown query, and for heads."""
-    queries, keys = (walk.arrays[name] for name in walk.pipeline["scores"].of[:2])
+    names = walk.pipeline["scores"].of[:2]
+    queries, keys = (walk.arrays[name] for name in names)
     if queries.ndim != 2 or len(keys) > _MOST:
         raise InputError(
             f"{walk.sheet.name}: the picture is of one head and at most {_MOST} keys; hint: another example"
@@ -112,9 +114,10 @@ def angles(walk: Walk, query: int) -> Angles:
         raise InputError(
             f"{walk.sheet.name}: its score is not a dot product, so no angle; hint: another example"
         )
-    if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(queries):
+    if not is_integer_within(query, 1, len(queries)):
         raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(queries)}")
-    q, vectors = tuple(queries[query - 1]), tuple(map(tuple, keys))
+    q = tuple(queries[query - 1])
+    vectors = tuple(map(tuple, keys))
     if not all(isinstance(x, Quotient) for row in (q, *vectors) for x in row):
         raise InputError(
             f"{walk.sheet.name}: of some queries or keys only balls are known; hint: another example"
@@ -146,19 +149,19 @@ def _draw_fan_of_keys(
     left, own = plane.origin[0] - 12, named(walk, "q", query - 1)
     drawn.label(left, 22, called or f"{own} and the keys")
     for j, score in enumerate(fan.scores):
-        small(
-            drawn, left, 42 + _LINE * j, f"{own}·{named(walk, 'k', j)} = {words(score.notation())}"
-        )
+        product = words(score.notation())
+        small(drawn, left, 42 + _LINE * j, f"{own}·{named(walk, 'k', j)} = {product}")
     same = [j for j, key in enumerate(fan.keys) if key == fan.query]
-    others = sorted(set(range(len(fan.keys))) - set(same), key=fan.degrees.__getitem__)
+    others_in_fan = set(range(len(fan.keys))) - set(same)
+    others = sorted(others_in_fan, key=fan.degrees.__getitem__)
     for rank, j in enumerate(others):
         drawn.line(plane.origin, plane.at(fan.tips[j]), role="k", head=True)
-        drawn.add(
-            plane.arc(fan.degrees[j], 46.0 - 18 * rank if rank < 2 else 46.0 + 14 * (rank - 1))
-        )
+        radius = 46.0 - 18 * rank if rank < 2 else 46.0 + 14 * (rank - 1)
+        drawn.add(plane.arc(fan.degrees[j], radius))
     drawn.line(plane.origin, plane.at((fan.length, 0.0)), role="q", width=2.6, head=True)
     equal = "".join(f" = {named(walk, 'k', j)}" for j in same)
-    small(drawn, plane.at((fan.length, 0.0))[0], plane.origin[1] + 20, own + equal, "ink", "end")
+    x_end = plane.at((fan.length, 0.0))[0]
+    small(drawn, x_end, plane.origin[1] + 20, own + equal, "ink", "end")
     for j in others:
         beside(
             drawn,
@@ -235,7 +238,8 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
     """Draw the weighted values tip to tail, and their sum; return the foot and the description."""
     weights, arrays = (walk.arrays[name] for name in walk.mixing.of[:2])
     row = weights[query - 1]
-    values = {j: tuple(arrays[j]) for j, x in enumerate(row) if not x.is_zero()}
+    weights_of_keys = enumerate(row)
+    values = {j: tuple(arrays[j]) for j, x in weights_of_keys if not x.is_zero()}
     if not values or not all(isinstance(x, Quotient) for v in values.values() for x in v):
         raise InputError(
             f"{walk.sheet.name}: query {query} has no sum of values in exact numbers; hint: another query"
@@ -252,7 +256,9 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
     drawn.label(10, y, f"the output {output}: a weighted sum of the values")
     plane = DrawingPlane.fitted([term.point for term in terms], 70, y + 34, 330, 230)
     _draw_sum_of_values(drawn, plane, turned, output)
-    said = f"{_describe_value_off_plane(walk, basis, values)} {output} = {' + '.join(term.words for term in terms)}."
+    described = _describe_value_off_plane(walk, basis, values)
+    sum_of_terms = " + ".join(term.words for term in terms)
+    said = f"{described} {output} = {sum_of_terms}."
     return max(label.box[3] for label in drawn.labels) + 14, said
 
 
@@ -266,16 +272,20 @@ def _draw_sum_of_values(
     corners = list(accumulate(steps, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0.0, 0.0)))
     for start, end in pairwise(corners):
         drawn.line(plane.at(start), plane.at(end), role="v", width=1.7, head=True)
-    end, side = plane.at(corners[-1]), plane.at(terms[-1].step)
+    end = plane.at(corners[-1])
+    side = plane.at(terms[-1].step)
     if len(terms) > 1:
         drawn.line(plane.origin, side, role="v", width=1.4, head=True)
         drawn.line(side, end, role="mute", width=1, dash="5 4")
     drawn.line(plane.origin, end, role="output", width=3.2, head=True)
-    ends = [(term.name, plane.at(term.point)) for term in terms] + [(output, end)]
-    for (called, (x, _)), y in zip(ends, apart([y for _, (_, y) in ends], 18.0), strict=True):
+    tips = [(term.name, plane.at(term.point)) for term in terms]
+    ends = [*tips, (output, end)]
+    heights = apart([y for _, (_, y) in ends], 18.0)
+    for (called, (x, _)), y in zip(ends, heights, strict=True):
         small(drawn, x + 9, y + 4, called, "ink")
     for term, (start, stop) in zip(terms, pairwise(corners), strict=True):
-        middle = plane.at(((start[0] + stop[0]) / 2, (start[1] + stop[1]) / 2))
+        centre = ((start[0] + stop[0]) / 2, (start[1] + stop[1]) / 2)
+        middle = plane.at(centre)
         note_beside(drawn, *middle, term.words, "ink")
 
 
@@ -291,17 +301,19 @@ def _describe_value_off_plane(walk: Walk, basis: Basis, values: dict[int, Vector
 
 
 def _measure_component_along(vector: Vector, direction: Vector) -> float:
-    return float(dot(vector, direction).to_float()) / sqrt(dot(direction, direction).to_float())
+    product = float(dot(vector, direction).to_float())
+    return product / sqrt(dot(direction, direction).to_float())
 
 
 def _remove_component_along(vector: Vector, direction: Vector) -> Vector:
     """Return the vector without its component along a direction."""
     share = dot(vector, direction) / dot(direction, direction)
-    return tuple(x - share * d for x, d in zip(vector, direction, strict=True))
+    components = zip(vector, direction, strict=True)
+    return tuple(x - share * d for x, d in components)
 
 
 Rectangle = tuple[float, float, float, float]
-_EDGE = 4.0
+_EDGE = 4.0  # labels stay this far from the edge of the sheet
 
 
 @dataclass(frozen=True)
@@ -317,13 +329,16 @@ class DrawingPlane:
     ) -> DrawingPlane:
         """Return the plane of the largest scale with points and origin within ``width`` × ``height`` at (x, y)."""
         xs, ys = zip(*points, (0.0, 0.0), strict=True)
-        wide, high = max(xs) - min(xs), max(ys) - min(ys)
+        wide = max(xs) - min(xs)
+        high = max(ys) - min(ys)
         scale = min(width / wide if wide else 1e9, height / high if high else 1e9)
-        return DrawingPlane((x - min(xs) * scale, y + max(ys) * scale), scale)
+        left_edge = x - min(xs) * scale
+        return DrawingPlane((left_edge, y + max(ys) * scale), scale)
 
     def at(self, point: Point) -> Point:
         """Return the place of a point on the sheet."""
-        return self.origin[0] + point[0] * self.scale, self.origin[1] - point[1] * self.scale
+        x = self.origin[0] + point[0] * self.scale
+        return x, self.origin[1] - point[1] * self.scale
 
     def arc(self, degrees: float, radius: float, role: Role = "mute", start: float = 0.0) -> Line:
         """Return an arc about the origin from ``start`` to ``degrees``, with ``radius`` in units of the sheet."""
@@ -340,7 +355,8 @@ class DrawingPlane:
 
 def polar(length: float, degrees: float) -> Point:
     """Return the point at ``length`` from the origin, in this direction."""
-    return length * cos(radians(degrees)), length * sin(radians(degrees))
+    angle = radians(degrees)
+    return length * cos(angle), length * sin(angle)
 
 
 def beside(
@@ -360,7 +376,8 @@ def beside(
         outside = box[0] < _EDGE or box[1] < _EDGE or box[2] > WIDTH - _EDGE
         labels = sum(overlap(box, other.box) for other in scene.labels)
         lines = sum(_is_box_crossed(item, box) for item in scene.items if isinstance(item, Line))
-        costs.append((1000.0 * outside + 100.0 * labels + 4.0 * lines + i * 0.1, i))
+        cost = 1000.0 * outside + 100.0 * labels + 4.0 * lines + i * 0.1
+        costs.append((cost, i))
     scene.add(replace(tried[min(costs)[1]]))
 
 
@@ -376,10 +393,13 @@ def overlap(a: Rectangle, b: Rectangle) -> bool:
 
 def _is_box_crossed(line: Line, box: Rectangle) -> bool:
     """Return whether a line passes through a box, by sampling points along it."""
-    for (x0, y0), (x1, y1) in zip(line.points, line.points[1:], strict=False):
-        steps = max(2, int(max(abs(x1 - x0), abs(y1 - y0)) / 3))
+    segments = zip(line.points, line.points[1:], strict=False)
+    for (x0, y0), (x1, y1) in segments:
+        far_along = max(abs(x1 - x0), abs(y1 - y0))
+        steps = max(2, int(far_along / 3))
         for i in range(steps + 1):
-            x, y = x0 + (x1 - x0) * i / steps, y0 + (y1 - y0) * i / steps
+            x = x0 + (x1 - x0) * i / steps
+            y = y0 + (y1 - y0) * i / steps
             if box[0] <= x <= box[2] and box[1] <= y <= box[3]:
                 return True
     return False

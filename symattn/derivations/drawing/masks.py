@@ -46,16 +46,18 @@ def allowed(spec: Attention, n_q: int, n_k: int) -> np.ndarray:
     """Return booleans (n_q, n_k): whether the weight is above 0 when all scores are equal."""
     heads = spec.head_axis
     shared = (spec.key_heads,) if heads else ()
-    values: dict[str, Any] = {"q": np.zeros((*heads, n_q, 2))} | {
-        x: np.zeros((*shared, n_k, 2)) for x in "kv"
-    }
+    of_keys = {x: np.zeros((*shared, n_k, 2)) for x in "kv"}
+    queries = {"q": np.zeros((*heads, n_q, 2))}
+    values: dict[str, Any] = queries | of_keys
     if spec.documents:
-        labels = np.searchsorted((3 * n_k / 8, 7 * n_k / 8), np.arange(n_k), side="right")
+        edges = (3 * n_k / 8, 7 * n_k / 8)
+        labels = np.searchsorted(edges, np.arange(n_k), side="right")
         values |= {"doc": labels} if n_q == n_k else {"doc_q": labels[n_k - n_q :], "doc_k": labels}
     check_inputs(spec, values)
     with np.errstate(all="ignore"):
         for step in spec.pipeline(values):
-            values[step.name] = step.run(*[values[name] for name in step.of])
+            operands = [values[name] for name in step.of]
+            values[step.name] = step.run(*operands)
             if step.name == "weights":
                 break
     weights = np.asarray(values["weights"])
@@ -92,7 +94,8 @@ def _draw_grid_of_mask(drawn: Scene, array: np.ndarray, x: float, y: float, side
     """Draw the cells; return the foot of the last row."""
     for i, row in enumerate(array.tolist()):
         for j, may in enumerate(row):
-            place = (x + j * side + 0.5, y + i * side + 0.5, side - 1, side - 1)
+            left = x + j * side + 0.5
+            place = (left, y + i * side + 0.5, side - 1, side - 1)
             note = f"the query {i + 1} {'may' if may else 'may not'} attend to the key {j + 1}"
             drawn.add(Box(*place, "weight" if may else None, None if may else "rule", note=note))
     return y + len(array) * side

@@ -17,15 +17,17 @@ from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.rope import ANGLE, KEY, QUERY, turned_scores, turns
 from symattn.document.drawing.scene import Mark, Point, Role, Scene, plain, powered, small, wrapped
 from symattn.document.errors import InputError
+from symattn.document.keywords import is_integer_within
 
 _BASE = Rotary().base
+# Positions of query and key: the same distance twice, so that the same score is seen.
 _PANELS = ((0, 1), (1, 2))
-_WIDEST, _ACROSS, _RADIUS = 16, 4, 38.0
+_WIDEST, _ACROSS, _RADIUS = 16, 4, 38.0  # largest d_k; dials in a row; their radius
 
 
 def scene(dk: int = 8, tokens: int = 8) -> Scene:
     """Draw the example of ``derive rope`` at two pairs of places, and d_k/2 planes at 10000^(−2f/d_k) a position."""
-    if isinstance(dk, bool) or not isinstance(dk, int) or dk % 2 or not 2 <= dk <= _WIDEST:
+    if not is_integer_within(dk, 2, _WIDEST) or dk % 2:
         raise InputError(f"d_k must be an even number from 2 to {_WIDEST}, got {dk!r}")
     whole("tokens", tokens, LIMITS["tokens"], 2)
     drawn = Scene("Rotary positions: equal distances, equal scores")
@@ -53,7 +55,8 @@ def _draw_panel_of_positions(
     """Draw the query and the key of the example at two positions; return their score."""
     m, n = places
     drawn.label(x + 10, 22, f"{{m}} = {m}, {{n}} = {n}")
-    score = f"({{R_m}}{{q}})·({{R_n}}{{k}}) = {words(scores[m][n].entries.item().notation())}"
+    score_of_places = scores[m][n].entries.item()
+    score = f"({{R_m}}{{q}})·({{R_n}}{{k}}) = {words(score_of_places.notation())}"
     small(drawn, x + 10, 42, score)
     plane = DrawingPlane((x + 112, 196.0), 52.0)
     tips = (
@@ -76,10 +79,10 @@ def _draw_panel_of_positions(
     turned = [degrees(atan2(tip[1], tip[0])) for _, tip, _, _ in tips]
     drawn.add(plane.arc(turned[1], 24, start=turned[0]))
     for letter, tip, _, place in tips:
-        beside(drawn, *plane.at((tip[0] * 1.08, tip[1] * 1.08)), f"{{R_{place}}}{{{letter}}}")
-    return (
-        f"Query at position {m}, key at {n}: score {words(scores[m][n].entries.item().notation())}."
-    )
+        place_of_words = plane.at((tip[0] * 1.08, tip[1] * 1.08))
+        beside(drawn, *place_of_words, f"{{R_{place}}}{{{letter}}}")
+    product = scores[m][n].entries.item().notation()
+    return f"Query at position {m}, key at {n}: score {words(product)}."
 
 
 def _rotate_vector_exactly(vector: tuple[int, int], place: int) -> Point:

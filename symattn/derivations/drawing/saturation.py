@@ -18,14 +18,15 @@ from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ti
 from symattn.document.drawing.scene import Role, Scene, plain, powered, wrapped
 
 Number = Callable[[int, int], Any]
-_BITS = 96
+_BITS = 96  # enough for a picture; the claims are decided elsewhere
 _LARGEST = 1024  # beyond it, the median leaves the range of the picture
 
 
 def scene(dk: int = 256) -> Scene:
     """Draw median and mean of ∂p₁/∂(q·k₁) and of the larger weight, for two keys and gaps from N(0, 2d_k), enclosed."""
     whole("dk", dk, min(LIMITS["dk"], _LARGEST), 4)
-    sizes = sorted({4**i for i in range(6) if 4**i <= dk} | {dk})
+    powers = {4**i for i in range(6) if 4**i <= dk}
+    sizes = sorted(powers | {dk})
     median, mean, scaled = (
         plain(_format_saturated_weight(dk, f)) for f in (median_slope, mean_slope, scaled_median)
     )
@@ -77,7 +78,8 @@ def _plot_softmax_slopes(drawn: Scene, sizes: list[int]) -> None:
 def _plot_larger_weight(drawn: Scene, sizes: list[int]) -> None:
     drawn.label(10, 360, "larger of the two weights")
     plot = Plot(drawn, PlotAxis(1, sizes[-1], 52, 300), PlotAxis(0.5, 1, 544, 380, False))
-    plot.frame(whole_ticks(1, sizes[-1]), [(x / 10, f"{x / 10:g}") for x in range(5, 11)], "{d_k}")
+    marks = [(x / 10, f"{x / 10:g}") for x in range(5, 11)]
+    plot.frame(whole_ticks(1, sizes[-1]), marks, "{d_k}")
     plot.draw(
         (
             _make_saturation_series(
@@ -107,7 +109,8 @@ def _make_saturation_series(
 ) -> Series:
     role: Role = "score" if scaled else "ink"
     shown = [_format_saturated_weight(d, number, least) for d in sizes]
-    finer = sorted({round(sizes[-1] ** (i / 32), 6) for i in range(33)} | set(map(float, sizes)))
+    spread_out = {round(sizes[-1] ** (i / 32), 6) for i in range(33)}
+    finer = sorted(spread_out | set(map(float, sizes)))
     return Series(
         [(float(d), float(number(d, _BITS))) for d in sizes],
         (words, shown[-1]),

@@ -21,6 +21,7 @@ from symattn.document.text import text
 
 _ROLES: dict[str, Role] = {"query": "q", "key": "k", "value": "v", "score": "score", "weight": "weight",
                            "output": "output"}  # fmt: skip
+# Length of the longest side; most per entry of an axis; least that is still seen.
 _LONGEST, _UNIT, _LEAST = 56.0, 8.0, 5.0
 _LEFT, _RIGHT = 12.0, 474.0
 _LETTER = re.compile(r"(?<![a-z{_])(?:([A-Za-zωθ]′*)_(\w+)|([A-Z]′*)(?![a-z]))")
@@ -39,9 +40,8 @@ class DrawnForm:
     @property
     def width(self) -> float:
         """The width of the rectangle or of the words below it, whichever is larger."""
-        return max(
-            self.sides[0], *(Label(0, 0, words, SMALL).width for words in (self.words, self.shape))
-        )
+        widths = (Label(0, 0, words, SMALL).width for words in (self.words, self.shape))
+        return max(self.sides[0], *widths)
 
 
 def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
@@ -55,12 +55,13 @@ def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
         )
     else:
         walk = walked(source, fields)
-        spec, input_names, called = walk.sheet.attention, tuple(walk.sheet.inputs), walk.sheet.name
+        spec = walk.sheet.attention
+        input_names = tuple(walk.sheet.inputs)
+        called = walk.sheet.name
         sizes = {**walk.sizes, "n_q": walk.queries, "n_k": walk.arrays["scores"].shape[-1]}
     steps = [replace(step, of=_list_arrays_step_reads(step)) for step in spec.pipeline(input_names)]
-    forms = _make_forms_of_arrays(
-        dict.fromkeys(n for s in steps for n in (*s.of, s.name)), spec, input_names, sizes
-    )
+    names = dict.fromkeys(n for s in steps for n in (*s.of, s.name))
+    forms = _make_forms_of_arrays(names, spec, input_names, sizes)
     drawn = Scene(
         f"Shapes of the arrays of {called}, step by step", _describe_steps_by_shapes(steps, forms)
     )
@@ -118,7 +119,8 @@ def _make_forms_of_arrays(
     axes = {name: _split_axes_into_factors(name, spec, given) for name in names}
     lengths = {name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in result]
                for name, result in axes.items()}  # fmt: skip
-    unit = min(_UNIT, _LONGEST / max(n for of in lengths.values() for n in of[-2:]))
+    longest = max(n for of in lengths.values() for n in of[-2:])
+    unit = min(_UNIT, _LONGEST / longest)
     words = {
         name: list(map(str, lengths[name])) if sizes else list(map(_write_axis_factors, axes[name]))
         for name in axes
@@ -142,7 +144,8 @@ def _split_axes_into_factors(name: str, spec: Attention, names: Sequence[str]) -
 def _make_drawn_form(
     symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: float
 ) -> DrawnForm:
-    across, down = lengths[-1], lengths[-2] if len(lengths) > 1 else 0
+    across = lengths[-1]
+    down = lengths[-2] if len(lengths) > 1 else 0
     role = _ROLES.get(symbol.role or "") if isinstance(symbol, Name) else None
     sides = max(across * unit, _LEAST), max(down * unit, _LEAST)
     return DrawnForm(
@@ -178,7 +181,8 @@ def _draw_row_of_step(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], 
     """Draw the rectangles of a step from left to right, on as many lines as needed; return the height below them."""
     x = _LEFT
     line: list[tuple[float, DrawnForm, str]] = []
-    for form, sign in (*((forms[name], "") for name in step.of), (forms[step.name], "→")):
+    operands = ((forms[name], "") for name in step.of)
+    for form, sign in (*operands, (forms[step.name], "→")):
         before = 24.0 if sign else 0.0
         if x + before + form.width > _RIGHT and line:
             y, x = _draw_line_of_forms(drawn, line, y), _LEFT + 24
@@ -186,9 +190,8 @@ def _draw_row_of_step(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], 
         line.append((x, form, sign))
         x += before + form.width + 18
     words = _LETTER.sub(lambda m: "{" + (m[3] or f"{m[1]}_{m[2]}") + "}", text(step.formula))
-    formula = Label(
-        _RIGHT, y + max(form.sides[1] for _, form, _ in line) / 2 + 5, words, SMALL, "mute", "end"
-    )
+    height = max(form.sides[1] for _, form, _ in line)
+    formula = Label(_RIGHT, y + height / 2 + 5, words, SMALL, "mute", "end")
     if formula.box[0] > x:
         drawn.add(formula)
     return _draw_line_of_forms(drawn, line, y)
@@ -203,9 +206,11 @@ def _draw_line_of_forms(
             drawn.label(x, y + high / 2 + 5, sign, anchor="start")
             x += 24
         width, height = form.sides
-        middle, top = x + form.width / 2, y + (high - height) / 2
+        middle = x + form.width / 2
+        top = y + (high - height) / 2
         for far in (4.0, 2.0) if form.stacked else ():
-            drawn.add(Box(middle - width / 2 + far, top - far, width, height, "paper", "mute"))
+            left = middle - width / 2 + far
+            drawn.add(Box(left, top - far, width, height, "paper", "mute"))
         note = f"{plain(form.words)}: {plain(form.shape)}"
         box = (middle - width / 2, top, width, height)
         drawn.add(
@@ -220,6 +225,8 @@ def _draw_line_of_forms(
 def _describe_steps_by_shapes(steps: Sequence[Step], forms: Mapping[str, DrawnForm]) -> str:
     result = []
     for step in steps:
-        parts = " and ".join(f"{forms[name].words} ({forms[name].shape})" for name in step.of)
-        result.append(f"{parts} give {forms[step.name].words} ({forms[step.name].shape})")
+        named_operands = (f"{forms[name].words} ({forms[name].shape})" for name in step.of)
+        parts = " and ".join(named_operands)
+        result_form = forms[step.name]
+        result.append(f"{parts} give {result_form.words} ({result_form.shape})")
     return plain(f"{len(result)} steps: {'; '.join(result)}.")

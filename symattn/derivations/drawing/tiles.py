@@ -22,8 +22,9 @@ from symattn.derivations.steps import FalseStep
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
 from symattn.document.drawing.svg import SHADE
 from symattn.document.errors import InputError
+from symattn.document.keywords import is_integer_within
 
-_MOST = 8
+_MOST = 8  # tiles, one below the other
 _LEFT, _RIGHT, _WIDE, _HIGH, _TEXT = 12.0, 474.0, 440.0, 24.0, 46.0
 
 
@@ -33,24 +34,26 @@ def scene(
     """Draw the keys of one query, ``tile`` of them at a time; by default those of ``derive online-softmax``."""
     scores, values, called = _load_scores_and_values(source, query, fields)
     n = int(scores.shape[-1])
-    if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1 or -(-n // tile) > _MOST:
+    least = -(-n // _MOST)
+    if not is_integer_within(tile, least):
         raise InputError(
-            f"tile must be an integer of at least {-(-n // _MOST)}, for at most {_MOST} tiles, got {tile!r}"
+            f"tile must be an integer of at least {least}, for at most {_MOST} tiles, got {tile!r}"
         )
     bounds = [*range(0, n, tile), n]
-    parts = [
-        (lo, hi, tile_state(scores[:, lo:hi], values[lo:hi, :])) for lo, hi in pairwise(bounds)
-    ]
+    edges = pairwise(bounds)
+    parts = [(lo, hi, tile_state(scores[:, lo:hi], values[lo:hi, :])) for lo, hi in edges]
     states = list(accumulate((state for _, _, state in parts), merge))
     if not same(finish(states[-1]), finish(tile_state(scores, values))):
         raise FalseStep("tiles merged give another output than all keys at once")
     drawn = Scene(f"Softmax of {n} keys in {len(parts)} tiles{called}")
-    unit = _WIDE / max(float(_extract_state_number(s.normaliser).to_float()) for s in states)
+    totals = (float(_extract_state_number(s.normaliser).to_float()) for s in states)
+    unit = _WIDE / max(totals)
     y, result, previous = 16.0, [], None
     for (lo, hi, _), state in zip(parts, states, strict=True):
         y = _draw_shrinking_of_sums(drawn, previous, state, unit, y)
         said = _draw_state_of_tile(drawn, scores, (lo, hi), state, unit, y)
-        result.append(f"After {f'key {hi}' if hi == lo + 1 else f'keys {lo + 1} to {hi}'}: {said}")
+        keys_so_far = f"key {hi}" if hi == lo + 1 else f"keys {lo + 1} to {hi}"
+        result.append(f"After {keys_so_far}: {said}")
         y, previous = y + _HIGH + _TEXT, state
     y = _draw_bar_of_weights(drawn, scores, y)
     note = (
@@ -73,15 +76,17 @@ def _load_scores_and_values(
             )
         return exact(SCORES), exact(VALUES), ""
     walk = walked(source, fields)
-    scores, values = walk.arrays[walk.pipeline["weights"].of[0]], walk.arrays[walk.mixing.of[1]]
+    scores = walk.arrays[walk.pipeline["weights"].of[0]]
+    values = walk.arrays[walk.mixing.of[1]]
     if scores.ndim != 2 or not walk.sheet.attention.plain_softmax:
         raise InputError(
             f"{walk.sheet.name}: tiles are drawn of one head with softmax; hint: another example"
         )
-    if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(scores):
+    if not is_integer_within(query, 1, len(scores)):
         raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(scores)}")
     row = scores[query - 1 : query].tolist()
-    if any(isinstance(x, Enclosed) for x in (*row[0], *values.flat)):
+    entries = (*row[0], *values.flat)
+    if any(isinstance(x, Enclosed) for x in entries):
         raise InputError(
             f"{walk.sheet.name}: of some scores only balls are known; hint: another example"
         )
@@ -93,7 +98,8 @@ def _extract_state_number(x: Any) -> Any:
 
 
 def _make_exact_identity(n: int) -> Exact:
-    return exact([[int(i == j) for j in range(n)] for i in range(n)])
+    rows = [[int(i == j) for j in range(n)] for i in range(n)]
+    return exact(rows)
 
 
 def _draw_shrinking_of_sums(
@@ -112,7 +118,8 @@ def _draw_shrinking_of_sums(
     if factor != 1 and label.box[2] > _RIGHT:
         drawn.add(replace(label, x=_RIGHT, anchor="end"))
         return y
-    drawn.line((_LEFT + start, y - 19), (_LEFT + end, y - 3), role="mute", width=1, dash="2 3")
+    top = (_LEFT + start, y - 19)
+    drawn.line(top, (_LEFT + end, y - 3), role="mute", width=1, dash="2 3")
     drawn.add(*([label] if factor != 1 else []))
     return y
 
@@ -125,7 +132,8 @@ def _draw_state_of_tile(
     pieces = tile_state(
         scores[:, :hi], _make_exact_identity(hi), state.maximum
     ).accumulated.tolist()[0]  # e^(s_j − m)
-    _draw_bar_of_pieces(drawn, [unit * float(x.to_float()) for x in pieces], lo, y)
+    widths = [unit * float(x.to_float()) for x in pieces]
+    _draw_bar_of_pieces(drawn, widths, lo, y)
     norm, result = (
         _extract_state_number(state.normaliser),
         [f"{{m}} = {words(formula(_extract_state_number(state.maximum)))}"],
@@ -134,15 +142,15 @@ def _draw_state_of_tile(
     if not norm.is_zero():
         outputs = finish(state).entries[0]
         shown = [digits(x) for x in outputs]
-        sign = (
-            "=" if all(words(formula(x)) == d for x, d in zip(outputs, shown, strict=True)) else "≈"
-        )
+        pairs_shown = zip(outputs, shown, strict=True)
+        sign = "=" if all(words(formula(x)) == d for x, d in pairs_shown) else "≈"
         result.append(
             _write_exact_and_digits("{o}", outputs[0])
             if len(outputs) == 1
             else f"{{o}} {sign} ({', '.join(shown)})"
         )
-    for said in (", ".join(result), ", ".join((*result[:1], f"ℓ ≈ {digits(norm)}", *result[2:]))):
+    short = ", ".join((*result[:1], f"ℓ ≈ {digits(norm)}", *result[2:]))
+    for said in (", ".join(result), short):
         if Label(0, 0, said, SMALL).width < _RIGHT - _LEFT:
             break
     small(drawn, _LEFT, y + _HIGH + 17, said, "ink")
@@ -152,7 +160,8 @@ def _draw_state_of_tile(
 def _write_exact_and_digits(letter: str, x: object) -> str:
     """Return the exact number, with its digits unless they are the same."""
     exactly = words(formula(x))
-    return f"{letter} = {exactly}" + ("" if exactly == digits(x) else f" ≈ {digits(x)}")
+    rounded = "" if exactly == digits(x) else f" ≈ {digits(x)}"
+    return f"{letter} = {exactly}" + rounded
 
 
 def _draw_bar_of_pieces(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
@@ -176,8 +185,10 @@ def _draw_bar_of_pieces(drawn: Scene, widths: Sequence[float], filled: int, y: f
 def _draw_bar_of_weights(drawn: Scene, scores: Array, y: float) -> float:
     """Draw the last bar again, divided by ℓ: the weights; return its foot."""
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
-    parts = finish(tile_state(scores, _make_exact_identity(int(scores.shape[-1])))).entries[0]
-    _draw_bar_of_pieces(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)
+    identity = _make_exact_identity(int(scores.shape[-1]))
+    parts = finish(tile_state(scores, identity)).entries[0]
+    widths = [_WIDE * float(x.to_float()) for x in parts]
+    _draw_bar_of_pieces(drawn, widths, 0, y + 20)
     result = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
     small(
         drawn,

@@ -11,8 +11,9 @@ from symattn.derivations.walks.walk_data import Walk
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
 from symattn.document.drawing.svg import SHADE
 from symattn.document.errors import InputError
+from symattn.document.keywords import is_integer_within
 
-_MOST = 16
+_MOST = 16  # queries or keys whose numbers can be read in their squares
 _LEFT, _GAP = 12.0, 3.0
 
 
@@ -25,7 +26,8 @@ def walked(source: Any, fields: dict[str, Any] | None = None) -> Walk:
 def named(walk: Walk, letter: str, i: int) -> str:
     """Return ``{q_king}`` or ``{q_1}``: a query, key or value by its token, if the sheet names tokens."""
     tokens = walk.sheet.tokens
-    own = tokens and (letter in "qo" or "y" not in walk.sheet.inputs) and i < len(tokens)
+    letters_of_tokens = letter in "qo" or "y" not in walk.sheet.inputs
+    own = tokens and letters_of_tokens and i < len(tokens)
     return f"{{{letter}_{tokens[i] if own else i + 1}}}"
 
 
@@ -58,7 +60,8 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
                 exact,
                 f"{queries[i]}, key {j + 1}",
             )
-        small(drawn, 474, y + height / 2 + 3, digits(sum(row[1:], row[0])), anchor="end")
+        total = sum(row[1:], row[0])
+        small(drawn, 474, y + height / 2 + 3, digits(total), anchor="end")
     result = "Shade and bar: the weight." + (
         "" if exact else " Exact fractions do not fit: symattn walk prints them."
     )
@@ -69,7 +72,7 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
 def of_head(array: Any, head: int) -> Any:
     """Return the matrix of one head, counted from 1. Raises InputError if there is no such head."""
     stacked = array.reshape(-1, *array.shape[-2:])
-    if isinstance(head, bool) or not isinstance(head, int) or not 1 <= head <= stacked.shape[0]:
+    if not is_integer_within(head, 1, stacked.shape[0]):
         raise InputError(f"head must be an integer from 1 to {stacked.shape[0]}, got {head!r}")
     return stacked[head - 1]
 
@@ -110,7 +113,8 @@ def stacked(drawn: Scene, x: float, y: float, parts: tuple[str, str] | str) -> N
 
 
 def _describe_weights_of_queries(rows: list[list[Any]]) -> str:
+    numbered = enumerate(rows, 1)
     result = "; ".join(
-        f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1)
+        f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in numbered
     )
     return f"{len(rows)} queries, {len(rows[0])} keys. Weights, {result}. Every row sums to 1."

@@ -49,7 +49,7 @@ from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.document.codec import Record
 from symattn.document.errors import InputError
-from symattn.document.keywords import unknown
+from symattn.document.keywords import is_integer_within, unknown
 
 # The version of the form of sheets; others are refused.
 SCHEMA = 1
@@ -94,9 +94,8 @@ def read(path: str, name: str | None = None) -> Sheet:
 
         arrays = called(npz.plain(path, file), path)
         check_size({name: array.shape for name, array in arrays.items()}, path)
-        inputs, _ = _read_exact_entries(
-            {name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}, shape_of, path
-        )
+        elements = {name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}
+        inputs, _ = _read_exact_entries(elements, shape_of, path)
         attention, remarks = _read_sheet_attention({}, inputs, path)
         return Sheet(
             path, Path(path).name, attention, inputs, remarks=(FLOATS.format("the file"), *remarks)
@@ -210,9 +209,8 @@ def _read_exact_entries(
                 f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}"
             )
     result = {name: array_of(name, entries, where) for name, entries in values.items()}
-    return {name: entries for name, (entries, _) in result.items()}, any(
-        decimals for _, decimals in result.values()
-    )
+    named_entries = {name: entries for name, (entries, _) in result.items()}
+    return named_entries, any(decimals for _, decimals in result.values())
 
 
 def _count_nested_numbers(entries: object) -> int:
@@ -256,9 +254,8 @@ def _read_sheet_tokens(data: Record, entries: Mapping[str, Entries], where: str)
     tokens = _read_sheet_texts(data, "tokens", where)
     rows = shape_of(entries["x"] if "x" in entries else entries.get("q", []))
     if tokens and (len(rows) < 2 or len(tokens) != rows[-2]):
-        raise InputError(
-            f"{where}: {len(tokens)} tokens are named; the queries are {rows[-2] if len(rows) > 1 else 0}"
-        )
+        query_count = rows[-2] if len(rows) > 1 else 0
+        raise InputError(f"{where}: {len(tokens)} tokens are named; the queries are {query_count}")
     return tokens
 
 
@@ -277,7 +274,7 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
         for n, letter in zip(shape_of(entries), _label_sheet_axes(name, entries), strict=True)
         if letter in _TOKENS
     )
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= longest:
+    if not is_integer_within(tokens, 1, longest):
         raise InputError(f"tokens is {tokens!r}; {sheet.name} has 1 to {longest}")
     inputs = {
         name: _truncate_to_tokens(entries, _label_sheet_axes(name, entries), tokens)

@@ -107,11 +107,10 @@ def walk(
         if step
         else _yield_all_walk_steps(result, why, all, empty)
     )
-    remarks = (
-        [Note(text) for text in (*about(result, step), *too_long(result))]
-        if answers or not empty
-        else []
-    )
+    # A sheet with blanks says nothing that would give the numbers away.
+    remarks = []
+    if answers or not empty:
+        remarks += [Note(text) for text in (*about(result, step), *too_long(result))]
     remarks += [Note((_LEFT_OUT,))] if too_many(result) else []
     body += _yield_answers_of_blanks(result, all, empty) if answers else ()
     left = ",".join(map(str, empty)) or None
@@ -205,8 +204,9 @@ def _check_fields(fields: Iterable[str]) -> None:
 def _check_words(dtype: str, rounding: str | None, query: int | None, every: bool) -> None:
     for what, word, known in (("dtype", dtype, FLOATING), ("rounding", rounding, ROUNDINGS)):
         if word is not None and word not in known:
+            nearest = near(str(word), known)
             raise InputError(
-                f"unknown {what} {short(str(word))!r}.{near(str(word), known)} Known: {', '.join(known)}"
+                f"unknown {what} {short(str(word))!r}.{nearest} Known: {', '.join(known)}"
             )
     if query is not None and every:
         raise InputError("--query follows one query and --all shows every one; give one of them")
@@ -243,7 +243,8 @@ def _yield_answers_of_blanks(made: Walk, every: bool, empty: tuple[int, ...]) ->
     """Yield the results for the steps that were left empty."""
     yield Heading(("Answers",))
     for number in empty:
-        yield Paragraph((Emph(f"Step {number}: {capital(titles(made)[number])}"),))
+        title = capital(titles(made)[number])
+        yield Paragraph((Emph(f"Step {number}: {title}"),))
         yield from blocks(made, number, every)
 
 
@@ -260,7 +261,8 @@ def _yield_introduction_of_walk(made: Walk) -> Iterator[Block]:
     ]
     more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
     if words or more:
-        label = " and ".join(["fields"] * bool(words) + ["sizes"] * bool(more)).capitalize()
+        parts = ["fields"] * bool(words) + ["sizes"] * bool(more)
+        label = " and ".join(parts).capitalize()
         between = " · " if words and more else ""
         yield Paragraph(
             (f"{label}: {' · '.join(words)}{between}", *_write_sizes_of_walk(more), ".")
@@ -281,7 +283,8 @@ def _yield_all_walk_steps(
 
 
 def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
-    yield Paragraph((Emph(f"Step {step}: {capital(titles(made)[step])}"),))
+    title = capital(titles(made)[step])
+    yield Paragraph((Emph(f"Step {step}: {title}"),))
     yield from reasons(made, step) if why else ()
     yield from blocks(made, step, every or step == 8)
     if every and step in (4, 5, 6, 7):
@@ -301,9 +304,8 @@ def _yield_table_of_errors(made: Walk) -> Iterator[Block]:
     for name in names:
         shown = error_digits(worst(made.errors(name)))
         missing = sum(e is None for e in made.errors(name).flat)
-        rows.append(
-            ((name,), (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),))
-        )
+        value = shown if not isinstance(shown, str) else Decimal(shown)
+        rows.append(((name,), (value,), (str(missing),)))
     columns = headers("array", ">largest error in ulp", ">not finite")
     over = f"{made.dtype} against the exact numbers, over all queries"
     caption: Text = (f"{over}; ulp: the unit in the last place at the exact number.",)
@@ -355,9 +357,9 @@ def _write_field_in_words(name: str, value: object) -> str:
 def _write_plain_field_value(value: object) -> str:
     if isinstance(value, list):
         return "(" + ", ".join(map(_write_plain_field_value, value)) + ")"
-    return (
-        "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    if value is None:
+        return "open"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _hint_further_commands(

@@ -71,7 +71,8 @@ def _split_first_reason(walk: Walk, number: int) -> tuple[Text, Node | None, str
     parts = list(first.text) if first else []
     for i, part in enumerate(parts):
         if isinstance(part, Relation) and i and parts[i - 1] in (": ", ", "):
-            return (*parts[: i - 1], *parts[i + 1 :]), part, ""
+            others = (*parts[: i - 1], *parts[i + 1 :])
+            return others, part, ""
     if len(parts) == 1 and isinstance(parts[0], str):
         first_sentence, stop, rest = parts[0].partition(". ")
         return (first_sentence + stop.strip(),), None, rest
@@ -109,7 +110,8 @@ def _yield_contents_of_step(walk: Walk, number: int, every: bool) -> Iterator[Bl
 
 def _yield_arrays_before_step(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
     """Yield the arrays from which a step is computed, unless it shows them itself."""
-    i, there = first_query(walk), {block.name for block in shown if isinstance(block, Values)}
+    i = first_query(walk)
+    there = {block.name for block in shown if isinstance(block, Values)}
     queries, keys = walk.pipeline["scores"].of[:2]
     weights, values = walk.mixing.of[:2]
     wanted = {4: ((queries, True), (keys, False), ("scores", True)), 5: ((_of_weights(walk), True),),
@@ -179,11 +181,12 @@ def _make_table_of_differences(walk: Walk, queries: Iterable[int]) -> Table:
     rows: list[tuple[Text, ...]] = []
     for i in queries:
         for c, gap in enumerate(gaps[i - 1]):
-            exact = walk.shortened([walk.arrays[name][i - 1][c], gap])
-            shown = [Decimal(digits(x, 6)) for x in (rounded_output[i - 1][c], gap)]
-            rows.append(
-                ((row_symbol(name, i, c + 1),), (exact[0],), (shown[0],), (exact[1],), (shown[1],))
-            )
+            entry = walk.arrays[name][i - 1][c]
+            exact = walk.shortened([entry, gap])
+            numbers = (rounded_output[i - 1][c], gap)
+            shown = [Decimal(digits(x, 6)) for x in numbers]
+            symbol = row_symbol(name, i, c + 1)
+            rows.append(((symbol,), (exact[0],), (shown[0],), (exact[1],), (shown[1],)))
     columns = headers("", ">exact", f">{label}", ">difference", ">decimal")
     return Table(columns, tuple(rows), caption=(f"Exact − {label}",), framed=True)
 
@@ -193,7 +196,8 @@ def _add_origins_of_entries(walk: Walk, block: Values) -> Values:
     """Return the block with the origins of its entries, and the factors of a product."""
     if block.name not in walk.arrays:
         return block
-    places, i = places_of(walk.arrays[block.name].shape), first_query(walk)
+    places = places_of(walk.arrays[block.name].shape)
+    i = first_query(walk)
     missing = places.ndim - _count_nesting_depth(block.exact)
     if missing and block.name == "weighted" and places.ndim == 3:
         places = places[i - 1]
@@ -203,8 +207,10 @@ def _add_origins_of_entries(walk: Walk, block: Values) -> Values:
         return block
     origin = _make_origin_of_array(walk, block.name, places.tolist())
     factors: tuple[Values, ...] = ()
-    narrow = sum(int(walk.arrays[name].shape[-1]) for name in (*origin.rule[1:], *origin.rule[-1:]))
-    if origin.rule[:1] == ("dot",) and isinstance(block.symbol, Relation) and narrow <= _WIDE:
+    names = (*origin.rule[1:], *origin.rule[-1:])
+    narrow = sum(int(walk.arrays[name].shape[-1]) for name in names)
+    dot_product = origin.rule[:1] == ("dot",)
+    if dot_product and isinstance(block.symbol, Relation) and narrow <= _WIDE:
         factors = tuple(
             _add_origins_of_entries(walk, walk.values(array)) for array in origin.rule[1:]
         )

@@ -36,7 +36,8 @@ def places(walk: Walk) -> int:
 
 def with_rounding(walk: Walk, how: str) -> dict[str, Any]:
     """Return the walk's weights rounded as ``how`` says, with the weighted values and outputs that follow, by name."""
-    weights = rounded(walk.arrays[walk.mixing.of[0]].tolist(), how, places(walk))
+    exact_weights = walk.arrays[walk.mixing.of[0]].tolist()
+    weights = rounded(exact_weights, how, places(walk))
     return {"weights": weights, **_derive_outputs_from_weights(walk, weights)}
 
 
@@ -81,7 +82,8 @@ def follows(walk: Walk) -> bool:
 def check_shapes(walk: Walk) -> None:
     """Raise InputError if the text's arrays have other shapes than the walk's."""
     printed = walk.sheet.printed
-    for name, entries in [*printed.digits.items(), *printed.rounded.items()] if printed else []:
+    printed_arrays = [*printed.digits.items(), *printed.rounded.items()] if printed else []
+    for name, entries in printed_arrays:
         result = walk.arrays.get(walk.mixing.name if name == "output" else name)
         if result is None or result.shape != shape_of(entries):
             there = "is not in this walk" if result is None else f"has shape {result.shape}"
@@ -96,13 +98,15 @@ def digits_right(exact: object, printed: str) -> bool:
         return False
     power = Decimal(printed).as_tuple().exponent
     assert isinstance(power, int)
-    return bool(abs(exact - Quotient.of(printed)) <= Fraction(10) ** power / 2)
+    error = abs(exact - Quotient.of(printed))
+    return bool(error <= Fraction(10) ** power / 2)
 
 
 def digits_sentence(walk: Walk) -> Iterator[Text]:
     """Yield for each array a sentence that says whether the text's digits are right."""
     for name, entries in walk.sheet.printed.digits.items() if walk.sheet.printed else []:
-        pairs = list(zip(flat(walk.arrays[name].tolist()), flat(entries), strict=True))
+        computed = flat(walk.arrays[name].tolist())
+        pairs = list(zip(computed, flat(entries), strict=True))
         wrong = [(exact, shown) for exact, shown in pairs if not digits_right(exact, shown)]
         if not wrong:
             yield (
@@ -151,9 +155,9 @@ def _against_nearest(walk: Walk, printed: object) -> Iterator[Text]:
 
 
 def _are_nested_numbers_equal(xs: object, ys: object) -> bool:
-    return shape_of(xs) == shape_of(ys) and all(
-        bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True)
-    )
+    if shape_of(xs) != shape_of(ys):
+        return False
+    return all(bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True))
 
 
 def objects(entries: object) -> Any:
@@ -172,10 +176,12 @@ def floor(x: Any) -> int:
     rational = x.rational()
     if rational is not None:
         return int(rational // 1)
-    bits = 64 + max(0, int(Quotient.of(abs(x).to_float()).rational() or 0).bit_length())
+    integer = Quotient.of(abs(x).to_float()).rational() or 0
+    bits = 64 + max(0, int(integer).bit_length())
     with flint.ctx.workprec(bits):
         ball = x.arb(bits)
-        low, high = (int(end.floor().unique_fmpz()) for end in (ball.lower(), ball.upper()))
+        ends = (ball.lower(), ball.upper())
+        low, high = (int(end.floor().unique_fmpz()) for end in ends)
     return low if low == high or x < high else high
 
 

@@ -111,7 +111,8 @@ def _record_rounding(walk: Walk, how: str) -> Record:
 def _record_printed_numbers(walk: Walk) -> Record:
     printed_numbers = walk.sheet.printed
     assert printed_numbers is not None
-    gaps = {name: printed.difference(walk, name, x) for name, x in printed_numbers.rounded.items()}
+    rounded_arrays = printed_numbers.rounded.items()
+    gaps = {name: printed.difference(walk, name, x) for name, x in rounded_arrays}
     return {
         "digits": printed_numbers.digits,
         "rounded": {name: nested(exact_json, x) for name, x in printed_numbers.rounded.items()},

@@ -93,9 +93,12 @@ def error(format_: Format, x: Any, computed: float) -> float | None:
     if not is_number(x):
         return 0.0 if isinstance(x, Forbidden) and computed == -np.inf else None
     # An error in ulp needs two finite numbers and a binade.
-    if not np.isfinite(computed) or (isinstance(x, Enclosed) and x.ball.contains(0)):
+    contains_zero = isinstance(x, Enclosed) and x.ball.contains(0)
+    if not np.isfinite(computed) or contains_zero:
         return None
-    c, rational, unit = Fraction(float(computed)), x.rational(), ulp(format_, x)
+    c = Fraction(float(computed))
+    rational = x.rational()
+    unit = ulp(format_, x)
     if rational is not None:
         return rational_double(abs(c - rational) / unit)
     for bits in (
@@ -103,9 +106,8 @@ def error(format_: Format, x: Any, computed: float) -> float | None:
     ):  # x is irrational or known by a ball, so the error is not 0; ``TINY`` if it is smaller
         ball = x.arb(bits)
         with flint.ctx.workprec(bits):
-            gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(
-                unit.numerator, unit.denominator
-            )
+            unit_of_place = flint.fmpq(unit.numerator, unit.denominator)
+            gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / unit_of_place
         if gap.rel_accuracy_bits() >= _BITS:
             return max(float(gap.mid()), TINY)
     return max(float(gap.upper()), TINY) if isinstance(x, Enclosed) else TINY
@@ -124,14 +126,16 @@ def binade(x: Quotient | Enclosed) -> int:
     if isinstance(x, Enclosed):
         return low
     # At a power of two the ball does not decide, so exact numbers are compared.
-    return low if low == high or abs(x) < Fraction(2) ** high else high
+    low_suffices = low == high or abs(x) < Fraction(2) ** high
+    return low if low_suffices else high
 
 
 def errors(exact_: np.ndarray, computed: np.ndarray, dtype: str) -> np.ndarray:
     """Return the errors of an array in ulp, as a NumPy array of objects; None for an entry without one."""
     out = np.empty(exact_.shape, dtype=object)
     for index in np.ndindex(exact_.shape):
-        out[index] = error(Format(dtype), exact_[index], float(computed[index]))
+        value = float(computed[index])
+        out[index] = error(Format(dtype), exact_[index], value)
     return out
 
 
@@ -162,14 +166,14 @@ def _is_plain(x: object) -> bool:
 
 
 def _as_plain_array(x: Any) -> Array:
-    return np.asarray(x, dtype=np.bool_ if isinstance(flat(x)[0], bool) else np.int64)
+    type_of_entries = np.bool_ if isinstance(flat(x)[0], bool) else np.int64
+    return np.asarray(x, dtype=type_of_entries)
 
 
 def _round_entries_to_format(format_: Any, x: object) -> Any:
     """Return the entries rounded to the format; −∞ of an additive mask stays −∞."""
-    plain = np.asarray(
-        nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x), dtype=np.float64
-    )
+    floats = nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x)
+    plain = np.asarray(floats, dtype=np.float64)
     if np.isneginf(plain).any():
         return (
             format_.literal(plain) if hasattr(format_, "literal") else plain.astype(format_.dtype)
@@ -236,7 +240,8 @@ def _run_step_of_walk(step: Step, arrays: Arrays, long: bool, bits: int) -> Any:
         with suppress(Refused):
             return step.run(*operands)
     with precision(bits):
-        return step.run(*[Ball.lift(x.entries) if isinstance(x, Exact) else x for x in operands])
+        balls = [Ball.lift(x.entries) if isinstance(x, Exact) else x for x in operands]
+        return step.run(*balls)
 
 
 def _as_array_of_elements(x: Any, bits: int) -> np.ndarray:

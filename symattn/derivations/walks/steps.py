@@ -65,7 +65,9 @@ def _yield_step_of_inputs(walk: Walk, _: int) -> Iterator[Block]:
 
 def _write_shape_of_array(walk: Walk, array: str) -> str:
     shape = walk.arrays[array].shape
-    return " × ".join(map(str, shape)) if len(shape) > 1 else counted(shape[0], "entry", "entries")
+    if len(shape) > 1:
+        return " × ".join(map(str, shape))
+    return counted(shape[0], "entry", "entries")
 
 
 def _yield_step_of_matrices(walk: Walk, _: int) -> Iterator[Block]:
@@ -102,7 +104,8 @@ def _yield_step_of_roles(walk: Walk, _: int) -> Iterator[Block]:
 def _yield_array_with_formula(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
     """Yield an array with its formula; for heads, the formula and then each head with its number."""
     step, evidence = walk.pipeline[array], walk.evidence(array)
-    defined, reason = equals(SYMBOLS[array], step.formula), () if plain else step.reason
+    defined = equals(SYMBOLS[array], step.formula)
+    reason = () if plain else step.reason
     decided(walk, step, defined)
     if walk.arrays[array].ndim < 3:
         yield from _with_reason(
@@ -192,10 +195,14 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
             Product((_write_factor_in_brackets(a), _write_factor_in_brackets(b)), "·")
             for a, b in zip(q[i - 1], key, strict=True)
         )
-        if sum((a * b for a, b in zip(q[i - 1], key, strict=True)), Quotient.of(0)) != s[i - 1, j]:
+        products = (a * b for a, b in zip(q[i - 1], key, strict=True))
+        if sum(products, Quotient.of(0)) != s[i - 1, j]:
             raise FalseStep(f"{text(left)} is not the score of the walk")
-        lines.append(equals(left, Sum(terms), formula(s[i - 1, j])))
-    return lines if all(len(text(line)) <= WIDE for line in lines) else []
+        score = formula(s[i - 1, j])
+        lines.append(equals(left, Sum(terms), score))
+    if all(len(text(line)) <= WIDE for line in lines):
+        return lines
+    return []
 
 
 def _write_factor_in_brackets(x: Quotient) -> Node:
@@ -240,7 +247,8 @@ def row_sums(walk: Walk) -> Evidence:
         if full
         else "no row is there that"
     )
-    rest = [(len(defined) - len(full), "fully masked"), (len(weights) - len(defined), "undefined")]
+    masked_count = len(defined) - len(full)
+    rest = [(masked_count, "fully masked"), (len(weights) - len(defined), "undefined")]
     others = "".join(f"; {n} {word}" for n, word in rest if n)
     return Evidence(Grade.CHECKED, f"{rows} sums to 1 exactly{others}")
 
@@ -253,7 +261,8 @@ def _yield_step_of_products(walk: Walk, i: int) -> Iterator[Block]:
         walk.arrays["weighted"].shape[:-3]
     ):  # a product has no letter that heads could index
         head = tuple(a + 1 for a in front)
-        symbol = Product((row_symbol(weights, *head, i, "j"), row_symbol(values, *head, "j")))
+        weight = row_symbol(weights, *head, i, "j")
+        symbol = Product((weight, row_symbol(values, *head, "j")))
         more = {label: x[front[0]] if front else x for label, x in others.items()}
         index = (*front, i - 1, slice(None), slice(None))
         yield walk.values("weighted", index, symbol, reason, others=more, evidence=evidence)
@@ -332,7 +341,8 @@ def _yield_step_of_merging(walk: Walk, _: int) -> Iterator[Block]:
     if walk.sheet.attention.latent is None:
         return
     # Absorbed and unabsorbed matrices must give the same output.
-    other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
+    sheet = walk.sheet
+    other, agrees, exact = other_way(sheet.attention, sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
     remaining = (
         name("W", "UK"),
@@ -351,7 +361,8 @@ def _yield_step_of_merging(walk: Walk, _: int) -> Iterator[Block]:
     grade = Grade.CHECKED if exact else Grade.ENCLOSED
     title = "the same with matrices absorbed" if absorbed else "the same with keys and values made"
     other_output = name("O", "absorbed" if absorbed else "made", role="output")
-    yield Result(title, (equals(SYMBOLS["output"], other_output),), (Evidence(grade, where),))
+    equation = equals(SYMBOLS["output"], other_output)
+    yield Result(title, (equation,), (Evidence(grade, where),))
 
 
 def decided(walk: Walk, step: Step, formula: Node) -> Node | None:

@@ -113,7 +113,8 @@ class Walk:
         read = AxisLengths(spec.counts)
         for name in values:
             read.bind(name, self.arrays[name], inputs.shape(name, spec, values))
-        result = {letter: int(length) for letter, (length, _) in read.found.items()}
+        lengths = read.found.items()
+        result = {letter: int(length) for letter, (length, _) in lengths}
         result.setdefault("d_k", self.arrays["q"].shape[-1])
         result.setdefault("d_v", self.arrays["v" if "v" in self.arrays else "q"].shape[-1])
         # Without a second sequence, queries and keys are of one length.
@@ -123,7 +124,8 @@ class Walk:
         result |= {"h_kv": spec.key_heads} if spec.key_heads < spec.heads else {}
         shown = {letter: result.pop(letter) for letter in _SIZES if letter in result}
         silent = {letter for letter in _SILENT if result.get(letter) == shown.get("d_model")}
-        return shown | {letter: n for letter, n in sorted(result.items()) if letter not in silent}
+        in_order = sorted(result.items())
+        return shown | {letter: n for letter, n in in_order if letter not in silent}
 
     @cached_property
     def request(self) -> DerivationRequest:
@@ -208,7 +210,8 @@ class Walk:
     ) -> Values:
         """Return the block of (a part of) an array; ``others`` adds columns, ``evidence`` its grade."""
         part = self.arrays[name][index]
-        exact, places = part.tolist(), places_of(self.arrays[name].shape)[index].tolist()
+        exact = part.tolist()
+        places = places_of(self.arrays[name].shape)[index].tolist()
         others = {}
         if not self.is_right(name, index):  # the format's numbers and their errors in ulp
             errors = nested(error_digits, self.errors(name, index).tolist())
@@ -298,7 +301,8 @@ def places_of(shape: tuple[int, ...]) -> np.ndarray:
 
 def listed(sizes: dict[str, int]) -> str:
     """Return sizes as text: ``n = 3, d_model = 4, d_k = 3``."""
-    return ", ".join(f"{text(symbol_of_size(size))} = {n}" for size, n in sizes.items())
+    equations = (f"{text(symbol_of_size(size))} = {n}" for size, n in sizes.items())
+    return ", ".join(equations)
 
 
 def symbol_of_size(size: str) -> Node:
@@ -321,7 +325,9 @@ def counted(count: int, one: str, many: str = "") -> str:
 def enumerated(words: Sequence[object]) -> str:
     """Return words as an enumeration: ``1, 2 and 3``."""
     parts = [str(word) for word in words]
-    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+    if len(parts) == 1:
+        return parts[0]
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def _map_to_nested_tuples(array: Any, function: Any) -> Any:

@@ -60,11 +60,10 @@ def part(array: Array, front: tuple[int, ...], last: int) -> Array:
     """Return the last axes of an array at these places of the leading axes, with broadcasting."""
     own = array.ndim - last
     places = front[len(front) - own :]
-    return (
-        array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))]
-        if own
-        else array
-    )
+    if not own:
+        return array
+    # An axis of length 1 is shared by all items.
+    return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))]
 
 
 def _of_batch(request: DerivationRequest, name: str, x: Array, batch: tuple[int, ...]) -> Array:
@@ -88,21 +87,23 @@ def _of_item(
         request,
         masks={name: _convert_mask_to_booleans(x) for name, x in values.items() if name in MASKS},
     )
-    formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(request, step)]
-    numbered = kind(np.arange(array.size).astype(object).reshape(array.shape))
+    equation = equals(step.symbol, step.formula)
+    formulas = [(equation, step.reason), *entry_formulas(request, step)]
+    numbers = np.arange(array.size).astype(object)
+    numbered = kind(numbers.reshape(array.shape))
     arrays = {**{name: values[name] for name in step.of}, step.name: numbered}
     alone = replace(step, run=_no_code)
     result: Pairs = []
     covered: set[int] = set()
     readings = list(every(alone, (), formulas))
-    for (before, _), read, (formula, _) in zip(formulas, readings[1:], formulas[1:], strict=False):
+    consecutive = zip(formulas, readings[1:], formulas[1:], strict=False)
+    for (before, _), read, (formula, _) in consecutive:
         if defines(step, formula):
             continue
         for side in sides_of(request, alone, arrays, read.definitions, formula, before, kind):
             places, entries, where = np.broadcast_arrays(*side)
-            result += [
-                (array.flat[at], x) for at, x in zip(places[where], entries[where], strict=True)
-            ]
+            placed = zip(places[where], entries[where], strict=True)
+            result += [(array.flat[at], x) for at, x in placed]
             covered |= {*places[where]}
     if len(covered) != array.size:
         raise Unread("formulas that do not give every entry")
@@ -126,7 +127,8 @@ def _pair_projected_weights(spec: Attention, scores: Any, weights: np.ndarray, k
     """
     half = Fraction(1, 2) if spec.normaliser == "entmax" else 1
     zero, result = kind.lift(0).item(), []
-    rows = (x.reshape(-1, weights.shape[-1]) for x in (scores.entries, weights))
+    arrays_of_rows = (scores.entries, weights)
+    rows = (x.reshape(-1, weights.shape[-1]) for x in arrays_of_rows)
     for row, line in zip(*rows, strict=True):
         allowed = [j for j, s in enumerate(row) if not isinstance(s, Forbidden)]
         above = [j for j in allowed if not isinstance(line[j], Undefined) and line[j] != 0]
@@ -140,7 +142,8 @@ def _pair_projected_weights(spec: Attention, scores: Any, weights: np.ndarray, k
             tau = mean - (
                 one if half == 1 else xp.sqrt((one - xp.sum((s - mean) ** 2)) * len(above))
             ) / len(above)
-            gaps = xp.maximum(kind(row[allowed]) * half - tau, xp.asarray(0))
+            differences = kind(row[allowed]) * half - tau
+            gaps = xp.maximum(differences, xp.asarray(0))
             expected |= zip(allowed, (gaps if half == 1 else gaps * gaps).entries, strict=True)
         elif allowed:
             expected[allowed[0]] = kind.lift(1).item()  # some key has a weight
@@ -160,9 +163,8 @@ def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool 
     result, first = arrays[step.name], arrays[step.of[0]]
     if result.size * max(first.shape[-1:], default=1) > _MOST:
         return None
-    inputs = {
-        name: arrays[name] for name in (*step.of, step.name, *(n for n in MASKS if n in arrays))
-    }
+    masks = (n for n in MASKS if n in arrays)
+    inputs = {name: arrays[name] for name in (*step.of, step.name, *masks)}
     if not any(isinstance(x, Enclosed) for x in result.flat):
         try:
             return _are_step_entries_equal(inputs, request, step, Exact)
@@ -176,9 +178,8 @@ def _are_step_entries_equal(
     arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object
 ) -> bool:
     lifted = {name: _lift_walk_array(x, kind) for name, x in arrays.items()}
-    return all(
-        same(x, y) for x, y in pairs(derivation_request, step, lifted, lifted[step.name], kind)
-    )
+    entries = pairs(derivation_request, step, lifted, lifted[step.name], kind)
+    return all(same(x, y) for x, y in entries)
 
 
 def _lift_walk_array(array: np.ndarray, kind: Any) -> Any:
@@ -197,9 +198,12 @@ def products_agree(arrays: Arrays, last: Step) -> bool | None:
     """Return whether every product is a_ij v_j; None if that is too much work."""
     if arrays["weighted"].size > _MOST:
         return None
-    weights, values, result = arrays[last.of[0]], arrays[last.of[1]], arrays["weighted"]
+    weights = arrays[last.of[0]]
+    values = arrays[last.of[1]]
+    result = arrays["weighted"]
     for *front, i, j, c in np.ndindex(*result.shape):
-        product = part(weights, tuple(front), 2)[i, j] * part(values, tuple(front), 2)[j, c]
+        weight = part(weights, tuple(front), 2)[i, j]
+        product = weight * part(values, tuple(front), 2)[j, c]
         if not same(result[(*front, i, j, c)], product):
             return False
     return True
@@ -212,13 +216,16 @@ def same(x: Any, y: Any) -> bool:
     if isinstance(x, flint.arb):
         return bool(x.overlaps(y))
     if isinstance(x, Enclosed) or isinstance(y, Enclosed):
-        return x.overlaps(y) if isinstance(x, Enclosed) else bool(y.overlaps(x))
+        if isinstance(x, Enclosed):
+            return x.overlaps(y)
+        return bool(y.overlaps(x))
     return bool(x == y)
 
 
 def digits_proven(arrays: Arrays, step: Step) -> int | None:
     """Return the smallest number of digits that balls prove for a step or its inputs; None if all are exact."""
-    return least_proven(x for name in (step.name, *step.of) for x in np.asarray(arrays[name]).flat)
+    entries = (x for name in (step.name, *step.of) for x in np.asarray(arrays[name]).flat)
+    return least_proven(entries)
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
@@ -229,5 +236,7 @@ def other_way(
     assert spec.latent is not None
     other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))
     result = run.exact(other, inputs)["output"]
-    exact = not any(isinstance(x, Enclosed) for x in (*result.flat, *output.flat))
-    return other, result.shape == output.shape and all(map(same, result.flat, output.flat)), exact
+    entries = (*result.flat, *output.flat)
+    exact = not any(isinstance(x, Enclosed) for x in entries)
+    same_shape = result.shape == output.shape
+    return other, same_shape and all(map(same, result.flat, output.flat)), exact

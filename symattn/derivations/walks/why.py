@@ -165,7 +165,8 @@ def _yield_why_of_products(walk: Walk) -> Iterator[Text]:
     yield ("Each value is taken as much as its key's weight says.",)
     weights, values = (walk.arrays[name] for name in walk.mixing.of[:2])
     if weights.ndim == values.ndim == 2:
-        sides = " × ".join(map(str, (*weights.shape[::-1], values.shape[1])))
+        lengths_shown = (*weights.shape[::-1], values.shape[1])
+        sides = " × ".join(map(str, lengths_shown))
         yield ("In code all of them are often one block with an axis for the key, one for the query and one for the "
                "feature, ", Code("v[:, None, :] * a.T[:, :, None]"), f", here {sides}; its sum over the keys is the "
                "output.")  # fmt: skip
@@ -224,14 +225,15 @@ def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
             groups.setdefault(value, []).append(SIZES[size])
     equal = [equals(*sizes, value) for value, sizes in groups.items() if len(sizes) > 1]
     if equal:
-        signs = ["", *[", "] * (len(equal) - 2), " and "] if len(equal) > 1 else [""]
+        signs = ["", *([", "] * (len(equal) - 2)), " and "] if len(equal) > 1 else [""]
         listed = [part for sign, one in zip(signs, equal, strict=True) for part in (sign, one)]
         yield (*listed, " here: a missing or extra transpose would go unnoticed.")
 
 
 def _symmetric_scores(walk: Walk) -> Iterator[Text]:
     scores = walk.arrays["scores"]
-    if walk.sheet.attention.score != "dot" or any(isinstance(x, Enclosed) for x in scores.flat):
+    has_enclosed = any(isinstance(x, Enclosed) for x in scores.flat)
+    if walk.sheet.attention.score != "dot" or has_enclosed:
         return
     if scores.shape[-1] != scores.shape[-2] or not bool(
         np.all(scores == np.swapaxes(scores, -1, -2))
@@ -280,7 +282,8 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
     masked = walk.arrays.get("masked")
     if masked is None:
         return
-    empty = [i for i in np.ndindex(masked.shape[:-1]) if not any(map(is_number, masked[i]))]
+    rows = np.ndindex(masked.shape[:-1])
+    empty = [i for i in rows if not any(map(is_number, masked[i]))]
     if empty:
         gives = (
             "weights of zero"
@@ -311,14 +314,16 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
 
 def _explain_overflow_of_exp(walk: Walk, name: str) -> Text:
     """Yield that e^s overflows, if that is what went wrong."""
-    scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
+    row_of_scores = walk.arrays[walk.pipeline["weights"].of[0]]
+    scores = [x for x in row_of_scores.flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
     largest, exponent = Format(walk.dtype).largest, None if enclosed else max(scores, default=None)
     if name != "weights" or walk.sheet.attention.stabilised or not isinstance(exponent, Quotient):
         return ()
     if exponent.constant() is None or not exponent.exp() > largest:
         return ()
-    power, limit = exponent.exp().notation(), decimal(Quotient.of(largest), 5)
+    power = exponent.exp().notation()
+    limit = decimal(Quotient.of(largest), 5)
     return (": ", power, " is beyond ", limit, ", its largest number; subtract the largest score of a row first "
             "(stabilised)")  # fmt: skip
 
