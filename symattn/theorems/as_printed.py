@@ -56,9 +56,8 @@ class AsPrinted:
         stated, false = (
             [c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false)
         )
-        return Identity(
-            compiled.declared, function(stated), tuple(function([c]) for c in false), top=self.top
-        )
+        refutable = tuple(function([c]) for c in false)
+        return Identity(compiled.declared, function(stated), refutable, top=self.top)
 
     @cached_property
     def false(self) -> list[PrintedClaim]:
@@ -103,9 +102,8 @@ class AsPrinted:
     def _compiled_readable_claims(self) -> Compiled:
         """All readable claims, compiled as functions of the letters that they are about."""
         statement = self.statement
-        read = (
-            c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation)
-        )
+        statements = (*claims(self.says), *self.false)
+        read = (c.relation for c in statements if statement.reads(c.relation))
         every = [x for relation in read for x in links(relation)]
         sides = nt.equals(0, *(side for x in every for side in (x.left, x.right)))
         return statement.compiled(sides)
@@ -139,11 +137,12 @@ class AsPrinted:
         grade = weakest(evidence)
         where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade))
         by = [p for _, shown in self._decisions_of_other_claims for p in shown.by]
+        proofs = (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof)))
         return Decision(
             Evidence(grade, where),
             identity.argument if identity else (),
             identity.hypotheses if identity else (),
-            (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof))),
+            proofs,
             identity.declared
             if identity
             else declared_hypotheses(self._compiled_readable_claims.declared),
@@ -164,7 +163,8 @@ class AsPrinted:
                     )
                 )
         words = "; ".join(dict.fromkeys(r.counterexample for r in result))
-        return Refutation(all(r.refuted for r in result), words, any(r.accepted for r in result))
+        refuted = all(r.refuted for r in result)
+        return Refutation(refuted, words, any(r.accepted for r in result))
 
     def witness(self) -> str:
         result = [self.identity.witness()] if self._plain_equation_claims else []

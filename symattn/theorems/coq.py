@@ -177,4 +177,5 @@ def _write_coq_theorem_file(
     words = f"{MARK}: {command}\n\n{said}\n\n   {run}"
     ends = "\n".join(f"Print Assumptions {x.name}." for x in accepted[:1])
     safe = words.replace("(*", "( *").replace("*)", "* )").replace('"', "'")
-    return f"(* {safe}. *)\n{HEAD}\n" + "\n".join(x.text for x in accepted) + f"\n{ends}\n"
+    texts = "\n".join(x.text for x in accepted)
+    return f"(* {safe}. *)\n{HEAD}\n" + texts + f"\n{ends}\n"

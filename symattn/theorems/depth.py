@@ -24,7 +24,8 @@ def _osc_of(_: Reader, x: Value) -> Value:
     if x.rank != 1:
         raise Unread("osc of what is not a vector")
     xp = x.array.__array_namespace__()
-    return Value(xp.max(x.array, axis=-1) + xp.max(-x.array, axis=-1), x.letters)
+    largest = xp.max(x.array, axis=-1)
+    return Value(largest + xp.max(-x.array, axis=-1), x.letters)
 
 
 def row_with_sum_one(e: Array) -> Any:
@@ -51,10 +52,11 @@ def _with_at_least(reader: Reader, rows: Any, to: Any, width: Any) -> Any:
 
 def _first_key(reader: Reader) -> Any:
     """Return the weights of every layer, with the causal mask."""
-    places, p = reader.xp.arange(reader.length("n")), _causal_weights(reader.array("S"))
-    return _with_at_least(
-        reader, p, reader.xp.where(places == 0, reader.xp.asarray(1), reader.xp.asarray(0)), 1
-    )
+    places = reader.xp.arange(reader.length("n"))
+    p = _causal_weights(reader.array("S"))
+    ones = reader.xp.asarray(1)
+    least = reader.xp.where(places == 0, ones, reader.xp.asarray(0))
+    return _with_at_least(reader, p, least, 1)
 
 
 LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
@@ -73,13 +75,16 @@ def _mix_tokens_by_rows(e: Array, x: Array) -> Any:
 def _with_skip(e: Any, x: Any) -> tuple[Array, Array]:
     """Return the spread of X + P X, and the spread of X times 1 − n min P."""
     p = soft(e)
-    y, factor = x + p @ x, 1 - (0 * p + 1).sum(axis=-1).max() * p.min()
-    return y.max(axis=0) - y.min(axis=0), factor * (x.max(axis=0) - x.min(axis=0))
+    y = x + p @ x
+    factor = 1 - (0 * p + 1).sum(axis=-1).max() * p.min()
+    oscillation = x.max(axis=0) - x.min(axis=0)
+    return y.max(axis=0) - y.min(axis=0), factor * oscillation
 
 
 def _spread_and_cubed_spread(e: Array, x: Any) -> tuple[Array, Array]:
     """Return the spread after a layer, and the cube of that before."""
-    y, before = soft(e) @ x, x.max(axis=0) - x.min(axis=0)
+    y = soft(e) @ x
+    before = x.max(axis=0) - x.min(axis=0)
     return y.max(axis=0) - y.min(axis=0), before * before * before
 
 
@@ -153,9 +158,9 @@ def _to_the_mean(s: Array, x0: Array, x: Array) -> tuple[Any, Any]:
     tokens = rows(x0, x)
     mean = tokens.mean(axis=0, keepdims=True)
     after = _causal_weights(s) @ tokens
-    return abs(after - mean).max(axis=0), (1 - _causal_weights(s)[:, 0].min()) * abs(
-        tokens - mean
-    ).max(axis=0)
+    least = _causal_weights(s)[:, 0].min()
+    fall = abs(tokens - mean).max(axis=0)
+    return abs(after - mean).max(axis=0), (1 - least) * fall
 
 
 def _farthest_from(x0: Array, x: Array) -> Array:
@@ -163,14 +168,17 @@ def _farthest_from(x0: Array, x: Array) -> Array:
     return greatest(rows(x - x0, x0 - x), -2)
 
 
+# Each later token gives the first one at least the share ε of its weight.
 _ENOUGH = {"own": ("n 1", lambda s, eps: _causal_weights(s)[1:, :1] - eps)}
 _SMALLEST_SHARE = {"eps": lambda s: _causal_weights(s)[1:, :1].min(keepdims=True)}
 
 
 def _causal_gap(s: Array, n: Any, own: Any, less: Any, more: Any) -> list[Any]:
     """Return (1 − ε) b ∓ y with y = Σ_j P_ij (x_j − x_1), b the largest before, the mean of ``less`` and ``more``."""
-    p, b = _causal_weights(s)[1:, 1:], (less + more).sum(axis=0, keepdims=True) / (2 * n)
-    return [own * b + p @ less, own * b + p @ more]
+    p = _causal_weights(s)[1:, 1:]
+    b = (less + more).sum(axis=0, keepdims=True) / (2 * n)
+    of_less = own * b + p @ less
+    return [of_less, own * b + p @ more]
 
 
 _CAUSAL_LAYERS = Repeat(

@@ -47,7 +47,8 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     """Return the statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, finding = decided.theorem, decided.finding
     read = theorem.letters is not None or not theorem.hypotheses
-    hypotheses = *(h if read else unread(h) for h in theorem.hypotheses), *finding.hypotheses
+    own_hypotheses = (h if read else unread(h) for h in theorem.hypotheses)
+    hypotheses = *own_hypotheses, *finding.hypotheses
     return (
         *_box_stated_theorem(theorem, finding),
         *(_describe_printed_reading(theorem, finding.reading) if finding.reading else ()),
@@ -125,7 +126,8 @@ def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
     said = (
         opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
     )
-    comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
+    ends_sentence = said and isinstance(said[-1], str) and said[-1].endswith((".", ";"))
+    comma = "" if ends_sentence else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
 
@@ -202,7 +204,8 @@ def counts(decisions: Sequence[Decided]) -> Text:
     """Return the counts by grade: 118 theorems: 101 proved, 17 checked."""
     grades = [d.grade for d in decisions]
     each = [f"{grades.count(g)} {g.value}" for g in Grade if g in grades]
-    return (f"{len(decisions)} theorem{'s' * (len(decisions) != 1)}: {', '.join(each)}",)
+    plural = "s" * (len(decisions) != 1)
+    return (f"{len(decisions)} theorem{plural}: {', '.join(each)}",)
 
 
 def closing(decisions: Sequence[Decided]) -> Block:
@@ -325,7 +328,8 @@ def book(decisions: Sequence[Decided], command: str) -> Document:
     parts: list[Block] = [md.Contents(), *_explain_sections_and_grades(decisions)]
     for topic in dict.fromkeys(d.theorem.topic for d in decisions):
         chapter = [d for d in decisions if d.theorem.topic == topic]
-        parts += [md.Heading((titled(topic),)), md.Paragraph((*counts(chapter), "."))]
+        numbers = (*counts(chapter), ".")
+        parts += [md.Heading((titled(topic),)), md.Paragraph(numbers)]
         for d in chapter:
             parts += [
                 md.Heading((title(d.theorem),), 2),

@@ -33,7 +33,8 @@ LETTERS = _FORWARD.also().where("dP = G Vᵀ", "dS_ij = p_ij (dP_ij − Σ_{l=1}
 def _each_head(reader: Reader) -> Gradients:
     """Return the gradients that each query head sends to the head of keys and values that it reads."""
     q, k, v, g = map(reader.array, "QKVG")
-    results = backward(q, k[:, None], v[:, None], weights_of(scaled_scores(q, k[:, None])), g)
+    weights = weights_of(scaled_scores(q, k[:, None]))
+    results = backward(q, k[:, None], v[:, None], weights, g)
     return Gradients(*(Value(x, ("h", "t"), 2) for x in results))
 
 

@@ -19,7 +19,8 @@ from symattn.theorems.texts import of_file
 def _output_blocks(reader: Reader) -> Value:
     """Return block t of the rows of W_O, for each head."""
     heads, w = reader.array("H"), reader.array("W_O")
-    return Value(reader.xp.reshape(w, (heads.shape[0], heads.shape[-1], w.shape[-1])), ("t",), 2)
+    shape = (heads.shape[0], heads.shape[-1], w.shape[-1])
+    return Value(reader.xp.reshape(w, shape), ("t",), 2)
 
 
 def _of_each_head(matrices: str) -> Any:
@@ -32,8 +33,10 @@ def _make_reordered_heads(matrices: str) -> Any:
 
     def permuted(reader: Reader) -> Value:
         w = reader.array(matrices)
-        rows = reader.xp.reshape(w, (w.shape[0], w.shape[1] * w.shape[2]))
-        return Value(reader.xp.reshape(reader.one(name("Π")).array @ rows, w.shape), ("t",), 2)
+        matrix_shape = (w.shape[0], w.shape[1] * w.shape[2])
+        rows = reader.xp.reshape(w, matrix_shape)
+        permutation = reader.one(name("Π")).array
+        return Value(reader.xp.reshape(permutation @ rows, w.shape), ("t",), 2)
 
     return permuted
 
@@ -67,7 +70,8 @@ def _make_relabelled_heads(of: Callable[[Reader], Any]) -> Callable[[Reader], An
     def relabelled(reader: Reader) -> Any:
         x, g, r = of(reader), reader.length("g"), reader.length("r")
         apart = reader.xp.reshape(x, (g, r, *x.shape[1:]))
-        return reader.xp.reshape(reader.xp.permute_dims(apart, (1, 0, 2, 3)), (r * g, *x.shape[1:]))
+        in_order = reader.xp.permute_dims(apart, (1, 0, 2, 3))
+        return reader.xp.reshape(in_order, (r * g, *x.shape[1:]))
 
     return relabelled
 

@@ -112,7 +112,8 @@ def digest(theorem: Theorem) -> str | None:
             if theorem.letters
             else ()
         )
-        parts = [ground(), *walk.parts((theorem.method, printed)), *sorted(walk.versions)]
+        method = (theorem.method, printed)
+        parts = [ground(), *walk.parts(method), *sorted(walk.versions)]
         files = sorted((path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in walk.files)
     # An unreadable file, or an unknown value, may change without a trace.
     except (UnknownValue, OSError):

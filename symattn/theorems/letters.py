@@ -163,4 +163,5 @@ def unit_vectors(reader: Reader) -> Any:
     """Return the unit vectors of queries as rows; the entries 2f and 2f + 1 form a plane."""
     planes, two = identity(reader, reader.length("f")), identity(reader, 2)
     width = planes.shape[0] * 2
-    return reader.xp.reshape(planes[:, None, :, None] * two[None, :, None, :], (width, width))
+    blocks = planes[:, None, :, None] * two[None, :, None, :]
+    return reader.xp.reshape(blocks, (width, width))

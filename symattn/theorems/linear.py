@@ -33,7 +33,8 @@ def _up_to(of: Any) -> Any:
         n = terms.shape[0]
         places = xp.arange(n)
         mask = places[None, :] < places[:, None] if shift else places[None, :] <= places[:, None]
-        sums = xp.reshape(xp.astype(mask, terms.dtype) @ xp.reshape(terms, (n, -1)), terms.shape)
+        flat = xp.reshape(terms, (n, -1))
+        sums = xp.reshape(xp.astype(mask, terms.dtype) @ flat, terms.shape)
         return Value(sums, ("t",), len(terms.shape) - 1)
 
     return read
@@ -63,7 +64,9 @@ STATES_ADDED = Fold(
 
 
 def _new_state(reader: Reader) -> Array:
-    s, k, v = reader.array("S"), reader.array("k")[None, :], reader.array("v")[None, :]
+    s = reader.array("S")
+    k = reader.array("k")[None, :]
+    v = reader.array("v")[None, :]
     return delta_step(s, k, v, reader.array("β"))
 
 

@@ -60,7 +60,9 @@ def _pad_and_mask_heads(
     The mask is one for all heads, or one for each; of truth values, or of 0 and −∞ that are ``added``.
     """
     xp, every = x.__array_namespace__(), rows(before, y, after)
-    batch, n_q, place = x.shape[0], x.shape[1], xp.arange(every.shape[1])
+    batch = x.shape[0]
+    n_q = x.shape[1]
+    place = xp.arange(every.shape[1])
     allowed = xp.broadcast_to(
         place < every.shape[1] - after.shape[1], (batch, *heads, n_q, every.shape[1])
     )
@@ -95,7 +97,8 @@ def _over_tokens(x: Array) -> Any:
 def _one_too_far(x: Array) -> Any:
     xp = x.__array_namespace__()
     i = xp.arange(x.shape[0])
-    return soft(forbid(scaled_scores(x, x), i[None, :] <= i[:, None] + 1)) @ x
+    next_visible = i[None, :] <= i[:, None] + 1
+    return soft(forbid(scaled_scores(x, x), next_visible)) @ x
 
 
 # -- windows, and masks that move with the tokens ---------------------------------------------------------------------
@@ -114,7 +117,8 @@ def _one_token(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
 
     With queries 0 all keys in the window have the weight 1/(r + 1).
     """
-    here, near = slice(f + r, f + r + 1), slice(f, f + r + 1)
+    here = slice(f + r, f + r + 1)
+    near = slice(f, f + r + 1)
     equal = _in_window(0 * q, k, r + 1)[here, near]
     return [
         (equal * (r + 1), 0 * equal + 1),
@@ -125,7 +129,8 @@ def _one_token(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
 
 def _one_token_more(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
     """Return the same for a window of r that counts r tokens besides the token itself."""
-    here, near = slice(f + r, f + r + 1), slice(f, f + r + 1)
+    here = slice(f + r, f + r + 1)
+    near = slice(f, f + r + 1)
     return (_in_window(q, k, r) @ v)[here], ATTENTION(q[here], k[near], v[near])
 
 

@@ -52,8 +52,10 @@ def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
     """Return ∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
     z = x @ w
     # the number of columns, as a column
-    rho = z.__array_namespace__().sqrt(squares(z) / add_up(0 * z + 1))
-    return x.mT @ ((g - z * add_up(z * g) / squares(z)) / rho)
+    mean_square = squares(z) / add_up(0 * z + 1)
+    rho = z.__array_namespace__().sqrt(mean_square)
+    along = z * add_up(z * g) / squares(z)
+    return x.mT @ ((g - along) / rho)
 
 
 @partial(

@@ -46,7 +46,8 @@ def _masked_rows(_: Reader, s: Value) -> Value:
 # -- linear biases -----------------------------------------------------------------------------------------------------
 def _with_alibi(reader: Reader) -> Any:
     s, xp = reader.array("S"), reader.xp
-    distance = xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :]
+    row_places = xp.arange(s.shape[-2])[:, None]
+    distance = row_places - xp.arange(s.shape[-1])[None, :]
     biased = s - reader.array("a") * xp.astype(distance, s.dtype)
     return soft(forbid(biased, causal_mask(biased)))
 
@@ -55,7 +56,8 @@ def _with_alibi(reader: Reader) -> Any:
 def _marked_row(reader: Reader) -> Any:
     """Return causal attention with queries 0 and the values 1, 0, 0, …"""
     k = reader.array("K")
-    values = rows(0 * add_up(k[:1]) + 1, 0 * add_up(k[1:]))
+    ones = 0 * add_up(k[:1]) + 1
+    values = rows(ones, 0 * add_up(k[1:]))
     return CAUSAL(0 * k, k, values)[:, 0]
 
 
@@ -65,7 +67,8 @@ ROTARY = positions({"q": "f*2", "k": "f*2", "x": "f*2"}, "mnt", {"R": rotation_m
 
 def _evens_then_odds(x: Array) -> Array:
     xp = x.__array_namespace__()
-    pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
+    shape = (*x.shape[:-1], x.shape[-1] // 2, 2)
+    pairs = xp.reshape(x, shape)
     return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
 
 

@@ -194,7 +194,8 @@ class Statement:
         """Read each claim of the statement and of the false variant. Raises FalseStep."""
         stated, denied = claims(says), claims(false_says)
         self._replay_answer(self._assumed)
-        results, false = tuple(map(self.decided, stated)), tuple(map(self.refuted, denied))
+        results = tuple(map(self.decided, stated))
+        false = tuple(map(self.refuted, denied))
         every = [self._assumed, *(self._known[claim] for claim in (*stated, *denied))]
         needed, letters = (
             dict.fromkeys(chain(*x))
@@ -252,7 +253,8 @@ class Statement:
         only: bool = False,
     ) -> Evidence:
         more = (("=", side) for x in where for side in (x.first, *(s for _, s in x.rest)))
-        used = pruned(glossary, Relation(relation.first, (*relation.rest, *more)), sized)
+        whole = Relation(relation.first, (*relation.rest, *more))
+        used = pruned(glossary, whole, sized)
         self._answer.signs += signs(used.given, self.declared.positive, self.declared.nonnegative)
         for letter, meaning in used.defined.items():
             if (
@@ -456,7 +458,9 @@ def _restrict_relation_to_indices(relation: Relation, condition: Relation) -> Re
     for sign, side in (("", relation.first), *relation.rest):
         level += {"<": 1, ">": -1}.get(sign, 0)
         inside = side if side == nt.node(0) else nt.At(side, condition)
-        sides.append(inside + level * (1 - nt.At(nt.node(1), condition)) if level else inside)
+        if level:
+            inside = inside + level * (1 - nt.At(nt.node(1), condition))
+        sides.append(inside)
     return Relation(
         sides[0],
         tuple((sign, side) for (sign, _), side in zip(relation.rest, sides[1:], strict=True)),

@@ -54,7 +54,8 @@ def _either_way(*x: Array) -> tuple[SoftmaxState, SoftmaxState]:
 def _other_bracketing(*x: Array) -> tuple[SoftmaxState, SoftmaxState]:
     """merge(merge(a, b), c) and merge(a, merge(b, c))."""
     a, b, c = _split_softmax_states(x)
-    return merge(merge(a, b), c), merge(a, merge(b, c))
+    left_first = merge(merge(a, b), c)
+    return left_first, merge(a, merge(b, c))
 
 
 merge_commutes = SameBits(9, _either_way, _other_bracketing, tied=(0, 3, 6))

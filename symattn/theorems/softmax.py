@@ -19,7 +19,8 @@ ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}).where("P = sof
 
 def _weights_of_tied_keys(reader: Reader) -> Any:
     """Return the weights in softmax(β s) of the keys with the largest score, 0; other scores are −u."""
-    scores = side_by_side(0 * reader.array("tie"), -(reader.array("β") * reader.array("u")))
+    product = reader.array("β") * reader.array("u")
+    scores = side_by_side(0 * reader.array("tie"), -product)
     return weights(scores)[..., : reader.length("n")]
 
 

@@ -76,7 +76,8 @@ def _merged_states(_: Reader, *given: Several | Value) -> Several:
 def _state_of_key_tile(_: Reader, keys: Value, maximum: Value | None = None) -> Several:
     """Return the state of keys, given as scores and values side by side, with the largest score or another m."""
     m = None if maximum is None else maximum.array[None, None]
-    return _unpack_softmax_state(tile_state(keys.array[None, :, 0], keys.array[:, 1:], m))
+    keys_of_tile = keys.array[None, :, 0]
+    return _unpack_softmax_state(tile_state(keys_of_tile, keys.array[:, 1:], m))
 
 
 def _without_keys(reader: Reader) -> Several:
@@ -162,9 +163,8 @@ def _make_row_tile_reader(letter: str) -> Callable[[Reader, tuple[Node, ...]], V
 
 def _state_of_tile(reader: Reader, k: Value, v: Value) -> Several:
     """Return the state of the keys and values of a tile, for the one query."""
-    return _unpack_softmax_state(
-        tile_state(scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array), v.array)
-    )
+    state_scores = scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array)
+    return _unpack_softmax_state(tile_state(state_scores, v.array))
 
 
 # -- caches -----------------------------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ def _repeat_token_rows(x: Array, r: Array) -> Array:
     return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
 
 
+# Dropout keeps an entry with probability 1 − r: then it is 1, otherwise 0.
 KEPT = EntryLaw(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
 
 
