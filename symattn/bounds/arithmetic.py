@@ -26,7 +26,8 @@ def g(n: Any, f: Format, kind: type[Any] = Ball) -> Any:
         # Counts repeat over the elements, so each different g is computed once.
         return growth.g(int(n), f)
     lengths, places = np.unique(n, return_inverse=True)
-    return np.array([growth.g(int(length), f) for length in lengths])[places.reshape(np.shape(n))]
+    of_lengths = np.array([growth.g(int(length), f) for length in lengths])
+    return of_lengths[places.reshape(np.shape(n))]
 
 
 def rate(f: Format) -> flint.arb:
@@ -41,10 +42,12 @@ def upper(balls: Balls) -> np.ndarray:
     if isinstance(balls, np.ndarray):
         return balls
     if isinstance(balls, Enclosure):
-        return np.asarray(np.where(np.isfinite(balls.mid), balls.high, np.inf))
+        finite = np.isfinite(balls.mid)
+        return np.asarray(np.where(finite, balls.high, np.inf))
     # float() rounds to nearest, so one step up is needed for an upper end.
     end = np.frompyfunc(lambda x: np.inf if isinstance(x, Undefined) else float(x.upper()), 1, 1)
-    return np.asarray(np.nextafter(np.asarray(end(balls.entries), dtype=np.float64), np.inf))
+    upper_ends = np.asarray(end(balls.entries), dtype=np.float64)
+    return np.asarray(np.nextafter(upper_ends, np.inf))
 
 
 def number(balls: Balls) -> Balls:
@@ -64,7 +67,8 @@ def size(balls: Balls) -> Balls:
         return abs(balls)
     mid, rad = balls.mid, balls.rad
     # An exact entry is its own end; the sum of others is rounded up.
-    ends = np.where(rad == 0, np.abs(mid), np.nextafter(np.abs(mid) + rad, np.inf))
+    outer = np.nextafter(np.abs(mid) + rad, np.inf)
+    ends = np.where(rad == 0, np.abs(mid), outer)
     return np.where(np.isfinite(mid), ends, np.inf)
 
 
@@ -82,4 +86,5 @@ def largest(balls: Balls, where: np.ndarray) -> Balls:
 
 def extents(x: Any) -> tuple[int, ...]:
     """Return the shape, of floats as of balls."""
-    return tuple(int(n) for n in (x.shape if isinstance(x, np.ndarray) else x.plain_shape))
+    lengths = x.shape if isinstance(x, np.ndarray) else x.plain_shape
+    return tuple(int(n) for n in lengths)

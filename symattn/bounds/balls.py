@@ -66,7 +66,10 @@ class _Bound:
             bool(run.spec.dropout) or len(run.value_step.of) > 2
         )  # each query may have values of its own
         # In base 2 scores are multiplied by ln 2, so that every exponent below is one of e.
-        self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
+        if run.spec.base == 2:
+            self.unit = flint.arb(2).log()
+        else:
+            self.unit = flint.arb(1)
         self.keys = run.allowed
         scores = xp.where(self.keys, number(run.final_scores), 0) * self.unit
         length = size(scores) + self.errors.shift * self.unit
@@ -75,7 +78,8 @@ class _Bound:
         self.far = self._keys_far_below_maximum(scores, tau)
         self.keys = self.keys & ~self.far
         # A sink is a last column that every row may attend to.
-        self.open = self._with_sink(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
+        sink_is_open = np.ones((*self.keys.shape[:-1], 1), dtype=bool)
+        self.open = self._with_sink(self.keys, sink_is_open)
         self.n = self.open.shape[-1]
         key_count = self.open.sum(axis=-1, keepdims=True)
         self.counts = Counts(
@@ -97,7 +101,8 @@ class _Bound:
         self.eps = self.eps / (1 - self.eps)
         self.m = largest(self.t, self.open)
         self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with the shifts of rows
-        sink = size(self._sink_logits_as_balls()) * self.unit + self.errors.shift * self.unit
+        of_logits = size(self._sink_logits_as_balls())
+        sink = of_logits * self.unit + self.errors.shift * self.unit
         # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
         self.tau = self._with_sink(
             xp.where(self.keys, tau, 0), g(6, precision.between) * sink
@@ -135,7 +140,9 @@ class _Bound:
             largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True)
         )
         self.rule = exponents(rule_givens, self.precision, self.counts, numbers)
-        self.a, self.alone, self.below = self.rule.a, self.rule.alone, self.rule.below
+        self.a = self.rule.a
+        self.alone = self.rule.alone
+        self.below = self.rule.below
         self.grown = upper(self.rule.grown)[..., 0]
 
     def total(self) -> np.ndarray:
@@ -158,7 +165,8 @@ class _Bound:
         if self.run.spec.sink != "given":
             return xp.zeros(shape)
         z = self.run.values["sink"]
-        return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
+        per_head = z[:, None, None] if self.run.spec.heads > 1 else z
+        return xp.zeros(shape) + per_head
 
     def _keys_far_below_maximum(self, scores: Balls, tau: Balls) -> np.ndarray:
         """Return which keys step 7 counts as forbidden. Midpoints, and shifted rows, may be off by ``reach``."""
@@ -173,9 +181,11 @@ class _Bound:
             or apart < _NEAR
         ):
             return np.zeros_like(self.keys)
-        off = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])(scores.entries)
+        radius = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])
+        off = radius(scores.entries)
         # A score may be off by the radius of its ball, the row maximum by the largest radius.
-        reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
+        shifted = upper(self.errors.shift * self.unit)
+        reach = off + off.max(axis=-1, keepdims=True) + shifted
         return far_below(midpoints, upper(tau), self.keys, reach, self.precision)
 
     def _count_rescalings_of_keys(self) -> np.ndarray:
@@ -199,8 +209,10 @@ class _Bound:
             return fall
         last = largest(self.t[..., :-1], self.keys)
         # A row that sees nothing but the sink has no other score.
-        above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
-        return self._with_sink(fall[..., :-1], xp.maximum(fall[..., -1:], above))
+        any_key = self.keys.any(axis=-1, keepdims=True)
+        above = xp.where(any_key, size(self.m - last), 0)
+        of_sink = xp.maximum(fall[..., -1:], above)
+        return self._with_sink(fall[..., :-1], of_sink)
 
     def _length(self) -> Balls:
         """Return |t_j| + |m|, with the shifts of rows."""
@@ -216,7 +228,8 @@ class _Bound:
         low = xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True)
         low = xp.where(low == 0, 1, low)  # a row without any weight
         # w_j of step 5; a weight is at most 1.
-        w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
+        grown = self.p * xp.exp(self.a)
+        w = xp.minimum(grown / low, Ball.lift(1))
         sizes = self._value_sizes()
         # G − 1 of step 5.
         lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True)
@@ -259,7 +272,8 @@ class _Bound:
 
     def _weigh_value_sizes(self, w: Balls, sizes: Balls) -> Balls:
         """Return Σ w_j |v|_j. A sink's values are 0; those of a row may be dropped, or have terms of their own."""
-        w, values = w[..., : self.keys.shape[-1]], dict(self.run.values)
+        w = w[..., : self.keys.shape[-1]]
+        values = dict(self.run.values)
         # All rows have the same values: one product with the weights.
         if not self.uneven:
             return w @ sizes
@@ -281,16 +295,16 @@ class _Bound:
 
     def _mean_moved(self, low: Ball, w: Balls) -> tuple[Balls, Balls]:
         """Return W of step 5, and Y, at least Σ p̃_j |v_j − õ| − W."""
-        o, share = self._exact_output_of_heads(), self.p * (xp.exp(self.a) - 1) / low
+        o = self._exact_output_of_heads()
+        share = self.p * (xp.exp(self.a) - 1) / low
         # Each row has values of its own, so |v| + |o| replaces |v − o| (variants).
         if self.uneven:
             sizes = size(self._value_balls())
             moved = self._weigh_value_sizes(share, sizes) + xp.sum(
                 share, axis=-1, keepdims=True
             ) * size(o)
-            return moved, self._weigh_value_sizes(w, sizes) + size(o) * xp.sum(
-                w, axis=-1, keepdims=True
-            )
+            total = xp.sum(w, axis=-1, keepdims=True)
+            return moved, self._weigh_value_sizes(w, sizes) + size(o) * total
         v = self._values_with_sink(self._value_balls())
         away = size(v[..., None, :, :] - o[..., :, None, :])
         # W of step 5 is the smaller of two forms; the second holds as õ is a mean of the values.
@@ -298,17 +312,20 @@ class _Bound:
             xp.sum(share[..., None] * away, axis=-2), self._distance_to_farthest_value(v, o)
         )
         spread = self._weigh_value_sizes(w, size(self._value_balls())) + size(o)
-        return moved, xp.minimum(spread, xp.sum(w[..., None] * away, axis=-2))
+        mean_away = xp.sum(w[..., None] * away, axis=-2)
+        return moved, xp.minimum(spread, mean_away)
 
     def _values_with_sink(self, v: Balls) -> Balls:
         """Append a row of zeros for the sink, if there is one."""
-        return v if self.run.spec.sink is None else xp.concat([v, v[..., :1, :] * 0], axis=-2)
+        if self.run.spec.sink is None:
+            return v
+        return xp.concat([v, v[..., :1, :] * 0], axis=-2)
 
     def _distance_to_farthest_value(self, v: Balls, o: Balls) -> Balls:
         """Return max |v_j − o| over the keys j that the row may see, from ends rounded up."""
+        every_row = self.open[..., None]
         ends = [
-            np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2)
-            for x in (v, -v)
+            np.where(every_row, upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)
         ]
         # A row without any key has no ends.
         high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
@@ -317,25 +334,32 @@ class _Bound:
     def _without_rows(self, sizes: Ball) -> Balls:
         """Bound weights that are not normalised along the row: each is off by its own factor, that of its sum, and its
         underflow relative to a sum of at least 1."""
-        worst = largest(self.a, self.open | True) + largest(self.below, self.open | True)
+        anywhere = self.open | True
+        worst = largest(self.a, anywhere) + largest(self.below, anywhere)
         worst = xp.max(worst, axis=-2, keepdims=True)
         weights = size(self._with_sink(number(self.run.values["weights"]), worst * 0))
         p, kappa = self.precision, self.counts.underflowing
-        lost = max(p.score.eta, p.accumulate.eta) * kappa + p.stored.eta
-        exponent = self.a + self.alone + self._exponent_of_summation_path() + rate(p.stored) + worst
-        return self._weigh_value_sizes(weights * (xp.exp(exponent) - 1) + float(lost), sizes)
+        smallest = max(p.score.eta, p.accumulate.eta)
+        lost = smallest * kappa + p.stored.eta
+        of_path = self._exponent_of_summation_path()
+        exponent = self.a + self.alone + of_path + rate(p.stored) + worst
+        growth = xp.exp(exponent) - 1
+        return self._weigh_value_sizes(weights * growth + float(lost), sizes)
 
     def _without_softmax(self) -> Balls:
         """Bound weights that are no softmax: see ``weight_errors``."""
-        f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
+        f = self.precision.roughest
+        e = weight_errors(self.run, self.precision, self.tau)
         roundings = (
             self.n + 4 + self.run.value_terms + 3 * self.uneven
         )  # of the roughest format, so of TF32's too
         w = size(number(self.run.values["weights"])) + e
-        result = self._weigh_value_sizes(e + w * g(roundings, f), self._value_sizes())
+        moved = e + w * g(roundings, f)
+        result = self._weigh_value_sizes(moved, self._value_sizes())
         if self.latents is not None:
             result = result + self._weigh_value_sizes(w, self.latents[1])
-        return result + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
+        terms = 1 + self.run.value_terms
+        return result + float(f.eta) * (4 + self.n) * terms
 
     def _bound_output_underflow(self, factor: Balls, most: Balls) -> Balls:
         """Return the bound of step 6; a weight as stored is at most ``most`` times the final one."""
@@ -345,10 +369,10 @@ class _Bound:
         )
         weight = weight * most
         # D of step 6; in rows where D may be 0 there is no bound.
-        divisor = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
-        self.vanishes = np.asarray([x.lower() <= 0 for x in divisor.entries.flat]).reshape(
-            divisor.plain_shape
-        )[..., 0]
+        least = xp.exp(-xp.max(self.below, axis=-1, keepdims=True))
+        divisor = least - (every + weight) * n
+        not_positive = [x.lower() <= 0 for x in divisor.entries.flat]
+        self.vanishes = np.asarray(not_positive).reshape(divisor.plain_shape)[..., 0]
         # Any divisor does for rows that vanish: ``may_overflow`` turns their bound into +∞.
         divisor = xp.where(self.vanishes[..., None], 1, divisor)
         sizes = self._value_sizes()
@@ -358,9 +382,8 @@ class _Bound:
         else:
             total = xp.sum(sizes, axis=-2, keepdims=True)
             largest = xp.max(sizes, axis=-2, keepdims=True) * factor
-        return underflow(
-            (every, weight), total, largest * n, n, factor * (n * self.run.value_terms), divisor
-        )
+        scaled_by_terms = factor * (n * self.run.value_terms)
+        return underflow((every, weight), total, largest * n, n, scaled_by_terms, divisor)
 
     def _without_subtraction(self) -> Balls:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
@@ -371,20 +394,20 @@ class _Bound:
             )
         )
         m = self.m.midpoints()
-        return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
+        subnormal = np.where(m >= lowest, np.maximum(-m, 0), 0)
+        return xp.exp(Ball.lift(subnormal))
 
     def may_overflow(self) -> np.ndarray:
         """Return the rows (…, n_q) of the output in which an intermediate result could leave the range (H7)."""
         most = limit(self.precision)
         # H7 lets the scores of keys far below overflow, so only their products count.
-        sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
+        of_far = upper(self.errors.products)
+        sizes = np.where(self.far, of_far, upper(self.errors.largest))
         # The factor log₂ e is for exponentials as powers of 2; 1.01 covers float64's roundings.
         scores = sizes.max(axis=-1) * LOG2_E * 1.01
-        values = upper(
-            self._weigh_value_sizes(
-                xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes()
-            )
-        ).max(axis=-1)
+        row_shape = (*self.open.shape[:-1], self.n)
+        ones = xp.zeros(row_shape) + 1
+        values = upper(self._weigh_value_sizes(ones, self._value_sizes())).max(axis=-1)
         over = (
             (scores > most)
             | (values * 1.01 > most)
@@ -429,12 +452,15 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
     (2019), §3.
     """
     open_, f = run.allowed, precision.roughest
-    w, n = size(number(run.values["weights"])), int(run.allowed.shape[-1])
-    small = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
+    w = size(number(run.values["weights"]))
+    n = int(run.allowed.shape[-1])
+    in_exponential = 2 * precision.exp_ulps * float(precision.score.u)
+    small = in_exponential + 6 * float(f.u)
     match run.spec.normaliser:
         case "sigmoid":
             # Without a bias log n may be subtracted from each score, with roundings of its own.
-            moved = tau + (0 if run.spec.bias else g(6, f) * (log(n) + 1))
+            shifted = 0 if run.spec.bias else g(6, f) * (log(n) + 1)
+            moved = tau + shifted
             result = w * (xp.exp(moved) - 1) + small
         case "relu":
             result = tau / n + g(4, f) * (w + tau / n)
@@ -457,8 +483,10 @@ def _bound_sparse_weight_errors(
     rounded = g(n + 8, f) * (2 * most + 2)
     if run.spec.normaliser == "sparsemax":
         return tau + star + rounded
-    root = (tau + star) / 2 + rounded + xp.sqrt(4 * g(n + 8, f))
-    return root * (2 * xp.sqrt(xp.maximum(w, 0)) + root) + g(4, f) * w
+    middle = (tau + star) / 2
+    root = middle + rounded + xp.sqrt(4 * g(n + 8, f))
+    doubled = 2 * xp.sqrt(xp.maximum(w, 0))
+    return root * (doubled + root) + g(4, f) * w
 
 
 # -- projections -------------------------------------------------------------------------------------------------------
@@ -493,16 +521,16 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
         n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values
     }  # what a variant may add
     # 0 of all that the step adds: what is added moves nothing
-    passed = _output_from_other_arrays(
-        run, {n: a if n == "w_o" else a * 0 for n, a in sizes.items()} | {"attended": moved}
-    )
+    sources = {n: a if n == "w_o" else a * 0 for n, a in sizes.items()}
+    passed = _output_from_other_arrays(run, sources | {"attended": moved})
     if "w_o" not in sizes:
         return passed, False
     rounded = _output_from_other_arrays(run, {**sizes, "attended": sizes["attended"] + moved})
     f, terms = precision.roughest, extents(sizes["w_o"])[-2] + 2
     # Outside balls the product is rounded up here.
     lost = f.eta * terms if run.kind is Ball else np.nextafter(float(f.eta * terms), np.inf)
-    return passed + rounded * g(terms, f, run.kind) + lost, upper(rounded) * 1.01 > limit(precision)
+    too_large = upper(rounded) * 1.01 > limit(precision)
+    return passed + rounded * g(terms, f, run.kind) + lost, too_large
 
 
 def _output_from_other_arrays(run: Run, values: Values) -> Balls:

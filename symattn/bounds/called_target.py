@@ -222,6 +222,5 @@ def same_bits(first: Outcome, second: Outcome) -> bool:
         return False
     a, b = first.output, second.output
     # Zeros of different sign are equal numbers with different bits.
-    return bool(
-        np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
-    )
+    same_values = np.array_equal(a, b, equal_nan=True)
+    return bool(same_values and np.array_equal(np.signbit(a), np.signbit(b)))

@@ -186,7 +186,8 @@ def screening_error(near: np.ndarray, precision: Precision) -> np.ndarray:
     # A scalar has no rows.
     if precision.input.name not in HALF or near.ndim == 0:
         return np.full(near.shape, _UNITS * unit * largest(near))
-    sizes = np.abs(np.where(np.isfinite(near), near, 0.0)).max(axis=-1, keepdims=True, initial=0.0)
+    finite = np.where(np.isfinite(near), near, 0.0)
+    sizes = np.abs(finite).max(axis=-1, keepdims=True, initial=0.0)
     # A copy, as a broadcast array cannot be written to.
     return np.broadcast_to(_UNITS_OF_HALF * unit * sizes, near.shape).copy()
 
@@ -242,7 +243,8 @@ class CaseResult:
         of = max(range(len(self.parts)), key=lambda k: self.parts[k].worst)
         ratios = self.parts[of].ratios
         assert ratios is not None
-        return of, tuple(int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
+        place = np.unravel_index(int(ratios.argmax()), ratios.shape)
+        return of, tuple(int(i) for i in place)
 
     @property
     def wrong(self) -> frozenset[int]:
@@ -276,13 +278,16 @@ def compared(
     if outcome.error is not None or outcome.output is None:
         return CaseResult(case, outcome, tuple(map(Part, right)), "raises")
     # Missing outputs are None, surplus ones are ignored.
-    got = [*(outcome.output, *outcome.others), *[None] * len(right)][: len(right)]
+    returned = (outcome.output, *outcome.others)
+    padded = [*returned, *[None] * len(right)]
+    got = padded[: len(right)]
     got = [
         _restore_expected_axes(a, e) if k in loose else a
         for k, (a, e) in enumerate(zip(got, right, strict=True))
     ]
     # Ratios need equal shapes, so a wrong shape comes first.
-    if any(a is None or a.shape != e.allowed.shape for a, e in zip(got, right, strict=True)):
+    pairs = zip(got, right, strict=True)
+    if any(a is None or a.shape != e.allowed.shape for a, e in pairs):
         return CaseResult(case, outcome, tuple(map(Part, right, got)), "shape")
     stored = [_stored_as(e, outcome.dtype, precision) for e in right]
     parts = tuple(
@@ -311,10 +316,12 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
     # A narrower dtype is another finding, so its rounding is allowed here.
     if dtype in FORMATS and not holds(dtype, precision.returned):
         f = Format(dtype)
-        more = 2 * float(f.u) * (np.abs(np.nan_to_num(right.near)) + right.allowed) + float(f.eta)
+        largest_entry = np.abs(np.nan_to_num(right.near)) + right.allowed
+        more = 2 * float(f.u) * largest_entry + float(f.eta)
     # Types wider than float64 are rounded to float64 before they are compared.
     elif dtype in WIDER:
-        more = 2.0**-52 * (np.abs(np.nan_to_num(right.near)) + right.allowed)
+        largest_value = np.abs(np.nan_to_num(right.near)) + right.allowed
+        more = 2.0**-52 * largest_value
     else:
         return right
     return right.widened((right.allowed + more) * (1 + 2.0**-40))
@@ -407,7 +414,8 @@ def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any
         result = xp.where(undefined | ~xp.isfinite(got), strange, result)
         result = xp.where(xp.isinf(limits) & ~undefined, 0.0, result)
     # An undefined middle of positive radius is an unknown entry, which only balls decide.
-    sure = below | beyond | undefined | ~xp.isfinite(got) | xp.isinf(limits)
+    no_number = ~xp.isfinite(got)
+    sure = below | beyond | undefined | no_number | xp.isinf(limits)
     return result, sure & ~(undefined & (radius > 0))
 
 
@@ -415,9 +423,8 @@ def ratio(got: float, exact: object, limit: float) -> float:
     """|got − exact| / limit of one entry, see ``Expected.ratios``."""
     # A forbidden entry wants −∞, an undefined one NaN.
     if isinstance(exact, Undefined | Forbidden):
-        return (
-            0.0 if (np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)) else np.inf
-        )
+        agrees = np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)
+        return 0.0 if agrees else np.inf
     # An infinite bound says nothing, whatever the output is.
     if np.isinf(limit):
         return 0.0

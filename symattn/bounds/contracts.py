@@ -115,7 +115,9 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
     """Yield the contracts that are tried first, those with few stores before others."""
     steps = [s.name for s in canonical(spec).pipeline(names)]
     chain = [name for name in _SCORES if name in steps]
-    stored = dict.fromkeys(((), *((name,) for name in chain), tuple(chain[:2]), tuple(chain)))
+    singles = ((name,) for name in chain)
+    first_two = tuple(chain[:2])
+    stored = dict.fromkeys(((), *singles, first_two, tuple(chain)))
     plain = spec.is_softmax
     # A tile as long as the row is the same as none.
     tiles = (None, *(t for t in _TILES if t < keys))
@@ -176,9 +178,9 @@ def replay(
             return rounded(last, output)
         near = last.cast(output)  # truncated: to the nearest number that is no farther from 0
         less = np.nextafter(near, np.zeros_like(near))
-        return np.where(np.abs(near.astype(np.float64)) > np.abs(output), less, near).astype(
-            np.float64
-        )
+        sizes = np.abs(near.astype(np.float64))
+        nearer_to_zero = np.where(sizes > np.abs(output), less, near)
+        return nearer_to_zero.astype(np.float64)
 
 
 def _make_storing_step(
@@ -238,13 +240,16 @@ def _replay_stored_scaling(
     place = np.unravel_index(int(np.abs(s).argmax()), s.shape)
     # All scores 0: the definition's own scale.
     c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
-    if not np.allclose(x, s * c, rtol=_ONE, atol=_ONE * float(np.abs(x).max())):
+    absolute = _ONE * float(np.abs(x).max())
+    if not np.allclose(x, s * c, rtol=_ONE, atol=absolute):
         raise ValueError("these scores are not scaled by one number")
     c = float(stored_scales(contract.format, c)[contract.scale]) if contract.scale else c
     if not contract.queries:
         return np.asarray(s * c)
-    q, k = (values[n] for n in step(spec, values, "scores").of[:2])
-    return np.asarray(rounded(contract.format, q * c).astype(x.dtype) @ k.mT)
+    operands = step(spec, values, "scores").of[:2]
+    q, k = (values[n] for n in operands)
+    stored_q = rounded(contract.format, q * c)
+    return np.asarray(stored_q.astype(x.dtype) @ k.mT)
 
 
 def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
@@ -254,7 +259,8 @@ def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
     {'factor': 1.00012, 'divisor': 1.00076, 'base 2': 0.99897, 'reciprocal': 1.00012}
     """
     with np.errstate(all="ignore"):
-        factor, below, base = f.rounded(np.stack([c, 1 / c, c / unit]))
+        factors = np.stack([c, 1 / c, c / unit])
+        factor, below, base = f.rounded(factors)
         return {
             "factor": factor,
             "divisor": 1 / below,
@@ -281,7 +287,8 @@ def _replay_stored_exponentials(contract: Contract, at: At, e: object) -> Any:
     if contract.reference == "fixed":
         m = two * xp.round(m / two)
     # A row without any key has no maximum to subtract.
-    more = at.power(xp.where(xp.isfinite(at.first), at.m - m, 0.0)) * contract.times
+    differences = xp.where(xp.isfinite(at.first), at.m - m, 0.0)
+    more = at.power(differences) * contract.times
     return rounded(contract.format, xp.where(e == 0, 0.0, e * more)) / more
 
 
@@ -298,7 +305,8 @@ def _running_maximum_by_tiles(at: At, tile: int | None, more: float) -> Any:
         top = xp.max(part, axis=-1, keepdims=True)
         # Before the first tile nothing is subtracted, so every score exceeds −∞.
         last = tops[-1][..., :1] if tops else -xp.inf
-        tops.append(xp.broadcast_to(xp.where(top > last + more, top, last), part.shape))
+        kept_top = xp.where(top > last + more, top, last)
+        tops.append(xp.broadcast_to(kept_top, part.shape))
     running = xp.concat(tops, axis=-1)
     if at.spec.sink is not None:
         running = xp.maximum(running, at.z)

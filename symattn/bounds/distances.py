@@ -45,9 +45,8 @@ class ValueColumns:
     def sizes(self) -> np.ndarray:
         """|v|."""
         # A projected value may be larger by its radius; the factor covers the sum's rounding.
-        return (np.abs(self.v) + (0 if self.radii is None else self.radii * (1 + 4 * U))).astype(
-            self.kind
-        )
+        radii = 0 if self.radii is None else self.radii * (1 + 4 * U)
+        return (np.abs(self.v) + radii).astype(self.kind)
 
     @cached_property
     def summed(self) -> np.ndarray:
@@ -82,9 +81,8 @@ class ValueColumns:
     @cached_property
     def total(self) -> Floats:
         """Σ |v|_j of each column, (…, 1, d_v)."""
-        return np.asarray(
-            np.ones((1, self.n)) @ (np.abs(self.v) if self.monomials is None else self.monomials)
-        )
+        sizes = np.abs(self.v) if self.monomials is None else self.monomials
+        return np.asarray(np.ones((1, self.n)) @ sizes)
 
     @cached_property
     def centre(self) -> Floats:
@@ -94,7 +92,8 @@ class ValueColumns:
     @cached_property
     def typical(self) -> Floats:
         """The mean distance from the centre, summed over the columns, (…, 1, 1)."""
-        return np.asarray(np.abs(self.v - self.centre).sum(axis=(-2, -1), keepdims=True) / self.n)
+        total = np.abs(self.v - self.centre).sum(axis=(-2, -1), keepdims=True)
+        return np.asarray(total / self.n)
 
     @property
     def n(self) -> int:
@@ -116,7 +115,8 @@ class ValueColumns:
     def enlarged(self, product: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
         """Return at least ``scale`` s @ values in float64, from that product as computed, which is overwritten."""
         product += self._underflow_of_value_sums
-        return np.asarray(product * ((1 + 2 * (self.n + 4) * self.roundoff + up) * scale))
+        rounded_up = 1 + 2 * (self.n + 4) * self.roundoff + up
+        return np.asarray(product * (rounded_up * scale))
 
     def weighed(self, s: np.ndarray, values: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
         """Return at least ``scale`` s @ values, for nonnegative values of ``kind``, in float64."""
@@ -124,15 +124,15 @@ class ValueColumns:
 
     def unknown(self, s: np.ndarray, up: Floats, scale: Floats) -> Any:
         """Return at least ``scale`` Σ_j s_j ρ_j, the error of sums of enclosed values; 0 if values are inputs."""
-        return (
-            0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up, scale)
-        )
+        if self.radii is None:
+            return 0.0
+        return self.weighed(s, self.radii.astype(self.kind), up, scale)
 
     def sums(self, s: np.ndarray, up: Floats) -> Floats:
         """Return at least Σ_j s_j for each row, (…, rows, 1)."""
-        return np.asarray(
-            (s @ np.ones((self.n, 1), self.kind)) * (1 + 2 * (self.n + 4) * self.roundoff + up)
-        )
+        ones = np.ones((self.n, 1), self.kind)
+        rounded_up = 1 + 2 * (self.n + 4) * self.roundoff + up
+        return np.asarray((s @ ones) * rounded_up)
 
     def distances(
         self,
@@ -154,7 +154,8 @@ class ValueColumns:
             else np.zeros_like(o)
         )
         if not close.all():
-            result = np.where(close, result, self._bound_by_mean_squares(s, o, total, up) * scale)
+            by_squares = self._bound_by_mean_squares(s, o, total, up)
+            result = np.where(close, result, by_squares * scale)
         # f changes at most Σ s times as much as o.
         result += off * (total * scale)
         return np.asarray(result + self.unknown(s, up, scale))
@@ -164,7 +165,8 @@ class ValueColumns:
     ) -> np.ndarray:
         """Return the chords of f as computed in ``kind``, between its values at three places of each column."""
         # c of the docstring: the number between the ends that is next to 0.
-        middle, d = np.minimum(np.maximum(ends[0], 0.0), ends[1]), o.shape[-1]
+        middle = np.minimum(np.maximum(ends[0], 0.0), ends[1])
+        d = o.shape[-1]
         # At 0 the sum Σ s|v| may be known already, which saves a third of the product.
         places = ends if at_zero is not None and not middle.any() else (*ends, middle)
         sides = np.concatenate(
@@ -188,10 +190,9 @@ class ValueColumns:
         unit = np.abs(centred).max(axis=-2, keepdims=True)
         unit[unit == 0] = 1.0
         share = centred / unit
-        positive = (
-            self.weighed(s, (share * share).astype(self.kind), up) * unit * unit
-            + near * near * total
-        )
+        squares = (share * share).astype(self.kind)
+        weighed_squares = self.weighed(s, squares, up)
+        positive = weighed_squares * unit * unit + near * near * total
         near *= s @ centred.astype(self.kind)
         # Q, with the room for roundings of the docstring; Q may come out negative.
         q = (

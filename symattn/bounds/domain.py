@@ -21,9 +21,10 @@ class Lengths:
     power: bool = False
 
     def __contains__(self, n: int) -> bool:
+        within = self.least <= n <= self.most
         return (
             # n & (n − 1) is 0 for powers of 2 alone.
-            self.least <= n <= self.most and n % self.step == 0 and not (self.power and n & (n - 1))
+            within and n % self.step == 0 and not (self.power and n & (n - 1))
         )
 
     def up(self, n: int) -> int | None:
@@ -35,7 +36,7 @@ class Lengths:
     def down(self, n: int) -> int | None:
         """Return the largest length up to n, None if there is none."""
         n = min(n, self.most)
-        result = (1 << n.bit_length() >> 1) if self.power else n // self.step * self.step
+        result = 1 << n.bit_length() >> 1 if self.power else n // self.step * self.step
         return result if result in self else None
 
     def both(self, a: int, b: int) -> tuple[int, int]:
@@ -43,7 +44,10 @@ class Lengths:
         x, y = self.near(a), self.near(b)
         # Different numbers show exchanged axes, so they stay different.
         if x == y and a != b:
-            x, y = (self.near(x + 1), y) if a > b else (x, self.near(y + 1))
+            if a > b:
+                x, y = (self.near(x + 1), y)
+            else:
+                x, y = (x, self.near(y + 1))
         return x, y
 
     def near(self, n: int) -> int:

@@ -51,7 +51,8 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
     if steps[-1].name != "output" or len(weighed.of) > 2 or weighed.of[0] != "weights":
         return False
     most = _OF_TOKENS if _PROJECTED & set(inputs) else plain_bound.LARGEST
-    floats = [a for a in map(np.asarray, inputs.values()) if a.dtype.kind == "f"]
+    arrays = map(np.asarray, inputs.values())
+    floats = [a for a in arrays if a.dtype.kind == "f"]
     # A forbidden score (−∞ of a mask) is no size; every other entry must be moderate.
     return all(
         a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most) for a in floats
@@ -68,12 +69,15 @@ class EnclosureBound(plain_bound.ByHead):
         # NaN where a mask or a comparison is undecided: no bound then.
         if np.isnan(final.mid).any():
             raise Refused("the enclosures do not say which scores there are")
-        self._set_enclosed_score_errors(run, (*shape[:-2], *final.plain_shape[-2:]))
+        score_shape = (*shape[:-2], *final.plain_shape[-2:])
+        self._set_enclosed_score_errors(run, score_shape)
         self.value_terms, parts = run.value_terms, _enclosed_value_parts(run, precision)
         with np.errstate(all="ignore"):
-            self._compute_enclosed_bound([_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
+            split_by_head = [_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts]
+            self._compute_enclosed_bound(split_by_head)
             self.allowed = self.allowed.reshape(shape)
-            self.shares = {n: a.reshape(shape) for n, a in self.shares.items()}
+            reshaped = {n: a.reshape(shape) for n, a in self.shares.items()}
+            self.shares = reshaped
             # H7 for sums of queries, keys and latents.
             self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
             if (
@@ -85,7 +89,8 @@ class EnclosureBound(plain_bound.ByHead):
                 )
                 # Infinite rows are projected as 0, and set to +∞ at the end.
                 out, over = projected(run, precision, np.where(silent, 0.0, self.allowed))
-                result = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
+                largest = size(number(run.output)) + out
+                result = out + largest * g(1, f) + float(f.eta)
                 # With several heads one silent row makes the whole row silent.
                 rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
                 self.allowed = np.where(rows | over, np.inf, result * _UP)
@@ -97,8 +102,10 @@ class EnclosureBound(plain_bound.ByHead):
             _LN2 if run.spec.base == 2 else Enclosure.lift(1.0),
         )
         t = number(run.final_scores) * unit
-        self.shift = _by_head(errors.shift * unit.high, (*every[:-1], 1))
-        parts = (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest, errors.products)
+        shift = errors.shift * unit.high
+        self.shift = _by_head(shift, (*every[:-1], 1))
+        tau = errors.tau * unit.high
+        parts = (t.mid, t.rad, run.allowed, tau, errors.largest, errors.products)
         self.t, self.off, self.open, self.tau, self.sizes, self.products = (
             _by_head(a, every) for a in parts
         )
@@ -108,7 +115,8 @@ class EnclosureBound(plain_bound.ByHead):
             sink_values = sink_values.mid if isinstance(sink_values, Enclosure) else sink_values
             z = np.zeros(1) if self.spec.sink == "zero" else np.atleast_1d(sink_values)
             # A sink for each head, repeated over the batch.
-            own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
+            per_head = z if self.spec.heads > 1 else z[:1]
+            own = np.resize(per_head, (len(self.t), 1, 1))
             self.logits = own * (log(2) if self.spec.base == 2 else 1.0)
 
     def _compute_enclosed_bound(self, parts: list[Floats]) -> None:
@@ -118,22 +126,26 @@ class EnclosureBound(plain_bound.ByHead):
                 part[heads] if self.logits is None else plain_bound.with_zeros(part[heads])
                 for part in parts
             ]
-            values = ValueColumns(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
+            float64 = np.dtype(np.float64)
+            values = ValueColumns(own[0], float64, self.value_terms, *own[1:])
             for rows in plain_bound.row_blocks(*self.t.shape[-2:]):
                 self.put((heads, rows), self._score_exponents_of_block((heads, rows)), values)
 
     def _score_exponents_of_block(self, at: tuple[slice, slice]) -> ScoreExponents:
         logit = None if self.logits is None else self.logits[at[0]]
-        open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
+        open_ = self.open[at]
+        t = self.t[at]
+        tau = np.array(self.tau[at])
         far = self._far_keys_of_block(at)
         # Keys far below have no part in the errors of a row (step 7).
-        off = plain_bound.row_maxima(np.where(open_ & ~far, self.off[at], 0.0))
-        largest = plain_bound.row_maxima(np.where(far, self.products[at], self.sizes[at]))
+        near_off = np.where(open_ & ~far, self.off[at], 0.0)
+        off = plain_bound.row_maxima(near_off)
+        sizes = np.where(far, self.products[at], self.sizes[at])
+        largest = plain_bound.row_maxima(sizes)
         open_, lost = open_ & ~far, far.any(axis=-1, keepdims=True)
         if logit is not None:
-            t, tau, open_ = (
-                plain_bound.with_column(a, x) for a, x in ((t, logit), (tau, 0), (open_, True))
-            )
+            columns = ((t, logit), (tau, 0), (open_, True))
+            t, tau, open_ = (plain_bound.with_column(a, x) for a, x in columns)
             # A logit is exact but for float64's change of base.
             off, largest = (
                 np.maximum(off, 4 * U * np.abs(logit)),
@@ -145,14 +157,16 @@ class EnclosureBound(plain_bound.ByHead):
         )
 
     def _far_keys_of_block(self, at: Any) -> NDArray[np.bool_]:
-        t, off, shift = self.t[at], self.off[at], self.shift[at]
+        t = self.t[at]
+        off = self.off[at]
+        shift = self.shift[at]
         # Step 7 is for additive masks alone.
         if self.spec.mask != "additive":
             return np.zeros_like(self.open[at])
-        tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
-        return far_below(
-            t, tau, self.open[at], off + plain_bound.row_maxima(off) + shift, self.precision
-        )
+        largest = np.abs(t) + off + shift
+        tau = stored(self.tau[at], largest, self.precision)
+        reach = off + plain_bound.row_maxima(off) + shift
+        return far_below(t, tau, self.open[at], reach, self.precision)
 
 
 def _by_head(a: Any, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -168,7 +182,8 @@ def _enclosed_value_parts(run: Run, precision: Precision) -> list[Floats]:
         return [v.mid]
     sizes = size(number(run.absolute[run.values_name]))
     # Wider radii would make the bound depend on the enclosure.
-    if not (v.rad <= _NEGLIGIBLE * run.value_terms * rate(precision.roughest) * sizes).all():
+    negligible = _NEGLIGIBLE * run.value_terms * rate(precision.roughest)
+    if not (v.rad <= negligible * sizes).all():
         raise Refused("the enclosures do not say what the values are")
     return [v.mid, v.rad, sizes]
 

@@ -71,8 +71,11 @@ def far_below(
         t = np.where(open_, t, -np.inf)
         top = t.argmax(axis=-1)[..., None]
         m, own = (np.take_along_axis(x, top, axis=-1) for x in (t, tau))
-        lost = tau + own + g(2, p.score) * (np.abs(m) + own) + 2 * reach
-        result = ((m - t) * (1 - 2.0**-40) - lost * (1 + 2.0**-40)) * (1 - g(3, p.score)) >= least
+        rounded = g(2, p.score) * (np.abs(m) + own)
+        lost = tau + own + rounded + 2 * reach
+        difference = (m - t) * (1 - 2.0**-40)
+        rounding_of_row = 1 - g(3, p.score)
+        result = (difference - lost * (1 + 2.0**-40)) * rounding_of_row >= least
     return np.asarray(result & open_ & np.isfinite(m))
 
 
@@ -80,7 +83,10 @@ def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], An
     """Return τ'_j from τ_j and |t_j|, in floats or in the numbers of g(n)."""
     p = precision
     tau = tau + g(2, p.between) * (t + tau)
-    return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
+    if p.kept is None:
+        return tau
+    stored_size = t + tau
+    return tau + g(1, p.kept) * stored_size + float(p.kept.eta)
 
 
 class Exponents:
@@ -137,7 +143,8 @@ class Exponents:
         exp, error, deep = (
             (exp_moderate, EPSILON, _DEEP) if self.kind == p.dtype else (single, SINGLE, DEEPEST)
         )
-        self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 3 * error
+        of_exponents = 2 * (2 * self.r + 2 * U * deepest)
+        self.weight_error = of_exponents + (self.n + 20) * U + 3 * error
         # Weights at the end of the range become too large, never too small: see ``raised``.
         if deepest.max(initial=0.0) > deep:
             np.maximum(p, -deep, out=p)
@@ -163,7 +170,8 @@ class Exponents:
         tau = stored(s.tau, t, p)
         # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
         if s.sink:
-            tau[..., -1:] = g(6, p.between) * t[..., -1:]
+            sink_column = t[..., -1:]
+            tau[..., -1:] = g(6, p.between) * sink_column
         if not self.all:
             tau *= s.open_
         self.t, self.tau = t, tau
@@ -177,7 +185,8 @@ class Exponents:
             self._broadcast_number_per_row(np.abs(self.m) + self.r + s.shift),
             self._broadcast_number_per_row(self.star),
         )
-        values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
+        of_factors = rate(p.factors) if p.factors is not None else 0.0
+        values = c.values * rate(p.roughest) + of_factors
         # Enlarged, as log() may round down.
         log_n = log(self.n) * (1 + 4 * U)
         rule_givens = RuleGivens(
@@ -198,7 +207,8 @@ class Exponents:
             room=c.room,
         )
         result = exponents(rule_givens, p, counted, _NUMBERS)
-        self.grown = np.broadcast_to(np.asarray(result.grown, dtype=np.float64), self.m.shape)
+        grown = np.asarray(result.grown, dtype=np.float64)
+        self.grown = np.broadcast_to(grown, self.m.shape)
         self.a, self.below = result.a, result.below
         self.alone = np.atleast_2d(np.asarray(result.alone, dtype=self.kind))
         if not self.all:
@@ -210,10 +220,11 @@ class Exponents:
         fall += self._broadcast_number_per_row(2 * self.r)
         if self.scores.sink:
             s = self.scores
-            last = np.where(s.open_[..., :-1], s.t[..., :-1], -np.inf).max(
-                axis=-1, keepdims=True, initial=-np.inf
-            )
-            above = np.where(np.isneginf(last), 0.0, np.abs(self.m - last) + 2 * self.r)
+            open_keys = s.open_[..., :-1]
+            keys = np.where(open_keys, s.t[..., :-1], -np.inf)
+            last = keys.max(axis=-1, keepdims=True, initial=-np.inf)
+            raised = np.abs(self.m - last) + 2 * self.r
+            above = np.where(np.isneginf(last), 0.0, raised)
             fall[..., -1:] = np.maximum(fall[..., -1:], above)
         return np.asarray(fall)
 
@@ -224,7 +235,9 @@ class Exponents:
         if most is not None and most <= _FEW < self.n:
             return float(min(most, self.n - 1))
         # Float scores are off by r and by roundings, which widen each key's interval.
-        s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
+        s = self.scores
+        of_maximum = 4 * U * np.abs(self.m)
+        more = self.r + of_maximum + 2 * self.roundoff * self.deepest
         # Few pairs are compared exactly; buckets are linear in n and count a little more.
         if prod(self.t.shape[-2:]) * self.n <= PAIRWISE:
             values = compared(
@@ -247,7 +260,8 @@ _BUCKETS, _DEEPEST = 256, 40.0
 
 def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
     """Return #{i ≠ j: off_i − fall_i > −off_j − fall_j} for keys in ``open_``, else 0. All shapes (…, rows, n)."""
-    high, low = np.where(open_, off - fall, -np.inf), -off - fall
+    high = np.where(open_, off - fall, -np.inf)
+    low = -off - fall
     # Key i is above key j if its upper end exceeds the lower end of j.
     above = high[..., None, :] > low[..., :, None]
     # The diagonal, a key against itself, does not count.
@@ -269,14 +283,14 @@ def in_buckets(
     if not np.isfinite(deepest + reach).all():  # nothing is known of the scores
         return np.full(fall.shape, fall.shape[-1] - 1, kind)
     # 1e-30 avoids a quotient beyond the range for scores that nearly coincide.
-    factor = np.where(deepest > 0, _BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30), 0).astype(
-        kind
-    )
+    per_step = _BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)
+    factor = np.where(deepest > 0, per_step, 0).astype(kind)
     place = fall * factor
     if deepest.max(initial=0) > _DEEPEST:
         np.minimum(place, kind.type(_BUCKETS), out=place)
     # Rounded up by a whole bucket, for the rounding of ``place`` and of this product.
-    further = np.minimum(np.ceil(reach * factor) + 1, _BUCKETS).astype(np.int64)
+    reached = np.ceil(reach * factor) + 1
+    further = np.minimum(reached, _BUCKETS).astype(np.int64)
     most = int(further.max(initial=0))
     width = _BUCKETS + 1 + most
     small = place.astype(np.int32)
@@ -290,6 +304,5 @@ def in_buckets(
     counts[:, 0] = np.maximum(counts[:, 0] - 1, 0)  # a row without any key has none to leave out
     above = np.cumsum(counts, axis=-1).astype(kind).ravel()
     # One offset for all rows needs no second array of indices.
-    return np.asarray(
-        above[most:].take(index) if (further == most).all() else above.take(index + further)
-    )
+    all_beyond = (further == most).all()
+    return np.asarray(above[most:].take(index) if all_beyond else above.take(index + further))

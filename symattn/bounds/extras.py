@@ -62,21 +62,24 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
             continue
         n = shapes[name][0]
         # Queries stand at the last places of the keys, unless alignment is top-left.
-        rows = slice(0, n) if top_left or not name.endswith("_q") else slice(n_k - n, n_k)
+        whole = top_left or not name.endswith("_q")
+        rows = slice(0, n) if whole else slice(n_k - n, n_k)
         if name.startswith("doc"):
             result[name] = labels[rows]
         elif name.startswith("positions"):
             result[name] = starts[rows]
         else:
             f = shapes[name][1]
-            angles = np.arange(n_k)[rows, None] * 10000.0 ** (-np.arange(f) / f)
+            frequencies = 10000.0 ** (-np.arange(f) / f)
+            angles = np.arange(n_k)[rows, None] * frequencies
             result[name] = np.cos(angles) if name.startswith("cos") else np.sin(angles)
     return result
 
 
 def open_rows(spec: Attention, n_q: int, n_k: int, inputs: Mapping[str, Array]) -> bool:
     """Return whether every query may attend to some key."""
-    open_ = places(spec, n_q, n_k, {n: a for n, a in inputs.items() if n.startswith("doc")})
+    documents = {n: a for n, a in inputs.items() if n.startswith("doc")}
+    open_ = places(spec, n_q, n_k, documents)
     if "mask" in inputs:
         mask = np.asarray(inputs["mask"])
         open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
@@ -96,7 +99,7 @@ def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Arr
         return np.ones((n_q, n_k), dtype=bool)
     names = {"q", "k", "v", *labels}
     step = next(s for s in bare.pipeline(names) if s.name == "masked")
-    result = step.run(
-        np.zeros((1,) * len(spec.head_axis) + (n_q, n_k)), *(labels[n] for n in step.of[1:])
-    )
+    no_scores = np.zeros((1,) * len(spec.head_axis) + (n_q, n_k))
+    operands = (labels[n] for n in step.of[1:])
+    result = step.run(no_scores, *operands)
     return np.asarray(np.isfinite(result)).reshape(n_q, n_k)

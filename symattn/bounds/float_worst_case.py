@@ -71,11 +71,10 @@ class Rows:
             for x in (e.farthest, e.most_alone, e.most_below)
         ]
         self.highest = [float(x.max()) for x in highest]
+        largest_exponent = np.maximum(highest[0], np.maximum(*highest[1:]))
         self.up = (
             # ``up`` of the docstring, 1: 100 w (1 + x) for the largest exponent x of a head.
-            100
-            * e.roundoff
-            * (1 + np.minimum(FARTHEST, np.maximum(highest[0], np.maximum(*highest[1:]))))
+            100 * e.roundoff * (1 + np.minimum(FARTHEST, largest_exponent))
         )
         self.beyond = np.maximum(*highest[1:]) > FARTHEST
         self._set_weight_error_factors()
@@ -95,7 +94,8 @@ class Rows:
         )
         # 1 − Σ p (e^a − 1) is too rough for large errors: A is summed there.
         if self.rough.any():
-            summed = (e.p / (1 + growth(e.a))).sum(axis=-1, keepdims=True).astype(np.float64)
+            least_weights = e.p / (1 + growth(e.a))
+            summed = least_weights.sum(axis=-1, keepdims=True).astype(np.float64)
             # Reduced by what the sum may be too large.
             summed *= 1 - 2 * (v.n + 50) * e.roundoff - self.up
             summed -= v.n * e.raised  # by which weights may be too large
@@ -111,14 +111,16 @@ class Rows:
 
     def _cap_unknown_weights(self) -> None:
         """Limit w to 1, and set it to 1 for unknown weights, in the heads where A is summed."""
-        rows, tiny = self.exponents.unknown[..., 0], float(np.finfo(self.w.dtype).tiny)
+        rows = self.exponents.unknown[..., 0]
+        tiny = float(np.finfo(self.w.dtype).tiny)
         # Other heads stay as they are: their factor is applied later.
         scale = np.where(self.rough, self.scale, 1.0)
         # beyond, what is added for |o - o^| makes W the distance to the farthest value
         self.moving = np.minimum(self.moving * scale, 4 / (2.0**26 * tiny))
+        limited_scale = np.minimum(scale, 2 / tiny)
         self.w = np.where(
             self.rough,
-            np.minimum(self.w * np.minimum(scale, 2 / tiny).astype(self.w.dtype), 1),
+            np.minimum(self.w * limited_scale.astype(self.w.dtype), 1),
             self.w,
         )
         # Nothing is known of these rows: w = 1 for each visible key.
@@ -128,7 +130,9 @@ class Rows:
 
     def bound(self) -> RowBounds:
         """Return M of steps 4 to 6."""
-        v, p, scaled = self.values, self.precision, power_up(2 * rate(self.precision.stored))
+        v = self.values
+        p = self.precision
+        scaled = power_up(2 * rate(self.precision.stored))
         product = self.w @ v.sizes
         whole = own = v.enlarged(product, self.up, self.scale)
         # Monomials of projected values sum to more than the values themselves.
@@ -146,7 +150,8 @@ class Rows:
         below = below if self.scores.far is False else below + self._bound_far_key_loss()
         total = (apart + sums) * factor + moved + storage_error + middle + below
         # Step 7 says nothing where β* > 1, and exponents beyond the limit give no bound.
-        silent = self.beyond | (self.scores.far & (self.exponents.grown * (1 + self.up) > 1))
+        without_weight = self.exponents.grown * (1 + self.up) > 1
+        silent = self.beyond | (self.scores.far & without_weight)
         if silent.any() or not total.max() < np.inf:
             total = np.where(silent | np.isnan(total), np.inf, total)
         return RowBounds(
@@ -170,18 +175,17 @@ class Rows:
         grown = growth(self.exponents.below, self.highest[2])
         # One exponent for all keys of a row: a sum of weights will do.
         if grown.shape[-1] == 1:
-            return np.asarray(
-                self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale
-            )
-        return np.asarray(
-            self.values.enlarged(np.vecdot(grown, self.w)[..., None], self.up, self.scale)
-        )
+            weighed_sums = self.values.sums(self.w, self.up)
+            return np.asarray(weighed_sums * grown * (1 + self.up) * self.scale)
+        growths = np.vecdot(grown, self.w)[..., None]
+        return np.asarray(self.values.enlarged(growths, self.up, self.scale))
 
     def _estimate_float_outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """Return ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, self.values.n
         # Sums lose at most 2²⁶ least normal numbers per term to underflow (``distances``).
-        o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
+        o = self.outputs
+        least_number = 2.0**26 * float(np.finfo(e.kind).tiny)
         off = (
             1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff
         ) * whole + n * least_number * v.largest
@@ -189,8 +193,11 @@ class Rows:
         # Unknown weights: o is anywhere between the least and the largest value.
         if e.unknown.any():
             least, most = v.ends
-            middle, half = (most + least) / 2, (most - least) / 2 * (1 + 4 * U) + 4 * U * v.largest
-            o, off = np.where(e.unknown, middle, o), np.where(e.unknown, half, off)
+            middle = (most + least) / 2
+            of_entries = 4 * U * v.largest
+            half = (most - least) / 2 * (1 + 4 * U) + of_entries
+            o = np.where(e.unknown, middle, o)
+            off = np.where(e.unknown, half, off)
         return o, off
 
     def _bound_output_movement(
@@ -200,10 +207,14 @@ class Rows:
         v, s, spread = self.values, self.moving, whole[1] + size
         least, most = v.ends
         # Few products: every |v_j − o| is computed; else chords or squares bound their sums.
-        if prod(s.shape[-2:]) * v.v.shape[-1] <= _EACH:
-            away = np.abs(v.v[..., None, :, :] - o[..., None, :]) + off[..., None, :]
+        entries = prod(s.shape[-2:]) * v.v.shape[-1]
+        if entries <= _EACH:
+            entries_of_values = v.v[..., None, :, :]
+            differences = np.abs(entries_of_values - o[..., None, :])
+            away = differences + off[..., None, :]
             away = away if v.radii is None else away + v.radii[..., None, :, :]
-            factor = self.scale * (1 + 2 * (v.n + 8) * self.exponents.roundoff + self.up)
+            summing = 2 * (v.n + 8) * self.exponents.roundoff
+            factor = self.scale * (1 + summing + self.up)
             moved, away_from_all = (
                 np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w)
             )
@@ -214,7 +225,8 @@ class Rows:
             self.precision.accumulate.u
         )  # then Y counts for more than W
         if coarse:
-            direct = v.distances(self.w, (o, off), whole[0], self.up, self.scale)
+            around = (o, off)
+            direct = v.distances(self.w, around, whole[0], self.up, self.scale)
             spread = np.minimum(spread, direct)
             moved = (
                 growth(self.exponents.farthest) * (1 + self.up) * direct
@@ -225,13 +237,20 @@ class Rows:
             moved = np.where(self.rough, summed, moved) if coarse else summed
         # Computed only where the distance to the farthest value can be smaller.
         if not (moved <= (most - least) / 2).all():
-            moved = np.minimum(moved, np.maximum(most - o, o - least) + off)
+            farther_end = np.maximum(most - o, o - least)
+            moved = np.minimum(moved, farther_end + off)
         return moved, spread
 
     def _bound_row_underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        p, v, e, n = self.precision, self.values, self.exponents, self.values.n
-        alone, below = e.most_alone * (1 + self.up), e.most_below * (1 + self.up)
-        factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
+        p = self.precision
+        v = self.values
+        e = self.exponents
+        n = self.values.n
+        alone = e.most_alone * (1 + self.up)
+        below = e.most_below * (1 + self.up)
+        of_path = e.counts.path * e.lam
+        exponent = alone + of_path + 2 * rate(p.stored)
+        factor = (growth(exponent) + 1) * (lost + 1)
         every, weight = losses(p, e.counts, self._without_subtraction())
         # Step 6: weights that are not normalised before they are stored lose η_P max w.
         if not p.normalised:
@@ -242,28 +261,34 @@ class Rows:
                 * (1 + self.up)
             )
         # D of step 6; rows where it may be 0 have no bound, and any divisor will do.
-        divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
+        least_sum = (1 - 2.0**-30) / (1 + growth(below))
+        divisor = least_sum - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
-        below = underflow(
-            (every, weight), v.total, v.largest * (factor * n), n, factor * (n * v.terms), divisor
-        )
+        scaled_n = factor * n
+        scaled_terms = factor * (n * v.terms)
+        below = underflow((every, weight), v.total, v.largest * scaled_n, n, scaled_terms, divisor)
         return below, vanishes
 
     def _bound_far_key_loss(self) -> Floats:
         """Return |o − o'| of step 7."""
         p, v = self.precision, self.values
         least, most = v.ends
-        eta = min(float(p.score.eta), float(p.accumulate.eta)) * v.n
-        return np.where(self.scores.far, (most - least) * eta * (1 + 8 * U), 0.0)
+        smallest = min(float(p.score.eta), float(p.accumulate.eta))
+        eta = smallest * v.n
+        spread = most - least
+        return np.where(self.scores.far, spread * eta * (1 + 8 * U), 0.0)
 
     def _without_subtraction(self) -> Floats:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
         p, e = self.precision, self.exponents
-        lowest = log(min(float(p.score.smallest_normal), float(p.accumulate.smallest_normal)))
+        smallest = min(float(p.score.smallest_normal), float(p.accumulate.smallest_normal))
+        lowest = log(smallest)
         # Scores are known up to r: rounded toward a larger result.
-        least = np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)
-        return (exp(least) if least.any() else np.ones_like(least)) * (1 + 4 * EPSILON)
+        beyond = np.maximum(e.r - e.m, 0.0)
+        least = np.where(e.m >= lowest - e.r, beyond, 0.0)
+        grown = exp(least) if least.any() else np.ones_like(least)
+        return grown * (1 + 4 * EPSILON)
 
 
 _NUMBERS = NumberKind(
@@ -290,9 +315,11 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     This is exact to first order; terms of higher order are split in the same proportions.
     """
     e = rows.exponents
-    every, scores, times = (_weighted_sum_over_keys(rows, x) for x in (e.a, e.tau, e.times))
+    per_key = (e.a, e.tau, e.times)
+    every, scores, times = (_weighted_sum_over_keys(rows, x) for x in per_key)
     # 1e-300 avoids 0/0 for rows without any error.
-    alone, below = (_weighted_sum_over_keys(rows, x) + 1e-300 for x in (e.alone, e.below))
+    arrays = (e.alone, e.below)
+    alone, below = (_weighted_sum_over_keys(rows, x) + 1e-300 for x in arrays)
     every = every + 1e-300
     # The share of rescaling cannot exceed what the scores leave.
     rescaling = np.minimum(times * e.eps, every - scores)

@@ -119,8 +119,9 @@ def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) ->
     """
     made_of = _MADE_OF | ({} if wide else {"Y": "X"}) | ({"E": _FEW_EVENTS} if events else {})
     bound: Any = read(_BOUND, {})
+    definitions = tuple(equals(letter, read(typed, {})) for letter, typed in made_of.items())
     return Equations(
-        tuple(equals(letter, read(typed, {})) for letter, typed in made_of.items()),
+        definitions,
         bound,
         exponents,
     )

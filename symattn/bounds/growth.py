@@ -84,7 +84,8 @@ def single(x: np.ndarray) -> np.ndarray:
     than (f L)²/2 < w. Roundings of f L and its product are less than 0.01 w, that of the last sum is w: 3.1 w in all.
     Where the product underflows, w is added.
     """
-    flat, result = x.reshape(-1), np.empty(x.size, np.float32)
+    flat = x.reshape(-1)
+    result = np.empty(x.size, np.float32)
     # Chunks fit into the processor's cache.
     for start in range(0, x.size, CHUNK):
         y, out = flat[start : start + CHUNK], result[start : start + CHUNK]
@@ -93,7 +94,8 @@ def single(x: np.ndarray) -> np.ndarray:
         y -= k
         # take() buffers its output in the default mode, which checks indices.
         _powers().take(k.astype(np.int32).astype(np.int64), out=out, mode="clip")
-        out += out * (y.astype(np.float32) * np.float32(-log(2) / _N))
+        per_unit = np.float32(-log(2) / _N)
+        out += out * (y.astype(np.float32) * per_unit)
     return result.reshape(x.shape)
 
 

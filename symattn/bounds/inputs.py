@@ -68,13 +68,13 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
     for name in (n for n in inputs if n in _SIZED):
         axes = shape(name, spec, inputs).replace("…", "").split()
         # Axes are matched from the right, as batch axes come first.
-        for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):
+        shape_of_input = np.shape(inputs[name])
+        for axis, length in zip(reversed(axes), reversed(shape_of_input), strict=False):
             letters = [f for f in axis.split("*") if f not in counts]
             # An axis may be a product of one unknown length and counts of heads.
             if len(letters) == 1:
-                result.setdefault(
-                    letters[0], length // prod(counts[f] for f in axis.split("*") if f in counts)
-                )
+                copies = prod(counts[f] for f in axis.split("*") if f in counts)
+                result.setdefault(letters[0], length // copies)
     # What the shapes leave open is what the definition assumes.
     result.setdefault("n_k", result["n_q"])
     result.setdefault("d_k", result.get("d_model", 0))
@@ -110,7 +110,8 @@ def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
         "n_b": 1,
     }
     # Relative positions reach back n_k − 1, and forward too unless later keys are masked.
-    return letters | {"n_r": s.n_k if spec.causal else s.n_q + s.n_k - 1} | known_sizes(spec)
+    distances = {"n_r": s.n_k if spec.causal else s.n_q + s.n_k - 1}
+    return letters | distances | known_sizes(spec)
 
 
 def _latent_position_columns(spec: Attention) -> int:
@@ -166,7 +167,8 @@ class Maker:
         forms = [a.form for a in self.convention.arguments if a.input in ("mask", "keep")]
         counts = ("lengths", "length")
         # A mask with a batch axis needs arguments that all have one.
-        if len(batch) != self.batches or any("b" not in f and f not in counts for f in forms):
+        wrong_count = len(batch) != self.batches
+        if wrong_count or any("b" not in f and f not in counts for f in forms):
             return ()
         return (*batch[:1], *(1 for _ in batch[1:]))
 
@@ -212,7 +214,8 @@ class Maker:
             )
             few = self.domain.tokens.down(most) or self.domain.tokens.near(1)
             n_q, n_k = self._choose_token_counts(few, few)
-        d_k, d_v = self._choose_nearest_width(sizes.d_k), self.domain.widths.near(sizes.d_v)
+        d_k = self._choose_nearest_width(sizes.d_k)
+        d_v = self.domain.widths.near(sizes.d_v)
         # Sizes that coincide though different ones are wanted hide exchanged widths.
         if self._same_width:
             d_v = d_k
@@ -226,7 +229,8 @@ class Maker:
     def _choose_token_counts(self, n_q: int, n_k: int) -> tuple[int, int]:
         """Return numbers of queries and keys near these, with a key for each query if the domain promises that."""
         # A square domain, and decoding, have as many queries as keys, or one.
-        n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
+        first = n_k if self.square or self.domain.decoding else n_q
+        n_q, n_k = self.domain.tokens.both(first, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
         causal = (
             self.spec.causal
@@ -276,7 +280,8 @@ class Maker:
             if near == (result := self._smallest_valid_width(near)):
                 return near
         # The largest one; if the specification can take none of the domain, the smallest that it can.
-        widths = (self.domain.widths.down(n) for n in range(self.domain.max_width, 0, -1))
+        downwards = range(self.domain.max_width, 0, -1)
+        widths = (self.domain.widths.down(n) for n in downwards)
         return next(
             (d for d in widths if d is not None and self._smallest_valid_width(d) == d),
             self._smallest_valid_width(1),
@@ -320,9 +325,9 @@ class Maker:
     def in_format(self, a: Array) -> Array:
         """Round to the format; numbers beyond its range become its largest number, as some formats have no −∞."""
         most = float(self.precision.input.largest)
-        return np.asarray(
-            self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a))
-        )
+        within_range = np.clip(a, -most, most)
+        clipped = np.where(np.isfinite(a), within_range, a)
+        return np.asarray(self.precision.input.rounded(clipped))
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Make inputs of the fitted sizes with the given entries, rounded to the format, and random masks."""
@@ -345,15 +350,15 @@ class Maker:
         arrays = {
             n: self.in_format(entries(n, shape)) for n, shape in shapes.items() if n not in result
         }
-        return self.tame(
-            self._in_order(arrays | result | self.masks(s.n_q, s.n_k, rng, result, s.batch))
-        )
+        masks = self.masks(s.n_q, s.n_k, rng, result, s.batch)
+        return self.tame(self._in_order(arrays | result | masks))
 
     def _draw_extra_inputs(
         self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator
     ) -> dict[str, Array]:
         """Draw positions, tables, sinks and the like, rounded to the format."""
-        result = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
+        extra_shapes = {n: shape for n, shape in shapes.items() if n in EXTRAS}
+        result = extras(extra_shapes, rng, self.spec)
         return {n: a if a.dtype.kind in "biu" else self.in_format(a) for n, a in result.items()}
 
     def _in_order(self, arrays: dict[str, Array]) -> dict[str, Array]:
@@ -378,9 +383,9 @@ class Maker:
         q, k, v = heads
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
         arrays = {name: self.in_format(a) for name, a in arrays.items()}
-        shapes = self.shapes(
-            Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1])
-        )
+        width = q.shape[-1]
+        sizes = Sizes(q.shape[-2], k.shape[-2], width, v.shape[-1], 2 * width + v.shape[-1])
+        shapes = self.shapes(sizes)
         # Without rng the probe decides alone, and all other inputs are always the same.
         result = self._draw_extra_inputs(shapes, rng or np.random.default_rng(len(k)))
         rest = {  # small whole numbers for matrices that the heads' inputs do not determine
@@ -388,7 +393,8 @@ class Maker:
             for n, shape in shapes.items()
             if n not in arrays and n not in result
         }
-        result = arrays | rest | result | self.masks(q.shape[-2], k.shape[-2], rng, result)
+        masks = self.masks(q.shape[-2], k.shape[-2], rng, result)
+        result = arrays | rest | result | masks
         return self._in_order(result) if self.admits(result) else None
 
     def _as_promised(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array] | None:
@@ -407,7 +413,8 @@ class Maker:
         if n_q < len(q) or n_k < len(k):
             return None
         # Without promised lengths a probe is used as it is or not at all.
-        if self.domain.tokens == Lengths(1, self.domain.max_tokens) and (n_q, n_k) != (
+        own_lengths = Lengths(1, self.domain.max_tokens)
+        if self.domain.tokens == own_lengths and (n_q, n_k) != (
             len(q),
             len(k),
         ):
@@ -415,16 +422,18 @@ class Maker:
         # An identity shows the weights themselves, and must stay one.
         if np.array_equal(v, np.eye(len(v))):
             v = np.eye(min(n_k, self.domain.widths.near(n_k)))
-        q, k, v = (
-            a[np.arange(n) % len(a)] for a, n in ((q, n_q), (k, n_k), (v, n_k))
-        )  # longer: rows cyclically again
-        d_k, d_v = self._choose_nearest_width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
+        counted = ((q, n_q), (k, n_k), (v, n_k))
+        # Longer inputs repeat the rows cyclically.
+        q, k, v = (a[np.arange(n) % len(a)] for a, n in counted)  # longer: rows cyclically again
+        d_k = self._choose_nearest_width(q.shape[-1])
+        d_v = self.domain.widths.near(v.shape[-1])
         if self._same_width:
             d_k = d_v = self._choose_nearest_width(max(d_k, d_v))
         # Columns cannot be dropped without changing scores or values.
         if d_k < q.shape[-1] or d_v < v.shape[-1]:
             return None
-        zeros = (d_k - q.shape[-1], d_k - k.shape[-1], d_v - v.shape[-1])
+        width_of_keys = k.shape[-1]
+        zeros = (d_k - q.shape[-1], d_k - width_of_keys, d_v - v.shape[-1])
         q, k, v = (
             np.pad(a.astype(float), ((0, 0), (0, n))) for a, n in zip((q, k, v), zeros, strict=True)
         )
@@ -442,7 +451,8 @@ class Maker:
 
     def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
         """Return tokens that contain q, k and v side by side, and projections that select them."""
-        h, (d_k, d_v) = self.spec.heads, (q.shape[-1], v.shape[-1])
+        widths_of_head = (q.shape[-1], v.shape[-1])
+        h, (d_k, d_v) = self.spec.heads, widths_of_head
         d_model = 2 * d_k + d_v
         columns = np.eye(d_model)
         n_q, n_k = q.shape[-2], k.shape[-2]
@@ -460,9 +470,11 @@ class Maker:
         widths = {"b_q": h * d_k, "b_k": g * d_k, "b_v": g * d_v, "b_o": d_model}
         result |= {name: np.zeros(n) for name, n in widths.items() if name in self.names}
         if "w_o" in self.names:
+            value_identity = np.tile(np.eye(d_v, d_model), (h, 1))
+            head_factors = np.repeat(2.0 ** np.arange(h), d_v)
             result["w_o"] = (
                 # Powers of 2 tell the heads apart in the sum over heads.
-                np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
+                value_identity * head_factors[:, None]
             )
         return {name: result[name] for name in self.names if name in result}
 
@@ -475,7 +487,8 @@ class Maker:
         batch: tuple[int, ...] = (),
     ) -> dict[str, Array]:
         """Return masks that leave every query a key, different ones for each batch item; open without ``rng``."""
-        labels = {n: a for n, a in (inputs or {}).items() if n.startswith("doc")}
+        given_inputs = (inputs or {}).items()
+        labels = {n: a for n, a in given_inputs if n.startswith("doc")}
         may = places(self.spec, n_q, n_k, labels)
         front = self.mask_front(batch)
         items = [self._draw_key_masks(may, rng) for _ in range(prod(front))]
@@ -569,6 +582,7 @@ def measure_largest_score(spec: Attention, inputs: Mapping[str, Array]) -> float
         for step in spec.pipeline(frozenset(values)):
             if step.name in ("masked", "weights"):
                 break
-            values[step.name] = step.run(*[values[n] for n in step.of])
+            operands = [values[n] for n in step.of]
+            values[step.name] = step.run(*operands)
             last = step.name if step.name in SCORES else last
     return float(np.abs(values[last]).max())

@@ -140,10 +140,11 @@ class Traced(Expected):
     def narrow(self) -> bool:
         """Return whether the radius of an enclosed output is negligible against what is allowed."""
         mid, rad = next(self.enclosures())
+        undefined = np.isnan(mid) & (rad == 0)
         return bool(
             (
                 # An undefined entry, or one without any allowed error, has no radius to compare.
-                (rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)
+                (rad <= self.allowed * _SHARP) | undefined | (self.allowed == 0)
             ).all()
         )
 
@@ -234,9 +235,10 @@ def _run_on_sharp_balls(
             with bits(at):
                 result = run(spec, inputs, variant)
                 limits = bound(result)
+            pairs = zip(result.output.entries.flat, limits.flat, strict=True)
             if at >= _LIMIT or all(
                 isinstance(x, Undefined | Forbidden) or not limit or x.rad() <= limit * _SHARP
-                for x, limit in zip(result.output.entries.flat, limits.flat, strict=True)
+                for x, limit in pairs
             ):
                 return result, limits
         except Undecided:
@@ -396,27 +398,33 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
 
     def way() -> list[Expected]:
         right = expected(spec, inputs, precision)
-        n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
+        keys = ("k", "y", "x")
+        n_k = max(inputs[n].shape[-2] for n in keys if n in inputs)
         near = (
             "q" in inputs and _largest_row_norm(inputs["q"]) * _largest_row_norm(inputs["k"]) < _FAR
         )
         # Leaving out far keys matters for long rows of large scores, and not where all is decisive.
         if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
             return [right]
-        open_ = inputs.get("mask", np.ones(right.run.final_scores.plain_shape[-2:], dtype=bool))
+        shape = right.run.final_scores.plain_shape[-2:]
+        open_ = inputs.get("mask", np.ones(shape, dtype=bool))
         zeros = {**inputs, "mask": np.where(open_, 0.0, -np.inf)}
         result = _run_on_enclosures(
             replace(canonical(spec), mask="additive"), zeros, precision, None
         )
         # fmin ignores a NaN bound, which says nothing.
-        return [right if result is None else right.widened(np.fmin(right.allowed, result.allowed))]
+        if result is None:
+            return [right]
+        tighter = np.fmin(right.allowed, result.allowed)
+        return [right.widened(tighter)]
 
     return Legal([way], lambda: [_expect_any_numbers(spec, inputs)])
 
 
 def _largest_row_norm(a: np.ndarray) -> float:
     """Return the largest norm of a row."""
-    return float(np.sqrt(np.square(a.astype(np.float64)).sum(axis=-1).max(initial=0.0)))
+    squares = np.square(a.astype(np.float64))
+    return float(np.sqrt(squares.sum(axis=-1).max(initial=0.0)))
 
 
 def traced(judged: CaseResult) -> Traced:
@@ -442,7 +450,8 @@ def explains(
 
     def match(part: Part, wrong: Expected) -> bool | None:
         # Only entries where the mistake has a number and a bound can confirm it.
-        return matches(part, wrong, np.isfinite(wrong.near) & np.isfinite(wrong.allowed))
+        finite_near = np.isfinite(wrong.near)
+        return matches(part, wrong, finite_near & np.isfinite(wrong.allowed))
 
     return explained(
         judged, lambda: [expected(spec, judged.case.inputs, precision, variant)], match

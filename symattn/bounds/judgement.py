@@ -85,7 +85,8 @@ class Measured:
     @property
     def worst(self) -> tuple[int, ...]:
         """The index of the largest ratio."""
-        return tuple(int(i) for i in np.unravel_index(int(self.ratios.argmax()), self.ratios.shape))
+        place = np.unravel_index(int(self.ratios.argmax()), self.ratios.shape)
+        return tuple(int(i) for i in place)
 
     @property
     def beyond(self) -> bool:
@@ -193,15 +194,16 @@ def judge_by_filter(
         return Judgement(
             "elements" if accused.counts else "", accused.share, accused.worst, accused=accused
         )
-    most, n = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2]), got.shape[-2]
+    most = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2])
+    n = got.shape[-2]
     # Means need rows from all over the output, whether or not they have errors.
     sample = chosen(spec, inputs, most) if n > most else list(range(n))
     called = sample if rows is None else [rows[i] for i in sample]
     # Blocks of other rows are of no use.
     reusable = result if len(sample) == n else None
-    mean = means.judged(
-        *only(spec, inputs, sample), how, got[..., sample, :], alpha / 2, called, reusable
-    )
+    some = only(spec, inputs, sample)
+    sampled = got[..., sample, :]
+    mean = means.judged(*some, how, sampled, alpha / 2, called, reusable)
     if mean is None or not mean.counts:
         return Judgement("", accused.share, accused.worst)
     return Judgement("means", mean.share, accused.worst, rows=sample, mean=mean)
@@ -214,18 +216,17 @@ def _judge_by_worst_case(
     precision: Precision,
     rows: Sequence[int] | None = None,
 ) -> Judgement:
-    return _judge_measured(
-        measure(spec, {n: copied(a) for n, a in inputs.items()}, copied(got), precision), rows
-    )
+    own_inputs = {n: copied(a) for n, a in inputs.items()}
+    return _judge_measured(measure(spec, own_inputs, copied(got), precision), rows)
 
 
 def _judge_measured(measured: Measured, rows: Sequence[int] | None) -> Judgement:
     at = measured.worst
     beyond: Literal["", "worst case"] = "worst case" if measured.beyond else ""
     rows = range(measured.ratios.shape[-2]) if rows is None else rows
-    return Judgement(
-        beyond, float(measured.ratios[at]), (*at[:-2], rows[at[-2]], at[-1]), measured, rows
-    )
+    row = rows[at[-2]]
+    place = (*at[:-2], row, at[-1])
+    return Judgement(beyond, float(measured.ratios[at]), place, measured, rows)
 
 
 def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
@@ -247,7 +248,8 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
 
     try:
         # Axes of the batch: all but heads, rows and columns.
-        batch = np.ndindex(got.shape[: got.ndim - 2 - len(spec.head_axis)])
+        front_axes = got.shape[: got.ndim - 2 - len(spec.head_axis)]
+        batch = np.ndindex(front_axes)
         return Measured.whole(got.shape, ((index, part(index)) for index in batch))
     except Refused as error:
         # Few products and still refused: another reason, so the error stands.
@@ -270,9 +272,11 @@ def measure_logarithms(
         result = Measured.of(right, got[index])
         # A row without any key has the logarithm −∞, which is no number to compare.
         forbidden = np.frompyfunc(lambda x: isinstance(x, Forbidden), 1, 1)(right.exact)
-        return replace(result, near=np.where(forbidden.astype(bool), -np.inf, result.near))
+        is_forbidden = forbidden.astype(bool)
+        return replace(result, near=np.where(is_forbidden, -np.inf, result.near))
 
-    batch = np.ndindex(got.shape[: got.ndim - 1 - len(spec.head_axis)])
+    front_axes = got.shape[: got.ndim - 1 - len(spec.head_axis)]
+    batch = np.ndindex(front_axes)
     return Measured.whole(got.shape, ((index, part(index)) for index in batch))
 
 
@@ -291,9 +295,8 @@ def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> dict[str
         front = a.shape[: max(0, a.ndim - own)]
         # axes of length 1 are broadcast
         # Axes are matched from the right; broadcast ones are read at 0.
-        result[name] = np.asarray(
-            a[tuple(min(i, n - 1) for i, n in zip(index[-len(front) :], front, strict=False))]
-        )
+        own_index = zip(index[-len(front) :], front, strict=False)
+        result[name] = np.asarray(a[tuple(min(i, n - 1) for i, n in own_index)])
     return result
 
 
@@ -323,9 +326,13 @@ def _bound_logsumexp_error(reference: Run, exact: Ball, precision: Precision) ->
     bound = _Bound(reference, precision)
     four, six = g(4, precision.score), g(6, precision.score)
     # b⁰_j of step 4, as an exponent.
-    sums = Ball.lift(bound.counts.below + bound.rescalings) * rate(precision.accumulate)
-    moved = xp.max(xp.where(bound.open, bound.tau + bound.rule.first + sums, 0), axis=-1)
-    grown, m, star = bound.rule.grown[..., 0], size(bound.m)[..., 0], bound.star[..., 0]
+    additions = Ball.lift(bound.counts.below + bound.rescalings)
+    sums = additions * rate(precision.accumulate)
+    first_errors = bound.tau + bound.rule.first + sums
+    moved = xp.max(xp.where(bound.open, first_errors, 0), axis=-1)
+    grown = bound.rule.grown[..., 0]
+    m = size(bound.m)[..., 0]
+    star = bound.star[..., 0]
     spread = bound.log_n + 2 * star + grown
     # The third term of B: (g(4) + 2ε')(|m| + Λ).
     taken = (four + 2 * bound.eps) * (m + spread)
@@ -336,11 +343,13 @@ def _bound_logsumexp_error(reference: Run, exact: Ball, precision: Precision) ->
         merging = merging / bound.counts.room(six + 2 * bound.eps)
     eta = max(precision.score.eta, precision.accumulate.eta) * bound.counts.underflowing
     lost = (bound._without_subtraction() * eta * (2 * bound.n))[..., 0]  # the change by underflow
+    of_logarithm = four * (m + 2 * star)
     total = (
-        moved + four * (m + 2 * star) + taken + merging * bound.counts.merges + lost
+        moved + of_logarithm + taken + merging * bound.counts.merges + lost
     )  # B, before rounding
     f, over = precision.returned, bound.may_overflow()
-    result = upper(total + (size(number(exact)) + total) * g(1, f) + f.eta)
+    largest = size(number(exact)) + total
+    result = upper(total + largest * g(1, f) + f.eta)
     # Underflow of more than half the sum is outside the proof.
     result[(upper(lost) > 1) | (over.any(axis=-1) if over.ndim > result.ndim else over)] = np.inf
     return result

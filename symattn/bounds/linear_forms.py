@@ -84,28 +84,34 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
         if spread > _HALF_RANGE * np.log(float(precision.score.largest)):
             return None
         # e^{G + δ} with |δ| ≤ n u |G|, once for the later and once for the earlier token
-        gates = 2 * float(np.expm1((n + 2) * rate * spread)) + 8 * precision.exp_ulps * rate
+        of_gates = float(np.expm1((n + 2) * rate * spread))
+        gates = 2 * of_gates + 8 * precision.exp_ulps * rate
     steps = n + width + _PRODUCTS
     # r of B1: sums over tokens and features, products, and gates on both ends.
     r = (1 + float(growth(precision.roughest, steps)) + gates) * (1 + terms.relative) - 1
 
-    q, k = np.abs(terms.q) + terms.more, np.abs(terms.k) + terms.more
+    q = np.abs(terms.q) + terms.more
+    k = np.abs(terms.k) + terms.more
     right = np.abs(terms.v) if terms.beta is None else np.abs(terms.beta * terms.v)
-    ends, edges = _gated_scores_of_pairs(q, k, terms.sums, 0), np.zeros((*k.shape[:-1], n))
+    ends = _gated_scores_of_pairs(q, k, terms.sums, 0)
+    edges = np.zeros((*k.shape[:-1], n))
     if terms.beta is not None:
         edges = np.abs(terms.beta) * _gated_scores_of_pairs(k, k, terms.sums, -1)
     largest = [1 + float(a.max(initial=0.0)) for a in (q, k, right, edges)]
     # Every operation may lose η, times the largest factors.
-    lost = float(precision.score.eta) * steps * float(np.prod(largest))
+    product_of_largest = float(np.prod(largest))
+    lost = float(precision.score.eta) * steps * product_of_largest
 
     with np.errstate(over="ignore", invalid="ignore"):
         values = _solve_unit_triangular(edges, right)
         # X of B1: the difference of both solutions, without cancellation.
-        moved = _solve_unit_triangular(edges * (1 + r), r * (right + edges @ values) + lost)
+        own_errors = r * (right + edges @ values) + lost
+        moved = _solve_unit_triangular(edges * (1 + r), own_errors)
         if terms.beta is not None:
             below = terms.beta * _gated_scores_of_pairs(terms.k, terms.k, terms.sums, -1)
             moved = moved + _by_factors(below, edges, values, precision)
-        error = (1 + r) * (ends @ moved) + r * (ends @ values) + lost
+        from_solution = (1 + r) * (ends @ moved)
+        error = from_solution + r * (ends @ values) + lost
     # ∞ − ∞ and 0 · ∞ are no bound.
     return np.where(np.isnan(error), np.inf, error * UP)
 
@@ -117,11 +123,14 @@ def _gated_scores_of_pairs(q: Array, k: Array, sums: Array | None, diagonal: int
     if sums.shape[-1] == 1:
         visible = np.tri(q.shape[-2], dtype=bool)
         # −∞ above the diagonal, where the difference of gates could overflow.
-        decays = np.exp(np.where(visible, sums - sums.swapaxes(-1, -2), -np.inf))
+        between_tokens = sums - sums.swapaxes(-1, -2)
+        decays = np.exp(np.where(visible, between_tokens, -np.inf))
         return np.tril(q @ k.swapaxes(-1, -2) * decays, diagonal)
     visible = np.tri(q.shape[-2], dtype=bool)[:, :, None]
-    between = np.where(visible, sums[..., :, None, :] - sums[..., None, :, :], -np.inf)
-    products = q[..., :, None, :] * k[..., None, :, :] * np.exp(between)
+    differences = sums[..., :, None, :] - sums[..., None, :, :]
+    between = np.where(visible, differences, -np.inf)
+    pairs = q[..., :, None, :] * k[..., None, :, :]
+    products = pairs * np.exp(between)
     return np.tril(products.sum(axis=-1), diagonal)
 
 
@@ -129,7 +138,9 @@ def _solve_unit_triangular(edges: Array, right: Array) -> Array:
     """(I − A)⁻¹ B by substitution, for A ≥ 0 strictly below the diagonal: sums of terms that are not negative."""
     result = np.array(right, dtype=np.float64)
     for i in range(1, result.shape[-2]):
-        result[..., i, :] += (edges[..., i : i + 1, :i] @ result[..., :i, :])[..., 0, :]
+        before = result[..., :i, :]
+        row = edges[..., i : i + 1, :i] @ before
+        result[..., i, :] += row[..., 0, :]
     return result
 
 
@@ -149,14 +160,18 @@ def _largest_product(below: Array) -> Array:
     n = below.shape[-1]
     result = np.ones(below.shape[:-2])
     for at in np.ndindex(*below.shape[:-2]):
-        upper, lower = np.eye(n) + below[at], np.eye(n)
+        upper = np.eye(n) + below[at]
+        lower = np.eye(n)
         for i in range(n - 1):
             # Partial pivoting, as LAPACK has it.
-            pivot = i + int(np.abs(upper[i:, i]).argmax())
+            column = np.abs(upper[i:, i])
+            pivot = i + int(column.argmax())
             upper[[i, pivot]] = upper[[pivot, i]]
             lower[[i, pivot], :i] = lower[[pivot, i], :i]
             factors = upper[i + 1 :, i] / upper[i, i]
             lower[i + 1 :, i] = factors
-            upper[i + 1 :, i:] -= np.outer(factors, upper[i, i:])
-        result[at] = (np.abs(lower) @ np.abs(np.triu(upper))).max()
+            eliminated = np.outer(factors, upper[i, i:])
+            upper[i + 1 :, i:] -= eliminated
+        product = np.abs(lower) @ np.abs(np.triu(upper))
+        result[at] = product.max()
     return result

@@ -64,9 +64,8 @@ def _steps_of_traced_definition(spec: Attention, values: frozenset[str]) -> Mapp
     """Return the steps of a definition whose run contains arrays of these names."""
     # Names of arrays that the run computed must not count as inputs.
     foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
-    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(
-        spec
-    ) & values
+    weights_and_inputs = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"}
+    names = weights_and_inputs - foreign | accepted(spec) & values
     # Queries, keys and values of tokens are computed, and packed projections have one matrix.
     names -= {"q", "k", "v"} if "x" in values else set()
     names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
@@ -81,7 +80,8 @@ def step(spec: Attention, values: Values, name: str) -> Step:
 def own(spec: Attention, values: Values, name: str, *first: object) -> Any:
     """Return the result of the definition's step, with ``first`` in place of the first arrays that it takes."""
     result = step(spec, values, name)
-    return result.run(*first, *(values[n] for n in result.of[len(first) :]))
+    others = (values[n] for n in result.of[len(first) :])
+    return result.run(*first, *others)
 
 
 def before(spec: Attention, values: Values, name: str) -> Any:
@@ -198,7 +198,9 @@ class At:
     @cached_property
     def m(self) -> Any:
         """The number that is subtracted: the largest score, or the sink's logit where that is larger."""
-        return self.top if self.spec.sink is None else self.xp.maximum(self.top, self.z)
+        if self.spec.sink is None:
+            return self.top
+        return self.xp.maximum(self.top, self.z)
 
     @cached_property
     def e(self) -> Any:
@@ -243,10 +245,11 @@ def in_steps(
     blamed: str, words: str, rows: bool = True, of: str = "v", /, **steps: Wrong
 ) -> Mistake:
     """Return a mistake in the steps named; ``rows``: rows of weights still sum to 1; ``of``: what they multiply."""
+    changes = {name: change(name, wrong) for name, wrong in steps.items()}
     return Mistake(
         blamed,
         words,
-        Variant({name: change(name, wrong) for name, wrong in steps.items()}, rows, of),
+        Variant(changes, rows, of),
     )
 
 

@@ -67,9 +67,11 @@ def moderate(a: object, most: float = LARGEST) -> bool:
     """Return whether all entries are finite, and zero or between 1/``most`` and ``most`` in size."""
     array = a if is_tensor(a) else np.asarray(a)
     xp: Any = namespace_of(array)
-    sizes = xp.abs(array if dtype_kind(array) == "f" else xp.astype(array, xp.float64))
+    floats = array if dtype_kind(array) == "f" else xp.astype(array, xp.float64)
+    sizes = xp.abs(floats)
     small = float(xp.where(sizes > 0, sizes, 1.0).min())
-    return bool(xp.all(xp.isfinite(sizes)) and float(sizes.max()) < most and small > 1 / most)
+    finite = xp.all(xp.isfinite(sizes))
+    return bool(finite and float(sizes.max()) < most and small > 1 / most)
 
 
 def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
@@ -77,15 +79,17 @@ def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[
     if not spec.documents:
         return spec, inputs
     # The definition itself says which keys documents hide: their scores become −∞.
-    mask = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "masked")
+    pipeline = spec.pipeline(frozenset(inputs))
+    mask = next(step for step in pipeline if step.name == "masked")
     xp = namespace_of(inputs["q"])
-    scores = xp.zeros(
-        (*front(spec, inputs), inputs["q"].shape[-2], inputs["k"].shape[-2]), dtype=xp.float32
-    )
-    whole = xp.isfinite(mask.run(scores, *(inputs[n] for n in mask.of[1:])))
-    return by_mask(spec), {n: inputs[n] for n in ("q", "k", "v", "sink") if n in inputs} | {
-        "mask": whole
-    }
+    n_q = inputs["q"].shape[-2]
+    n_k = inputs["k"].shape[-2]
+    scores = xp.zeros((*front(spec, inputs), n_q, n_k), dtype=xp.float32)
+    operands = (inputs[n] for n in mask.of[1:])
+    masked = mask.run(scores, *operands)
+    whole = xp.isfinite(masked)
+    plain_inputs = {n: inputs[n] for n in ("q", "k", "v", "sink") if n in inputs}
+    return by_mask(spec), plain_inputs | {"mask": whole}
 
 
 def by_mask(spec: Attention) -> Attention:
@@ -110,7 +114,9 @@ class ByHead:
         self, precision: Precision, shape: tuple[int, ...], shares: bool, last: bool = True
     ) -> None:
         self.precision, self.wanted, self.last = precision, shares, last
-        self.allowed, self.shares = np.empty((prod(shape[:-2]), *shape[-2:])), dict[str, Floats]()
+        by_heads = (prod(shape[:-2]), *shape[-2:])
+        self.allowed = np.empty(by_heads)
+        self.shares = dict[str, Floats]()
 
     def put(self, at: tuple[slice, slice], scores: ScoreExponents, values: ValueColumns) -> None:
         """Store the bound of one block: M and the last rounding; +∞ if an intermediate result could overflow."""
@@ -143,7 +149,9 @@ class PlainBound(ByHead):
         self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
     ) -> None:
         arrays = float64_inputs(inputs)
-        self.spec, self.given, self.d = spec, arrays, int(arrays["q"].shape[-1])
+        self.spec = spec
+        self.given = arrays
+        self.d = int(arrays["q"].shape[-1])
         steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
         self.scaled = steps.get("scaled")
         # float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings
@@ -157,7 +165,8 @@ class PlainBound(ByHead):
         self.kind = np.dtype(
             np.float32 if many and middling and float(precision.score.u) > 2.0**-30 else np.float64
         )
-        shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
+        n_q = arrays["q"].shape[-2]
+        shape = (*front(spec, arrays), n_q, arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)
         every, sizes = (
             list(heads(*of_places(spec, arrays))),
@@ -190,15 +199,15 @@ class _Tile:
     def __init__(self, plain: PlainBound, some: Sequence[Head]) -> None:
         self.plain, self.heads, self.kind = plain, some, plain.kind
         arrays = ([getattr(head, name) for head in some] for name in "qkv")
-        self.q, self.k, v = (np.stack(a) if len(a) > 1 else a[0][None] for a in arrays)
+        stacked = (np.stack(a) if len(a) > 1 else a[0][None] for a in arrays)
+        self.q, self.k, v = stacked
         # The scale multiplies the queries once, in place of all scores.
         self.factored, sizes = (
             plain.factor(self.q, self.q, some),
             [np.abs(a) for a in (self.q, self.k)],
         )
-        self.sink = (
-            None if some[0].sink is None else np.array([head.sink for head in some])[:, None, None]
-        )
+        logits = [head.sink for head in some]
+        self.sink = None if some[0].sink is None else np.array(logits)[:, None, None]
         self.values = ValueColumns(v if self.sink is None else with_zeros(v), self.kind)
         self.sizes = sizes[1].astype(self.kind)
         # A product with a zero is exact, so that sums with zeros pass fewer roundings.
@@ -216,16 +225,21 @@ class _Tile:
         )
         longest = sum((a @ np.ones((d, 1))).max(axis=-2, keepdims=True) for a in sizes)
         # A scale above 1 enlarges what underflows before it.
-        largest = np.maximum(
-            1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some))
-        )
-        lost = (longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * largest * float(f.eta)
+        unit = np.ones((len(some), 1, 1))
+        factors = plain.factor(unit, self.q[:, :1], some)
+        largest = np.maximum(1.0, np.abs(factors))
+        steps = d + SCALE_ROUNDINGS + 2
+        products = (longest + 2 * d + 1) * steps
+        lost = products * LOG2_E * largest * float(f.eta)
         self.lost = lost.astype(self.kind)
 
     def scores(self, rows: slice) -> ScoreExponents:
         """Return t and τ_j of step 1 for some queries."""
-        plain, q, factored = self.plain, self.q[:, rows], self.factored[:, rows]
-        t, raw = factored @ self.k.mT, np.abs(factored).astype(self.kind) @ self.sizes.mT
+        plain = self.plain
+        q = self.q[:, rows]
+        factored = self.factored[:, rows]
+        t = factored @ self.k.mT
+        raw = np.abs(factored).astype(self.kind) @ self.sizes.mT
         tau, open_ = self._bound_raw_score_errors(q, raw), self._keys_visible_to_rows(rows)
         every, largest = open_ is None, row_maxima(raw)
         open_, reach = np.broadcast_to(True if open_ is None else open_, t.shape), largest
@@ -236,7 +250,9 @@ class _Tile:
                 reach = row_maxima(raw * open_)
         # A sink is one more visible key with an exact score.
         if self.sink is not None:
-            t, tau, open_ = with_column(t, self.sink), with_column(tau, 0), with_column(open_, True)
+            t = with_column(t, self.sink)
+            tau = with_column(tau, 0)
+            open_ = with_column(open_, True)
             reach = np.maximum(reach, np.abs(self.sink))
         off = (plain.d + 8) * U * reach
         return ScoreExponents(
@@ -246,20 +262,25 @@ class _Tile:
     def _keys_visible_to_rows(self, rows: slice) -> NDArray[np.bool_] | None:
         """Return which keys the queries may see, (heads or 1, rows, n_k); None for all keys."""
         # Without a mask array all heads see the same keys.
-        keys, shared = slice(0, self.k.shape[-2]), self.heads[0].seen.given is None
-        tiles = [head.seen.tile(rows, keys) for head in (self.heads[:1] if shared else self.heads)]
+        keys = slice(0, self.k.shape[-2])
+        shared = self.heads[0].seen.given is None
+        heads_of_tiles = self.heads[:1] if shared else self.heads
+        tiles = [head.seen.tile(rows, keys) for head in heads_of_tiles]
         if all(tile is None for tile in tiles):
             return None
         # Beside tiles with a mask, one without is written out, so that all can be stacked.
-        every = np.ones((self.q[0, rows].shape[0], keys.stop), dtype=bool)
+        row_count = self.q[0, rows].shape[0]
+        every = np.ones((row_count, keys.stop), dtype=bool)
         return np.stack([every if tile is None else tile for tile in tiles])
 
     def _bound_raw_score_errors(self, q: Floats, raw: Floats) -> Floats:
         # Without zeros in the inputs all sums have equally many products.
         if self.marks is None:
             return np.asarray(raw * self.table[0] + self.lost)
-        terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)
-        return np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
+        nonzero = (q != 0).astype(np.float32)
+        terms = (nonzero @ self.marks.mT).astype(np.int64)
+        growths = self.table[terms]
+        return np.asarray(raw * growths + self.lost * (terms > 0))
 
 
 def row_maxima(a: np.ndarray) -> Floats:
@@ -269,7 +290,9 @@ def row_maxima(a: np.ndarray) -> Floats:
 
 def with_column(a: np.ndarray, x: object) -> np.ndarray:
     """Append a column filled with x."""
-    return np.concatenate([a, np.broadcast_to(np.asarray(x, a.dtype), (*a.shape[:-1], 1))], axis=-1)
+    scalar = np.asarray(x, a.dtype)
+    column = np.broadcast_to(scalar, (*a.shape[:-1], 1))
+    return np.concatenate([a, column], axis=-1)
 
 
 def with_zeros(v: np.ndarray) -> np.ndarray:
@@ -289,7 +312,8 @@ def row_blocks(n_q: int, n_k: int) -> Iterator[slice]:
 
 def pieces(n: int, size: int) -> Iterator[slice]:
     """Cut n rows into pieces of this size, the last one perhaps smaller."""
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    starts = range(0, n, size)
+    return (slice(start, min(start + size, n)) for start in starts)
 
 
 def evaluate(

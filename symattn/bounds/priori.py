@@ -103,7 +103,8 @@ class _Formula:
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps, self.lam = eps / (1 - eps), rate(precision.accumulate)
         # T is enlarged for the roundings of scores that a caller measures in float64.
-        self.t, self.log_n = sizes.score_max * (1 + 2.0**-20), log(sizes.n)
+        self.t = sizes.score_max * (1 + 2.0**-20)
+        self.log_n = log(sizes.n)
         self.times = float(counts.rescalings(sizes.n - 1))
         self.below_count = float(counts.below[0, 0])
         self._set_formula_score_error()
@@ -115,9 +116,12 @@ class _Formula:
         terms = s.d_k + SCALE_ROUNDINGS + factor_roundings(p, f)
         # What underflows in a product of entries, as in ``scores``.
         each = 2 * s.d_k * (s.entry_max + 1) + 1
-        tau = g(terms, f) * self.t + each * (s.d_k + SCALE_ROUNDINGS + 2) * LOG2_E * float(f.eta)
+        steps = s.d_k + SCALE_ROUNDINGS + 2
+        underflow = each * steps * LOG2_E * float(f.eta)
+        tau = g(terms, f) * self.t + underflow
         # A sink's logit has τ' = g(6)|z|, |z| ≤ T.
-        self.tau = max(stored(tau, self.t, p), g(6, f) * self.t)
+        of_scores = stored(tau, self.t, p)
+        self.tau = max(of_scores, g(6, f) * self.t)
 
     def _solve_exponent_equations(self) -> None:
         """a, s and b, by the equations as they are printed."""
@@ -149,7 +153,8 @@ class _Formula:
         # Rows whose sum may vanish have no bound.
         if result["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
-        up, factor = 1 + result["ρ"], (1 + result["G"]) * power_up(2 * result[letter("λ_P")])
+        up = 1 + result["ρ"]
+        factor = (1 + result["G"]) * power_up(2 * result[letter("λ_P")])
         parts = self._share_of_formula_steps(
             result["W"],
             factor * result["S"],
@@ -161,7 +166,8 @@ class _Formula:
         parts |= {"stored weights": result["P"], "underflow": result["U"], "output": last}
         most = limit(self.precision)
         # H7, with 3 % for roundings of T and of the sum.
-        in_range = self.t * LOG2_E * 1.03 <= most and self.sizes.n * self.sizes.v_max * 1.03 <= most
+        scores_fit = self.t * LOG2_E * 1.03 <= most
+        in_range = scores_fit and self.sizes.n * self.sizes.v_max * 1.03 <= most
         return APriori(
             result["bound"] if in_range else inf,
             {name: x * up for name, x in parts.items()},
@@ -188,7 +194,8 @@ class _Formula:
         """Return the share of each step: exponents in proportion."""
         # The share of rescaling cannot exceed what the scores leave.
         rescaling = min(self.times * self.eps, self.a - self.tau)
-        roundings = (float(n) * self.lam for n in (self.times, self.counts.alone, self.below_count))
+        counts = (self.times, self.counts.alone, self.below_count)
+        roundings = (float(n) * self.lam for n in counts)
         # 1 in place of 0, where all shares are 0 anyway.
         sizes = self.a or 1.0, self.alone or 1.0, self.below or 1.0
         return shared_out((moved, apart, lost), sizes, (self.tau, rescaling, *roundings))

@@ -102,7 +102,8 @@ class Run:
         many again, for their own projection, and three for the sum of them.
         """
         spec, inputs, values = self.spec, self.inputs, self.values
-        first = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "scores")
+        pipeline = spec.pipeline(frozenset(inputs))
+        first = next(step for step in pipeline if step.name == "scores")
         shape, (d_k, d_s) = (
             values["scores"].plain_shape,
             (int(values[n].plain_shape[-1]) for n in first.of[:2]),
@@ -135,7 +136,9 @@ class Run:
     def value_terms(self) -> int:
         """See above."""
         name = "w_uv" if "w_uv" in self.values else "w_v"
-        return int(self.values[name].shape[-2]) + 1 if name in self.values else 0
+        if name in self.values:
+            return int(self.values[name].shape[-2]) + 1
+        return 0
 
     @property
     def output(self) -> Any:
@@ -205,10 +208,11 @@ def canonical(spec: Attention) -> Attention:
 def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[Any] = Ball) -> Run:
     """Run the definition, or a variant of it, in balls at their present precision, or in enclosures."""
     spec, inputs = changed(canonical(spec), inputs, variant)
+    lifted_inputs = {n: lifted(a, kind) for n, a in inputs.items()}
     result = Run(
         spec,
         inputs,
-        trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant),
+        trace(spec, lifted_inputs, variant),
         variant,
         kind,
     )
@@ -324,7 +328,8 @@ def _run_reference_step(step: Step, spec: Attention, given: Sequence[object]) ->
         rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
         enclosure = step.run(Enclosure.lift(np.zeros((rows, width))))
         if enclosure.mid.size <= _MOST_NUMBERS:
-            total = sum(a.mid.size for a in list(_ANGLES.values())) + enclosure.mid.size
+            stored_size = sum(a.mid.size for a in list(_ANGLES.values()))
+            total = stored_size + enclosure.mid.size
             # Cleared as a whole: simpler than an order of use, and rarely needed.
             if len(_ANGLES) >= _MOST_ANGLES or total > _MOST_NUMBERS:
                 _ANGLES.clear()
@@ -345,7 +350,9 @@ def lifted(array: Any, kind: Any = Ball) -> Any:
     if array.dtype == bool or array.dtype.kind in "iu":
         return array
     # Only literals may hold −∞, which stands for a forbidden score.
-    return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
+    if np.isinf(array).any():
+        return kind.literal(array)
+    return kind.lift(array)
 
 
 def float64_inputs(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -170,23 +170,26 @@ def exponents(
     # b⁰_j of step 4.
     sums = (x.times + counts.below) * rate
     # β* of step 3.
-    grown = numbers.largest(first + sums) + (
-        (x.top + (x.log_n + 2 * x.star)) * four + 2 * x.eps * x.log_n
-    )
+    of_merging = (x.top + (x.log_n + 2 * x.star)) * four
+    grown = numbers.largest(first + sums) + (of_merging + 2 * x.eps * x.log_n)
     grown = numbers.named("β", grown)
-    common, logarithms = x.log_n + 2 * x.star + grown, (x.log_n + grown) * (2 * x.eps)
+    common = x.log_n + 2 * x.star + grown
+    logarithms = (x.log_n + grown) * (2 * x.eps)
     # r'_j of step 3a.
     second = numbers.named("r′", (x.fall + common) * three + x.eps)
     shared: Number = 0
     # Step 3b: all merges together, enlarged for log-sum-exps that merges moved before.
     if counts.merges:
-        merging = (x.size + (x.top + common)) * six + (logarithms + x.eps)
-        shared = numbers.named("μ", merging * (counts.merges / counts.room(six + 2 * x.eps)))
+        of_common = (x.size + (x.top + common)) * six
+        merging = of_common + (logarithms + x.eps)
+        room = counts.room(six + 2 * x.eps)
+        shared = numbers.named("μ", merging * (counts.merges / room))
     # s_j of step 4.
     alone = (x.times + counts.alone) * rate + shared + x.values
     # b_j of step 4, and a_j with r'_j, where weights are exp(score − log-sum-exp).
     if p.lse:
-        shared = numbers.maximum(shared, first + second + ((x.top + common) * four + logarithms))
+        of_logarithm = (x.top + common) * four + logarithms
+        shared = numbers.maximum(shared, first + second + of_logarithm)
     a = x.tau + (numbers.maximum(first, second) if p.lse else first)
     return RuleExponents(first, second, grown, a, alone, sums + shared)
 
@@ -211,7 +214,8 @@ def shared_out(
     (moved, apart, lost), (every, own, below) = terms, sizes
     scores, rescaling, again, single, added = parts
     # What rescaling and sums leave of an exponent is from merges; rounding may leave less than 0.
-    left = np.maximum(own - again - single, 0) / own, np.maximum(below - again - added, 0) / below
+    own_left = np.maximum(own - again - single, 0) / own
+    left = own_left, np.maximum(below - again - added, 0) / below
     return {
         "scores": moved * scores / every,
         "exponent": moved * (every - scores - rescaling) / every,
@@ -239,18 +243,19 @@ def weighed(
     (whole, apart, output), stored = sizes, numbers.rate(precision.stored)
     scaled, every = numbers.up(stored * 2), whole + apart
     # P of step 5: weights stored in the numerator alone, or in both sums.
-    storage_error = numbers.maximum((away + moved) * numbers.up(stored), every) * numbers.grown(
-        stored
-    )
+    rounded = (away + moved) * numbers.up(stored)
+    storage_error = numbers.maximum(rounded, every) * numbers.grown(stored)
     centre, lost = output + moved + storage_error, lost * scaled
     # E of step 4, for terms whose absolute values sum to ``every``
-    sums = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * every
+    of_path = numbers.lifted(counts.path) * numbers.rate(precision.accumulate)
+    sums = numbers.grown(of_path) * every
     # The second form of E needs N u well below 1, and errors relative to partial sums.
     events, u = counts.partial_sums, float(precision.accumulate.u)
     if events is not None:
         small = events * u < 0.5
         share = numbers.lifted(np.where(small, events * u, 0.0))
-        least = numbers.minimum(sums, share / (1 - share) / 2 * (every + (centre + apart)))
+        largest_output = every + (centre + apart)
+        least = numbers.minimum(sums, share / (1 - share) / 2 * largest_output)
         sums = least if small.all() else numbers.where(small, least, sums)
     return storage_error, lost * centre, (lost + 1) * scaled, sums
 
@@ -273,4 +278,5 @@ def underflow(
 ) -> Number:
     """Return how far step 6 moves the quotient, from κη and η_P, Σ|v|_j, n max |v|_j F, n, nrF and D."""
     every, weight = lost
-    return (every + weight) / divisor * (total + largest) + every * (projected + n) / divisor
+    lost_outputs = (every + weight) / divisor * (total + largest)
+    return lost_outputs + every * (projected + n) / divisor

@@ -91,7 +91,9 @@ def score_errors(run: Run, precision: Precision) -> ScoreErrors:
 def factor_roundings(precision: Precision, f: Format) -> int:
     """Return the number of roundings to ``f`` that count for the two of factors to a rougher format."""
     factors = precision.factors
-    return 0 if factors is None else ceil(2 * rate_of(factors.u) / rate_of(f.u))
+    if factors is None:
+        return 0
+    return ceil(2 * rate_of(factors.u) / rate_of(f.u))
 
 
 class _Scores:
@@ -129,12 +131,14 @@ class _Scores:
         tau = tau + self._bound_score_underflow(sizes)
         shift = self._bound_shift_of_rows()
         # Errors pass through the later steps in their order, since their sizes change on the way.
-        sums, t = shift, size(number(self.run.values[self.run.raw]))
+        sums = shift
+        t = size(number(self.run.values[self.run.raw]))
         before = self.run.raw
         for name in self.later:
             now = number(self.run.values[name])
             if name == "capped":
-                tau, t = self._bound_softcap_error(tau, t, size(now)), size(now)
+                capped = size(now)
+                tau, t = self._bound_softcap_error(tau, t, capped), capped
             else:
                 part = size(now - number(self.run.values[before]))
                 sums = sums + part
@@ -150,9 +154,9 @@ class _Scores:
         elif self.later and self.later[-1] == "masked":
             tau = tau + self._growth_in_score_kind(roundings + self.constant, self.f) * sums
         values = self.values() if self.run.spec.latent is not None else None
-        return ScoreErrors(
-            tau * self.up, shift * self.up, (sizes + sums) * self.up, sizes * self.up, values
-        )
+        moved = (sizes + sums) * self.up
+        shifted = shift * self.up
+        return ScoreErrors(tau * self.up, shifted, moved, sizes * self.up, values)
 
     def _bound_scaled_score_errors(self) -> tuple[Balls, Balls, Any]:
         """Return τ, |t|_j and N_j of the scaled scores."""
@@ -168,9 +172,11 @@ class _Scores:
         if spec.score == "additive":
             return self._bound_additive_scores()
         # Part 2: queries or keys are changed first, and have errors of their own.
-        q, k = (self._vector_sizes_and_errors(name) for name in self.steps["scores"].of[:2])
+        operands = self.steps["scores"].of[:2]
+        q, k = (self._vector_sizes_and_errors(name) for name in operands)
         # W_UK may go into the queries, so that sums run over its rows as well.
-        d = extents(q[0])[-1] + (int(self.run.values["w_uk"].plain_shape[-2]) if spec.latent else 0)
+        latent_width = int(self.run.values["w_uk"].plain_shape[-2]) if spec.latent else 0
+        d = extents(q[0])[-1] + latent_width
         if spec.score == "distance":
             return self._bound_distance_scores(q, k, d)
         wide = (q[0] + q[1]) @ (k[0] + k[1]).mT
@@ -184,17 +190,17 @@ class _Scores:
 
     def _scale_score_sizes(self, sizes: Balls) -> Balls:
         step = self.steps.get("scaled")
-        return (
-            sizes
-            if step is None
-            else size(step.run(sizes, *(self.run.values[n] for n in step.of[1:])))
-        )
+        if step is None:
+            return sizes
+        operands = (self.run.values[n] for n in step.of[1:])
+        return size(step.run(sizes, *operands))
 
     def _bound_additive_scores(self) -> tuple[Balls, Balls, Any]:
         result = self._vectors_in_rounded_arithmetic()[self.run.raw]
         sizes = self.xp.sum(size(self.run.values["v_s"]), axis=-1)[..., None, None]
         v = self._scale_score_sizes(self.xp.zeros(result.plain_shape) + sizes)
-        tau = self._finite_rounded_error(result) + (self.eps + 6 * float(self.f.u)) * v
+        of_function = self.eps + 6 * float(self.f.u)
+        tau = self._finite_rounded_error(result) + of_function * v
         return tau, v, int(self.run.values["v_s"].plain_shape[-1]) + 1
 
     def _bound_distance_scores(
@@ -202,12 +208,15 @@ class _Scores:
     ) -> tuple[Balls, Balls, Any]:
         (a, e), (b, f) = q, k
         # Part 3: |q̂ − k̂| is at most the sum of both sizes and both errors.
-        distances = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
-        moved = self.xp.sum(distances * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
+        of_queries = (a + e)[..., :, None, :]
+        distances = of_queries + (b + f)[..., None, :, :]
+        errors = e[..., :, None, :] + f[..., None, :, :]
+        moved = self.xp.sum(distances * errors, axis=-1)
         sizes = self._scale_score_sizes(self.xp.sum(distances * distances, axis=-1) / 2)
+        roundings = 2 * d + 6 + self.constant + self.added
+        growth = self._growth_in_score_kind(roundings, self.f)
         return (
-            self._scale_score_sizes(moved)
-            + self._growth_in_score_kind(2 * d + 6 + self.constant + self.added, self.f) * sizes,
+            self._scale_score_sizes(moved) + growth * sizes,
             sizes,
             2 * d + 6,
         )
@@ -227,7 +236,8 @@ class _Scores:
             return self._rotated(step, *self._vector_sizes_and_errors(step.of[0]))
         if step is not None and name in _LINEAR:
             result = [self._vector_sizes_and_errors(n) for n in step.of]
-            sizes, errors = step.run(*[a for a, _ in result]), step.run(*[e for _, e in result])
+            sizes = step.run(*[a for a, _ in result])
+            errors = step.run(*[e for _, e in result])
             return sizes, errors
         found_size = size(number(self.run.values[name]))
         # Keys of a latent have A_k = (|C| + e_C)|W_UK| (part 2a).
@@ -241,7 +251,8 @@ class _Scores:
 
     def _rotated(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
         """Return a and e after a rotation, by part 2b."""
-        cos, sin = (size(self.run.values[n]) for n in step.of[1:])
+        angles = step.of[1:]
+        cos, sin = (size(self.run.values[n]) for n in angles)
         off = self._lift_to_score_kind(
             self._bound_rotary_table_errors(cos, step.of[1])
         ) + self._growth_in_score_kind(3, self.f) * self.xp.maximum(cos, sin)
@@ -253,7 +264,8 @@ class _Scores:
             _rotate_without_minus_signs(step, a, cos, sin),
             _rotate_without_minus_signs(step, e, cos, sin) if step.of[0] in self.steps else e,
         )
-        return a, e + moved + (a + e) * self._growth_in_score_kind(3, self.f)
+        growth = self._growth_in_score_kind(3, self.f)
+        return a, e + moved + (a + e) * growth
 
     def _bound_rotary_table_errors(self, cos: Balls, name: str) -> np.ndarray:
         """Return E without the error of storing."""
@@ -270,13 +282,14 @@ class _Scores:
             else np.arange(n) + float(rotary.start)
         )
         if rotary.triples:
-            return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
+            roundings = np.abs(places)[..., None] * 6 + 6
+            return np.broadcast_to(roundings * w, extents(cos))
         eps = 2 * self.precision.exp_ulps * w
         omega, rho, magnitude = _frequencies_and_their_errors(rotary, n, f, w, eps)
         # Enlarged for the roundings of this line in float64.
-        return np.asarray(
-            (np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20)
-        )
+        of_frequencies = np.abs(places)[..., None] * omega * rho
+        of_angles = of_frequencies + eps + 8 * w
+        return np.asarray(of_angles * magnitude * (1 + 2.0**-20))
 
     def _vectors_in_rounded_arithmetic(self) -> Values:
         """Return the vectors, or additive scores, in rounded arithmetic."""
@@ -302,14 +315,16 @@ class _Scores:
             wanted = (
                 {self.run.raw} if self.run.spec.score == "additive" else wanted & self.steps.keys()
             )
-            inputs = {name: lifted(array, kind) for name, array in self.run.inputs.items()}
+            named_inputs = self.run.inputs.items()
+            inputs = {name: lifted(array, kind) for name, array in named_inputs}
             self._rough = inputs | trace(self.run.spec, inputs, self.run.variant, wanted)
         return self._rough
 
     def _finite_rounded_error(self, array: Any) -> Balls:
+        huge = np.finfo(float).max / 2**600
         return self._lift_to_score_kind(
             # A huge finite number in place of ∞, since ∞ times 0 would be undefined.
-            np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600)
+            np.where(np.isfinite(array.bound), array.bound, huge)
         )
 
     def values(self) -> tuple[Balls, Balls]:
@@ -321,8 +336,10 @@ class _Scores:
 
     # -- afterwards -----------------------------------------------------------------------------------------------
     def _bound_softcap_error(self, tau: Balls, before: Balls, after: Balls) -> Balls:
-        cap, four = float(self.run.spec.softcap or 0), self._growth_in_score_kind(4, self.f)
-        tau = tau + four * (before + tau) + cap * (self.eps + 6 * float(self.f.u)) + four * after
+        cap = float(self.run.spec.softcap or 0)
+        four = self._growth_in_score_kind(4, self.f)
+        of_tanh = cap * (self.eps + 6 * float(self.f.u))
+        tau = tau + four * (before + tau) + of_tanh + four * after
         return tau + float(self.f.eta) * 8 * (cap + 1)
 
     def _bound_alibi_slope_error(self, part: Balls, name: str) -> Balls:
@@ -342,7 +359,8 @@ class _Scores:
         if isinstance(run.spec.position, Alibi) and "positioned" in self.later:
             slopes = size(run.values["slopes"])
             # m · (i − j) may be computed as m · j: a shift of at most m max{n_q, n_k} (part 4).
-            return (slopes[:, None, None] if run.spec.heads > 1 else slopes) * max(n_q, n_k)
+            per_head = slopes[:, None, None] if run.spec.heads > 1 else slopes
+            return per_head * max(n_q, n_k)
         if run.spec.score == "distance":
             # ‖q‖²/2 may be left out, which shifts the row.
             q = run.values[self.steps["scores"].of[0]]
@@ -357,19 +375,24 @@ class _Scores:
         spec, plain = run.spec, of_products(run.spec)
         names = "qk" if plain else self.steps["scores"].of[:2]
         q, k = (size(run.absolute[n] if plain else number(run.values[n])) for n in names)
-        each = largest_row(q) + largest_row(k) + 2 * extents(q)[-1] + 1
+        largest_rows = largest_row(q) + largest_row(k)
+        each = largest_rows + 2 * extents(q)[-1] + 1
         if plain and "w_q" in run.values:  # W_Q W_Kᵀ may be formed first
             x = size(run.values["x"])
             y = size(run.values["y"]) if "y" in run.values else x
-            each = each + largest_row(x) * largest_row(y) * extents(q)[-1]
+            rows = largest_row(x) * largest_row(y)
+            each = each + rows * extents(q)[-1]
         # Later factors multiply what underflows before them.
         if not plain or spec.score != "dot" or spec.position is not None:
             each = each * (1 + self.xp.max(sizes))
         steps = int(run.terms.max(initial=0)) + SCALE_ROUNDINGS + 2
         scale = upper(size(run.values["scale"])).max() if spec.scale == "given" else spec.scale
         # A scale above 1 enlarges what underflows before it.
-        most = 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
-        return each * (run.terms > 0).astype(float) * (float(f.eta) * steps * LOG2_E * most)
+        most = 1.0
+        if scale is not None and not isinstance(scale, str):
+            most = max(1.0, abs(float(scale)))
+        any_term = (run.terms > 0).astype(float)
+        return each * any_term * (float(f.eta) * steps * LOG2_E * most)
 
 
 @lru_cache(128)
@@ -377,7 +400,8 @@ def _frequencies_and_their_errors(
     rotary: Rotary, n: int, f: int, w: float, eps: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return ω_l, their relative error ρ_l, and the factor of the tables."""
-    like, x = np.zeros(()), 2.0 * np.arange(f) / (2 * f)
+    like = np.zeros(())
+    x = 2.0 * np.arange(f) / (2 * f)
     omega, rho = (
         inverse_frequencies(2 * f, rotary.base, like),
         (3 * x * log(rotary.base) + 9) * w + 2 * eps,
@@ -394,4 +418,5 @@ def _frequencies_and_their_errors(
 
 def _rotate_without_minus_signs(step: Step, x: Balls, cos: Balls, sin: Balls) -> Balls:
     """Return the rotation without minus signs: for nonnegative numbers, the larger of both directions."""
-    return namespace_of(x).maximum(step.run(x, cos, sin), step.run(x, cos, -sin))
+    backwards = step.run(x, cos, -sin)
+    return namespace_of(x).maximum(step.run(x, cos, sin), backwards)

@@ -53,6 +53,7 @@ class Multiples(NamedTuple):
 
 Grid = Format | Multiples
 Round = Callable[[float, Grid, At], Any]
+# Steps of decimal and of binary fixed point, whole numbers included.
 _UNITS = (*(10.0**-k for k in range(7)), *(2.0**-k for k in range(1, 13)))
 _SIDES: Mapping[str, Callable[[Any], Any]] = {
     "": np.rint,
@@ -84,7 +85,9 @@ def _round_step_result(by: float, f: Grid, at: At) -> Array:
     """Return a step's result, rounded."""
     x = np.asarray(at.right())
     # Masked scores are −∞ and stay so.
-    return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
+    finite = np.where(np.isfinite(x), x, 0.0)
+    stored = rounded(f, finite * (1 + by))
+    return np.where(np.isfinite(x), stored, x)
 
 
 def _divide_stored_exponentials(where: str, by: float, f: Grid, at: At) -> Any:
@@ -93,7 +96,10 @@ def _divide_stored_exponentials(where: str, by: float, f: Grid, at: At) -> Any:
     if where == "sum":
         return e / rounded(f, total * (1 + by))
     e = rounded(f, e * (1 + by))
-    return e / (total if where == "values" else e.sum(axis=-1, keepdims=True) + np.asarray(at.sink))
+    if where != "values":
+        # The sum that divides is that of the stored exponentials.
+        total = e.sum(axis=-1, keepdims=True) + np.asarray(at.sink)
+    return e / total
 
 
 def _weights_of_stored_differences(by: float, f: Grid, at: At) -> Any:
@@ -215,11 +221,8 @@ def _make_mistake_of_stores(
         ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),
     ]  # fmt: skip
     parts = [(step, words) for step, words, chosen in all_parts if chosen]
-    words = (
-        " and ".join((", ".join(w for _, w in parts[:-1]), parts[-1][1]))
-        if len(parts) > 1
-        else parts[0][1]
-    )
+    first_words = ", ".join(w for _, w in parts[:-1])
+    words = " and ".join((first_words, parts[-1][1])) if len(parts) > 1 else parts[0][1]
     names = tuple(
         n for n, chosen in (("scores", scores), ("scaled", scaled), ("output", out)) if chosen
     )

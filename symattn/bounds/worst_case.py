@@ -154,9 +154,8 @@ class Bound:
     @property
     def where(self) -> tuple[int, ...]:
         """The index of the largest."""
-        return tuple(
-            int(i) for i in np.unravel_index(int(self.allowed.argmax()), self.allowed.shape)
-        )
+        place = np.unravel_index(int(self.allowed.argmax()), self.allowed.shape)
+        return tuple(int(i) for i in place)
 
     def steps(self) -> dict[str, float]:
         """Return the parts of the largest element, the largest part first."""

@@ -87,7 +87,8 @@ class Recurrence:
         # I − k pᵀ with p = β k has the eigenvalues 1 and 1 − β|k|² alone.
         along = (self.k * self.erased).sum(axis=1)
         # Enlarged for the roundings of this product in float64.
-        return np.asarray(np.maximum(1.0, np.abs(1.0 - along)) * (1 + 2.0**-48))
+        lengthened = np.maximum(1.0, np.abs(1.0 - along))
+        return np.asarray(lengthened * (1 + 2.0**-48))
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class Chunk:
     @cached_property
     def decayed_keys(self) -> Array:
         """K̄, (n, d_k)."""
-        return np.asarray(self.k * np.exp(self.sums[-1] - self.sums))
+        decays = np.exp(self.sums[-1] - self.sums)
+        return np.asarray(self.k * decays)
 
     @cached_property
     def decayed_queries(self) -> Array:
@@ -153,7 +155,8 @@ class Chunk:
         result = np.empty((len(self.u), *state.shape))
         for token in range(len(self.u)):
             result[token] = decays[token][:, None] * state
-            state = result[token] + self.k[token][:, None] * self.u[token]
+            added = self.k[token][:, None] * self.u[token]
+            state = result[token] + added
         return result
 
 
@@ -163,11 +166,14 @@ def decayed_products(x: Array, y: Array, sums: Array, strict: bool = False) -> A
     # One gate a token: e^{G_i − G_j} is a matrix by itself.
     if sums.shape[1] == 1:
         # Where gates are decays, exponents above 0 are of pairs that tril() removes.
-        return np.tril(x @ y.T * np.exp(np.minimum(sums - sums.T, 0)), below)
+        decays = np.exp(np.minimum(sums - sums.T, 0))
+        return np.tril(x @ y.T * decays, below)
     if np.abs(sums).max(initial=0.0) < MAX_FACTORED_EXPONENT:
         # The middle of G halves both exponents.
         middle = sums[-1:] / 2
-        return np.tril((x * np.exp(sums - middle)) @ (y * np.exp(middle - sums)).T, below)
+        left = x * np.exp(sums - middle)
+        right = y * np.exp(middle - sums)
+        return np.tril(left @ right.T, below)
     # Beyond, two exponentials would overflow: one for each triple of query, key and feature.
     between = np.minimum(sums[:, None] - sums[None], 0)
     return np.tril(np.einsum("if,jf,ijf->ij", x, y, np.exp(between)), below)
@@ -186,9 +192,13 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
     count, state = len(of.q), of.state
     for lo, hi in pairwise([*range(0, count, size), count]):
         some = slice(lo, hi)
-        q, k, p, right = of.q[some], of.k[some], of.erased[some], of.written[some]
+        q = of.q[some]
+        k = of.k[some]
+        p = of.erased[some]
+        right = of.written[some]
         sums = np.cumsum(of.gates[some], axis=0)
-        inner, read = decayed_products(q, k, sums), p * np.exp(sums)
+        inner = decayed_products(q, k, sums)
+        read = p * np.exp(sums)
         # Without the delta rule no token corrects another.
         if of.beta is None:
             lower, inverse = np.zeros_like(inner), np.eye(hi - lo)
@@ -196,7 +206,9 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
             lower = decayed_products(p, k, sums, strict=True)
             inverse = unit_lower_inverse(lower)
         u = inverse @ (right - read @ state)
-        end = np.exp(sums[-1])[:, None] * state + (k * np.exp(sums[-1] - sums)).T @ u
+        decay = np.exp(sums[-1])[:, None]
+        added = (k * np.exp(sums[-1] - sums)).T @ u
+        end = decay * state + added
         factor = inverse @ read
         moved = Moved(of.moved.q[some], of.moved.k[some], of.moved.p[some])
         yield Chunk(

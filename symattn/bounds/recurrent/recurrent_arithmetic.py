@@ -119,4 +119,5 @@ def rounding_of(x: np.ndarray, form: Format | None) -> np.ndarray:
     """Return the largest rounding of numbers that are stored in a format, 0 if they are not."""
     if form is None:
         return np.zeros_like(x)
-    return np.asarray(float(form.u) * np.abs(x) + float(form.eta))
+    relative = float(form.u) * np.abs(x)
+    return np.asarray(relative + float(form.eta))

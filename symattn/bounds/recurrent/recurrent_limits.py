@@ -137,7 +137,8 @@ def limits(
         else:
             _by_chunks(of, how, sweep)
         # All entries count, whatever the rows, so that limits do not depend on the sample.
-        entries = heads * (len(of.q) + of.k.shape[1]) * of.v.shape[1]
+        rows_of_arrays = len(of.q) + of.k.shape[1]
+        entries = heads * rows_of_arrays * of.v.shape[1]
         return sweep.limits(how, chosen, multiplier(entries, alpha))
 
 
@@ -152,7 +153,8 @@ class _Sweep:
         self.of, self.is_sharp, self.silent = of, sharp, False
         of_state = width if with_state else 0
         # Rows of the state come after all tokens.
-        self.place = np.concatenate([rows, np.full(of_state, len(of.q))])
+        state_rows = np.full(of_state, len(of.q))
+        self.place = np.concatenate([rows, state_rows])
         self.coefficients = np.zeros((len(self.place), width))
         # P of the final state starts as I.
         self.coefficients[len(rows) :] = np.eye(width)[:of_state]
@@ -163,8 +165,10 @@ class _Sweep:
 
     def keep_outputs(self, x: Chunk) -> None:
         """Keep the exact outputs of a chunk that are rows."""
-        first, past = (int(np.searchsorted(self.place, at)) for at in (x.lo, x.hi))
-        self.output[first:past] = x.output[self.place[first:past] - x.lo]
+        edges = x
+        first, past = (int(np.searchsorted(self.place, at)) for at in (edges.lo, edges.hi))
+        own_rows = self.place[first:past] - x.lo
+        self.output[first:past] = x.output[own_rows]
 
     def limits(self, how: RecurrentArithmetic, rows: Array, times: float) -> Limits:
         """Return what was summed up, enlarged by the errors of the float64 reference."""
@@ -175,7 +179,8 @@ class _Sweep:
         worst = self.worst.copy()
         last = 0.0 if how.output is None else float(how.output.u)
         # The output is stored with all errors in it (``sources``, 5).
-        worst[:count] = worst[:count] * (1 + last) + rounding_of(self.output, how.output)
+        rounded = rounding_of(self.output, how.output)
+        worst[:count] = worst[:count] * (1 + last) + rounded
         worst = self._replace_unknown_by_infinity(worst) * enlarged
         state = worst[count:] if len(worst) > count else np.full(self.end.shape, np.inf)
         state = state + rounding_of(state, how.ending) + ending
@@ -186,15 +191,16 @@ class _Sweep:
         if len(square) > count:
             square[count:] += ending**2
         # Squares leave underflow out, so the least normal number is added.
-        sharp = self._replace_unknown_by_infinity(times * SECOND_ORDER * np.sqrt(square)) + float(
-            how.sums.smallest_normal
-        )
+        second_order = times * SECOND_ORDER * np.sqrt(square)
+        sharp = self._replace_unknown_by_infinity(second_order) + float(how.sums.smallest_normal)
         sharp_state = sharp[count:] if len(sharp) > count else np.full(self.end.shape, np.inf)
         return Limits(places, worst[:count], state, sharp[:count], sharp_state)
 
     def _replace_unknown_by_infinity(self, a: Array) -> Array:
         # NaN comes from ∞ − ∞ or 0 · ∞, where no bound is known.
-        return np.full_like(a, np.inf) if self.silent else np.where(np.isnan(a), np.inf, a)
+        if self.silent:
+            return np.full_like(a, np.inf)
+        return np.where(np.isnan(a), np.inf, a)
 
 
 # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -218,13 +224,15 @@ def _by_chunks(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
 def _error_after(of: Recurrence, x: Chunk, largest: Roundings, error: Array) -> Array:
     """Return the bound of the norms of the state's error after a chunk, (d_v,)."""
     keys = np.abs(x.decayed_keys)
-    added = keys.T @ (largest.solution + np.abs(x.inverse) @ largest.right)
+    solution = largest.solution + np.abs(x.inverse) @ largest.right
+    added = keys.T @ solution
     added = added + np.abs(x.decayed_keys.T @ x.factor) @ largest.copy + largest.state
     norms = np.sqrt((added**2).sum(axis=0)) + largest.state_norm
     carried = _norm_of_step(of, x)
     # A norm of a large matrix is slow, and needed only if a copy is stored.
     copied = float(np.linalg.norm(x.decayed_keys.T @ x.factor)) if largest.copy_norm.any() else 0.0
-    return np.asarray((carried * error + copied * largest.copy_norm + norms) * (1 + 2.0**-30))
+    of_copy = copied * largest.copy_norm
+    return np.asarray((carried * error + of_copy + norms) * (1 + 2.0**-30))
 
 
 def _norm_of_step(of: Recurrence, x: Chunk) -> float:
@@ -232,19 +240,23 @@ def _norm_of_step(of: Recurrence, x: Chunk) -> float:
     # Without the delta rule the state is multiplied by its decays alone.
     if of.beta is None:
         return float(x.last.max())
-    each = of.lengthening[x.lo : x.hi] * np.exp(x.gate_steps.max(axis=1))
+    decays = np.exp(x.gate_steps.max(axis=1))
+    each = of.lengthening[x.lo : x.hi] * decays
     product = float(np.prod(each))
     # One decay a token and no lengthening: no other bound is likely to be smaller.
-    if x.sums.shape[1] == 1 and (of.lengthening[x.lo : x.hi] <= 1 + 2.0**-40).all():
+    not_lengthening = of.lengthening[x.lo : x.hi] <= 1 + 2.0**-40
+    if x.sums.shape[1] == 1 and not_lengthening.all():
         return product
     size = np.abs(x.step)
     # ‖A‖² is at most the product of its largest sums of rows and of columns.
-    by_sums = sqrt(float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()))
+    largest_column = float(size.sum(axis=0).max())
+    by_sums = sqrt(largest_column * float(size.sum(axis=1).max()))
     known = min(product, by_sums)
     # A singular value decomposition is worth its time only where the cheap bounds exceed 1.
     if known <= 1 or not np.isfinite(x.step).all() or len(size) > MAX_WIDTH_OF_NORM:
         return known
-    return min(known, float(np.linalg.norm(x.step, 2)) * (1 + 2.0**-30))
+    spectral = float(np.linalg.norm(x.step, 2))
+    return min(known, spectral * (1 + 2.0**-30))
 
 
 def _sweep_chunk(
@@ -265,7 +277,8 @@ def _sweep_chunk(
     # a copy may be stored for one of its two uses alone
     read[:inside] += np.abs(x.decayed_queries[own])
 
-    worst += np.abs(of_solution) @ largest.solution + np.abs(of_right) @ largest.right
+    from_right = np.abs(of_right) @ largest.right
+    worst += np.abs(of_solution) @ largest.solution + from_right
     # Outputs of the chunk do not read the state after it.
     worst[later] += (
         np.abs(after[later]) @ largest.state
@@ -296,7 +309,8 @@ def _norms_of_state_rows(a: Array) -> Array:
 
 def _gate_roundings(x: Chunk, how: RecurrentArithmetic) -> Array:
     """Return errors of the logarithm of the state before each token: of g, of its sum, and of the exponential."""
-    return np.asarray(float(how.sums.u) * (4 + 3 * np.abs(x.sums)))
+    roundings = 4 + 3 * np.abs(x.sums)
+    return np.asarray(float(how.sums.u) * roundings)
 
 
 def _token_gates(
@@ -311,10 +325,12 @@ def _token_gates(
     errors = _gate_roundings(x, how)[:, 0] ** 2
     flow = before @ x.state
     # An output within the chunk is reached by the gates up to its own token.
-    reach = np.concatenate([own, np.full(len(before) - inside, count - 1)])
+    of_state = np.full(len(before) - inside, count - 1)
+    reach = np.concatenate([own, of_state])
     total: Array = np.zeros_like(flow)
     for token in range(count):
-        total += errors[token] * (flow * flow) * (reach >= token)[:, None]
+        squared_flow = flow * flow
+        total += errors[token] * squared_flow * (reach >= token)[:, None]
         flow += of_right[:, token : token + 1] * x.right[token]
     return total
 
@@ -329,13 +345,17 @@ def _feature_gates(
     result = np.zeros((len(after), x.u.shape[1]))
     # What is left of each token's state at the end of the chunk.
     down2 = np.exp(2 * (x.sums[-1] - x.sums))
-    result[inside:] = after[inside:] ** 2 @ np.einsum("lf,lfc->fc", down2, states2)
+    of_states = np.einsum("lf,lfc->fc", down2, states2)
+    result[inside:] = after[inside:] ** 2 @ of_states
     if inside:
         # Pairs with later tokens would overflow, and are removed below.
-        between = np.minimum(x.sums[own][:, None] - x.sums[None], 0)
+        differences = x.sums[own][:, None] - x.sums[None]
+        between = np.minimum(differences, 0)
         visible = np.arange(count)[None] <= own[:, None]
-        near2 = (x.q[own][:, None, :] * np.exp(between) * visible[..., None]) ** 2
-        result[:inside] = near2.reshape(inside, -1) @ states2.reshape(count * width, -1)
+        queries = x.q[own][:, None, :]
+        near2 = (queries * np.exp(between) * visible[..., None]) ** 2
+        flat_states = states2.reshape(count * width, -1)
+        result[:inside] = near2.reshape(inside, -1) @ flat_states
     return result
 
 
@@ -351,14 +371,17 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
         for token, before in enumerate(x.states_before):
             # Stored for the sweep back, which needs the same roundings.
             errors.append(error)
-            after = before + x.k[token][:, None] * x.u[token]
-            largest = largest_of_token(of, x.lo + token, before, after, x.u[token], how, error)
+            added = x.k[token][:, None] * x.u[token]
+            after = before + added
+            at = x.lo + token
+            largest = largest_of_token(of, at, before, after, x.u[token], how, error)
             error = _error_after_token(of, x, token, largest, error)
     sweep.end = chunks[-1].end
     for x in reversed(chunks):
         states = x.states_before
         for token in reversed(range(len(x.u))):
-            _sweep_token(of, how, sweep, x, token, states[token], errors[x.lo + token])
+            token_error = errors[x.lo + token]
+            _sweep_token(of, how, sweep, x, token, states[token], token_error)
 
 
 def _error_after_token(
@@ -368,7 +391,8 @@ def _error_after_token(
     decay = float(np.exp(x.gate_steps[token].max()))
     norms = np.sqrt((largest.state**2).sum(axis=0)) + largest.state_norm
     added = float(np.linalg.norm(x.k[token])) * largest.correction
-    return np.asarray((float(of.lengthening[at]) * decay * error + added + norms) * (1 + 2.0**-40))
+    carried = float(of.lengthening[at]) * decay * error
+    return np.asarray((carried + added + norms) * (1 + 2.0**-40))
 
 
 def _sweep_token(
@@ -386,14 +410,16 @@ def _sweep_token(
     # A token's own output reads the state after it: P starts as q.
     sweep.coefficients[first:past] = of.q[at]
     active = slice(first, None)
-    after_state = before + x.k[token][:, None] * x.u[token]
+    added = x.k[token][:, None] * x.u[token]
+    after_state = before + added
     largest = largest_of_token(of, at, before, after_state, x.u[token], how, error)
     rows = sweep.coefficients[active]
     # The coefficient before the correction, which erases along p.
     of_correction = rows @ of.k[at][:, None]
     of_decayed = rows - of_correction * of.erased[at]
     worst = sweep.worst[active]
-    worst += np.abs(rows) @ largest.state + np.abs(of_correction) * largest.correction
+    from_state = np.abs(rows) @ largest.state
+    worst += from_state + np.abs(of_correction) * largest.correction
     if largest.state_norm.any():
         worst += _norms_of_state_rows(rows) * largest.state_norm
     sweep.worst[first:past] += largest.own

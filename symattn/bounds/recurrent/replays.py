@@ -23,7 +23,10 @@ WIDE = np.float32
 def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
     """Return what a right program in this arithmetic gives."""
     with np.errstate(all="ignore"):
-        output, state = _token_by_token(of, how) if how.order == "tokens" else _in_chunks(of, how)
+        if how.order == "tokens":
+            output, state = _token_by_token(of, how)
+        else:
+            output, state = _in_chunks(of, how)
     return ExactRecurrence(
         _store_replayed_array(output, how.output).astype(np.float64),
         _store_replayed_array(state, how.ending).astype(np.float64),
@@ -32,18 +35,21 @@ def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
 
 def _store_replayed_array(x: Array, form: Format | None) -> Array:
     # A format at least as fine as float32 loses nothing that is in float32.
-    return x if form is None or form.u <= Format("float32").u else form.cast(x).astype(WIDE)
+    if form is None or form.u <= Format("float32").u:
+        return x
+    return form.cast(x).astype(WIDE)
 
 
 def _token_by_token(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
-    q, k, written, p, gates = (
-        a.astype(WIDE) for a in (of.q, of.k, of.written, of.erased, of.gates)
-    )
-    state, outputs = of.state.astype(WIDE), np.empty(of.v.shape, WIDE)
+    arrays = (of.q, of.k, of.written, of.erased, of.gates)
+    q, k, written, p, gates = (a.astype(WIDE) for a in arrays)
+    state = of.state.astype(WIDE)
+    outputs = np.empty(of.v.shape, WIDE)
     for token in range(len(q)):
         state = np.exp(gates[token])[:, None] * state
         u = written[token] - p[token] @ state
-        state = _store_replayed_array(state + k[token][:, None] * u, how.kept)
+        added = k[token][:, None] * u
+        state = _store_replayed_array(state + added, how.kept)
         outputs[token] = q[token] @ state
     return outputs, state
 
@@ -55,8 +61,10 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
     state, outputs = of.state.astype(WIDE), []
     for lo in range(0, len(of.q), how.size):
         some = slice(lo, lo + how.size)
-        q, k, p = (a[some].astype(WIDE) for a in (of.q, of.k, of.erased))
-        right, sums = of.written[some].astype(WIDE), np.cumsum(of.gates[some].astype(WIDE), axis=0)
+        arrays = (of.q, of.k, of.erased)
+        q, k, p = (a[some].astype(WIDE) for a in arrays)
+        right = of.written[some].astype(WIDE)
+        sums = np.cumsum(of.gates[some].astype(WIDE), axis=0)
         grown, inner = np.exp(sums), decayed_products(q, k, sums)
         u = right
         # Without the delta rule u is w V.
@@ -67,8 +75,12 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
             if how.residual:
                 u = inverse @ store(right - (p * grown) @ store(state))
             else:
-                u = store(inverse @ store(right)) - store(inverse @ store(p * grown)) @ store(state)
-        outputs.append(store(q * grown) @ store(state) + store(inner) @ store(u))
-        added = store(k * np.exp(sums[-1:] - sums)).T @ store(u)
-        state = _store_replayed_array(np.exp(sums[-1])[:, None] * state + added, how.kept)
+                read = store(inverse @ store(p * grown))
+                u = store(inverse @ store(right)) - read @ store(state)
+        from_state = store(q * grown) @ store(state)
+        outputs.append(from_state + store(inner) @ store(u))
+        decayed_keys = store(k * np.exp(sums[-1:] - sums))
+        added = decayed_keys.T @ store(u)
+        decay = np.exp(sums[-1])[:, None]
+        state = _store_replayed_array(decay * state + added, how.kept)
     return np.concatenate(outputs), state

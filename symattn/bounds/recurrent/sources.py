@@ -91,7 +91,8 @@ def gate_error(chunk: Chunk, how: RecurrentArithmetic) -> Array:
     reach = np.abs(chunk.sums).max(axis=0, keepdims=True)
     u = float(how.sums.u)
     # Two exponentials about a row double the reach (item 1).
-    exponent = 2 * (growth(len(chunk.u), how.sums) + 3 * u) * reach + 2 * EXPONENTIAL * u
+    of_sums = 2 * (growth(len(chunk.u), how.sums) + 3 * u)
+    exponent = of_sums * reach + 2 * EXPONENTIAL * u
     return np.where(reach > 0, np.expm1(exponent), 0.0)
 
 
@@ -132,13 +133,15 @@ def _bound_residual_of_inverse(system: str, lower: Array, inverse: Array, form: 
     for _ in range(levels):
         powers = powers @ product
         total = total + powers
-    return np.asarray(growth(2 * count + 2, form) * ((one + lower) @ inverse @ total))
+    solved = (one + lower) @ inverse @ total
+    return np.asarray(growth(2 * count + 2, form) * solved)
 
 
 def _residual_of_powers(lower: Array, form: Format) -> Array:
     """Return the bound of |R| if the inverse is made of powers of L, whatever it is."""
     more = growth(len(lower) + 3, form)
-    moved = unit_lower_inverse(-(1 + more) * lower) @ (more * lower) @ unit_lower_inverse(-lower)
+    enlarged = unit_lower_inverse(-(1 + more) * lower)
+    moved = enlarged @ (more * lower) @ unit_lower_inverse(-lower)
     return np.asarray((np.eye(len(lower)) + lower) @ moved)
 
 
@@ -156,7 +159,8 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
         x.state,
     )
     # Format by format, since each array must stay in the range of its own.
-    arrays_by_format = [(how.kept, (x.end,)), (how.sums, (x.lower, x.end, x.output, *chunked))]
+    of_sums = (x.lower, x.end, x.output, *chunked)
+    arrays_by_format = [(how.kept, (x.end,)), (how.sums, of_sums)]
     # Token by token, no array of a chunk is stored.
     if how.order == "chunks":
         arrays_by_format.append((how.stored, (*chunked, x.decayed_keys)))
@@ -174,7 +178,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     magnitude = np.abs
     u = float(form.u)
     few = [growth(steps, form) for steps in range(8)]
-    dots, sums = growth(width + 6, form), growth(count + width + 8, form)
+    dots = growth(width + 6, form)
+    sums = growth(count + width + 8, form)
     theta = gate_error(x, how)
     widest = float(theta.max())
     # the state as it is read, stored
@@ -244,7 +249,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     else:
         read_off = read_off + on_state(rounding_of(read_size, held))
     apart = magnitude(x.right) + on_state(x.read)
-    right = magnitude(x.right - x.read @ x.state) + _row_norms(x.read) * error + read_off
+    inexact = magnitude(x.right - x.read @ x.state)
+    right = inexact + _row_norms(x.read) * error + read_off
     if how.residual:
         stored_right = 2 * rounding_of(right, held)
         right, solved = right + stored_right, right + stored_right
@@ -269,7 +275,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         return np.asarray(exact_inverse @ there + growth(count, form) * (inverse @ size))
 
     at_right = read_off + residual @ solved + lost
-    at_solution = growth(count, form) * (inverse @ solved) + stored_inverse @ right + lost
+    of_product = growth(count, form) * (inverse @ solved)
+    at_solution = of_product + stored_inverse @ right + lost
     # Both parts are solved and stored by themselves, and meet the state afterwards.
     if not how.residual:
         stored_right = rounding_of(right_size, held) + few[2] * right_size
@@ -282,18 +289,20 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         at_right = at_right + substituted @ (first + on_factor)
         stored_first = rounding_of(first, held)
         at_solution = at_solution + stored_first + on_state(stored_factor)
-        at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * (first + stored_first)
+        both = first + stored_first
+        at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * both
     exact_u = magnitude(x.u) + _row_norms(x.factor) * error
 
     # LU factors may leave their residual at u in place of b (item 2).
-    general = (
-        growth(3 * count, form) * (inverse @ (lower + np.eye(count))) if is_general else 0 * lower
-    )
+    general = 0 * lower
+    if is_general:
+        general = growth(3 * count, form) * (inverse @ (lower + np.eye(count)))
     entries = lower_off + substituted if how.residual else lower_off
 
     def from_solution(bound: Array) -> tuple[Array, Array]:
         """Return the roundings at b and at u that are parts of u itself."""
-        return entries @ bound, general @ bound + rounding_of(bound, held) + few[2] * bound
+        of_stored = rounding_of(bound, held)
+        return entries @ bound, general @ bound + of_stored + few[2] * bound
 
     def solution_off(bound: Array) -> Array:
         there, here = from_solution(bound)
@@ -327,7 +336,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     added = keys_end.T @ bound
     relative = few[4] + theta.T
     state_rounding = (0.0 if how.kept is None else float(how.kept.u)) + u
-    state_off = relative * x.last * magnitude(x.state) + (sums + theta.T) * added
+    of_state = relative * x.last * magnitude(x.state)
+    state_off = of_state + (sums + theta.T) * added
     state_off = (
         state_off
         + (rounding_of(keys_end, held) + keys_moved).T @ bound
@@ -336,8 +346,10 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         + lost
     )
     # Roundings of the decay scale with the state's error, which is carried too.
-    carried = float(relative.max()) * float(x.last.max()) + 4 * state_rounding
-    after = error + _column_norms(keys_end.T @ (bound - magnitude(x.u))) + _column_norms(state_off)
+    largest_decay = float(relative.max()) * float(x.last.max())
+    carried = largest_decay + 4 * state_rounding
+    of_keys = keys_end.T @ (bound - magnitude(x.u))
+    after = error + _column_norms(of_keys) + _column_norms(state_off)
     return Roundings(
         at_right,
         at_solution,
@@ -364,9 +376,8 @@ def _underflow_of_stored_format(form: Format | None) -> float:
 def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> float:
     """Return what operations that underflow may add to a sum, times the largest factors that they meet."""
     arrays = (x.q, x.k, x.p, x.right, x.state, x.u, x.inverse, x.inner)
-    largest = max(1.0, *(float(np.abs(a).max(initial=0.0)) for a in arrays)) + float(
-        error.max(initial=0.0)
-    )
+    entries = (float(np.abs(a).max(initial=0.0)) for a in arrays)
+    largest = max(1.0, *entries) + float(error.max(initial=0.0))
     # Sums over features and over tokens, and a few products around them.
     operations = sum(x.k.shape) + 16
     return 2 * float(how.sums.eta) * operations * largest * largest
@@ -379,18 +390,27 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     inside = np.tril(np.ones((count, count)))
 
     def of_products(a2: Array, b2: Array, sum2: Array | float, depth: int) -> Array:
-        return np.asarray(u * u * ((1 + depth / 2) * (a2 @ b2) + depth / 3 * sum2))
+        of_dot_products = (1 + depth / 2) * (a2 @ b2)
+        return np.asarray(u * u * (of_dot_products + depth / 3 * sum2))
 
     def stored2(a: Array) -> Array:
         return np.asarray(rounding_of(a, held) ** 2)
 
     right, read, state = x.right, x.read, x.state
     system = right - read @ state
-    u2, system2, state2, right2 = x.u**2, system**2, state**2, right**2
-    on_read, first, on_factor = read @ state, x.inverse @ right, x.factor @ state
+    u2 = x.u**2
+    system2 = system**2
+    state2 = state**2
+    right2 = right**2
+    on_read = read @ state
+    first = x.inverse @ right
+    on_factor = x.factor @ state
     queries = x.decayed_queries
     on_queries, on_inner = queries @ state, x.inner @ x.u
-    inverse2, factor2, queries2, inner2 = x.inverse**2, x.factor**2, queries**2, x.inner**2
+    inverse2 = x.inverse**2
+    factor2 = x.factor**2
+    queries2 = queries**2
+    inner2 = x.inner**2
     # Squares of gates: e^{2(G_i − G_j)}.
     lower_terms = decayed_products(x.p**2, x.k**2, 2 * x.sums, strict=True)
     inner_terms = decayed_products(x.q**2, x.k**2, 2 * x.sums)
@@ -400,17 +420,19 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     one_gate = x.sums.shape[1] == 1
 
     def of_entries(entries2: Array, terms: Array) -> Array:
-        result = u * u * ((1 + width / 2) * terms + (width / 3 + 3) * entries2) + factors2 * terms
+        of_terms = (1 + width / 2) * terms
+        of_entries2 = (width / 3 + 3) * entries2
+        result = u * u * (of_terms + of_entries2) + factors2 * terms
         return np.asarray(result + split2 * (entries2 if one_gate else terms))
 
-    of_inverse = (
-        u
-        * u
-        * ((1 + count / 2) * (x.lower**2 @ inverse2) + count / 3 * (x.inverse - np.eye(count)) ** 2)
-    )
-    at_right = of_entries(x.lower**2, lower_terms) @ u2 + of_inverse @ system2 + 3 * u * u * right2
+    off_diagonal = x.inverse - np.eye(count)
+    of_inverse = u * u * ((1 + count / 2) * (x.lower**2 @ inverse2) + count / 3 * off_diagonal**2)
+    of_lower = of_entries(x.lower**2, lower_terms)
+    of_inverse_terms = of_inverse @ system2
+    at_right = of_lower @ u2 + of_inverse_terms + 3 * u * u * right2
     at_right = at_right + of_products(read**2, state2, on_read**2, width)
-    at_solution = stored2(x.inverse) @ system2 + stored2(x.u) + 2 * u * u * u2
+    of_stored = stored2(x.inverse) @ system2 + stored2(x.u)
+    at_solution = of_stored + 2 * u * u * u2
     if how.residual:
         at_right = at_right + 2 * stored2(system)
         at_solution = at_solution + of_products(inverse2, system2, u2, count)
@@ -425,9 +447,12 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
             + stored2(first)
             + stored2(x.factor) @ state2
         )
-    own = of_products(queries2, state2, on_queries**2, width) + of_entries(inner2, inner_terms) @ u2
-    own = own + of_products(inner2, u2, on_inner**2, count) + 3 * u * u * x.output**2
-    own = own + stored2(queries) @ state2 + (stored2(x.inner) * inside) @ u2
+    of_state = of_products(queries2, state2, on_queries**2, width)
+    own = of_state + of_entries(inner2, inner_terms) @ u2
+    of_inner = of_products(inner2, u2, on_inner**2, count)
+    own = own + of_inner + 3 * u * u * x.output**2
+    of_stored_inner = stored2(x.inner) * inside
+    own = own + stored2(queries) @ state2 + of_stored_inner @ u2
     own = own + rounding_of(x.output, how.output) ** 2
     keys_end, decayed = x.decayed_keys, x.last * state
     kept2 = rounding_of(x.end, how.kept) ** 2
@@ -526,17 +551,17 @@ def squares_of_token(
     """Return the squares of the largest roundings of a token, to first order."""
     form, state_format = how.sums, how.kept
     unit2, width = float(form.u) ** 2, len(before)
-    p, q, k = of.erased[token], of.q[token], of.k[token]
+    p = of.erased[token]
+    q = of.q[token]
+    k = of.k[token]
     before2, after2, written = before**2, after**2, of.written[token]
     read, output = p @ before, q @ after
-    correction = unit2 * (
-        (1 + width / 2) * (p**2 @ before2) + width / 3 * read**2 + 3 * (written**2 + read**2 + u**2)
-    )
-    state = (
-        unit2 * (before2 + (k[:, None] * u) ** 2 + after2) + rounding_of(after, state_format) ** 2
-    )
-    own = (
-        unit2 * ((1 + width / 2) * (q**2 @ after2) + width / 3 * output**2)
-        + rounding_of(output, how.output) ** 2
-    )
+    of_products = (1 + width / 2) * (p**2 @ before2)
+    stored2 = 3 * (written**2 + read**2 + u**2)
+    correction = unit2 * (of_products + width / 3 * read**2 + stored2)
+    added2 = (k[:, None] * u) ** 2
+    state = unit2 * (before2 + added2 + after2) + rounding_of(after, state_format) ** 2
+    of_read = (1 + width / 2) * (q**2 @ after2)
+    of_output = rounding_of(output, how.output) ** 2
+    own = unit2 * (of_read + width / 3 * output**2) + of_output
     return TokenRoundings(correction, state, own, np.zeros_like(u))

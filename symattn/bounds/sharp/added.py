@@ -57,7 +57,9 @@ def apart(spec: Attention, inputs: Mapping[str, object]) -> Apart:
 
 def spread(of: Apart) -> tuple[Floats, ...]:
     """Return the added terms for every head: (…, n_q, n_k)."""
-    axes = (*front(of.spec, of.given), of.given["q"].shape[-2], of.given["k"].shape[-2])
+    n_q = of.given["q"].shape[-2]
+    n_k = of.given["k"].shape[-2]
+    axes = (*front(of.spec, of.given), n_q, n_k)
     scores = np.broadcast_to(0.0, axes)
     own = [for_heads(a, scores) if of.spec.heads > 1 else a for a in of.added]
     return tuple(namespace_of(a).broadcast_to(a, axes) for a in own)
@@ -70,5 +72,7 @@ def without_weight(t: Floats, sizes: Floats) -> Any:
     """
     xp = namespace_of(t)
     with np.errstate(invalid="ignore"):
-        least = xp.max(xp.where(xp.isfinite(t), t - _SLOPE * sizes, -xp.inf), axis=1, keepdims=True)
+        bounded = t - _SLOPE * sizes
+        finite = xp.where(xp.isfinite(t), bounded, -xp.inf)
+        least = xp.max(finite, axis=1, keepdims=True)
         return t + _SLOPE * sizes < least - _UNDERFLOWS

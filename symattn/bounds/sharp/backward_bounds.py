@@ -160,7 +160,8 @@ def gradients(
             sums.value[at] += own[name].value
             sums.error[at] += own[name].error
             sums.stored[at] += own[name].stored
-            sums.size[at] += np.abs(own[name].value) + own[name].error
+            reached = np.abs(own[name].value) + own[name].error
+            sums.size[at] += reached
     # What is stored before it is scaled loses η max(1, |s|) at least (step 4).
     least = float(how.format.eta) * max(1.0, largest_scale(spec, inputs))
     return {
@@ -176,10 +177,10 @@ def _bounded_gradient(
 ) -> SharpGradient:
     # Further stores: one for each head that shares keys, and one before the scale.
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
-    inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + least)
-    return SharpGradient(
-        rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside)
-    )
+    accumulated = how.u * sums.size + least
+    inside = (sums.error + sums.stored) * SLACK + times * accumulated
+    half = half_ulp(how.format, np.abs(sums.value) + inside)
+    return SharpGradient(rows, sums.value, inside + half)
 
 
 def _accumulate_gradient_block(
@@ -188,14 +189,16 @@ def _accumulate_gradient_block(
     """Add the contributions of these queries to the sums of a head."""
     b, how, n = part.b, part.how, part.b.p.shape[1]
     ds, off = part.scores()
-    lost = off + (np.abs(ds) + off) * (W * (3 * n + 48) + (how.u if how.scores else 0.0))
+    relative = W * (3 * n + 48) + (how.u if how.scores else 0.0)
+    lost = off + (np.abs(ds) + off) * relative
     tiny = (np.abs(ds) + off) * part.of_scaled
     places, at = _match_consecutive_rows(b.rows, queries)
     # Keys start at the block's span, but partial sums of dQ end at multiples of 128 keys.
     first, scale = part.keys.start, part.scale
     for start in range(first // _KEYS * _KEYS, part.keys.stop, _KEYS):
         chunk = slice(max(start - first, 0), start + _KEYS - first)
-        of, k = scale * ds[places][:, chunk], b.given["k"][chunk]
+        of = scale * ds[places][:, chunk]
+        k = b.given["k"][chunk]
         error = abs(scale) * (lost[places][:, chunk] @ np.abs(k)) + tiny[places][:, chunk].sum(
             axis=1, keepdims=True
         )
@@ -203,13 +206,18 @@ def _accumulate_gradient_block(
     # Many blocks have no sampled key.
     cols, at = _match_consecutive_rows(np.arange(first, part.keys.stop), keys)
     if len(cols):
-        ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, part.kept, part.of_values))
+        arrays = (ds, lost, tiny, part.kept, part.of_values)
+        ds, lost, tiny, p, x = (a[:, cols] for a in arrays)
         for start in range(0, len(ds), _TOGETHER):
             chunk = slice(start, start + _TOGETHER)
             q, do = b.given["q"][chunk], part.do[chunk]
-            error = abs(scale) * (lost[chunk].T @ np.abs(q)) + tiny[chunk].sum(axis=0)[:, None]
-            own["dk"].add(at, scale * (ds[chunk].T @ q), error, how)
-            own["dv"].add(at, p[chunk].T @ do, x[chunk].T @ np.abs(do), how)
+            underflow = tiny[chunk].sum(axis=0)[:, None]
+            of_products = lost[chunk].T @ np.abs(q)
+            error = abs(scale) * of_products + underflow
+            products = scale * (ds[chunk].T @ q)
+            own["dk"].add(at, products, error, how)
+            sizes = x[chunk].T @ np.abs(do)
+            own["dv"].add(at, p[chunk].T @ do, sizes, how)
 
 
 def outputs(
@@ -253,7 +261,8 @@ def _yield_weighted_blocks(
     scale = scale_of(spec, head.q.shape[-1]) or 0.0
     for start in range(0, len(head.q), QUERIES):
         rows = np.arange(start, min(start + QUERIES, len(head.q)))
-        keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
+        end = int(rows[-1]) + 1
+        keys = slice(*head.seen.span(int(rows[0]), end))
         # Queries that see no key add nothing.
         if keys.stop > keys.start:
             dropped = None if factors is None else factors[head.index][rows, keys]
@@ -271,6 +280,5 @@ def sampled(n: int, count: int, tiles: Sequence[int] = (64, 128)) -> Array:
     """Return keys to look at: the first and last, the edges of some tiles, and others at even distances."""
     # The edges of the first and of the last tile, where kernels have special cases.
     edges = {i for t in tiles for at in (t, n // t * t) for i in (at - 1, at) if 0 <= i < n}
-    return np.array(
-        sorted({0, n - 1} | edges | {int(i) for i in np.linspace(0, n - 1, max(count, 2))})
-    )
+    spread = np.linspace(0, n - 1, max(count, 2))
+    return np.array(sorted({0, n - 1} | edges | {int(i) for i in spread}))

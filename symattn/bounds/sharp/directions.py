@@ -43,7 +43,8 @@ class Direction(NamedTuple):
 def directions(b: QueryBlock) -> Iterator[Direction]:
     """Yield the effects of known mistakes on the output, to first order in their size, and those of lost keys."""
     # Keys without weight have no effect, and −∞ must not meet 0.
-    t, free = (b.xp.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
+    arrays = (b.raw, b.free)
+    t, free = (b.xp.where(b.p > 0, a, 0.0) for a in arrays)
 
     def change(w: Floats) -> Floats:
         # A change w of exponentials moves o by Σ w (v − o), to first order.
@@ -78,7 +79,8 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
     for keys in pieces(n, width):
         p = b.p[:, keys]
         whole = b.xp.sum(p, axis=1, keepdims=True)
-        x = (whole * b.o - p @ wide(b.values[keys])) * _growth_of_remaining_weights(b, whole)
+        remaining = whole * b.o - p @ wide(b.values[keys])
+        x = remaining * _growth_of_remaining_weights(b, whole)
         yield Direction(
             _make_describer_of_part(f"keys {keys.start} to {keys.stop - 1} were lost"), x
         )
@@ -96,20 +98,24 @@ def _describe_finite_mask_value(x: float, off: float) -> str:
 
 def _effect_of_filled_mask(b: QueryBlock) -> Floats:
     """Return the effect of forbidden keys with scores c in place of −∞, per e^c (in base 2, 2^c)."""
-    xp, base = b.xp, b.xp.exp2 if b.spec.base == 2 else b.xp.exp
+    xp = b.xp
+    base = b.xp.exp2 if b.spec.base == 2 else b.xp.exp
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
     at, top = xp.arange(len(own)), own.argmax(axis=1)
     with np.errstate(all="ignore"):
         # Clipped, since a direction may have any length but must be finite.
-        unit = b.p[at, top] * base(xp.clip(-own[at, top], -50.0, 50.0))
+        own_power = base(xp.clip(-own[at, top], -50.0, 50.0))
+        unit = b.p[at, top] * own_power
     hidden = xp.astype(~xp.isfinite(b.t), b.p.dtype)
-    return unit[:, None] * (b.times(hidden) - xp.sum(hidden, axis=1, keepdims=True) * b.o)
+    total = xp.sum(hidden, axis=1, keepdims=True)
+    return unit[:, None] * (b.times(hidden) - total * b.o)
 
 
 def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     """Yield the last and the first key that each query may see, and the forbidden keys next to them."""
     xp, n = b.xp, b.p.shape[1]
-    visible, place = xp.isfinite(b.t), xp.arange(n)[None, :]
+    visible = xp.isfinite(b.t)
+    place = xp.arange(n)[None, :]
     any_seen = xp.any(visible, axis=1)
     first, last = (
         xp.min(xp.where(visible, place, n), axis=1),
@@ -138,11 +144,12 @@ def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
     top = own.argmax(axis=1)
     base = xp.exp2 if b.spec.base == 2 else xp.exp
     with np.errstate(all="ignore"):
-        w = (b.p[at, top] * base(xp.minimum(b.raw[at, key] - own[at, top], 50.0)))[:, None]
+        difference = b.raw[at, key] - own[at, top]
+        power = base(xp.minimum(difference, 50.0))
+        w = (b.p[at, top] * power)[:, None]
+        lost_weights = b.p[at, key][:, None]
         of_weight = (
-            -b.p[at, key][:, None] * _growth_of_remaining_weights(b, b.p[at, key][:, None])
-            if lost
-            else w / (1 + w)
+            -lost_weights * _growth_of_remaining_weights(b, lost_weights) if lost else w / (1 + w)
         )
         x = of_weight * (wide(b.values[key]) - b.o)
     return xp.where((key >= 0)[:, None], x, 0.0)
@@ -150,7 +157,8 @@ def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
 
 def _growth_of_remaining_weights(b: QueryBlock, lost: Floats) -> Floats:
     """Return 1/(1 − P), by which other weights grow if some of sum P (r, 1) are lost; 0 if hardly any are left."""
-    return b.xp.where(lost < _MOST, 1 / (1 - b.xp.minimum(lost, _MOST)), 0.0)
+    limited = b.xp.minimum(lost, _MOST)
+    return b.xp.where(lost < _MOST, 1 / (1 - limited), 0.0)
 
 
 #: Right replays must sum to less than this part of G (see above).
@@ -187,8 +195,12 @@ class Squares(NamedTuple):
         """Return √(Σ (T_i/σ_i)²), √(Σ (r_i/σ_i)²) and G for each direction, (m,)."""
         xp = namespace_of(t)
         # The rows of equal queries are not independent, so only the first counts.
-        used = (self.squares > 0) & xp.reshape(self.firsts, self.squares.shape[1:])
+        firsts = xp.reshape(self.firsts, self.squares.shape[1:])
+        used = (self.squares > 0) & firsts
         unit = xp.sqrt(xp.where(used, self.squares, 1.0))
-        t, rest = (xp.reshape(xp.where(used, a / unit, 0.0), (len(t), -1)) for a in (t, self.rest))
-        count = xp.sum(xp.astype(xp.reshape(used, (len(t), -1)), xp.float64), axis=1)
-        return xp.sqrt(xp.vecdot(t, t)), xp.sqrt(xp.vecdot(rest, rest)), count
+        arrays = (t, self.rest)
+        t, rest = (xp.reshape(xp.where(used, a / unit, 0.0), (len(t), -1)) for a in arrays)
+        flat = xp.reshape(used, (len(t), -1))
+        count = xp.sum(xp.astype(flat, xp.float64), axis=1)
+        length = xp.sqrt(xp.vecdot(t, t))
+        return length, xp.sqrt(xp.vecdot(rest, rest)), count

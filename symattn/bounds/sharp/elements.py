@@ -53,7 +53,8 @@ def tolerances(
     """Return the output and the sharp tolerances, jointly valid but for ``alpha``: both (…, n_q, d_v)."""
     spec, every, shape = every_head(spec, inputs)
     xp: Any = namespace_of(inputs["q"])
-    out, lam = (xp.empty(shape), xp.empty(shape)), factor(prod(shape), alpha)
+    out = (xp.empty(shape), xp.empty(shape))
+    lam = factor(prod(shape), alpha)
     for head in every:
         for block in blocks(spec, head, np.arange(shape[-2])):
             out[0][head.index][block.rows], out[1][head.index][block.rows] = (
@@ -96,7 +97,8 @@ def judged(
     worst = best.top[
         1
     ]  # in its row the largest error, in parts of what all roundings can do; the least of all ways
-    head, row = next(h for h in every if h.index == worst[:-2]), np.array([worst[-2]])
+    head = next(h for h in every if h.index == worst[:-2])
+    row = np.array([worst[-2]])
     # Each way again on the worst row alone, without any law of rounding.
     alone = (next(blocks(*way, row)) for way in ways(spec, head, how))
     return best.accused(
@@ -154,7 +156,8 @@ class _Tried:
                 self.count += int((shares > 1).sum())
                 bad.append(block.rows[(shares > 1).any(axis=1).tolist()])
             if top > self.top[0]:
-                place = (*head.index, int(block.rows[at[0]]), int(at[1]))
+                row = int(block.rows[at[0]])
+                place = (*head.index, row, int(at[1]))
                 self.top = top, place, float(tolerance[at])
         self.rows[head.index] = np.concatenate(bad)
 
@@ -163,7 +166,8 @@ class _Tried:
         if not self.count:
             return Accused(0, (), worst, tolerance, 0.0, certain, top)
         # The worst row comes first, then the others in order.
-        rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
+        others = {int(i) for bad in self.rows.values() for i in bad}
+        rows = sorted(others - {worst[-2]})
         some = _sampled_rows(self.rows, _GUARDED)
         looked = ((spec, head, some.get(head.index, ())) for spec, head in self.taken)
         replayed = (
@@ -173,12 +177,14 @@ class _Tried:
             for x in self._yield_shares_of_replays(b)
         )
         guard = max(replayed, default=0.0)
-        return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain, top)
+        accused_rows = (worst[-2], *rows)
+        return Accused(self.count, accused_rows, worst, tolerance, guard, certain, top)
 
     def _yield_shares_of_replays(self, block: QueryBlock) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)
         for out in replays(block, self.how):
+            finite = block.xp.isfinite(block.o)
             yield float(
                 # A row whose output is no number has no share.
-                block.xp.where(block.xp.isfinite(block.o), share(out, block, tolerance), 0.0).max()
+                block.xp.where(finite, share(out, block, tolerance), 0.0).max()
             )

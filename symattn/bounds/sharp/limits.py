@@ -216,4 +216,6 @@ def half_ulp(f: Format, x: Floats) -> Floats:
     mantissa, _ = xp.frexp(size)
     fine = xp.isfinite(size) & (size != 0)
     power = xp.where(fine, size, 1.0) / xp.where(fine, mantissa, 1.0)
-    return xp.where(size == 0, float(f.eta), xp.maximum(power * (float(f.u) / 2), float(f.eta)))
+    half = power * (float(f.u) / 2)
+    eta = float(f.eta)
+    return xp.where(size == 0, eta, xp.maximum(half, eta))

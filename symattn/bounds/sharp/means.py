@@ -135,7 +135,8 @@ class MeanLimits:
         self.eta, self.sums = b.least(how)
         self.block, self.how = b, how
         # Errors that no law of rounding covers: float64's own, and u² |o| of step 4.
-        self.last = b.error + float(how.last.u) ** 2 * xp.abs(self.o)
+        of_last_store = float(how.last.u) ** 2 * xp.abs(self.o)
+        self.last = b.error + of_last_store
 
     @cached_property
     def w(self) -> Floats:
@@ -164,7 +165,8 @@ class MeanLimits:
     def rows(self) -> Any:
         """Which rows have an output that is a number, and errors of exponents small enough for a limit, (r,)."""
         b, how = self.block, self.how
-        moved = (b.relative(how)[0] + b.slope(how) * b.top)[:, 0]
+        relative = b.relative(how)[0]
+        moved = (relative + b.slope(how) * b.top)[:, 0]
         return self.xp.all(self.xp.isfinite(b.o), axis=1) & (moved < _MOVED)
 
     def of(self, direction: Floats) -> tuple[Floats, Floats]:
@@ -175,13 +177,17 @@ class MeanLimits:
             largest > 0, largest, 1.0
         )  # squares of small numbers would underflow in float32
         d = direction / unit[:, None]
-        a, g = narrow(d) @ self.values, xp.vecdot(d, self.o)
+        a = narrow(d) @ self.values
+        g = xp.vecdot(d, self.o)
         power, size = a * a, xp.abs(a)
         # The sum of weights may have their roundings or not (step 1): the larger of both counts.
         around = xp.vecdot(self.w, power)
-        apart = around - 2 * g * xp.vecdot(self.w, a) + g * g * xp.sum(self.w, axis=1)
-        squares = xp.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g
-        squares += self.eta[:, 0] * xp.sum(power, axis=1) + self.sums * xp.max(size, axis=1) ** 2
+        squared_direction = g * g * xp.sum(self.w, axis=1)
+        apart = around - 2 * g * xp.vecdot(self.w, a) + squared_direction
+        of_rest = self.block.rest(self.how)[:, 0]
+        squares = xp.maximum(around, apart) * SLACK + of_rest * g * g
+        of_sums = self.sums * xp.max(size, axis=1) ** 2
+        squares += self.eta[:, 0] * xp.sum(power, axis=1) + of_sums
         squares = squares * self.how.linear**2 + self.least(d)
         rest = xp.vecdot(self.second, size) * SLACK + (
             xp.sum(self.second, axis=1) + self.how.mean
@@ -193,15 +199,21 @@ class MeanLimits:
     def lawless(self, d: Floats) -> Floats:
         """Bound ⟨D, y − o⟩ in each row, whatever roundings do, (r,)."""
         b, how, xp = self.block, self.how, self.xp
-        a, g = xp.abs(d @ wide(b.values).T), xp.abs(xp.vecdot(d, self.o))[:, None]
-        share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
+        a = xp.abs(d @ wide(b.values).T)
+        g = xp.abs(xp.vecdot(d, self.o))[:, None]
+        relative = b.relative(how)[0]
+        share = b.p * (relative + b.slope(how) * b.sizes)
         second = b.curvature(how, b.worst(how)[1])
-        first = xp.sum((share + second) * (a + g), axis=1) + xp.sqrt(b.rest(how)[:, 0]) * g[:, 0]
-        lost = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1) + 3 * (len(b.values) + 16) * W * xp.max(
-            a, axis=1
-        )
-        half = half_ulp(how.last, xp.abs(self.o) + b.lawless(how))
-        return self._per_row((first + lost) * how.linear + xp.vecdot(xp.abs(d), half + self.last))
+        of_rest = xp.sqrt(b.rest(how)[:, 0])
+        of_entries = xp.sum((share + second) * (a + g), axis=1)
+        first = of_entries + of_rest * g[:, 0]
+        of_eta = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1)
+        of_float64 = 3 * (len(b.values) + 16) * W
+        lost = of_eta + of_float64 * xp.max(a, axis=1)
+        largest = xp.abs(self.o) + b.lawless(how)
+        half = half_ulp(how.last, largest)
+        of_stores = xp.vecdot(xp.abs(d), half + self.last)
+        return self._per_row((first + lost) * how.linear + of_stores)
 
 
 def of_mean(
@@ -220,7 +232,8 @@ def of_mean(
                 [_distinct_scores_below_top(b, alone)]
             ) or _are_scores_coinciding([_distinct_scores_before_terms(b, alone)]):
                 return float("inf")
-            square, more = MeanLimits(b, how, lam).of(weights[head.index][b.rows])
+            direction = weights[head.index][b.rows]
+            square, more = MeanLimits(b, how, lam).of(direction)
             squares.append(xp.sqrt(square))
             rest += float(more.sum())
     # Equal queries are rounded alike: their σ add up before they are squared.
@@ -254,11 +267,15 @@ class _Scan:
         self.kept = {**kept, head.index: first} if len(first.rows) == n_rows else kept
         self.names = [d.words for d in directions(first)]
         # All means: every direction in each row of each head, their sums, and the squares.
-        self.lam = factor(len(self.names) * ((1 + n_rows) * (1 + n_heads) + 1), alpha)
+        tests_per_mean = (1 + n_rows) * (1 + n_heads) + 1
+        self.lam = factor(len(self.names) * tests_per_mean, alpha)
         shape = (len(self.names), n_heads, n_rows)
-        self.squares, self.rest, self.length = xp.zeros(shape), xp.zeros(shape), xp.zeros(shape)
+        self.squares = xp.zeros(shape)
+        self.rest = xp.zeros(shape)
+        self.length = xp.zeros(shape)
         self.made = dict[int, list[MeanLimits]]()
-        self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
+        self.weights = dict[int, Floats]()
+        self.outputs = dict[int, Floats]()
         for i in range(n_heads):
             self._scan_directions_of_head(i)
         self.kept = {}  # what is needed again is in ``made``
@@ -352,7 +369,8 @@ class _Scan:
         """Return T of each row, (m, heads, rows), for outputs by head."""
         t = self.xp.zeros(self.squares.shape)
         for (i, d), out in zip(self.weights.items(), outs, strict=True):
-            t[:, i] = self.xp.vecdot(d, self.xp.nan_to_num(out - self.outputs[i]))
+            differences = self.xp.nan_to_num(out - self.outputs[i])
+            t[:, i] = self.xp.vecdot(d, differences)
         return t
 
     @property
@@ -373,12 +391,14 @@ class _Scan:
             self.squares.shape[1:],
         )
         # One index for each group and part, so that bincount sums σ within groups.
-        index = self.same * prod(shape) + self.xp.asarray(part.ravel())
+        places = self.xp.asarray(part.ravel())
+        index = self.same * prod(shape) + places
         result = [
             self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape))
             for s in self.squares
         ]
-        return self.xp.sum(self.xp.stack(result).reshape(-1, groups, *shape) ** 2, axis=1)
+        by_groups = self.xp.stack(result).reshape(-1, groups, *shape)
+        return self.xp.sum(by_groups**2, axis=1)
 
     def worst(self, got: Floats) -> Worst | None:
         """Return the largest share of a mean in an output, or of squares; None if scores coincide in every head."""
@@ -397,7 +417,8 @@ class _Scan:
         for name, share, theta, off in self.shares(outs):
             top, at = self._farthest_share_and_place(share)
             if best is None or top > best[0]:
-                best = top, name, at, float(theta[at]), abs(float(off[at]))
+                deviation = abs(float(off[at]))
+                best = top, name, at, float(theta[at]), deviation
         return best
 
     def _farthest_share_and_place(self, shares: Floats) -> tuple[float, tuple[int, ...]]:
@@ -407,7 +428,8 @@ class _Scan:
         result = flat[:, part].tolist()
         # Of mistakes with similar shares the first in the list is reported.
         m = next(i for i, x in enumerate(result) if x >= ALIKE * max(result))
-        return max(result), (m, *(int(i) for i in np.unravel_index(part, shares.shape[1:])))
+        place = np.unravel_index(part, shares.shape[1:])
+        return max(result), (m, *(int(i) for i in place))
 
     def explaining(self, got: Floats) -> Worst | None:
         """Return the direction that explains most of the error, in all heads or in one; None if it is too little."""
@@ -421,7 +443,8 @@ class _Scan:
             taken = self.xp.nan_to_num(theta) ** 2 * length / whole
             top, at = self._farthest_share_and_place(taken)
             if top > (EXPLAINED if best is None else best[0]):
-                best = top, name, at, float(theta[at]), abs(float(off[at]))
+                deviation = abs(float(off[at]))
+                best = top, name, at, float(theta[at]), deviation
         return best
 
     def _excess_over_mean_noise(self, outs: Sequence[Floats]) -> float:
@@ -431,7 +454,8 @@ class _Scan:
             for limits in self._yield_head_mean_limits(i):
                 off = (out - self.outputs[i])[limits.block.rows]
                 squares = self.xp.nan_to_num(off) ** 2 / limits.noise - 1 / 3
-                total += float(self.xp.sum(self.xp.where(limits.rows[:, None], squares, 0.0)))
+                of_rows = self.xp.where(limits.rows[:, None], squares, 0.0)
+                total += float(self.xp.sum(of_rows))
         return total
 
     def certainty(self, worst: Worst, got: Floats) -> float:
@@ -444,9 +468,12 @@ class _Scan:
         for i, d in self.weights.items():
             if name in ("head", "one") and i != at[0]:
                 continue
-            rows = slice(None) if name in ("all", "head") else slice(at[-1], at[-1] + 1)
-            off = self.xp.nan_to_num(got[self.indices[i]] - self.outputs[i])
-            total += float(self.xp.vecdot(d[m], off)[rows].sum())
+            every_row = name in ("all", "head")
+            rows = slice(None) if every_row else slice(at[-1], at[-1] + 1)
+            off_entries = got[self.indices[i]] - self.outputs[i]
+            off = self.xp.nan_to_num(off_entries)
+            along = self.xp.vecdot(d[m], off)
+            total += float(along[rows].sum())
             lawless = [
                 limits.lawless(d[m, limits.block.rows])
                 for limits in self._yield_head_mean_limits(i)
@@ -468,7 +495,8 @@ class _Scan:
             else ""
         )
         row = f"row {rows[at[-1]]}" if name in ("row", "one") else ""
-        return ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off)
+        place = ", ".join(filter(None, (head, row)))
+        return place or "of all rows", self.names[m](theta, off)
 
     def guard(self, name: str) -> float:
         """Return the largest share of right replays; for squares, their mean sum."""
@@ -507,7 +535,9 @@ def _are_first_among_equals(number: Any) -> Any:
     xp: Any = namespace_of(number)
     # Only a stable order has the first of equal numbers first.
     order = xp.argsort(number, stable=True)
-    new = xp.concat([number[:1] == number[:1], number[order[1:]] != number[order[:-1]]])
+    first = number[:1] == number[:1]
+    changes = number[order[1:]] != number[order[:-1]]
+    new = xp.concat([first, changes])
     return new[xp.argsort(order)]
 
 
@@ -515,7 +545,8 @@ def _distinct_scores_below_top(b: QueryBlock, alone: object) -> Floats:
     """Return the different scores of the queries ``alone``, (r,), relative to their largest."""
     t = b.ordered[alone]
     own = b.xp.isfinite(t)
-    own[:, 1:] &= t[:, 1:] != t[:, :-1]
+    changes = t[:, 1:] != t[:, :-1]
+    own[:, 1:] &= changes
     with np.errstate(all="ignore"):
         below = (t - t[:, -1:])[own]
     return below[below < 0]
@@ -525,9 +556,11 @@ def _distinct_scores_before_terms(b: QueryBlock, alone: object) -> Floats:
     """Return the different scores of the queries ``alone``, (r,), before terms are added; none if none are."""
     if not b.added:
         return b.t[:0, 0]
-    raw = b.xp.sort(b.xp.where(b.p > 0, b.raw, 0.0)[alone], axis=1)
+    with_weight = b.xp.where(b.p > 0, b.raw, 0.0)
+    raw = b.xp.sort(with_weight[alone], axis=1)
     own = raw != 0  # zeros are not rounded
-    own[:, 1:] &= raw[:, 1:] != raw[:, :-1]
+    changes = raw[:, 1:] != raw[:, :-1]
+    own[:, 1:] &= changes
     return raw[own]
 
 
@@ -536,6 +569,7 @@ def _are_scores_coinciding(scores: Sequence[Floats]) -> bool:
     xp: Any = namespace_of(scores[0])
     below = xp.sort(xp.concat(list(scores)))
     # Equal products in another order may differ by float64's roundings, so these count as equal.
-    equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
+    steps = below[1:] - below[:-1]
+    equal = int((steps <= 2.0**-40).sum())
     # A few scores may coincide by chance; more have a cause, and are rounded together.
     return equal > max(2, len(below) // 200)

@@ -53,11 +53,12 @@ class WeightedBlock:
         stores = (how.scores + (_CAPPED if b.cap else 0)) if how.scores else 0
         relative = (1 + how.u) ** stores * (1 + TANH if b.cap else 1.0) - 1
         # Step 1: float32's own errors, and 2 u T of a stored scaled query.
-        least = W * (b.width + 24) * b.T + (2 * how.u * b.T if how.scores else 0.0)
+        of_scores = 2 * how.u * b.T if how.scores else 0.0
+        least = W * (b.width + 24) * b.T + of_scores
         q, k = (np.linalg.norm(b.given[name], axis=1) for name in "qk")
-        return np.asarray(
-            least + relative * np.abs(b.raw) + self.of_scaled * b.width**0.5 * (q[:, None] + k)
-        )
+        of_sizes = self.of_scaled * b.width**0.5
+        lengths = q[:, None] + k
+        return np.asarray(least + relative * np.abs(b.raw) + of_sizes * lengths)
 
     @cached_property
     def exponents(self) -> tuple[Floats, Floats]:
@@ -66,8 +67,11 @@ class WeightedBlock:
         off, most = EXPONENTIAL + self.capped, b.summand
         # Step 8: each of M sums is stored or in float32; M − 1 may be stored in any case.
         if b.added:
-            sums = len(b.added) * (how.u if how.scores else W) + (len(b.added) - 1) * how.u
-            off = off + 24 * W * most + _SECOND * sums * (np.abs(b.raw) + self.capped + b.summands)
+            in_format = how.u if how.scores else W
+            in_additions = (len(b.added) - 1) * how.u
+            sums = len(b.added) * in_format + in_additions
+            summands = np.abs(b.raw) + self.capped + b.summands
+            off = off + 24 * W * most + _SECOND * sums * summands
         # Step 7: a sink's logit is exact, so only the exponential errs.
         sink = EXPONENTIAL + 24 * W * (b.T + most)
         # Without stored scores no difference to the largest is stored either.
@@ -75,10 +79,14 @@ class WeightedBlock:
             return off, sink
         visible, own = b.p > 0, float(b.given["sink"][0])
         # The largest of scores and sink is what may be taken away (step 7).
-        top = np.maximum(np.where(visible, b.t, -np.inf).max(axis=1, keepdims=True), own)
-        other = how.u * np.maximum(np.where(visible, off, 0.0).max(axis=1, keepdims=True), sink)
-        off = (1 + how.u) * off + how.u * np.where(visible, top - b.t, 0.0) + other
-        return off, (1 + how.u) * sink + how.u * (top - own) + other
+        largest_key = np.where(visible, b.t, -np.inf).max(axis=1, keepdims=True)
+        top = np.maximum(largest_key, own)
+        largest_off = np.where(visible, off, 0.0).max(axis=1, keepdims=True)
+        other = how.u * np.maximum(largest_off, sink)
+        below_top = np.where(visible, top - b.t, 0.0)
+        off = (1 + how.u) * off + how.u * below_top + other
+        from_top = how.u * (top - own)
+        return off, (1 + how.u) * sink + from_top + other
 
     @cached_property
     def grown(self) -> Floats:
@@ -88,13 +96,13 @@ class WeightedBlock:
         keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
         sink = sink if "sink" in b.given else np.zeros_like(sink)
         # By Jensen's inequality the logarithm of the sum is off by at most this mean (step 1).
-        mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + b.sink * np.exp(sink)).clip(
-            0
-        )
-        mean = mean + W * (3 * (n + 16) + 2 * (b.T + b.summand) + 64) + _SECOND * how.u
-        return np.asarray(
-            np.exp(np.minimum(np.hstack([keys, sink]) + mean, _MOST)) * (1 + how.u) - 1
-        )
+        of_keys = (b.p * np.exp(keys)).sum(axis=1, keepdims=True)
+        of_sink = b.sink * np.exp(sink)
+        mean = np.log(of_keys + of_sink).clip(0)
+        of_float64 = W * (3 * (n + 16) + 2 * (b.T + b.summand) + 64)
+        mean = mean + of_float64 + _SECOND * how.u
+        exponent = np.minimum(np.hstack([keys, sink]) + mean, _MOST)
+        return np.asarray(np.exp(exponent) * (1 + how.u) - 1)
 
     @property
     def of_keys(self) -> Floats:
@@ -109,30 +117,38 @@ class WeightedBlock:
 
     def _growth_after_dropout(self, grown: Floats) -> Floats:
         """Return g' from g."""
-        return grown if self.factors is None else (1 + grown) * (1 + DROPS * self.how.u) - 1
+        if self.factors is None:
+            return grown
+        return (1 + grown) * (1 + DROPS * self.how.u) - 1
 
     # -- step 2 --------------------------------------------------------------------------------------------------------
     @cached_property
     def of_values(self) -> Floats:
         """The errors of sums with the weights, as weights of absolute values, (r, n)."""
-        p, n, grown = self.kept, self.b.p.shape[1], self._growth_after_dropout(self.of_keys)
+        p = self.kept
+        n = self.b.p.shape[1]
+        grown = self._growth_after_dropout(self.of_keys)
         # A key without weight cannot underflow: its weight is an exact 0.
         tiny = (
             float(self.how.format.eta)
             * (self.b.p > 0)
             * (1.0 if self.factors is None else 1 + self.factors)
         )
-        return np.asarray(p * (grown + (1 + grown) * W * (3 * n + 48)) + tiny)
+        rounded = (1 + grown) * W * (3 * n + 48)
+        return np.asarray(p * (grown + rounded) + tiny)
 
     def output(self) -> tuple[Floats, Floats]:
         """Return O and x, each (r, d_v)."""
         o = np.nan_to_num(self.b.o) if self.factors is None else self.kept @ self.b.values
         x = self.of_values @ np.abs(self.b.values)
-        return o, x + half_ulp(self.how.format, np.abs(o) + x)
+        half = half_ulp(self.how.format, np.abs(o) + x)
+        return o, x + half
 
     def _products_and_their_errors(self) -> tuple[Floats, Floats]:
         """Return c dP and e, each (r, n)."""
-        b, u, eta = self.b, self.how.u, float(self.how.format.eta)
+        b = self.b
+        u = self.how.u
+        eta = float(self.how.format.eta)
         dp = self.do @ b.values.T
         e = (
             W
@@ -140,21 +156,27 @@ class WeightedBlock:
             * np.linalg.norm(self.do, axis=1)[:, None]
             * np.linalg.norm(b.values, axis=1)
         )
-        e = e + (u * np.abs(dp) + eta if self.how.scores else 0.0)
+        stored = u * np.abs(dp) + eta if self.how.scores else 0.0
+        e = e + stored
         if self.factors is not None:
             dp, e = self.factors * dp, self.factors * e
-            e = e + DROPS * u * (np.abs(dp) + e) + eta
+            dropped = DROPS * u * (np.abs(dp) + e)
+            e = e + dropped + eta
         return dp, e
 
     def _bound_row_mean_errors(self, dp: Floats, e: Floats) -> Floats:
         """Return h, (r, 1)."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
         o, x = self.output()
-        size, o, grown = np.abs(self.do), np.abs(o), self._growth_after_dropout(self.of_keys)
+        size = np.abs(self.do)
+        o = np.abs(o)
+        grown = self._growth_after_dropout(self.of_keys)
         # D computed from O as stored, or from P̃ and dP̃: the larger error of both (step 2).
-        output_bound = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
+        of_float64 = W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
+        output_bound = np.vecdot(size, x) + of_float64
         sizes = np.abs(dp) + e
-        tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
+        stores = 1 if self.factors is None else 2
+        tiny = float(how.format.eta) * sizes.sum(axis=1) * stores
         result = (
             np.vecdot(b.p, grown * sizes + e)
             + tiny
@@ -173,14 +195,19 @@ class WeightedBlock:
     @cached_property
     def _of_sums(self) -> tuple[Floats, Floats, Floats]:
         """dS, its error without underflow, and that of underflow."""
-        b, how, eta = self.b, self.how, float(self.how.format.eta)
+        b = self.b
+        how = self.how
+        eta = float(self.how.format.eta)
         dp, e = self._products_and_their_errors()
-        ds, h = np.asarray(softmax_vjp(b.p, dp)), self._bound_row_mean_errors(dp, e)
+        ds = np.asarray(softmax_vjp(b.p, dp))
+        h = self._bound_row_mean_errors(dp, e)
         # f of step 3, with that of the sink in the last column.
-        f = (1 + self.grown) * (1 + how.u) ** self._count_stores_of_scores * (1 + 16 * W) - 1
+        of_stores = (1 + how.u) ** self._count_stores_of_scores
+        f = (1 + self.grown) * of_stores * (1 + 16 * W) - 1
         d = np.vecdot(b.p, dp)[:, None]
         apart = np.abs(dp - d)
-        off = b.p * (apart * f[:, :-1] + (1 + f[:, :-1]) * (e + h))
+        of_differences = (1 + f[:, :-1]) * (e + h)
+        off = b.p * (apart * f[:, :-1] + of_differences)
         # What is stored before a later factor loses η over that factor.
         least = [1.0, 1 / abs(self.scale or 1.0), 1 / (b.cap or 1.0)]
         times = (
@@ -188,12 +215,13 @@ class WeightedBlock:
             if b.cap is None
             else self._count_stores_of_scores * max(least)
         )
-        tiny = eta * (b.p > 0) * (times + 2 * (apart + e + h))
+        of_errors = 2 * (apart + e + h)
+        tiny = eta * (b.p > 0) * (times + of_errors)
         # Step 7: the key with the largest score may get what all other gradients leave of 0.
         if how.scores and "sink" in b.given:
-            of_sink = b.sink * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (
-                times + 2 * (np.abs(d) + h)
-            )
+            of_mean = (1 + f[:, -1:]) * h
+            of_value = np.abs(d) * f[:, -1:]
+            of_sink = b.sink * (of_value + of_mean) + eta * (times + 2 * (np.abs(d) + h))
             off = off + self._may_hold_largest_score * (1 + 2 * how.u) * (
                 (off + tiny).sum(axis=1, keepdims=True) + of_sink + eta
             )
@@ -213,9 +241,8 @@ class WeightedBlock:
         visible = b.p > 0
         # Keys whose largest possible score is at least the surest lower bound of the maximum.
         least = np.where(visible, b.t - off, -np.inf).max(axis=1, keepdims=True)
-        return visible & (
-            b.t + off >= np.maximum(least, float(b.given["sink"][0]) - self.exponents[1])
-        )
+        least_sink = float(b.given["sink"][0]) - self.exponents[1]
+        return visible & (b.t + off >= np.maximum(least, least_sink))
 
     def scores(self) -> tuple[Floats, Floats]:
         """Return dS as multiplied by queries and keys, and δ, each (r, n)."""
@@ -224,9 +251,13 @@ class WeightedBlock:
         # Without a cap scores are scaled products, and dS passes unchanged.
         if cap is None:
             return ds, off + tiny
-        u, z = self.how.u if self.how.scores else 0.0, np.abs(self.b.raw) / cap
+        u = self.how.u if self.how.scores else 0.0
+        z = np.abs(self.b.raw) / cap
         moved = self.capped / cap
         # φ of step 6.
-        slope = (2 * z + moved) * moved * (1 + 2 * u) + 4 * W + u
+        of_move = (2 * z + moved) * moved
+        slope = of_move * (1 + 2 * u) + 4 * W + u
         inside = softcap_gradient(self.b.raw, cap, np.ones_like(ds))
-        return np.asarray(ds * inside), off * (inside + slope) + np.abs(ds) * slope + tiny
+        of_slope = np.abs(ds) * slope
+        moved_slope = off * (inside + slope)
+        return np.asarray(ds * inside), moved_slope + of_slope + tiny

@@ -92,12 +92,14 @@ class QueryBlock:
     def error(self) -> Floats:
         """The distance of o from the exact output, at most, (r, d_v)."""
         z = U * ((self.width + 16) * self.reach + 4)
-        return 2 * self.xp.expm1(2 * z + 2 * (len(self.values) + 4) * U) * self.largest
+        exponent = 2 * z + 2 * (len(self.values) + 4) * U
+        return 2 * self.xp.expm1(exponent) * self.largest
 
     @cached_property
     def summands(self) -> Floats:
         """The sum of the absolute values of added terms, (r, n)."""
-        return sum(map(self.xp.abs, self.added), start=self.xp.zeros_like(self.p))
+        zeros = self.xp.zeros_like(self.p)
+        return sum(map(self.xp.abs, self.added), start=zeros)
 
     @cached_property
     def summand(self) -> Floats:
@@ -127,7 +129,8 @@ class QueryBlock:
     @cached_property
     def mean(self) -> Floats:
         """√(Σ p t²), at least Σ p |t|, (r, 1)."""
-        return self.xp.sqrt(self.xp.vecdot(self.p, self.sizes**2))[:, None]
+        squares = self.xp.vecdot(self.p, self.sizes**2)
+        return self.xp.sqrt(squares)[:, None]
 
     @cached_property
     def ordered(self) -> Floats:
@@ -152,11 +155,15 @@ class QueryBlock:
 
     def _count_equal_scores(self, t: Floats, ordered: Floats) -> Floats | float:
         # No row has two equal scores, which is the usual case.
-        if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
+        repeated = ordered[:, 1:] == ordered[:, :-1]
+        finite = self.xp.isfinite(ordered[:, 1:])
+        if not self.xp.any(repeated & finite):
             return 1.0
         xp, order = self.xp, self.xp.argsort(t, axis=1)
         # Groups of equal scores are numbered over all rows; each row starts a new group.
-        new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
+        first = xp.zeros_like(t[:, :1]) == 0
+        changes = ordered[:, 1:] != ordered[:, :-1]
+        new = xp.concat([first, changes], axis=1)
         group = xp.cumulative_sum(xp.reshape(new, (-1,)), axis=0) - 1
         counts = xp.reshape(xp.bincount(group)[group], t.shape)
         # The inverse of the order puts the counts back to their keys.
@@ -165,12 +172,16 @@ class QueryBlock:
     def relative(self, how: Stores) -> tuple[Floats, Floats]:
         """Return E but for scores, and κ² of steps 1 and 2, each (r, 1)."""
         shifted = self.shifted(how)
-        kappa = W * W * (self.width + 24) * self.reach**2 + EXPONENTIAL**2 + 2 * shifted**2
-        return how.u + EXPONENTIAL + W * (self.width + 24) * self.reach + shifted, kappa
+        of_products = W * W * (self.width + 24) * self.reach**2
+        kappa = of_products + EXPONENTIAL**2 + 2 * shifted**2
+        of_scores = W * (self.width + 24) * self.reach
+        return how.u + EXPONENTIAL + of_scores + shifted, kappa
 
     def stores(self, how: Stores) -> int:
         """Return how often a score may be stored: once more for each added array, or for sums of these alone."""
-        return how.scores + len(self.added) if how.scores else max(0, len(self.added) - 1)
+        if how.scores:
+            return how.scores + len(self.added)
+        return max(0, len(self.added) - 1)
 
     def shifted(self, how: Stores) -> Floats:
         """Return u (|z| + max{max |t|, |z|}), (r, 1), if differences to the largest score or a sink z are stored."""
@@ -185,16 +196,16 @@ class QueryBlock:
 
     def slope(self, how: Stores) -> float:
         """Bound the relative error of a score."""
-        return (self.stores(how) + self.differences(how)) * how.u + (TANH if self.cap else 0.0)
+        counted = self.stores(how) + self.differences(how)
+        return counted * how.u + (TANH if self.cap else 0.0)
 
     def squares(self, how: Stores) -> Floats:
         """Return m_j p_j² h_j², (r, n), as float32."""
         _, kappa = self.relative(how)
         p = narrow(self.p)
         result = p * p
-        of_scores = (self.stores(how) + 2 * self.differences(how)) * how.u**2 + (
-            TANH**2 if self.cap else 0
-        )
+        counted = self.stores(how) + 2 * self.differences(how)
+        of_scores = counted * how.u**2 + (TANH**2 if self.cap else 0)
         result *= narrow(how.u**2 + kappa) + (
             of_scores * narrow(self.sizes) ** 2 if of_scores else 0
         )
@@ -203,9 +214,9 @@ class QueryBlock:
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """Return min(λ σ, the worst effect of roundings) + r + half an ulp for each element alone, (r, d_v)."""
         sigma, spread = self.noise(how)
-        first = self.xp.minimum(
-            lam * sigma * how.linear + how.mean * self.xp.abs(self.o), self.worst(how)[0]
-        )
+        typical = lam * sigma * how.linear
+        of_mean = how.mean * self.xp.abs(self.o)
+        first = self.xp.minimum(typical + of_mean, self.worst(how)[0])
         return self._add_output_rounding(how, first + self.second(how, lam * spread))
 
     def _add_output_rounding(self, how: Stores, moved: Floats) -> Floats:
@@ -222,35 +233,44 @@ class QueryBlock:
         """Return the worst first order, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
         least, _ = self.relative(how)
         # A copy, as it is multiplied in place.
-        xp, p, slope = self.xp, narrow(self.p, copy=True), self.slope(how)
+        xp = self.xp
+        p = narrow(self.p, copy=True)
+        slope = self.slope(how)
         p *= narrow(least + slope * self.sizes if slope else least)
         sizes = xp.abs(self.values)
         own = wide(p @ narrow(sizes))
-        total = xp.sum(p, axis=1, keepdims=True, dtype=xp.float64) + xp.sqrt(self.rest(how))
+        exact_total = xp.sum(p, axis=1, keepdims=True, dtype=xp.float64)
+        total = exact_total + xp.sqrt(self.rest(how))
         lost = self.eta(how) * xp.sum(sizes, axis=0, dtype=xp.float64)
         lost = lost + 3 * (len(self.values) + 16) * W * self.largest
-        return ((own + xp.abs(self.o) * total) * SLACK + lost) * how.linear, total * SLACK
+        of_output = own + xp.abs(self.o) * total
+        return (of_output * SLACK + lost) * how.linear, total * SLACK
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
         """Return σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
         if how not in self.noises:
             xp, (n, d), squares = self.xp, self.values.shape, self.squares(how)
-            result, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
+            result = xp.zeros((len(squares), 2 * d + 1))
+            lengths = xp.zeros(d)
             # Widened in parts, since keys and values may be many and in float32.
             for keys in _parts(n):
                 v = narrow(self.values[keys])
                 # One product for the sums with v², v and 1.
-                result += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
+                ones = xp.ones_like(v[:, :1])
+                powers = xp.concat([v * v, v, ones], axis=1)
+                result += squares[:, keys] @ powers
                 lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
             # Σ m p² h² (v − o)², expanded so that no array of (r, n, d_v) is needed.
-            apart = (
-                result[:, :d] - 2 * self.o * result[:, d : 2 * d] + self.o**2 * result[:, 2 * d :]
-            )
+            first_moments = result[:, d : 2 * d]
+            second_moments = self.o**2 * result[:, 2 * d :]
+            apart = result[:, :d] - 2 * self.o * first_moments + second_moments
             eta, sums = self.least(how)
             tiny = eta * lengths + sums * self.largest**2
-            whole = xp.maximum(result[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+            squared = xp.maximum(result[:, :d], apart) * SLACK
+            whole = squared + self.rest(how) * self.o**2 + tiny
             # Several tests ask for the same noise, which is the costly part of a limit.
-            self.noises[how] = xp.sqrt(whole), xp.sqrt(result[:, 2 * d :])
+            own_sums = result[:, 2 * d :]
+            self.noises[how] = xp.sqrt(whole), xp.sqrt(own_sums)
         return self.noises[how]
 
     def rest(self, how: Stores) -> Floats:
@@ -265,13 +285,15 @@ class QueryBlock:
     def eta(self, how: Stores) -> Floats:
         """Return η of each row, (r, 1); in FP8 stored exponentials are divided by their sum later."""
         if how.output is None:
-            return float(how.format.eta) * self.xp.ones_like(self.p[:, :1])
+            ones = self.xp.ones_like(self.p[:, :1])
+            return float(how.format.eta) * ones
         most = self.xp.maximum(self.xp.max(self.p, axis=1, keepdims=True), self.sink)
         return float(how.format.eta) / how.times * most
 
     def least(self, how: Stores) -> tuple[Floats, float]:
         """Return η² of each row, (r, 1), and 3 (n + 16) w² of steps 1 and 2."""
-        return self.eta(how) ** 2, 3 * (len(self.values) + 16) * W**2
+        of_sums = 3 * (len(self.values) + 16) * W**2
+        return self.eta(how) ** 2, of_sums
 
     def curvature(self, how: Stores, beta: Floats) -> Floats:
         """Return e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
@@ -286,14 +308,17 @@ class QueryBlock:
         least, _ = self.relative(how)
         if how.output is None:
             return least, beta
-        return least - how.u, least - how.u + self.slope(how) * self.mean
+        sharp = least - how.u
+        return sharp, sharp + self.slope(how) * self.mean
 
     def second(self, how: Stores, beta: Floats) -> Floats:
         """r of step 3 for single elements, (r, d_v)."""
         least, beta = self._exponent_errors_by_format(how, beta)
         a, b = least + beta, self.slope(how)
         mean = self.mean if b else 0.0
-        total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
+        of_first = a * (a / 2 + 2 * how.u)
+        of_second = (a + 2 * how.u) * b * mean
+        total = of_first + of_second + b * b * mean**2 / 2
         return (
             _capped_exponential_growth(a + b * self.top)
             * how.linear
@@ -333,7 +358,8 @@ def every_head(
     of = apart(spec, inputs)
     spec, arrays = plain_bound.of_places(of.spec, of.given)
     arrays = checked(replace(spec, softcap=None), arrays, widened=False)
-    shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
+    n_q = arrays["q"].shape[-2]
+    shape = (*front(spec, arrays), n_q, arrays["v"].shape[-1])
     added = spread(of)
     return (
         spec,
@@ -347,10 +373,8 @@ def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     xp: Any = namespace_of(head.q)
     # Consecutive rows have one mask, other rows a mask each.
     together = bool((np.diff(rows) == 1).all())
-    runs = [
-        slice(int(i), int(j) + 1)
-        for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))
-    ]
+    pairs = [(rows[0], rows[-1])] if together else zip(rows, rows, strict=True)
+    runs = [slice(int(i), int(j) + 1) for i, j in pairs]
     masks = [head.seen.mask(run, keys) for run in runs]
     shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
     every = (
@@ -363,7 +387,8 @@ def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
 def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> QueryBlock:
     """Run the definition on these queries; ``keys`` are by default those that any of them may see."""
     if keys is None:
-        keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
+        end = int(rows[-1]) + 1
+        keys = slice(*head.seen.span(int(rows[0]), end))
         # Queries that see no key get one masked key, since arrays must not be empty.
         keys = keys if keys.stop > keys.start else slice(0, 1)
     own = alone(spec)
@@ -384,11 +409,12 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     t = result.get("masked", result.get("biased", raw))
     # Keys without weight whatever roundings do count as masked (``limits``, step 3).
     if added:
-        t = xp.where(without_weight(t, sum(map(xp.abs, added), start=xp.abs(raw))), -xp.inf, t)
-    longest = max(float(norms(wide(inputs["k"][part])).max()) for part in _parts(len(inputs["k"])))
-    reach = norms(inputs["q"])[:, None] * (
-        abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest
-    )
+        magnitude = sum(map(xp.abs, added), start=xp.abs(raw))
+        t = xp.where(without_weight(t, magnitude), -xp.inf, t)
+    lengths = (float(norms(wide(inputs["k"][part])).max()) for part in _parts(len(inputs["k"])))
+    longest = max(lengths)
+    scale = abs(steps_factor(spec.scale, spec.base, head.q.shape[1]))
+    reach = norms(inputs["q"])[:, None] * (scale * UNIT * longest)
     # A sink's logit counts as a score.
     reach = xp.maximum(reach, abs(head.sink or 0.0))
     # Arrays that add 0 to every key with weight cost no rounding.
@@ -417,7 +443,8 @@ def _run_definition_in_parts(spec: Attention, inputs: Mapping[str, Any]) -> dict
     xp: Any = namespace_of(inputs["q"])
     # Few keys need no parts.
     if n <= _KEYS:
-        return spec.trace(**{name: a if name == "mask" else wide(a) for name, a in inputs.items()})
+        arrays = {name: a if name == "mask" else wide(a) for name, a in inputs.items()}
+        return spec.trace(**arrays)
     steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
     # The softmax and the output need all keys at once.
     after = [steps.pop(name) for name in ("weights", "output")]

@@ -41,14 +41,16 @@ def only(
         hint = "judge all rows, or leave out what q and k hold already, such as rotations"
         raise InputError(f"some rows alone are not judged with {reason}; hint: {hint}") from None
     at = np.asarray(rows)
-    return _with_added(*_of_queries(spec, arrays, at), tuple(a[..., at, :] for a in spread(of)))
+    added = tuple(a[..., at, :] for a in spread(of))
+    return _with_added(*_of_queries(spec, arrays, at), added)
 
 
 def _of_queries(
     spec: Attention, inputs: Mapping[str, Any], at: np.ndarray
 ) -> tuple[Attention, dict[str, Any]]:
     """Return the attention of some queries, without added terms."""
-    few = {n: inputs[n] for n in ("k", "v", "sink") if n in inputs} | {"q": inputs["q"][..., at, :]}
+    keys_and_values = {n: inputs[n] for n in ("k", "v", "sink") if n in inputs}
+    few = keys_and_values | {"q": inputs["q"][..., at, :]}
     if not spec.masks_anything:
         return spec, few
     keys = slice(0, inputs["k"].shape[-2])
@@ -58,7 +60,8 @@ def _of_queries(
         axes = tuple(1 + i for i in every[-1].index)
         xp: Any = namespace_of(inputs["q"])
         whole = xp.stack([allowed(head, at, keys) for head in every])
-        return by_mask(spec), few | {"mask": whole.reshape(*axes, *whole.shape[-2:])}
+        mask = whole.reshape(*axes, *whole.shape[-2:])
+        return by_mask(spec), few | {"mask": mask}
     # Without mask arrays all heads see the same keys.
     return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
 
@@ -99,10 +102,12 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
     tiles = [i for t in TILES for at in range(t, n + 1, t) for i in (at - 1, at) if i < n]
     # Each edge of a tile has two rows, so a stride over the edges thins them out.
     left = max(0, count - len(always))
-    always |= set(tiles[:: max(1, -(-2 * len(tiles) // max(left, 1)))] if left else ())
+    stride = max(1, -(-2 * len(tiles) // max(left, 1)))
+    always |= set(tiles[::stride] if left else ())
     left = max(0, count - len(always))
     # The ends of the range are among the edges already.
-    return sorted(always | {int(i) for i in np.linspace(0, n - 1, left + 2)[1:-1]})
+    spread_out = np.linspace(0, n - 1, left + 2)[1:-1]
+    return sorted(always | {int(i) for i in spread_out})
 
 
 def averaged(heads: int, keys: int) -> int:
@@ -149,6 +154,7 @@ def _yield_edge_queries(spec: Attention, inputs: Mapping[str, Any], n: int) -> I
     labels = next((inputs[name] for name in ("doc", "doc_q") if name in inputs), None)
     if labels is not None:
         # Documents of any batch entry count, as rows are chosen for all of them.
-        changes = (labels[..., 1:] != labels[..., :-1]).reshape(-1, labels.shape[-1] - 1)
+        differs = labels[..., 1:] != labels[..., :-1]
+        changes = differs.reshape(-1, labels.shape[-1] - 1)
         where = [i for i, changed in enumerate(changes.any(axis=0).tolist()) if changed]
         yield from (i + by for i in where for by in (0, 1))

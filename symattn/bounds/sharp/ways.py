@@ -54,8 +54,11 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     q = wide(head.q)
     for c in (s, *constants):
         yield unscaled, replace(head, q=stored(q * c))
-        yield replace(spec, scale=log(2)), replace(head, q=stored(q * (c / log(2))))
-        yield unscaled, replace(head, q=stored(q * sqrt(c)), k=stored(wide(head.k) * sqrt(c)))
+        rescaled = q * (c / log(2))
+        yield replace(spec, scale=log(2)), replace(head, q=stored(rescaled))
+        root = sqrt(c)
+        half_scaled = stored(q * root)
+        yield unscaled, replace(head, q=half_scaled, k=stored(wide(head.k) * root))
 
 
 def _rounded_scale_constants(s: float, f: Format, unit: float) -> list[float]:
@@ -64,7 +67,9 @@ def _rounded_scale_constants(s: float, f: Format, unit: float) -> list[float]:
 
     Subnormal results, which are far from s, are left out.
     """
-    return [c for c in sorted(set(constants(np.array([s]), f, unit)[:, 0].tolist())) if c != s]
+    neighbours = constants(np.array([s]), f, unit)
+    every = neighbours[:, 0].tolist()
+    return [c for c in sorted(set(every)) if c != s]
 
 
 def constants(s: Floats, f: Format, unit: float) -> Floats:
@@ -73,7 +78,8 @@ def constants(s: Floats, f: Format, unit: float) -> Floats:
     result = np.stack([*stored_scales(f, s, unit).values()])
     # Constants farther from s are subnormal, and no legal way to scale.
     with np.errstate(all="ignore"):
-        return np.where(np.abs(result / s - 1) <= 3 * f.u, result, s)
+        close = np.abs(result / s - 1) <= 3 * f.u
+        return np.where(close, result, s)
 
 
 def scale_of(spec: Attention, width: int) -> float | None:
@@ -91,7 +97,8 @@ def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
     Outputs come before as well as after they are stored, since storing hides less than half an ulp.
     """
     shared: Made = {}
-    for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
+    inputs = frozenset(block.given)
+    for contract in family(block.spec, inputs, how.format, len(block.values)):
         # Stored queries are ways of their own; more stored scores than N1 allows are not right.
         if contract.queries or (contract.scores and not how.scores):
             continue
@@ -186,4 +193,5 @@ def _without_scale(
 ) -> tuple[Attention, dict[str, Any]]:
     if spec.scale != "given":
         return spec, dict(inputs)
-    return replace(spec, scale=1), {name: a for name, a in inputs.items() if name != "scale"}
+    others = {name: a for name, a in inputs.items() if name != "scale"}
+    return replace(spec, scale=1), others
