@@ -12,13 +12,13 @@ from typing import Any
 import flint
 import numpy as np
 
+from symattn import Refused, Undecided
 from symattn.arrays import kind
 from symattn.arrays.exact import dot
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.surds import Surd
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.document.errors import Refused, Undecided
 from tests.arrays import balls
 from tests.arrays.balls import Real, of_notation, real
 

@@ -26,12 +26,12 @@ import mpmath
 import numpy as np
 import sympy
 
+from symattn import Refused, Undecided
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.rounded import rounded as rounding_kind
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.document.errors import Refused, Undecided
 
 DIGITS = 60  # of the reference
 FORMATS = {

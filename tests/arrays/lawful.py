@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from symattn import Precision
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 
 Run = Callable[["Machine"], float]
 

@@ -10,10 +10,10 @@ import array_api_strict
 import numpy as np
 import pytest
 
+from symattn import Refused, Undecided
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.entries import Entries
 from symattn.arrays.namespace import Namespace
-from symattn.document.errors import Refused, Undecided
 from tests.arrays.conformance import check
 from tests.arrays.kinds import FORMATS, FloatSpecimen, specimens
 from tests.arrays.operations import OF_ORDER, TABLE, Case

@@ -7,14 +7,13 @@ import flint
 import numpy as np
 import pytest
 
+from symattn import Attention, Refused, Undecided
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosing import bounds, elementwise, functions, sums
 from symattn.arrays.enclosing.bounds import U, blocks, gamma, grid
 from symattn.arrays.enclosing.work import EnclosedWork
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.derivative import vjp
-from symattn.attention.spec import Attention
-from symattn.document.errors import Refused, Undecided
 from tests.arrays.conformance import check
 from tests.arrays.kinds import outside, specimens
 from tests.arrays.operations import TABLE

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from symattn import Attention, Refused, Undecided
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosing import functions
 from symattn.arrays.enclosing.bounds import SMALL, TINY, UP, U, product_error, sum_error
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.derivative import vjp
 from symattn.attention.inputs import holds
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import Support
-from symattn.document.errors import Refused, Undecided
 from tests.arrays.kinds import BITS, SIZES, Count, compared, hostile, outside
 
 MODERATE = (0.0, 1e-300, 1e-9, 0.2, 1.0, 7.0, 300.0)

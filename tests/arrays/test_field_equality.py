@@ -5,9 +5,9 @@ from fractions import Fraction
 import flint
 import pytest
 
+from symattn import Undecided
 from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import Quotient
-from symattn.document.errors import Undecided
 
 pytestmark = pytest.mark.smoke
 

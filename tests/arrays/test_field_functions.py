@@ -13,12 +13,12 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from symattn import Refused
 from symattn.arrays import kind
 from symattn.arrays.exact import dot
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient
 from symattn.document import notation as nt
-from symattn.document.errors import Refused
 
 number = Quotient.of
 SUM = number("1+2*exp(2)")

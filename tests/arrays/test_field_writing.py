@@ -11,11 +11,11 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from symattn import InputError, Refused
 from symattn.arrays.field.parse import parse
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.surds import inverse, root, square_part
 from symattn.document import notation as nt
-from symattn.document.errors import InputError, Refused
 from tests.refusals import refuses
 
 number = Quotient.of

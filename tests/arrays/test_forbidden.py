@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import InputError, Refused, Undecided
 from symattn.arrays import kind
 from symattn.arrays.special import FORBIDDEN, Undefined
-from symattn.document.errors import InputError, Refused, Undecided
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke

@@ -7,6 +7,7 @@ import flint
 import numpy as np
 import pytest
 
+from symattn import Refused
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.dual import dual
 from symattn.arrays.enclosing import exponential
@@ -15,7 +16,6 @@ from symattn.arrays.enclosing.exponential import EPSILON, STEPS, check_table, ex
 from symattn.arrays.functions import FUNCTIONS, of_floats
 from symattn.arrays.index.array import irrational
 from symattn.arrays.tape import pull_back, tape
-from symattn.document.errors import Refused
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters

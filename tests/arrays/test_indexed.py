@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import InputError, Refused, Undecided
 from symattn.arrays.index.array import once
 from symattn.arrays.index.axes import Axis, axis, length, linear, same_length
 from symattn.arrays.index.building import as_written, constant
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import listening
-from symattn.document.errors import InputError, Refused, Undecided
 from symattn.proof.prover import prove
 from tests.arrays.evaluating import Numbers, compare
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from symattn import Attention
 from symattn.arrays.index.writing import Writing, in_blocks, is_plain, length, size
 from symattn.arrays.indexed import Indexed, index_variables
 from symattn.attention.linear import causal_products, delta_step, linear_attention
@@ -11,7 +12,6 @@ from symattn.attention.norms import layer_norm, rms_norm, unit
 from symattn.attention.positions.angles import linear_bias, rotate_half, rotate_interleaved
 from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.softmax import sink_weights, softmax
-from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import finish, merge, online, tile_state
 from symattn.document.tex import tex
 from symattn.document.text import text

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import sympy
 
+from symattn import Refused, Undecided
 from symattn.arrays import KINDS, kind
 from symattn.arrays.ball import Ball, precision, rising
 from symattn.arrays.symbolic import ball_of, overlap_at_a_point
-from symattn.document.errors import Refused, Undecided
 from tests.refusals import refuses
 
 #: Those with a class of their own; arrays of NumPy and tensors of torch are what others lift.

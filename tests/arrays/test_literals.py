@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import sympy
 
+from symattn import Refused
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import listening
 from symattn.arrays.planes import Size
-from symattn.document.errors import Refused
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke

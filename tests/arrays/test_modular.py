@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention
+from symattn import Attention, Refused, Undecided
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.notes import listening
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
 from symattn.arrays.residues.state import Plane
-from symattn.document.errors import Refused, Undecided
 from tests.refusals import refuses
 
 PAIR = primes.pairs((2, 3, 5, 7))[-1]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import InputError, Refused, Undecided
 from symattn.arrays import kind
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.residues import arithmetic, primes
 from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
 from symattn.arrays.residues.field import Field
-from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays import programs
 from tests.arrays.operations import OF_ORDER, TABLE, Case
 from tests.arrays.residues import agree

@@ -7,16 +7,14 @@ import flint
 import numpy as np
 import pytest
 
+from symattn import Attention, Precision, Refused, Undecided
 from symattn.arrays import kind as kind_of
-from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import Rounded, RoundedSums, rounded
 from symattn.arrays.rounding import bounds, elementwise
 from symattn.attention import norms
 from symattn.attention.norms import layer_norm
 from symattn.attention.scores import dot_scores, scale_by_root, softcap
 from symattn.attention.softmax import softmax
-from symattn.attention.spec import Attention
-from symattn.document.errors import Refused, Undecided
 from tests.arrays import lawful
 from tests.arrays.conformance import _plain
 from tests.arrays.lawful import Run

@@ -6,11 +6,11 @@ import flint
 import numpy as np
 import pytest
 
+from symattn import Refused, Undecided
 from symattn.arrays.rounded import rounded
 from symattn.arrays.rounding import bounds
 from symattn.arrays.rounding.array import SPECIAL, MovedByRounding
 from symattn.arrays.rounding.in_enclosures import InEnclosures
-from symattn.document.errors import Refused, Undecided
 from tests.arrays.operations import TABLE
 
 FORMS = ("float32", "bfloat16", "float16")

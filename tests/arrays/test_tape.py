@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Refused, Undecided
 from symattn.arrays import FLOATING, kind, vjp_rules
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
@@ -16,7 +17,6 @@ from symattn.arrays.indexed import Indexed
 from symattn.arrays.modular import modular
 from symattn.arrays.tape import Taped, pull_back, tape
 from symattn.attention.softmax import softmax
-from symattn.document.errors import Refused, Undecided
 from symattn.proof.gradients import gradient
 from tests.arrays.evaluating import Numbers
 from tests.arrays.operations import TABLE, Case

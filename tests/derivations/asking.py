@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from symattn import Attention
 from symattn.attention.codec.field_values import written
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.walks.run import mixing
 from symattn.derivations.walks.walk_data import Walk

@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 
+from symattn import Alibi, Attention, Buckets, Evidence, Grade, InputError, Latent, Rotary, Shaw
 from symattn.attention import spec as specification
 from symattn.attention.flow import Step as Part
-from symattn.attention.latent import Latent
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
-from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary, Shaw
-from symattn.attention.spec import Attention
 from symattn.attention.variants import SIZES, VARIANTS
 from symattn.derivations import derive
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.attention.reading import Read, defines, run, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.steps import FalseStep
-from symattn.document.errors import InputError
-from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Items, Steps
 from symattn.document.notation import Name, Neg, Node, Relation, Row, Words, call, equals, name, node, total
 from symattn.document.render import render

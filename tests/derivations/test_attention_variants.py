@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Document, Grade, LinearScaling, LongRopeScaling, Rotary, Undecided, YarnScaling
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention import spec as specification
-from symattn.attention.positions.position_fields import Rotary
-from symattn.attention.positions.rotary_fields import LinearScaling, LongRopeScaling, YarnScaling
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive, names
 from symattn.derivations.attention import attention_document as attention
@@ -22,9 +21,7 @@ from symattn.derivations.attention.expressions import agrees_on_numbers
 from symattn.derivations.attention.inputs import read_request, stem
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import walk_entries
-from symattn.document.errors import Undecided
-from symattn.document.evidence import Grade
-from symattn.document.model import Document, Heading, Note, Steps
+from symattn.document.model import Heading, Note, Steps
 from symattn.document.render import render
 from symattn.document.text import text
 from symattn_cli.main import main

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Document, Grade
 from symattn.derivations import derive, names
 from symattn.derivations.exactly import value
 from symattn.derivations.scaling_numpy import cube, estimate, moments
 from symattn.document import notation as nt
-from symattn.document.evidence import Grade
 from symattn.document.formulas import formula
-from symattn.document.model import Caveat, Document, Heading, Paragraph, Result, Steps, Table
+from symattn.document.model import Caveat, Heading, Paragraph, Result, Steps, Table
 from symattn.document.render import render
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import theorems
+from symattn import Attention, Grade, Undecided, theorems
 from symattn.attention.positions.angles import rotate_interleaved
 from symattn.attention.softmax import softmax
-from symattn.attention.spec import Attention
 from symattn.derivations import (
     derivation_texts,
     derive,
@@ -28,8 +27,6 @@ from symattn.derivations.cited import cite
 from symattn.derivations.derivation_texts import DerivationText, text_of
 from symattn.derivations.steps import FalseStep, checked, hold
 from symattn.document import notation as nt
-from symattn.document.errors import Undecided
-from symattn.document.evidence import Grade
 from symattn.document.notation import equals
 from symattn.proof import gaussian
 from symattn.proof.joint_statements import Together

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symattn import bound, derive
-from symattn.document.evidence import Grade, Verdict
+from symattn import Grade, Report, Verdict, bound, derive
 from symattn.document.printable import Printable, WithVerdict
 from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.comparing.comparison import Comparison
 from symattn.models.comparing.generated import Generation
 from symattn.verification.arithmetic.answer import Answer
-from symattn.verification.report import Report
 from symattn.verification.tolerances.tolerance import Tolerance
 
 PAGE = Path("docs/python.md").read_text(encoding="utf-8")

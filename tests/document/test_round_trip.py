@@ -10,10 +10,9 @@ import sympy
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from symattn import Rotary
+from symattn import Grade, Rotary
 from symattn.document import notation as nt
 from symattn.document.codec import command, record
-from symattn.document.evidence import Grade
 from symattn.document.sympify import from_sympy, symbol_name
 from symattn.document.tex import tex
 from symattn.document.text import text

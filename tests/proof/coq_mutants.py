@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from symattn.document.errors import SymattnError
+from symattn import SymattnError
 from symattn.proof.certificate import certificates, written
 from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.writing import Lemma, lemma

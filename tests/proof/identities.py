@@ -13,6 +13,7 @@ from operator import mul
 from random import Random
 from typing import Any
 
+from symattn import Refused
 from symattn.arrays.index import building as build
 from symattn.arrays.index.expressions import (
     ONE,
@@ -31,7 +32,6 @@ from symattn.arrays.index.expressions import (
     fresh,
 )
 from symattn.arrays.indexed import Indexed
-from symattn.document.errors import Refused
 from symattn.proof.certificate import written
 from symattn.proof.checker_reading import read
 from symattn.proof.checker_values import Point, Retry, random_prime

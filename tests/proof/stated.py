@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from symattn.document.evidence import Grade
+from symattn import Grade
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import sympy
 
-from symattn.document.errors import Refused
-from symattn.document.evidence import Grade
+from symattn import Grade, Refused
 from symattn.proof import cells
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from symattn.document.evidence import Grade
+from symattn import Grade
 from symattn.document.model import Note
 from symattn.proof.certificate import certificates
 from symattn.proof.coq import coq_judges, theory

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from flint import arb
 
+from symattn import SymattnError
 from symattn.arrays.ball import Ball
 from symattn.arrays.index.array import index_variables
 from symattn.arrays.index.positions import PLACE
 from symattn.arrays.indexed import Indexed
-from symattn.document.errors import SymattnError
 from symattn.proof.certificate import certificate, certificates
 from symattn.proof.checker_reading import read
 from symattn.proof.coq import coq_judges, theory

@@ -15,11 +15,10 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import Grade, Refused
 from symattn.arrays.formats import NARROW, Format
 from symattn.arrays.index.axes import length
 from symattn.arrays.indexed import Indexed
-from symattn.document.errors import Refused
-from symattn.document.evidence import Grade
 from symattn.proof import gaussian
 from symattn.proof.certificate import certificates
 from symattn.proof.checker import FORMATS, check

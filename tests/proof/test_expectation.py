@@ -10,8 +10,8 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from symattn import Refused, Undecided
 from symattn.derivations.attention.expressions import Ring, all_equal
-from symattn.document.errors import Refused, Undecided
 from symattn.proof.certificate import certificates
 from symattn.proof.checker import check
 from symattn.proof.coq.inferences import lemmas

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from symattn.document.errors import Undecided
-from symattn.document.evidence import Grade
+from symattn import Grade, Undecided
 from symattn.proof.expectation import NORMAL
 from symattn.proof.random_polynomials import Moments, RandomPolynomial
 from symattn.proof.relations.glossary import Glossary

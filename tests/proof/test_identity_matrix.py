@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn.document.evidence import Grade
+from symattn import Grade
 from symattn.proof.statement import Declared, Letters, pairs
 from symattn.proof.theorem import Identity
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from symattn import Grade
 from symattn.arrays.exact import Exact
 from symattn.attention.softmax import softmax
-from symattn.document.evidence import Grade
 from symattn.document.text import plain_text
 from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.gradients import gradient

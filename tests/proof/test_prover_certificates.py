@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 import symattn.proof
+from symattn import Attention, InputError
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
 from symattn.proof.certificate import certificate
 from symattn.proof.checker import check
 from symattn.proof.checker_reading import read

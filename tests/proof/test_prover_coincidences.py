@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
+from symattn import Refused
 from symattn.arrays.index.building import add, divide, exponential, multiply, negate, predicate, total
 from symattn.arrays.index.expressions import Constant, Count, Expression, Index, Letter, fresh
-from symattn.document.errors import Refused
 from symattn.proof.certificate import certificate, written
 from symattn.proof.checker import check
 from symattn.proof.checker_reading import CheckedNode, read

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
+from symattn import Attention, Grade, InputError, Refused, SymattnError, Undecided
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError, Refused, SymattnError, Undecided
-from symattn.document.evidence import Grade
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import Proof, prove
 from symattn.proof.statement import Declared

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from symattn.document.evidence import Grade
+from symattn import Grade
 from symattn.proof.certificate import _WRITERS, Concluded, Premise, certificates, premise
 from symattn.proof.checker import _KINDS, check
 from symattn.proof.joint_statements import bound

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention
-from symattn.document.evidence import Grade
+from symattn import Attention, Grade
 from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared

@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from symattn import Grade
 from symattn.arrays.exact import Exact
 from symattn.attention import masks
 from symattn.attention import softmax as softmaxes
@@ -18,7 +19,6 @@ from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm, unit
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming import states
-from symattn.document.evidence import Grade
 from symattn.document.text import plain_text
 from symattn.proof.checker import check
 from symattn.proof.joint_statements import Together

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from symattn import Evidence, Grade
 from symattn.document import stored_results
-from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Words, equals, name
 from symattn.document.stored_results import read, written
 from symattn.proving import gathered, prove

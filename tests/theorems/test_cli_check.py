@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from symattn.document.evidence import Evidence, Grade
-from symattn.document.model import Document
+from symattn import Document, Evidence, Grade
 from symattn.document.render import render
 from symattn.proof.certificate import accepted, certificates, verdicts
 from symattn.proof.checker import check_file

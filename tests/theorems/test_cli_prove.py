@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from symattn import Grade, Refused
 from symattn.arrays.ball import Ball
 from symattn.arrays.exact import Exact
-from symattn.document.errors import Refused
-from symattn.document.evidence import Grade
 from symattn_cli.main import main
 from tests.docs.pages import ROOT, files
 from tests.theorems.conftest import stated

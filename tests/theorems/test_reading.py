@@ -15,9 +15,9 @@ import flint
 import numpy as np
 import pytest
 
+from symattn import Grade
 from symattn.arrays.formats import NARROW, Format
 from symattn.attention.softmax import softmax as soft
-from symattn.document.evidence import Grade
 from symattn.document.formulas import formula
 from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Fence, Node, Relation, call, commas, equals, name, node, relation

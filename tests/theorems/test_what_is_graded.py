@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn import theorem
+from symattn import Evidence, Grade, theorem
 from symattn.attention.softmax import softmax
-from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Result
 from symattn.proof.theorem import Decision, Identity, Refutation, Theorem
 from symattn.theorems.documents import blocks

@@ -2,10 +2,10 @@
 
 import pytest
 
+from symattn import Grade
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
 from symattn.derivations.claims.measures import measured
-from symattn.document.evidence import Grade
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from symattn import Grade, InputError
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
 from symattn.derivations.claims.measures import half_unit, number, rounded_example, rounds_to
 from symattn.derivations.walks.printed import floor, keeping_sum, nearest, rounded
-from symattn.document.errors import InputError
-from symattn.document.evidence import Grade
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from symattn import Document
 from symattn.derivations import claims, examples
 from symattn.derivations.walks import walk
-from symattn.document.model import Document
 from symattn.document.render import render
 from tests.document.render.test_latex_compiles import overfull, together
 

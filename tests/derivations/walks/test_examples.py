@@ -10,14 +10,13 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import Grade, InputError
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import flat
 from symattn.derivations import examples
 from symattn.derivations.exercises import TASKS, checked, exercises
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import walk
-from symattn.document.errors import InputError
-from symattn.document.evidence import Grade
 from symattn.document.render import render
 from tests.attention.by_loops import attention
 from tests.attention.by_loops_positions import num

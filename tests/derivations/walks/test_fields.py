@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
+from symattn import Alibi, Attention, Buckets, Latent, LinearScaling, Rotary, Shaw
 from symattn.attention.codec.field_values import as_options, field_of, made_of, written
 from symattn.attention.codec.json_text import decoded
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary, Shaw
-from symattn.attention.positions.rotary_fields import LinearScaling
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn.derivations.walks import walk

@@ -9,13 +9,11 @@ import flint
 import numpy as np
 import pytest
 
+from symattn import Alibi, Attention, Buckets, Disentangled, Grade, Latent, Rotary, Shaw, Undecided
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.formats import Format
 from symattn.arrays.special import Forbidden
 from symattn.attention.inputs import holds
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.enclosed import (
     Enclosed,
@@ -33,8 +31,6 @@ from symattn.derivations.walks import walk
 from symattn.derivations.walks.run import binade, error
 from symattn.derivations.walks.walk_data import Walk
 from symattn.derivations.walks.walk_entries import step_agrees
-from symattn.document.errors import Undecided
-from symattn.document.evidence import Grade
 from symattn.document.notation import Words
 from symattn.document.render import render
 from tests.derivations.asking import agrees

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from symattn import Attention, Grade, InputError
 from symattn.arrays.formats import Format
-from symattn.attention.spec import Attention
 from symattn.derivations import examples
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import run as walks_run
@@ -17,8 +17,6 @@ from symattn.derivations.walks.printed import digits_right, follows
 from symattn.derivations.walks.run import exact
 from symattn.derivations.walks.steps import row_sums
 from symattn.derivations.walks.walk_data import Walk
-from symattn.document.errors import InputError
-from symattn.document.evidence import Grade
 from tests.derivations.asking import agrees
 
 pytestmark = pytest.mark.smoke

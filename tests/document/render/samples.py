@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
+from symattn import Evidence, Grade
 from symattn.derivations import derive
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Name
 
 E_ = Name("e")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import sympy
 
+from symattn import Evidence, Grade, Verdict
 from symattn.derivations import derive
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.files import MARK
 from symattn.document.render import FORMATS, format_of, render
 from symattn.document.render.common import ledger, ranges

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
-from symattn import Document, RMSNorm, bound, claim, derive, draw, prove, verify, walk
+from symattn import Document, Evidence, Grade, InputError, RMSNorm, bound, claim, derive, draw, prove, verify, walk
 from symattn.derivations import names
 from symattn.derivations.explore import explore
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.drawing import svg
-from symattn.document.errors import InputError
-from symattn.document.evidence import Evidence, Grade
 from symattn.document.files import MARK, written_by_symattn
 from symattn.document.render import render
 from symattn.document.render.common import comment

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from symattn import Grade
 from symattn.arrays.index.expressions import Opaque
-from symattn.document.evidence import Grade
 from symattn.document.text import text
 from symattn.proof import certificate, inequality, theorem
 from symattn.proof.certificate import Concluded, Sign

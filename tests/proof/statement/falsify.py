@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from symattn import Grade
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive
 from symattn.derivations.examples import names as examples
 from symattn.derivations.walks import walk
-from symattn.document.evidence import Grade
 from symattn.document.notation import At, Big, Call, Fence, Name, Node, Product, Relation
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep

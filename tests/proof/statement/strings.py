@@ -19,12 +19,13 @@ from random import Random
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from symattn import Document
 from symattn.derivations import derivation_texts, derive
 from symattn.derivations.claims import claim
 from symattn.derivations.derivation_texts import text_of
 from symattn.derivations.examples import names as examples
 from symattn.derivations.walks import walk
-from symattn.document.model import Document, Inline, Result, Steps, Table, Text, Values
+from symattn.document.model import Inline, Result, Steps, Table, Text, Values
 from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.verification.tolerances.tolerance import bound

@@ -6,10 +6,9 @@ from typing import Any
 import flint
 import pytest
 
+from symattn import Evidence, Grade, InputError, Undecided
 from symattn.attention.letters_of_attention import N_K
 from symattn.document import notation as nt
-from symattn.document.errors import InputError, Undecided
-from symattn.document.evidence import Evidence, Grade
 from symattn.document.formulas import formula
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text

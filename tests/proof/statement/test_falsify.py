@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from symattn import Document, Evidence, Grade
 from symattn.derivations.examples import names as examples
-from symattn.document.evidence import Evidence, Grade
-from symattn.document.model import Document, Result
+from symattn.document.model import Result
 from symattn.theorems import TOPICS, of_topic
 from tests.proof.statement import strings
 from tests.proof.statement.falsify import DOCUMENTS, VARIANT_DOCUMENTS, Figures, falsified, printed, questions, walked

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Grade
 from symattn.arrays.ball import precision
 from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.letters_of_attention import D_K, N_K
 from symattn.document import formulas
 from symattn.document import notation as nt
-from symattn.document.evidence import Grade
 from symattn.document.formulas import formula, running_text
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
