@@ -249,8 +249,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     else:
         read_off = read_off + on_state(rounding_of(read_size, held))
     apart = magnitude(x.right) + on_state(x.read)
-    inexact = magnitude(x.right - x.read @ x.state)
-    right = inexact + _row_norms(x.read) * error + read_off
+    without_state = magnitude(x.right - x.read @ x.state)
+    right = without_state + _row_norms(x.read) * error + read_off
     if how.residual:
         stored_right = 2 * rounding_of(right, held)
         right, solved = right + stored_right, right + stored_right
@@ -289,8 +289,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         at_right = at_right + substituted @ (first + on_factor)
         stored_first = rounding_of(first, held)
         at_solution = at_solution + stored_first + on_state(stored_factor)
-        both = first + stored_first
-        at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * both
+        read_first = first + stored_first
+        at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * read_first
     exact_u = magnitude(x.u) + _row_norms(x.factor) * error
 
     # LU factors may leave their residual at u in place of b (item 2).
