@@ -61,12 +61,8 @@ def said(config: Any, layer: int) -> dict[str, Any]:
     keys = fields.find(
         *(("swa_num_key_value_heads",) if sliding else ()), "num_key_value_heads", "num_kv_heads"
     )
-    latent = bool(fields.find("kv_lora_rank") and fields.find("qk_rope_head_dim"))
-    d = fields.find("head_dim") or (fields.find("hidden_size", "n_embd", "d_model") or 0) // (
-        heads or 1
-    )
-    if latent:
-        d, keys = fields.find("qk_nope_head_dim") + fields.find("qk_rope_head_dim"), heads
+    latent, d = _is_latent(fields), width_of_heads(config, layer)
+    keys = heads if latent else keys
     two_sided = bool(fields.find("use_bidirectional_attention"))
     return {
         "heads": heads,
@@ -78,6 +74,21 @@ def said(config: Any, layer: int) -> dict[str, Any]:
         **_promised_rotation(fields, d, latent),
         "qk_norm": fields.find("use_qk_norm", "qk_layernorm"),
     }
+
+
+def _is_latent(fields: LayerFields) -> bool:
+    return bool(fields.find("kv_lora_rank") and fields.find("qk_rope_head_dim"))
+
+
+def width_of_heads(config: Any, layer: int) -> int:
+    """Return d_k by the usual names of fields."""
+    fields = LayerFields(config, layer)
+    if _is_latent(fields):
+        return int(fields.find("qk_nope_head_dim") + fields.find("qk_rope_head_dim"))
+    heads = fields.find("num_attention_heads", "n_head", "num_heads") or 1
+    return int(
+        fields.find("head_dim") or (fields.find("hidden_size", "n_embd", "d_model") or 0) // heads
+    )
 
 
 def _promised_window(fields: LayerFields, sliding: bool) -> Any:

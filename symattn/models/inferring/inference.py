@@ -19,7 +19,12 @@ from symattn.models.auditing.setting import Module
 from symattn.models.inferring.field_promises import disagreements, said
 from symattn.models.inferring.inferred_call import EXPLAINED, CallFacts, facts_of
 from symattn.models.inferring.promised_numbers import OTHER_NUMBERS, expressions, layer_of, promised
-from symattn.models.inferring.tiny_models import text_part, tiny, tokens
+from symattn.models.inferring.tiny_models import (
+    default_configuration,
+    text_part,
+    tiny_of,
+    tokens,
+)
 from symattn.models.inferring.traced_model import TracedMixer, traced
 from symattn.verification.definitions.linear import LinearAttention
 
@@ -180,11 +185,14 @@ def infer(model_type: str) -> Inference:
     expression in fields only if that holds in a second configuration as well. Raises ``InputError`` for an unknown type
     and for one whose tiny model does not run, ``MissingExtra`` without Transformers.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtra("transformers", "transformers") from error
-    model = tiny(model_type)
+    _require_transformers()
+    return infer_configuration(default_configuration(model_type), model_type)
+
+
+def infer_configuration(config: Any, model_type: str = "") -> Inference:
+    """Return the attention that models of this configuration have, as ``infer`` does; it is of a language model."""
+    version = _require_transformers()
+    model = tiny_of(config)
     parts = parts_of(model)
     own = text_part(model.config).to_dict()
     changed = {name: x for name, x in OTHER_NUMBERS.items() if own.get(name) is not None}
@@ -195,13 +203,22 @@ def infer(model_type: str) -> Inference:
             if name not in ("head_dim", "num_key_value_heads")
         }
     try:
-        other = {part.name: part for part in parts_of(tiny(model_type, **changed))}
+        other = {part.name: part for part in parts_of(tiny_of(config, **changed))}
     # Without a second model, no expression is confirmed.
     except InputError:
         other = {}
     for part in parts:
         part.promises = promised(part, other.get(part.name))
-    return Inference(model_type, transformers.__version__, parts)
+    return Inference(model_type or config.model_type, version, parts)
+
+
+def _require_transformers() -> str:
+    """Return the version of Transformers. Raises ``MissingExtra`` without it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtra("transformers", "transformers") from error
+    return transformers.__version__
 
 
 def _find_innermost_part(name: str, parts: Sequence[str]) -> str | None:

@@ -29,7 +29,12 @@ def lines_of(model_type: str) -> list[str]:
         parts = infer(model_type).parts
     except InputError as error:
         return [_SEPARATOR.join((model_type, "not inferred", str(error)))]
-    return sorted({_SEPARATOR.join((model_type, *_yield_lock_words(part))) for part in parts})
+    return sorted({line_of(model_type, part) for part in parts})
+
+
+def line_of(model_type: str, part: InferredPart) -> str:
+    """Return the line of a part."""
+    return _SEPARATOR.join((model_type, *_yield_lock_words(part)))
 
 
 def _yield_lock_words(part: InferredPart) -> Iterator[str]:
@@ -96,8 +101,8 @@ class LockCheck(WithVerdict):
         )  # fmt: skip
 
 
-def check_lock(path: str) -> LockCheck:
-    """Infer every type of a lock again, and return which lines differ. Raises ``InputError`` for another file."""
+def read_lock(path: str) -> list[str]:
+    """Return the lines of a lock. Raises ``InputError`` for another file."""
     file = Path(path)
     if not file.is_file() or file.stat().st_size > _MAX_BYTES:
         raise InputError(
@@ -111,6 +116,12 @@ def check_lock(path: str) -> LockCheck:
     for number, line in enumerate(kept, 1):
         if _SEPARATOR not in line:
             raise InputError(f"models: line {number} of {path} is none of a lock: {line[:60]!r}")
+    return kept
+
+
+def check_lock(path: str) -> LockCheck:
+    """Infer every type of a lock again, and return which lines differ. Raises ``InputError`` for another file."""
+    kept = read_lock(path)
     types = list(dict.fromkeys(line.partition(_SEPARATOR)[0] for line in kept))
     now = [line for model_type in types for line in lines_of(model_type)]
     return LockCheck(

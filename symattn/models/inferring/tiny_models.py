@@ -84,17 +84,20 @@ def _first_number(data: Mapping[str, Any], names: tuple[str, ...], otherwise: in
     return next((data[name] for name in names if type(data.get(name)) is int), otherwise)
 
 
-def kept_layers(data: Mapping[str, Any]) -> list[int]:
-    """Return the layers to keep: the first of each kind, by the entries of all lists of layers, and at least two."""
+def kinds_of_layers(data: Mapping[str, Any]) -> list[str]:
+    """Return a text for each layer, equal for layers of one kind by the entries of all lists of layers."""
     depth = _first_number(data, _DEPTH, 4)
     lists = [x for x in data.values() if isinstance(x, (list, tuple)) and len(x) == depth]
     own = {int(i): x for i, x in (data.get("per_layer_config") or {}).items()}
     shared = data.get("num_kv_shared_layers") or 0
-    kinds: dict[str, int] = {}
-    for i in range(depth):
-        kinds.setdefault(repr([[x[i] for x in lists], i >= depth - shared, own.get(i)]), i)
-    kept = sorted(kinds.values())[:_MAX_LAYERS]
-    more = [i for i in range(depth) if i not in kept]
+    return [repr([[x[i] for x in lists], i >= depth - shared, own.get(i)]) for i in range(depth)]
+
+
+def kept_layers(data: Mapping[str, Any]) -> list[int]:
+    """Return the layers to keep: the first of each kind, and at least two."""
+    kinds = kinds_of_layers(data)
+    kept = sorted(map(kinds.index, set(kinds)))[:_MAX_LAYERS]
+    more = [i for i in range(len(kinds)) if i not in kept]
     return sorted(kept + more[: max(0, 2 - len(kept))])
 
 
@@ -214,16 +217,26 @@ def tiny(model_type: str, **fields: Any) -> Module:
 
     Raises ``InputError`` for an unknown type, and for one whose tiny model does not run.
     """
+    return tiny_of(default_configuration(model_type), **fields)
+
+
+def default_configuration(model_type: str) -> Any:
+    """Return the configuration of the language model of a type with its defaults. Raises as ``tiny``."""
     from transformers import CONFIG_MAPPING
 
     if model_type not in CONFIG_MAPPING:
         raise InputError(f"models: Transformers has no model_type {model_type!r}")
     try:
-        config = text_part(CONFIG_MAPPING[model_type]())
+        return text_part(CONFIG_MAPPING[model_type]())
     except Exception as problem:
         raise InputError(
             f"models: {model_type} has no default configuration: {one_line(problem)[:200]}"
         ) from None
+
+
+def tiny_of(config: Any, **fields: Any) -> Module:
+    """Return a tiny model of the configuration of a language model. Raises as ``tiny``."""
+    model_type = config.model_type
     error: Exception | None = None
     for repair in _REPAIRS:
         data = {**shrunk(config), **fields}

@@ -1,0 +1,153 @@
+"""``specify``: the attention of a layer by the row of its family, else inferred from a run; it says which.
+
+An inferred specification is what the installed code of Transformers does. One whose line stands in a lock was reviewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from symattn.attention.spec import Attention
+from symattn.models.configurations.configuration import (
+    CannotTell,
+    Configuration,
+    configuration,
+)
+from symattn.models.configurations.model_families import FAMILIES
+from symattn.models.configurations.promised_layers import attention
+from symattn.models.inferring.field_promises import width_of_heads
+from symattn.models.inferring.inference import InferredPart, infer_configuration
+from symattn.models.inferring.inferred_call import CallFacts
+from symattn.models.inferring.lock import line_of, read_lock
+from symattn.models.inferring.promised_numbers import expressions
+from symattn.models.inferring.tiny_models import kept_layers, kinds_of_layers, text_part, tiny_of
+from symattn.verification.definitions.linear import LinearAttention
+
+#: Numbers of a specification that shrink with a tiny model; others stay as they are in the configuration.
+_SHRUNK = ("heads", "kv_heads", "scale", "window", "rotated")
+
+
+@dataclass(frozen=True)
+class Specified:
+    """A specification, and where it comes from.
+
+    ``source`` is ``row``, ``lock`` for an inferred one whose line was reviewed, or ``inferred``; ``words`` says it with
+    the version, and what else a part does that no field describes.
+    """
+
+    specification: Attention | LinearAttention
+    source: str
+    words: str
+
+
+def specify(
+    source: object, layer: int = 0, *, kind: str = "self", lock: str | None = None
+) -> Specified:
+    """Return the attention of a layer, by its family's row, or inferred from a tiny model of this configuration.
+
+    ``source`` is a path of config.json, a mapping of fields, an object of Transformers or a module. ``lock`` is the
+    path of a file of ``symattn models lock``: an inferred specification whose line stands there is reviewed. Raises
+    ``CannotTell`` with the reason if there is none, ``InputError`` for what cannot be read, ``MissingExtra`` without
+    Transformers where there is no row.
+
+    >>> config = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+    ...           "rope_theta": 10000.0, "num_hidden_layers": 2}
+    >>> specify(config).source
+    'row'
+    """
+    c = configuration(source)
+    if c.model_type in FAMILIES:
+        spec = attention(c, layer, kind)
+        return Specified(spec, "row", f"by the row of {c.model_type} in docs/models.md")
+    if kind != "self":
+        c.cannot_tell(
+            f"no family is called {c.model_type!r}, and only attention of kind self is inferred"
+        )
+    return infer_layer(c, layer, lock)
+
+
+def infer_layer(source: object, layer: int = 0, lock: str | None = None) -> Specified:
+    """Return the attention of a layer as ``specify`` does for a family without a row. Raises as it does."""
+    c = configuration(source)
+    config = text_part(c.completed)
+    data = config.to_dict()
+    kinds = kinds_of_layers(data)
+    if not 0 <= layer < len(kinds):
+        c.cannot_tell(f"layer {layer} was requested; there are {len(kinds)}, counted from 0")
+    inference = infer_configuration(config)
+    alike = [place for place, i in enumerate(kept_layers(data)) if kinds[i] == kinds[layer]]
+    parts = [part for part in inference.parts if part.layer in alike]
+    if not parts:
+        c.cannot_tell("no part of such a layer mixes tokens in a tiny model")
+    lines = {line_of(c.model_type, part) for part in parts}
+    if len(lines) > 1:
+        names = ", ".join(f"{part.name} ({part.kind})" for part in parts)
+        c.cannot_tell(
+            f"layers of the same kind by their fields have unlike parts in a run: {names}"
+        )
+    part = parts[0]
+    if not part.is_explained or part.specification is None:
+        _refuse_part(c, part)
+    reviewed = lock is not None and next(iter(lines)) in read_lock(lock)
+    where = f"reviewed in {lock}" if reviewed else "not reviewed"
+    words = f"{inference.source}, {where}: {part.name} ({part.kind})"
+    spec = part.specification
+    if isinstance(spec, LinearAttention):
+        return Specified(spec, "lock" if reviewed else "inferred", f"{words}: {part.spec}")
+    return Specified(
+        _in_full_size(c, config, part, layer), "lock" if reviewed else "inferred", words
+    )
+
+
+def _refuse_part(c: Configuration, part: InferredPart) -> None:
+    reasons = [f"no field: {form}" for form in part.missing]
+    reasons += [f"not explained: {words}" for words in part.unknown]
+    c.cannot_tell(f"{part.name} ({part.kind}): {'; '.join(reasons) or 'only a ' + part.spec}")
+
+
+def _in_full_size(c: Configuration, config: Any, part: InferredPart, layer: int) -> Attention:
+    """Return the specification of a tiny model's part with the numbers of the configuration itself."""
+    facts = part.facts
+    assert facts is not None
+    small = text_part(tiny_of(config).config)
+    if width_of_heads(small, part.layer or 0) != facts.d_k:
+        c.cannot_tell("d_k is given by no field with a usual name")
+    d_k = width_of_heads(config, layer)
+    values, numbers = expressions(config, d_k), facts.numbers()
+    full: dict[str, float] = {}
+    for name in _SHRUNK:
+        if numbers[name] in (None, False):
+            continue
+        promise = part.promises.get(name)
+        if promise is None or promise not in values[name]:
+            c.cannot_tell(
+                f"{name} is {numbers[name]} in a tiny model of {part.kind}, and no field gives it"
+            )
+        full[name] = values[name][promise]
+    return _enlarge(facts, d_k, full)
+
+
+def _enlarge(facts: CallFacts, d_k: int, full: dict[str, float]) -> Attention:
+    window = facts.window
+    if "window" in full:
+        size = int(full["window"])
+        window = (size, size) if isinstance(window, tuple) else size
+        window = f"blocks of {size}" if isinstance(facts.window, str) else window
+    turn = facts.rotation
+    if turn is not None:
+        turn = replace(turn, width=int(full["rotated"]))
+    larger = replace(
+        facts, d_k=d_k, heads=int(full["heads"]), kv_heads=int(full["kv_heads"]), scale=full["scale"], window=window,
+        rotation=turn,
+    )  # fmt: skip
+    spec = larger.spec()
+    assert spec is not None
+    usual = replace(larger, scale=d_k**-0.5).spec()
+    assert usual is not None
+    # A number read off a run is rounded, the expression in fields is not.
+    return spec if spec.scale == usual.scale else replace(spec, scale=full["scale"])
+
+
+__all__: Sequence[str] = ["CannotTell", "Specified", "infer_layer", "specify"]
