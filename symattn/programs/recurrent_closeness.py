@@ -120,6 +120,9 @@ def _yield_recurrent_questions(
     _check_names(spec, inputs)
     read_as = {name: read_array(name, a) for name, a in inputs.items() if name != "cu_seqlens"}
     values = {name: np.asarray(a, dtype=np.float64) for name, (a, _) in read_as.items()}
+    # States of values by keys are turned once, and are keys by values from here on.
+    for name in {"initial_state", "final_state"} & values.keys() if spec.state == "vk" else ():
+        values[name] = np.atleast_2d(values[name]).swapaxes(-1, -2)
     if precision is None and read_as["q"][1] not in FORMATS:
         raise InputError(
             f"q is of {read_as['q'][1]}, which says nothing about the arithmetic; hint: precision='float32'"
@@ -136,7 +139,7 @@ def _yield_recurrent_questions(
         raise InputError(form)
     arithmetic = replace(arithmetic, output=Format(dtype))
     state_format = Format(read_as["final_state"][1]) if "final_state" in read_as else None
-    sequences = list(_yield_recurrent_sequences(inputs.get("cu_seqlens"), values, result))
+    sequences = list(_yield_recurrent_sequences(spec, inputs.get("cu_seqlens"), values, result))
     # Divided, so that the probability applies to all sequences together.
     share = None if alpha is None else alpha / len(sequences)
     for place, mine, its in sequences:
@@ -198,14 +201,14 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
 
 
 def _yield_recurrent_sequences(
-    cu_seqlens: Any, values: dict[str, Array], out: Array
+    spec: LinearAttention, cu_seqlens: Any, values: dict[str, Array], out: Array
 ) -> Iterator[tuple[str, dict[str, Array], Array]]:
     """Yield the place, the arrays and the output of each sequence; states have an axis of sequences in front then."""
     states, length = ("initial_state", "final_state"), values["q"].shape[-2]
     front = values["v"].shape[:-2]
     state = (*front, values["q"].shape[-1], values["v"].shape[-1])
     if cu_seqlens is None:
-        _check_states(values, state)
+        _check_states(spec, values, state)
         yield "", dict(values), out
         return
     bounds = [
@@ -214,7 +217,7 @@ def _yield_recurrent_sequences(
     # Rising without repeats, since a sequence has at least one token.
     if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != length or bounds != sorted(set(bounds)):
         raise InputError(f"cu_seqlens is {bounds[:6]}; hint: numbers that rise from 0 to {length}")
-    _check_states(values, (len(bounds) - 1, *state))
+    _check_states(spec, values, (len(bounds) - 1, *state))
     for number, (lo, hi) in enumerate(pairwise(bounds)):
         mine = {
             name: a[number] if name in states else a[..., lo:hi, :] for name, a in values.items()
@@ -222,12 +225,22 @@ def _yield_recurrent_sequences(
         yield f"In sequence {number}, tokens {lo} to {hi - 1}: ", mine, out[..., lo:hi, :]
 
 
-def _check_states(values: dict[str, Array], shape: tuple[int, ...]) -> None:
+def _check_states(spec: LinearAttention, values: dict[str, Array], shape: tuple[int, ...]) -> None:
+    """Check that states have the ``shape`` of keys by values. Raises ``InputError``, in the layout of the input."""
+    by_values = spec.state == "vk"
     for name in ("initial_state", "final_state"):
         if name in values and values[name].shape != shape:
-            hint = f"(…, d_k, d_v) = {shape}"
+            passed, wanted = (
+                (*axes[:-2], axes[-1], axes[-2]) if by_values and len(axes) > 1 else axes
+                for axes in (values[name].shape, shape)
+            )
+            letters, words = (
+                ("(…, d_v, d_k)", "values by keys")
+                if by_values
+                else ("(…, d_k, d_v)", "keys by values")
+            )
             raise InputError(
-                f"{name} has the shape {values[name].shape}; hint: {hint}, a state of keys by values"
+                f"{name} has the shape {passed}; hint: {letters} = {wanted}, a state of {words}"
             )
 
 

@@ -315,15 +315,22 @@ def closing(arrays: dict[str, Array]) -> dict[str, Array]:
     return result
 
 
-def in_order(layout: Layout, turned: tuple[str, ...], run: Compute) -> Compute:
-    """Return ``run`` for arrays in the layout: it gets them as b, h, n, d, and its outputs are put back in order."""
+def in_order(
+    layout: Layout, turned: tuple[str, ...], run: Compute, unturned: tuple[int, ...] = ()
+) -> Compute:
+    """Return ``run`` for arrays in the layout: it gets them as b, h, n, d, and its outputs are put back in order.
+
+    Outputs at the places ``unturned`` have no axis of tokens, and stay as they are.
+    """
 
     def moved(**keywords: Any) -> Any:
         arrays = {n: ordered(layout, a) if n in turned else a for n, a in keywords.items()}
         result, axes = run(**arrays), len(layout)
+        if result is None:
+            return None
         every = [
-            ordered(layout, a, back=True) if len(a.shape) == axes else a
-            for a in (result if isinstance(result, tuple) else (result,))
+            ordered(layout, a, back=True) if len(a.shape) == axes and at not in unturned else a
+            for at, a in enumerate(result if isinstance(result, tuple) else (result,))
         ]
         return tuple(every) if isinstance(result, tuple) else every[0]
 

@@ -823,7 +823,7 @@ class Definition(Subject):
         if law is None:
             return super().screened(precision, inputs)
         near = law.compute_exactly(inputs)
-        return [Screened(near, screening_error(near, precision))]
+        return [Screened(x, screening_error(x, precision)) for x in near]
 
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
         """Return the legal outputs; with −∞ in a log-sum-exp each way counts where it has a value."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import product
 from math import log2
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -81,9 +81,12 @@ class LinearAttention(Answering):
     eps             the ε of the norm
     values_per_key  heads of values, gates and β for each head of queries and keys, which is repeated in place: head h
                     of values reads head ⌊h / values_per_key⌋
+    state           whether a function takes the state before the first token and returns the one after the last: None;
+                    ``kv``, laid out as (…, d_k, d_v); ``vk``, as (…, d_v, d_k)
 
     A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n) or (…, n, d_k) and beta (…, n), and returns (…, n,
-    d_v). With several heads of values for each of keys, the axis in front of the tokens has the heads.
+    d_v). With several heads of values for each of keys, the axis in front of the tokens has the heads. With states it
+    takes an initial_state, zeros if it is left out, and returns the output and the final state.
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; the norm, Yang et al.,
@@ -103,6 +106,7 @@ class LinearAttention(Answering):
     qk_norm: Literal["l2"] | None = None
     eps: int | float | Fraction = 0
     values_per_key: int = 1
+    state: Literal["kv", "vk"] | None = None
 
     __repr__ = brief
 
@@ -115,6 +119,11 @@ class LinearAttention(Answering):
         if self.delta and self.normalised:
             raise InputError(
                 "LinearAttention: the delta rule has no normaliser; hint: normalised=False"
+            )
+        if self.state and (self.normalised or not self.causal):
+            raise InputError(
+                "LinearAttention: states are those of sums over earlier tokens without a normaliser; hint:"
+                " causal=True and normalised=False"
             )
         if self.eps and self.qk_norm is None:
             raise InputError("LinearAttention: eps belongs to a norm; hint: qk_norm='l2'")
@@ -131,9 +140,17 @@ class LinearAttention(Answering):
         return cls(**fields_of(name))
 
     def __call__(
-        self, q: Array, k: Array, v: Array, g: Array | None = None, beta: Array | None = None
-    ) -> Array:
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        g: Array | None = None,
+        beta: Array | None = None,
+        initial_state: Array | None = None,
+    ) -> Any:
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
+
+        With a ``state`` the output and the final state.
 
         >>> import numpy as np
         >>> one = np.ones((1, 2))
@@ -143,7 +160,7 @@ class LinearAttention(Answering):
         """
         g, beta = (_as_columns(x, q) for x in (g, beta))
         return _apply_normalised_form(
-            self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta
+            self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta, initial_state
         )
 
 
@@ -186,10 +203,24 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
             )
         )
 
+    if spec.state:
+        width = ("d_k", "d_v") if spec.state == "kv" else ("d_v", "d_k")
+        arrays.append(
+            Input(
+                "initial_state",
+                " ".join([*(x for x in shape("n", "d").split() if x not in ("n", "d")), *width]),
+                "state h0 s0 initial recurrent_state ssm_state",
+                needed=False,
+                step="cache",
+            )
+        )
+
     def laid(run: Compute) -> Compute:
         # Gates of features have the axes of keys; gates of tokens become columns later.
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
-        return in_order(layout, turned, partial(_run_with_gate_columns, spec, layout, run))
+        columns = partial(_run_with_gate_columns, spec, layout, run)
+        # A final state has no axis of tokens.
+        return in_order(layout, turned, columns, unturned=(1,))
 
     several: Mapping[str, int] = {"h": 2} if spec.values_per_key > 1 else {}
     sizes = [{**in_front(layout, i), **several, "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
@@ -200,12 +231,14 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     )
     # The bound on other forms is of sums over earlier tokens.
     has_other_forms = bool(spec.gate or spec.delta or (spec.qk_norm and spec.causal))
-    has_equal_steps = not spec.gate and not spec.delta and spec.values_per_key == 1
+    has_equal_steps = (
+        not spec.gate and not spec.delta and spec.values_per_key == 1 and not spec.state
+    )
     return Definition(
         title=called(spec),
         step="normalize" if spec.normalised else "values",
         inputs=tuple(arrays),
-        outputs=("output",),
+        outputs=("output", "final_state") if spec.state else ("output",),
         ways=tuple(map(laid, _yield_linear_ways(spec))),
         mistakes=tuple(replace(x, run=laid(x.run)) for x in _yield_linear_mistakes(spec)),
         shapes=tuple(sizes),
@@ -243,7 +276,9 @@ def _other_forms(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> O
 
     def run(inputs: Inputs, precision: Precision) -> Sequence[np.ndarray] | None:
         bound = laid(partial(_bound_of_forms, spec, precision))(**float64_inputs(inputs))
-        return None if bound is None else [bound]
+        if bound is None:
+            return None
+        return list(bound) if isinstance(bound, tuple) else [bound]
 
     return OtherForms(_OTHER_FORMS[spec.delta], run)
 
@@ -264,8 +299,10 @@ def _bound_of_forms(
     v: Any,
     g: Any = None,
     beta: Any = None,
+    initial_state: Any = None,
 ) -> Any:
-    """Return how far any usual form may be off, (…, n, d_v); None if there is no bound."""
+    """Return how far any usual form may be off, (…, n, d_v), with states also the final one; None if there is no
+    bound."""
     phi: Callable[[Any], Any] = FEATURES[spec.feature]
     scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
     sums: Any = linear.gate_sums(g)
@@ -285,6 +322,11 @@ def _bound_of_forms(
         cancelling,
         relative,
     )
+    if spec.state:
+        of_tokens = linear_forms.allowed(
+            _with_state_as_tokens(spec, terms, initial_state), precision
+        )
+        return None if of_tokens is None else _split_state_bound(spec, terms, of_tokens)
     result = linear_forms.allowed(terms, precision)
     if result is None or not spec.normalised:
         return result
@@ -298,6 +340,45 @@ def _bound_of_forms(
         moved = moved + 4 * float(precision.roughest.u) * (top / divisor + moved)
     # A divisor that may be 0 has no bound.
     return np.where(below < divisor, moved, np.inf)
+
+
+def _with_state_as_tokens(
+    spec: LinearAttention, terms: linear_forms.LinearTerms, initial_state: Any
+) -> linear_forms.LinearTerms:
+    """Return the terms with d_k tokens in front that write the initial state, and d_k behind that read the final one.
+
+    The key of each is one feature alone; those behind write nothing, and none of them decays the state.
+    """
+    front, width = terms.k.shape[:-2], terms.k.shape[-1]
+    state = _read_initial_state(spec, terms.k, terms.v, initial_state)
+    units = np.broadcast_to(np.eye(width), (*front, width, width))
+    nothing = 0 * units
+
+    def around(before: Any, x: Any, after: Any) -> Any:
+        return np.concatenate([before, x, after], axis=-2)
+
+    sums = None
+    if terms.sums is not None:
+        of_width = np.zeros((*front, width, terms.sums.shape[-1]))
+        sums = around(of_width, terms.sums, of_width + terms.sums[..., -1:, :])
+    column = units[..., :1]
+    return replace(
+        terms,
+        q=around(nothing, terms.q, units),
+        k=around(units, terms.k, nothing),
+        v=around(state, terms.v, 0 * state),
+        beta=None if terms.beta is None else around(0 * column + 1, terms.beta, 0 * column),
+        sums=sums,
+    )
+
+
+def _split_state_bound(
+    spec: LinearAttention, terms: linear_forms.LinearTerms, bound: Any
+) -> tuple[Any, Any]:
+    """Return the bounds of the outputs and of the final state, from those of the tokens with the state's around."""
+    width = terms.k.shape[-1]
+    state = bound[..., -width:, :]
+    return bound[..., width:-width, :], state if spec.state == "kv" else state.swapaxes(-1, -2)
 
 
 def _yield_added_number_mistake(
@@ -328,10 +409,10 @@ def _count_linear_keys(
 
     def run(table: Callable[[int, int], np.ndarray]) -> Compute:
         def form(
-            spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
-        ) -> Array:
+            spec: LinearAttention, q: Array, k: Array, v: Array, *more: Array | None
+        ) -> Produced:
             counts = table(int(q.shape[-2]), int(k.shape[-2])).astype(float)
-            return (q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)) @ v
+            return Produced((q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)) @ v)
 
         return laid(partial(_apply_normalised_form, spec, form))
 
@@ -363,24 +444,47 @@ def _as_columns(x: Array | None, q: Array) -> Array | None:
     return x[..., None] if x is not None and x.ndim < q.ndim else x
 
 
-Form = Callable[..., Array]
+class Produced(NamedTuple):
+    """What a form computes: the outputs (…, n, d_v) and the final state (…, f, d_v), None if it has none."""
+
+    output: Array
+    state: Array | None = None
+
+
+#: A form, from the specification, q and k as they are read, v, g, beta and the state before the first token (None:
+#: zeros).
+Form = Callable[..., Produced]
 
 
 def _apply_normalised_form(
     spec: LinearAttention, form: Form, q: Array, k: Array, v: Array,
-    g: Array | None = None, beta: Array | None = None, below: Form | None = None,
-) -> Array:  # fmt: skip
-    """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised."""
+    g: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, below: Form | None = None,
+) -> Any:  # fmt: skip
+    """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised.
+
+    With a ``state`` return the final state too.
+    """
     a, b = _read_features(spec, q), _read_features(spec, k)
     if spec.scale:
         xp = namespace_of(q)
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
-    result = form(spec, a, b, v, g, beta)
-    return (
-        result / (below or form)(spec, a, b, _make_unit_values(v), g, beta)
-        if spec.normalised
-        else result
-    )
+    state = _read_initial_state(spec, b, v, initial_state) if spec.state else None
+    result = form(spec, a, b, v, g, beta, state)
+    if spec.normalised:
+        divisor = (below or form)(spec, a, b, _make_unit_values(v), g, beta, None)
+        return result.output / divisor.output
+    if result.state is None or spec.state is None:
+        return result.output
+    return result.output, result.state if spec.state == "kv" else result.state.mT
+
+
+def _read_initial_state(
+    spec: LinearAttention, k: Array, v: Array, initial_state: Array | None
+) -> Array:
+    """Return the state before the first token (…, f, d_v): zeros if there is none."""
+    if initial_state is None:
+        return linear.empty_state(k, v)
+    return initial_state if spec.state == "kv" else initial_state.mT
 
 
 def _read_features(spec: LinearAttention, x: Array) -> Any:
@@ -401,40 +505,64 @@ def _make_unit_values(v: Array) -> Array:
 
 
 def _by_pairs(
-    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
-) -> Array:
-    """Return (φ(Q) φ(K)ᵀ ⊙ D) V."""
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    beta: Array | None,
+    state: Array | None,
+) -> Produced:
+    """Return (φ(Q) φ(K)ᵀ ⊙ D) V, and what queries read of the state before all tokens."""
     if not spec.causal:
-        return q @ k.mT @ v
-    return linear.decayed_scores(q, k, linear.gate_sums(g)) @ v
+        return Produced(q @ k.mT @ v)
+    if state is None:
+        return Produced(linear.decayed_scores(q, k, linear.gate_sums(g)) @ v)
+    end, output = linear.gated_chunk(state, q, k, v, g)
+    return Produced(output, end)
 
 
 def _by_tokens(
-    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
-) -> Array:
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    beta: Array | None,
+    state: Array | None,
+) -> Produced:
     """Compute the output from the state, token by token."""
     if not spec.causal:
-        return q @ (k.mT @ v)
-    return _scan_linear_state(
-        linear.delta_token if spec.delta else linear.gated_step, q, k, v, beta, g
-    )
+        return Produced(q @ (k.mT @ v))
+    step = linear.delta_token if spec.delta else linear.gated_step
+    return _scan_linear_state(step, state, q, k, v, beta, g)
 
 
-def _scan_linear_state(step: Compute, q: Array, k: Array, v: Array, *more: Array | None) -> Array:
+def _scan_linear_state(
+    step: Compute, state: Array | None, q: Array, k: Array, v: Array, *more: Array | None
+) -> Produced:
     extras = [x for x in more if x is not None]
-    return linear.scan(
-        step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *extras
-    ).output
+    first = linear.empty_state(k, v) if state is None else state
+    end, output = linear.scan(step, first, range(int(k.shape[-2]) + 1), q, k, v, *extras)
+    return Produced(output, end)
 
 
 def _by_chunks(
-    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
-) -> Array:
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    beta: Array | None,
+    state: Array | None,
+) -> Produced:
     """Compute the output from the state, two tokens at a time."""
     # Chunks of two tokens have every part that longer ones have.
     n, gates = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
-    return linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, *gates).output
+    first = linear.empty_state(k, v) if state is None else state
+    end, output = linear.scan(linear.gated_chunk, first, bounds, q, k, v, *gates)
+    return Produced(output, end)
 
 
 def _list_linear_forms(spec: LinearAttention) -> tuple[Form, ...]:
@@ -503,7 +631,7 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
         "score", "the feature map is applied to keys alone", reading(plain, k=phi)
     )
     yield from _yield_norm_mistakes(spec, form)
-    if spec.causal and not spec.gate and not spec.delta:
+    if spec.causal and not spec.gate and not spec.delta and not spec.state:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     for (step, cause), wrong in _wrong_forms(spec).items():
         yield DefinitionMistake(step, cause, partial(_apply_normalised_form, spec, wrong))
@@ -515,7 +643,8 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
     if spec.normalised:
         yield from _of_normalisers(spec, form)
     else:
-        if not spec.delta:
+        # Specifications with states have no normaliser.
+        if not spec.delta and not spec.state:
             yield of("normalize", "it is divided by the sum of the weights", normalised=True)
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
@@ -531,6 +660,8 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
                 )
     if spec.values_per_key > 1:
         yield from _yield_head_mistakes(spec, form)
+    if spec.state:
+        yield from _yield_state_mistakes(spec, form)
     for words, change in _GATES.items() if spec.gate else ():
         yield DefinitionMistake("values", words, reading(spec, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta else ():
@@ -560,6 +691,69 @@ def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
         words = f"all heads of values that share a key have the {noun} of the first of them"
         right = partial(_apply_normalised_form, spec, form)
         yield DefinitionMistake("split", words, reading(right, **{name: of_first}))
+
+
+def _yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+    """Yield states that are lost, transposed, or handed over without a decay."""
+    run = partial(_apply_normalised_form, spec, form)
+    lost = reading(run, initial_state=lambda state: 0 * state)
+
+    def by(words: str, changed: Compute) -> DefinitionMistake:
+        return DefinitionMistake("cache", words, changed)
+
+    def of_final(wrong: Compute) -> Compute:
+        """Return the run with the final state of a wrong one."""
+        return lambda **given: (run(**given)[0], wrong(**given)[1])
+
+    def of_outputs(wrong: Compute) -> Compute:
+        return lambda **given: (wrong(**given)[0], run(**given)[1])
+
+    yield by("the initial state is left out", lost)
+    yield by("the initial state is left out of the final state", of_final(lost))
+    yield by("the initial state is left out of the outputs", of_outputs(lost))
+    turned = reading(run, initial_state=_transposed_if_square)
+    yield by("the initial state is read transposed, where d_k = d_v", turned)
+    words = "the final state is returned transposed, where d_k = d_v"
+    yield by(words, lambda **given: _transpose_final_state(run(**given)))
+    other = "values by keys" if spec.state == "kv" else "keys by values"
+    words = f"states are read and returned as {other}, where d_k = d_v, not as {spec.state}"
+    yield by(words, lambda **given: _transpose_final_state(turned(**given)))
+    yield by(
+        "the final state is the initial one",
+        lambda **given: (run(**given)[0], given["initial_state"] * 1),
+    )
+    unwritten = reading(run, k=_without_last, **({"g": _without_last} if spec.gate else {}))
+    yield by("the final state is that before the last token", of_final(unwritten))
+    if not spec.gate:
+        return
+    undecayed_first = reading(run, g=_without_first)
+    words = "the initial state is handed over undecayed: the first token's gate does not decay it"
+    yield by(words, undecayed_first)
+    still = reading(run, g=lambda g: 0 * g)
+    alone = reading(still, v=lambda v: 0 * v)
+    words = "the initial state is handed over undecayed: no gate decays it"
+    yield by(
+        words,
+        # Outputs are affine in the state: what the tokens give, and what the state gives.
+        lambda **given: tuple(a + b for a, b in zip(lost(**given), alone(**given), strict=True)),
+    )
+    words = "the final state is handed over undecayed by the last token's gate"
+    yield by(words, of_final(reading(run, g=_without_last)))
+    yield by("the final state is handed over undecayed: no gate decays it", of_final(still))
+
+
+def _transpose_final_state(outputs: tuple[Any, Any]) -> tuple[Any, Any]:
+    return outputs[0], _transposed_if_square(outputs[1])
+
+
+def _without_last(x: Array) -> Array:
+    """Return the rows of tokens with zeros for the last."""
+    return namespace_of(x).concat([x[..., :-1, :], 0 * x[..., -1:, :]], axis=-2)
+
+
+def _without_first(x: Array) -> Array:
+    """Return the rows of tokens with zeros for the first."""
+    return namespace_of(x).concat([0 * x[..., :1, :], x[..., 1:, :]], axis=-2)
 
 
 def _repeat_one_head(x: Array, times: int, head: int) -> Array:
@@ -637,7 +831,8 @@ def _output_of_half_normed_keys(
     v: Array,
     g: Array | None = None,
     beta: Array | None = None,
-) -> Array:
+    initial_state: Array | None = None,
+) -> Any:
     """Compute the delta rule with keys that are normalised at one of their two places alone."""
     bare = _repeat_for_values(spec, FEATURES[spec.feature](k))
     normed = _read_features(spec, k)
@@ -651,11 +846,17 @@ def _output_of_half_normed_keys(
         return state, q @ state
 
     def form(
-        spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
-    ) -> Array:
-        return _scan_linear_state(token, q, written, v, read, beta, g)
+        spec: LinearAttention,
+        q: Array,
+        k: Array,
+        v: Array,
+        g: Array | None,
+        beta: Array | None,
+        state: Array | None,
+    ) -> Produced:
+        return _scan_linear_state(token, state, q, written, v, read, beta, g)
 
-    return _apply_normalised_form(spec, form, q, k, v, g, beta)
+    return _apply_normalised_form(spec, form, q, k, v, g, beta, initial_state)
 
 
 #: Runs of attention that take as long as one of the delta rule, token by token.
@@ -670,14 +871,15 @@ _POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
 
 def _output_of_scaled_queries(
     run: Compute, halves: int, axis: int, q: Array, **given: Array
-) -> Array:
-    """Return the output for scaled queries, by linearity."""
+) -> Any:
+    """Return the output for scaled queries, by linearity, and the state, which queries do not change."""
     xp, size = namespace_of(q), int(q.shape[axis])
     root = xp.sqrt(xp.asarray(size, dtype=q.dtype))
-    result: Array = run(q=q, **given)
+    outputs = run(q=q, **given)
+    result, *states = outputs if isinstance(outputs, tuple) else (outputs,)
     for _ in range(abs(halves)):
         result = result * root if halves > 0 else result / root
-    return result
+    return (result, *states) if states else result
 
 
 #: What a token adds to the state along its key, from v, from k S, the state's value for it, and from β.
@@ -699,7 +901,8 @@ def _by_corrections(
     v: Array,
     g: Array | None,
     beta: Array | None,
-) -> Array:
+    state: Array | None,
+) -> Produced:
     def token(
         state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None
     ) -> tuple[Array, Array]:
@@ -707,7 +910,7 @@ def _by_corrections(
         state = state + k.mT @ correction(v, k @ state, beta)
         return state, q @ state
 
-    return _scan_linear_state(token, q, k, v, beta, g)
+    return _scan_linear_state(token, state, q, k, v, beta, g)
 
 
 def _by_undecayed_corrections(
@@ -717,7 +920,8 @@ def _by_undecayed_corrections(
     v: Array,
     g: Array | None,
     beta: Array | None,
-) -> Array:
+    state: Array | None,
+) -> Produced:
     def token(
         state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array
     ) -> tuple[Array, Array]:
@@ -725,7 +929,7 @@ def _by_undecayed_corrections(
         state = linear.decayed(state, g) + k.mT @ correction
         return state, q @ state
 
-    return _scan_linear_state(token, q, k, v, beta, g)
+    return _scan_linear_state(token, state, q, k, v, beta, g)
 
 
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
@@ -746,9 +950,15 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
         words = "what a token replaces is read from the state before it decays"
         result["values", words] = _by_undecayed_corrections
     if spec.gate and not spec.delta:
-        at_once: Form = lambda spec, q, k, v, g, beta: _by_pairs(spec, q, k * powers(g), v, g, beta)  # noqa: E731
-        result["values", "a token's gate decays what the token itself adds, too"] = at_once
+        words = "a token's gate decays what the token itself adds, too"
+        result["values", words] = _by_pairs_with_decayed_keys
     return result
+
+
+def _by_pairs_with_decayed_keys(
+    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array, *more: Array | None
+) -> Produced:
+    return _by_pairs(spec, q, k * powers(g), v, g, *more)
 
 
 def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
@@ -904,7 +1114,8 @@ def _by_wrong_chunks(
     v: Array,
     g: Array | None,
     beta: Array | None,
-) -> Array:
+    state: Array | None,
+) -> Produced:
     n, xp = int(k.shape[-2]), namespace_of(k)
     # Without gates zeros stand in, so that one step serves both.
     gates: Any = 0 * k[..., :1] if g is None else g
@@ -915,8 +1126,9 @@ def _by_wrong_chunks(
     if how.kept is not None:
         retention = xp.where(xp.asarray(how.kept(place, size)), retention, 0)
     more = () if beta is None else (beta,)
-    bounds, empty = [*range(0, n, size), n], linear.empty_state(k, v)
-    return linear.scan(how.token, empty, bounds, q, k, v, gates, retention, *more).output
+    bounds, first = [*range(0, n, size), n], linear.empty_state(k, v) if state is None else state
+    end, output = linear.scan(how.token, first, bounds, q, k, v, gates, retention, *more)
+    return Produced(output, end)
 
 
 def _transposed_if_square(state: Any) -> Any:

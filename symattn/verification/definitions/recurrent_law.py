@@ -174,6 +174,9 @@ class RecurrentLaw:
         result = {}
         for name, array in inputs.items():
             a = np.asarray(array, dtype=np.float64)
+            if name == "initial_state":
+                result[name] = self._as_kv(a)
+                continue
             by_token = name in BY_TOKEN and not (name == "g" and self.spec.gate == "feature")
             a = a[..., None] if by_token else a
             result[name] = np.moveaxis(a, self._tokens_axis, -2)
@@ -183,24 +186,36 @@ class RecurrentLaw:
     def _tokens_axis(self) -> int:
         return self.layout.index("n") - len(self.layout)
 
-    def compute_exactly(self, inputs: Inputs) -> Array:
-        """Return the outputs in float64, in the layout."""
+    def _as_kv(self, state: Array) -> Array:
+        """Return a state of keys by values from one in the specification's layout, and back."""
+        return state.swapaxes(-1, -2) if self.spec.state == "vk" else state
+
+    def compute_exactly(self, inputs: Inputs) -> tuple[Array, ...]:
+        """Return the outputs in float64, in the layout, and the final states if the specification has states."""
         values = self.in_order(inputs)
         # Exact values do not depend on the precision.
         heads = recurrences(self.spec, values, Precision.of("float32"))
-        rows = [exact_values(of).output for of in heads]
-        return self._laid(rows, values)
+        exact = [exact_values(of) for of in heads]
+        rows = self._laid([x.output for x in exact], values)
+        if self.spec.state is None:
+            return (rows,)
+        return rows, self._laid_states([x.state for x in exact], values)
 
     def ways(self, inputs: Inputs, precision: Precision) -> list[Callable[[], Sequence[Expected]]]:
         """Return the outputs with their worst case by each arithmetic, computed on demand."""
         values = self.in_order(inputs)
         heads = [*recurrences(self.spec, values, precision)]
-        right = self._laid([exact_values(of).output for of in heads], values)
+        right, *right_states = self.compute_exactly(inputs)
+        with_state = self.spec.state is not None
 
         def outputs(way: RecurrentArithmetic) -> Sequence[Expected]:
-            # Outputs alone are judged here, by the worst case alone.
-            bounds = [limits(of, way, with_state=False, with_sharp=False).worst for of in heads]
-            return [ByLaw(right, self._laid(bounds, values))]
+            # The worst case alone judges here.
+            bounds = [limits(of, way, with_state=with_state, with_sharp=False) for of in heads]
+            results = [ByLaw(right, self._laid([b.worst for b in bounds], values))]
+            for state in right_states:
+                worst = self._laid_states([b.worst_state for b in bounds], values)
+                results.append(ByLaw(state, worst))
+            return results
 
         length = values["q"].shape[-2]
         return [partial(outputs, way) for way in widest_of_precision(precision, length)]
@@ -222,6 +237,11 @@ class RecurrentLaw:
         """Return arrays (n, d_v), one for each head, as one array in the layout."""
         joined = np.stack(heads).reshape(values["v"].shape)
         return np.moveaxis(joined, -2, self._tokens_axis)
+
+    def _laid_states(self, heads: Sequence[Array], values: Mapping[str, Array]) -> Array:
+        """Return states (d_k, d_v), one for each head, as one array in the specification's layout of states."""
+        front, last = values["v"].shape[:-2], heads[0].shape
+        return self._as_kv(np.stack(heads).reshape(*front, *last))
 
     def as_in_models(self, inputs: Mapping[str, Array], decay: float, rng: Any) -> dict[str, Array]:
         """Return the inputs with queries and keys of length 1, β between 0 and 1, and gates of mean ``−decay``."""
