@@ -247,7 +247,10 @@ def _yield_vector_conventions(spec: Attention) -> Iterator[str]:
     elif spec.qk_norm:
         less = "less its mean, " if spec.qk_norm == "layer" else ""
         root = _formula_of_rms_norm("q_l", spec.eps)
-        yield f"each query and key, head by head and before positions, is {less}divided by ${root}$"
+        place = f"{spec.qk_norm_place} positions"
+        yield f"each query and key, head by head and {place}, is {less}divided by ${root}$"
+    if spec.value_norm:
+        yield f"each value, head by head, is divided by ${_formula_of_rms_norm('v_l', spec.eps)}$"
     if spec.truncate:
         yield f"scores see the first {spec.truncate} columns of queries and keys, d_k is the width of the whole"
     if spec.score == "cosine":

@@ -57,7 +57,8 @@ class Named:
 
     A shape names axes by letters: ``… [h] n_q d_k`` may have leading batch axes, and has a head axis if there are
     several heads; ``h*d_k`` are the columns of all heads; ``n_k?`` may have the length 1. Inputs other than tokens and
-    their projections are ``needed`` by some specifications, or ``optional``, and refused by all others.
+    their projections are ``needed`` by some specifications, or ``optional``, and refused by all others. The entries of
+    an input that verifications draw are halves of the integers from ``drawn[0]`` to ``drawn[1]``.
     """
 
     letter: str
@@ -67,6 +68,7 @@ class Named:
     holds: Literal["numbers", "booleans", "whole numbers"] = "numbers"
     needed: Wanted | None = None
     optional: Wanted | None = None
+    drawn: tuple[int, int] | None = None
 
     @property
     def symbol(self) -> Node:
@@ -209,6 +211,14 @@ ARRAYS: dict[str, Named] = {
     "g_cq": Named("g_CQ", "Gain of the latent of queries", "l_q", optional=_both),
     "g_q": Named("g_Q", "Gain of the queries", "d_k", "query", optional=_gain),
     "g_k": Named("g_K", "Gain of the keys", "d_s", "key", optional=_gain),
+    "g_v": Named(
+        "g_V",
+        "Gain of the values",
+        "d_v",
+        "value",
+        optional=_condition_on_field("value_norm"),
+        drawn=(1, 4),
+    ),
     "beta_q": Named("β_Q", "Bias of the normalised queries", "d_k", "query", optional=_layer),
     "beta_k": Named("β_K", "Bias of the normalised keys", "d_s", "key", optional=_layer),
     "cos": Named("cos Θ", "Cosines of the positions", "… n_k f", needed=_tables),
@@ -273,6 +283,7 @@ ARRAYS: dict[str, Named] = {
     "attended_latents": Named("H_C", "Each head's latents", "… [h] n_q l", "output"),
     "q_normed": Named("Q_norm", "Normalised queries", "… [h] n_q d_k", "query"),
     "k_normed": Named("K_norm", "Normalised keys", "… [g] n_k d_s", "key"),
+    "v_normed": Named("V_norm", "Normalised values", "… [g] n_k d_v", "value"),
     "k_shared": Named("K'", "Keys for each head of queries", "… [h] n_k d_s", "key"),
     "q_cut": Named("Q_t", "Truncated queries", "… [h] n_q d_t", "query"),
     "k_cut": Named("K_t", "Truncated keys", "… [h] n_k d_t", "key"),

@@ -183,13 +183,18 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     "kv_heads must divide heads: each head of keys is read by as many heads of queries": (
         lambda s: s.heads % s.key_heads != 0
     ),
-    "eps belongs to qk_norm 'rms' or 'layer'": lambda s: bool(s.eps) and s.qk_norm in (None, "l2"),
+    "eps belongs to qk_norm 'rms' or 'layer', or to value_norm": lambda s: (
+        bool(s.eps) and s.qk_norm in (None, "l2") and s.value_norm is None
+    ),
+    "qk_norm_place belongs to qk_norm beside a rotary position; hint: qk_norm_place='before'": lambda s: (
+        s.qk_norm_place == "after" and (s.qk_norm is None or not isinstance(s.position, Rotary))
+    ),
     "packed and latent exclude each other": lambda s: s.packed and s.latent is not None,
     "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None": (
         lambda s: s.latent is not None and s.kv_heads is not None
     ),
     "with a latent it is the latent that is normalised; hint: Latent(norm='rms') in place of qk_norm": (
-        lambda s: s.latent is not None and s.qk_norm is not None
+        lambda s: s.latent is not None and (s.qk_norm is not None or s.value_norm is not None)
     ),
     # -- scores
     "truncated vectors do not fit the matrices of general and additive scores; hint: narrower matrices": (

@@ -122,7 +122,13 @@ class Fields:
         "normalise queries and keys in each head: ``rms`` or ``layer``, with gains g_q, g_k if given, or ``l2``, to "
         "length 1",
     )
-    eps: int | float | Fraction = described(0, "the ε of qk_norm")
+    qk_norm_place: Literal["before", "after"] = described(
+        "before", "whether qk_norm comes ``before`` or ``after`` the rotation of a rotary position"
+    )
+    value_norm: Literal["rms"] | None = described(
+        None, "normalise values in each head: ``rms``, with a gain g_v if given"
+    )
+    eps: int | float | Fraction = described(0, "the ε of qk_norm and value_norm")
     position: Position | None = described(
         None,
         "how positions enter: rotary, ALiBi, buckets (T5), Shaw, Transformer-XL or disentangled (DeBERTa)",

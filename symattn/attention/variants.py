@@ -78,6 +78,14 @@ VARIANTS: dict[str, NamedVariant] = {
     "LayerNorm of q and k": NamedVariant(
         "scores", Attention(qk_norm="layer"), f"{_QKV} g_q g_k beta_q beta_k"
     ),
+    "RMS norm after rotation": NamedVariant(
+        "scores",
+        Attention(qk_norm="rms", eps=0.25, qk_norm_place="after", position=_ROTATED),
+        f"{_QKV} g_q g_k",
+    ),
+    "RMS norm of values": NamedVariant(
+        "scores", Attention(value_norm="rms", eps=0.25), f"{_QKV} g_v"
+    ),
     "q and k of length 1": NamedVariant("scores", Attention(qk_norm="l2", scale=10)),
     "softcap": NamedVariant("scores", Attention(softcap=2)),
     "truncated": NamedVariant("scores", Attention(truncate=2)),

@@ -61,7 +61,7 @@ class _Bound:
     def __init__(self, run: Run, precision: Precision) -> None:
         self.run, self.precision = run, precision
         self.errors = score_errors(run, precision)
-        self.latents = self.errors.values
+        self.made_values = self.errors.values
         self.uneven = (
             bool(run.spec.dropout) or len(run.value_step.of) > 2
         )  # each query may have values of its own
@@ -243,10 +243,10 @@ class _Bound:
             (whole, apart, output), moved, away, lost, self.precision, self.counts, _NUMBERS
         )
         sums = apart + sums
-        # Values from a latent are off by e_j before they are weighed (variants).
-        if self.latents is not None:
+        # Values from a latent, or normalised, are off by e_j before they are weighed (variants).
+        if self.made_values is not None:
             sums = sums + self._weigh_value_sizes(
-                w * xp.exp(self.alone + self._exponent_of_summation_path()), self.latents[1]
+                w * xp.exp(self.alone + self._exponent_of_summation_path()), self.made_values[1]
             )
         total = moved + storage_error + middle + factor * sums
         if self.far.any():
@@ -356,8 +356,8 @@ class _Bound:
         w = size(number(self.run.values["weights"])) + e
         moved = e + w * g(roundings, f)
         result = self._weigh_value_sizes(moved, self._value_sizes())
-        if self.latents is not None:
-            result = result + self._weigh_value_sizes(w, self.latents[1])
+        if self.made_values is not None:
+            result = result + self._weigh_value_sizes(w, self.made_values[1])
         terms = 1 + self.run.value_terms
         return result + float(f.eta) * (4 + self.n) * terms
 
@@ -427,7 +427,9 @@ class _Bound:
     def _value_sizes(self) -> Balls:
         """|v|_j."""
         return (
-            self.latents[0] if self.latents is not None else self.run.absolute[self.run.values_name]
+            self.made_values[0]
+            if self.made_values is not None
+            else self.run.absolute[self.run.values_name]
         )
 
 

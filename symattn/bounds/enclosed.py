@@ -5,6 +5,9 @@ most their radius, and ``scores`` gives τ_j. Values are inputs, which float64 h
 midpoints v̂_j stand for the v_j, and their radii ρ_j are added: Σ w_j ρ_j to what o may be off, ρ_j to each |v_j − o|.
 |v|_j comes from a run on absolute values. Where a radius is more than 2⁻²⁰ of what the roundings of the projection
 may do, balls are used instead, so that the bound is theirs but for rounding.
+
+Values that are normalised are off by e_j (``scores``). For each row the program weighs some ṽ_j, |ṽ_j − v_j| ≤ e_j, as
+if they were inputs, so that e_j + ρ_j stands for ρ_j, and |v̂_j| + e_j + ρ_j for |v|_j.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import ScoreExponents, far_below, stored
 from symattn.bounds.growth import g, rate
 from symattn.bounds.reference import Run, run
-from symattn.bounds.scores import score_errors
+from symattn.bounds.scores import ScoreErrors, score_errors
 from symattn.document.errors import Refused, Undecided
 
 # ln 2 with a radius that covers its rounding.
@@ -71,7 +74,12 @@ class EnclosureBound(plain_bound.ByHead):
             raise Refused("the enclosures do not say which scores there are")
         score_shape = (*shape[:-2], *final.plain_shape[-2:])
         self._set_enclosed_score_errors(run, score_shape)
-        self.value_terms, parts = run.value_terms, _enclosed_value_parts(run, precision)
+        self.value_terms = run.value_terms
+        parts = (
+            _enclosed_value_parts(run, precision)
+            if self.score_errors.values is None
+            else _enclosed_made_value_parts(run, self.score_errors)
+        )
         with np.errstate(all="ignore"):
             split_by_head = [_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts]
             self._compute_enclosed_bound(split_by_head)
@@ -101,6 +109,7 @@ class EnclosureBound(plain_bound.ByHead):
             score_errors(run, self.precision),
             _LN2 if run.spec.base == 2 else Enclosure.lift(1.0),
         )
+        self.score_errors = errors
         t = number(run.final_scores) * unit
         shift = errors.shift * unit.high
         self.shift = _by_head(shift, (*every[:-1], 1))
@@ -186,6 +195,15 @@ def _enclosed_value_parts(run: Run, precision: Precision) -> list[Floats]:
     if not (v.rad <= negligible * sizes).all():
         raise Refused("the enclosures do not say what the values are")
     return [v.mid, v.rad, sizes]
+
+
+def _enclosed_made_value_parts(run: Run, errors: ScoreErrors) -> list[Floats]:
+    """Return v̂_j, and e_j + ρ_j in the place of ρ_j, of values that are no sums of products."""
+    assert errors.values is not None
+    v = run.values[run.values_name]
+    if not np.isfinite(v.mid).all():
+        raise Refused("the enclosures do not say what the values are")
+    return [v.mid, (v.rad + errors.values[1]) * _UP]
 
 
 def of_run(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 
 Array = np.ndarray
@@ -41,6 +42,11 @@ ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
     "g_cq": _make_drawer_of_halves(1, 4),
     "beta_q": _make_drawer_of_halves(-2, 2),
     "beta_k": _make_drawer_of_halves(-2, 2),
+} | {
+    # Rows of the table of arrays, after the others: their order is that of the random draws.
+    name: _make_drawer_of_halves(*named.drawn)
+    for name, named in ARRAYS.items()
+    if named.drawn
 }
 # Inputs that depend on positions: drawn from one sequence for queries and keys.
 _AT = ("cos", "sin", "cos_q", "sin_q", "positions", "positions_q", "doc", "doc_q", "doc_k")

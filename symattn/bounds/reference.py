@@ -76,7 +76,7 @@ class Run:
         # A value that a change computes has no monomials: the definition's own stand for it.
         wanted = (
             ({text} if text not in variant.steps else {values_name(self.steps)})
-            if spec.latent is None
+            if values_of_products(spec)
             else set()
         )
         # Projected queries and keys too, whose sums may overflow (H7).
@@ -134,7 +134,9 @@ class Run:
 
     @cached_property
     def value_terms(self) -> int:
-        """See above."""
+        """See above; 0 for normalised values, whose errors stand for those of the whole value."""
+        if self.spec.value_norm is not None:
+            return 0
         name = "w_uv" if "w_uv" in self.values else "w_v"
         if name in self.values:
             return int(self.values[name].shape[-2]) + 1
@@ -246,6 +248,7 @@ def usual(spec: Attention) -> bool:
         "score",
         "truncate",
         "qk_norm",
+        "value_norm",
         "softcap",
         "bias",
         "latent",
@@ -263,6 +266,11 @@ def of_products(spec: Attention) -> bool:
     return (
         plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
     )
+
+
+def values_of_products(spec: Attention) -> bool:
+    """Return whether values are inputs or sums of products of inputs, so that absolute values bound their monomials."""
+    return spec.latent is None and spec.value_norm is None
 
 
 def trace(

@@ -10,7 +10,8 @@ A score becomes what the softmax receives in up to four steps, each with an erro
    may also be multiplied into q before it is rotated. The vectors' own errors:
    a. norms and latents: that of ``symattn.arrays.rounded``, whose rules and proofs stand there; keys of a latent have
       A_k = (|C| + e_C)|W_UK|, which also holds the orders in which W_UK goes into the queries;
-   b. a rotation by tables with errors E: with R(x) the rotation by |cos|, |sin| without minus signs, A = R(A) and
+   b. a norm after a rotation: the same, of vectors that are off by the e of the rotated ones;
+   c. a rotation by tables with errors E: with R(x) the rotation by |cos|, |sin| without minus signs, A = R(A) and
       e = R(e) + E R_1(A + e) + g(3) R(A + e), R_1 that by ones. Tables that are given have E = 0. Those that are
       computed have the angles p ω_l in float32 or better, with roundoff w: ω_l = θ^(−x), x = 2l/r, as a power, its
       reciprocal, or e^(−x log θ), is off by the part (3 x log θ + 8) w + 2ε_w of it, the product with p by one
@@ -51,7 +52,14 @@ from symattn.attention.flow import Step
 from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.bounds.arithmetic import Balls, extents, g, largest_row, number, size, upper
-from symattn.bounds.reference import Run, Values, lifted, of_products, trace
+from symattn.bounds.reference import (
+    Run,
+    Values,
+    lifted,
+    of_products,
+    trace,
+    values_of_products,
+)
 from symattn.bounds.rule import rate_of
 from symattn.document.errors import InputError
 
@@ -61,19 +69,19 @@ LOG2_E = 1.5  # rounded up
 #: Every step that the proofs here and in ``worst_case`` cover.
 _PROVED = """
     w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
-    v_absorbed q_normed k_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared r_k p_k p_q
-    scores positioned scaled capped biased masked weights dropped lse attended attended_latents output
+    v_absorbed q_normed k_normed v_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared
+    r_k p_k p_q scores positioned scaled capped biased masked weights dropped lse attended attended_latents output
 """
 _STEPS = frozenset(_PROVED.split())
 # Steps that only move, join or repeat entries: sizes and errors pass through unchanged.
-_LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared")
+_LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared", "v_shared")
 
 
 class ScoreErrors(NamedTuple):
     """τ_j for the scores before they are stored; the shifts of rows; sums of absolute values.
 
     ``products`` are sums of absolute values without the terms added to scaled scores. ``values``: |v|_j and the errors
-    of values from latents.
+    of values that are no sums of products of inputs: from latents, or normalised.
     """
 
     tau: Balls
@@ -107,7 +115,7 @@ class _Scores:
         p = precision
         self.f = p.between
         self.constant = SCALE_ROUNDINGS + factor_roundings(p, self.f)
-        # Tables and slopes are computed in float32 or better (parts 2b and 4).
+        # Tables and slopes are computed in float32 or better (parts 2c and 4).
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}
@@ -153,7 +161,7 @@ class _Scores:
         # An additive mask alone: H4 counts its addition, and its sizes pass the other roundings.
         elif self.later and self.later[-1] == "masked":
             tau = tau + self._growth_in_score_kind(roundings + self.constant, self.f) * sums
-        values = self.values() if self.run.spec.latent is not None else None
+        values = None if values_of_products(self.run.spec) else self.values()
         moved = (sizes + sums) * self.up
         shifted = shift * self.up
         return ScoreErrors(tau * self.up, shifted, moved, sizes * self.up, values)
@@ -240,6 +248,9 @@ class _Scores:
             errors = step.run(*[e for _, e in result])
             return sizes, errors
         found_size = size(number(self.run.values[name]))
+        # A norm after the rotation reads vectors that have errors (part 2b).
+        if step is not None and step.of[0].endswith("_rotated"):
+            return found_size, self._bound_norm_of_rotated_vectors(step)
         # Keys of a latent have A_k = (|C| + e_C)|W_UK| (part 2a).
         if name == "k_n" and step is not None:
             a, e = self._vector_sizes_and_errors(step.of[0])
@@ -249,8 +260,16 @@ class _Scores:
             self._vectors_in_rounded_arithmetic()[name]
         ) if step is not None else found_size * 0
 
+    def _bound_norm_of_rotated_vectors(self, step: Step) -> Balls:
+        """Return e of normalised vectors by part 2b."""
+        _, errors = self._vector_sizes_and_errors(step.of[0])
+        kind, rotated = rounded(self.precision), self.run.values[step.of[0]]
+        read = kind.near_to(rotated if self.kind is Ball else rotated.balls(), upper(errors))
+        parameters = [lifted(self.run.inputs[name], kind) for name in step.of[1:]]
+        return self._finite_rounded_error(step.run(read, *parameters))
+
     def _rotated(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
-        """Return a and e after a rotation, by part 2b."""
+        """Return a and e after a rotation, by part 2c."""
         angles = step.of[1:]
         cos, sin = (size(self.run.values[n]) for n in angles)
         off = self._lift_to_score_kind(
@@ -310,11 +329,14 @@ class _Scores:
                     "k_n",
                     "k_r",
                     "v",
+                    "v_normed",
                 )
             }
             wanted = (
                 {self.run.raw} if self.run.spec.score == "additive" else wanted & self.steps.keys()
             )
+            # Rotations have proofs of their own, and so has what is made of rotated vectors.
+            wanted -= {n for n in wanted if self.steps[n].of[0].endswith("_rotated")}
             named_inputs = self.run.inputs.items()
             inputs = {name: lifted(array, kind) for name, array in named_inputs}
             self._rough = inputs | trace(self.run.spec, inputs, self.run.variant, wanted)
@@ -328,7 +350,10 @@ class _Scores:
         )
 
     def values(self) -> tuple[Balls, Balls]:
-        """Return |v|_j and the error of values from latents."""
+        """Return |v|_j and the error of values from latents, or of normalised ones."""
+        if self.run.spec.latent is None:
+            sizes, errors = self._vector_sizes_and_errors(self.run.values_name)
+            return sizes + errors, errors
         step = self.steps["v"]
         c, e = self._vector_sizes_and_errors("c_kv")
         w = size(self.run.values["w_uv"])
@@ -412,7 +437,7 @@ def _frequencies_and_their_errors(
         return omega, rho, 1.0
     scaling: Any = rotary.scaling  # here its arrays are NumPy's
     omega = scaling.frequencies(omega, rotary.base, n + rotary.start)
-    # A scaling may enlarge the relative error twelve times and adds 64 w (part 2b).
+    # A scaling may enlarge the relative error twelve times and adds 64 w (part 2c).
     return omega, 12 * rho + 64 * w, float(abs(scaling.magnitude(like)))
 
 

@@ -53,6 +53,10 @@ def attention(spec: Attention, given: Given) -> dict[str, Any]:
         q_angles, k_angles = angles(spec, given, n_q, n_k, turn)
         q, k = ([[rotated(row, a, spec.position.layout, turn) for row, a in zip(x, table, strict=True)] for x in heads]
                 for heads, table in ((q, q_angles), (k, k_angles)))  # fmt: skip
+    if spec.qk_norm and spec.qk_norm_place == "after":
+        q, k = both_normed(spec, given, q, k)
+    if spec.value_norm:
+        v = [[normed(spec.value_norm, r, spec.eps, given.get("g_v")) for r in x] for x in v]
     outputs, sums, scores = [], [], []
     for h in range(spec.heads):
         g = h * len(k) // spec.heads
@@ -91,12 +95,18 @@ def heads_of(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], lis
             v = in_heads(y, given["w_v"], shared, given.get("b_v"))
         else:
             q, k, v = [x], [y], [y]
-    if spec.qk_norm:
-        q, k = (
-            [[normed(spec.qk_norm, r, spec.eps, given.get(f"g_{n}"), given.get(f"beta_{n}")) for r in x] for x in xs]
-            for n, xs in (("q", q), ("k", k))
-        )
+    if spec.qk_norm and spec.qk_norm_place == "before":
+        q, k = both_normed(spec, given, q, k)
     return q, k, v, (0, len(q[0][0]))
+
+
+def both_normed(spec: Attention, given: Given, q: list[Rows], k: list[Rows]) -> tuple[list[Rows], list[Rows]]:
+    """Queries and keys, each row of each head normalised."""
+    q, k = (
+        [[normed(str(spec.qk_norm), r, spec.eps, given.get(f"g_{n}"), given.get(f"beta_{n}")) for r in x] for x in xs]
+        for n, xs in (("q", q), ("k", k))
+    )
+    return q, k
 
 
 def latent(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], list[Rows], tuple[int, int]]:

@@ -255,6 +255,8 @@ class Maker:
                 self._maybe(f"g_{role}", (width,))
             if kind == "layer":
                 self._maybe(f"beta_{role}", (width,))
+        if self.spec.value_norm:
+            self._maybe("g_v", (self.d_v,))
 
     # -- positions --
     def _position(self) -> None:
@@ -331,6 +333,8 @@ def fields(rng: Random) -> dict[str, Any]:
         "packed": (True,),
         "latent": (_latent(rng), _latent(rng)),
         "qk_norm": ("rms", "layer", "l2"),
+        "qk_norm_place": ("after",),
+        "value_norm": ("rms",),
         "eps": (Fraction(1, 4), 0.125),
         "position": tuple(make(rng) for make in POSITIONS),
         "normaliser": ("sigmoid", "relu", "sparsemax", "entmax"),

@@ -45,6 +45,7 @@ GIVEN: dict[str, np.ndarray] = {
 
 
 QKV = {"q": data(H, N_Q, D_K) / 2, "k": data(G, N_K, D_K) / 2, "v": data(G, N_K, D_V)}
+GIVEN["g_v"] = np.array([0.5, -2.0, 1.5, 3.0])
 
 #: Why a kind cannot run a variant.
 TANH = {"exact": "leaves the decided field"}
@@ -55,8 +56,8 @@ TWO = {"exact": "integer multiples only"}
 def variant(given: str = "", refused: Mapping[str, str] | None = None, **fields: Any) -> Definition:
     """Two heads of queries on one of keys with these fields; the inputs beside q, k, v by their names in ``GIVEN``."""
     inputs = {n.split(" ")[0]: GIVEN[n] for n in given.split(", ") if n}
-    any_function = refused is TANH or fields.get("score") == "cosine" or "qk_norm" in fields
-    return Definition(Attention(heads=H, kv_heads=G, **fields), QKV | inputs, refused or {}, any_function)
+    any_function = refused is TANH or fields.get("score") == "cosine" or {"qk_norm", "value_norm"} & {*fields}
+    return Definition(Attention(heads=H, kv_heads=G, **fields), QKV | inputs, refused or {}, bool(any_function))
 
 
 D, WIDE = 3, 4  # columns of tokens, and of keys that are made of a latent and a part with positions
@@ -132,6 +133,8 @@ VARIANTS: dict[str, Definition] = {
     "RMS norm without ε, of keys with gains": _v("g_k", qk_norm="rms"),
     "layer norm": _v("g_q, g_k, beta_q, beta_k", qk_norm="layer", eps=0.5),
     "unit length": _v(qk_norm="l2"),
+    "RMS norm of values": _v("g_v", value_norm="rms", eps=0.25),
+    "RMS norm of values, queries and keys": _v("g_q", qk_norm="rms", value_norm="rms", causal=True),
     "groups of projections": of_tokens(Attention(heads=H, kv_heads=G), w_q=(D, H * D_K), w_k=(D, G * D_K),
         b_k=(G * D_K,), w_v=(D, G * D_V), w_o=(H * D_V, D), b_o=(D,)),
     "packed": of_tokens(Attention(packed=True), w_in=(D, 3 * D_K), b_in=(3 * D_K,), w_o=(D_K, D)),

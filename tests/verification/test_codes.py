@@ -47,6 +47,7 @@ _SPECIFICATIONS = (
     Attention(position=Rotary(scaling=NTKScaling(factor=4, length=64))), Attention(dropout=0.1), Attention(sink="zero"),
     Attention(position=Rotary(scaling=LinearScaling(factor=4))), Attention(position=Buckets(), heads=3), Attention(
         position=Alibi(slopes="given"), heads=4, causal=True), Attention(truncate=4),
+    Attention(qk_norm="rms", position=Rotary(), qk_norm_place="after"), Attention(value_norm="rms", eps=0.25, heads=2),
     *(Attention(normaliser=name) for name in softmax.NORMALISERS),
 )  # fmt: skip
 _HEADS = Attention(heads=2, causal=True)
@@ -69,7 +70,7 @@ def _of_attention(spec: Attention) -> Iterator[tuple[str, str]]:
     """Yield the step and the sentence of each mistake of a specification, also with projections."""
     own = names(spec)
     inputs = own - set("qkv") | (frozenset({"x", "w_in", "b_in", "w_o"}) if spec.packed else _WEIGHTS)
-    more = own | {"bias", "doc_q", "doc_k", "g_q", "g_k", "beta_q", "beta_k"}
+    more = own | {"bias", "doc_q", "doc_k", "g_q", "g_k", "g_v", "beta_q", "beta_k"}
     for given in (own, frozenset(more), inputs):
         for rule in (known, of_entries, constant_outputs.mistakes):
             yield from ((m.step, m.cause) for m in rule(spec, frozenset(given)))

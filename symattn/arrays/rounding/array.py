@@ -165,6 +165,14 @@ class ComputedNumber(Planes):
         return cls._read_value_rounded(cls.values.literal(value), cls.precision.score)
 
     @classmethod
+    @sharply
+    def near_to(cls, value: Any, errors: np.ndarray) -> Self:
+        """Return numbers x̂ that are off by at most ``errors`` from exact numbers, in the kind ``values``."""
+        off, nothing = np.broadcast_to(errors, value.plain_shape), np.zeros(0, dtype=int)
+        shared = np.zeros((*value.plain_shape, 0))
+        return cls.made(value, LinearErrors(shared, nothing, off, np.zeros(off.shape)))
+
+    @classmethod
     def _read_value_rounded(cls, value: Any, f: Format, data: object = None) -> Self:
         x = cls.read_floats(value, data)
         # Data that the format holds are not rounded.

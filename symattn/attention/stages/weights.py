@@ -28,40 +28,50 @@ from symattn.attention.stages import positions, tokens
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
-# How formulas name the norms of queries and keys.
+# How formulas name the norms of queries, keys and values.
 _WORDS = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "unit"}
 
 
-# -- queries and keys --------------------------------------------------------------------------------------------------
-def normed(flow: Flow) -> None:
-    """Normalise queries and keys, with gains and biases if they are given."""
-    kind = str(flow.spec.qk_norm)
-    for role in "qk":
-        names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
-        run = (
-            norms.unit
-            if kind == "l2"
-            else partial(_normalise_vectors, kind, flow.spec.eps, tuple(n[0] for n in names))
-        )
-        # Vectors of length 1 have neither ε nor parameters.
-        reason = "of length 1, head by head" if kind == "l2" else "head by head"
-        written = f"{_WORDS[kind]}({', '.join(f'@{place}' for place in range(1 + len(names)))})"
-        typed, of = partial(_normed_entries, kind, bool(flow.spec.eps), role, names), (role, *names)
-        values = {"eps": Fraction(flow.spec.eps)}
-        flow.add(
-            f"{role}_normed",
-            run,
-            written,
-            of,
-            role=role,
-            reason=reason,
-            entries=typed,
-            values=values,
-        )
+# -- norms of queries, keys and values ---------------------------------------------------------------------------------
+def norming(flow: Flow, place: str) -> None:
+    """Normalise queries and keys, at this place beside their rotation."""
+    if flow.spec.qk_norm_place == place:
+        for role in "qk":
+            _add_norm_step(flow, role, str(flow.spec.qk_norm))
+
+
+def norming_values(flow: Flow) -> None:
+    """Normalise values. Source: Gemma 3n, Gemma 4 (2025), with ε and without a gain."""
+    _add_norm_step(flow, "v", str(flow.spec.value_norm))
+
+
+def _add_norm_step(flow: Flow, role: str, kind: str) -> None:
+    """Normalise the vectors of a role, with a gain and a bias if they are given."""
+    names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
+    run = (
+        norms.unit
+        if kind == "l2"
+        else partial(_normalise_vectors, kind, flow.spec.eps, tuple(n[0] for n in names))
+    )
+    # Vectors of length 1 have neither ε nor parameters.
+    reason = "of length 1, head by head" if kind == "l2" else "head by head"
+    written = f"{_WORDS[kind]}({', '.join(f'@{place}' for place in range(1 + len(names)))})"
+    typed, of = partial(_normed_entries, kind, bool(flow.spec.eps), role, names), (role, *names)
+    values = {"eps": Fraction(flow.spec.eps)}
+    flow.add(
+        f"{role}_normed",
+        run,
+        written,
+        of,
+        role=role,
+        reason=reason,
+        entries=typed,
+        values=values,
+    )
 
 
 def _normed_entries(kind: str, eps: bool, role: str, names: list[str]) -> str:
-    i = "j" if role == "k" else "i"
+    i = "i" if role == "q" else "j"
     x, member = f"0[{i},l]", f"0[{i},m]"
     if kind == "l2":
         return f"out[{i},l] = {x}/√(Σ_{{m=1}}^width {member}²)"
@@ -530,8 +540,10 @@ STAGES: tuple[tuple[str, Callable[[Flow], None]], ...] = (
     *(
         ("x", tokens.roles),
         ("latent", tokens.latents),
-        ("qk_norm", normed),
+        ("qk_norm", partial(norming, place="before")),
         ("position", positions.rotating),
+        ("qk_norm", partial(norming, place="after")),
+        ("value_norm", norming_values),
     ),
     *(("latent", tokens.joining), ("kv_heads", tokens.sharing), ("truncate", truncating)),
     *(("", scoring), ("position", positions.relating), ("", scaling), ("softcap", capping)),

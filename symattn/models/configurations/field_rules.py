@@ -148,17 +148,21 @@ def gpt2_scale(at: LayerPlace) -> Fields:
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
-def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> FieldRule:
-    """Return a rule for queries and keys normalised per head, before positions, if ``switch`` is true or ""."""
+def normed(
+    norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "", place: str = "before"
+) -> FieldRule:
+    """Return a rule for queries and keys normalised per head, at this place beside rotations, if ``switch`` is true or
+    "".
+    """
 
     def run(at: LayerPlace) -> Fields:
-        return (
-            {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
-        )
+        if switch and not at.c.flag(switch):
+            return {}
+        return {"qk_norm": norm, "eps": at.c.number(eps), "qk_norm_place": place}
 
     text = f", if `{switch}`" if switch else ""
     return FieldRule(
-        f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{text}",
+        f"queries and keys are normalised ({norm}) head by head, {place} rotations, with ε = `{eps}`{text}",
         run,
     )
 

@@ -69,6 +69,8 @@ class ModelFamily:
     gains    the number to add to stored gains of norms: 1 if they are stored as their distance from 1
     before   what the model does to queries and keys before the call, if no field describes it; the rules then
              describe only the call
+    whole    more rules, of what the model does to queries and keys before the call; they are left out where only the
+             call is described
     """
 
     kinds: Mapping[str, tuple[FieldRule, ...]]
@@ -77,6 +79,7 @@ class ModelFamily:
     scaled_before: bool = False
     gains: int = 0
     before: str = ""
+    whole: tuple[FieldRule, ...] = ()
 
     def depth(self, kind: str) -> tuple[str, ...]:
         """Return the names of the field that counts the layers of this kind."""
@@ -162,8 +165,7 @@ FAMILIES: dict[str, ModelFamily] = {
     "granitemoe": _make_self_attention_family(*_DECODER, factor("attention_multiplier")),
     "glm4_moe": _make_self_attention_family(causal, grouped, _PARTLY, normed(switch="use_qk_norm")),
     "hunyuan_v1_dense": replace(
-        _make_self_attention_family(*_DECODER),
-        before="queries and keys are normalised after their rotation",
+        _make_self_attention_family(*_DECODER), whole=(normed(place="after"),)
     ),
     "stablelm": _make_self_attention_family(
         causal, grouped, _PARTLY, without("qk_layernorm", _EACH)
@@ -235,7 +237,7 @@ def table() -> str:
     lines = ["| `model_type` | kind | what is read, and what is assumed |", "|---|---|---|"]
     for name, family in FAMILIES.items():
         for kind, rules in family.kinds.items():
-            says = [rule.says for rule in rules]
+            says = [rule.says for rule in (*rules, *family.whole)]
             if family.before:
                 says.append(
                     f"{family.before}, for which there is no field: only an audit's calls and parts are held"

@@ -62,7 +62,7 @@ def partly(
         raise InputError(f"{c}: layer {at.layer} was requested; there are {depth}, counted from 0")
     fields: dict[str, Any] = {}
     open_ = ""
-    for rule in family.kinds[at.kind]:
+    for rule in (*family.kinds[at.kind], *(() if called else family.whole)):
         try:
             fields |= rule(at)
         except InputError as error:

@@ -24,6 +24,7 @@ _OWN = {
 PLAIN = {
     "q_layernorm.weight": "g_q", "k_layernorm.weight": "g_k",
     "q_layernorm.bias": "beta_q", "k_layernorm.bias": "beta_k",
+    "query_layernorm.weight": "g_q", "key_layernorm.weight": "g_k",
     "q_norm.weight": "g_q", "k_norm.weight": "g_k", "q_norm.bias": "beta_q", "k_norm.bias": "beta_k",
     "q_a_layernorm.weight": "g_cq", "kv_a_layernorm.weight": "g_ckv", "sinks": "sink",
     "relative_attention_bias.weight": "b_rel",

@@ -1,6 +1,6 @@
 """Norms whose every choice can be changed: what is subtracted, what is measured over which axes, root, ε, gain, bias.
 
-The same rules apply to queries and keys, and to ``LayerNorm`` and ``RMSNorm`` alone.
+The same rules apply to queries and keys, to values, and to ``LayerNorm`` and ``RMSNorm`` alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import At, Mistake, in_inputs, in_place_of, in_steps
+from symattn.bounds.mistake import (
+    At,
+    Mistake,
+    Wrong,
+    in_fields,
+    in_inputs,
+    in_place_of,
+    in_steps,
+)
 from symattn.document.errors import Undecided
 
 Kind = Literal["layer", "rms", "l2"]
@@ -189,21 +197,58 @@ def _yield_wrong_affine_norms(good: Norm) -> Iterator[tuple[str, Norm]]:
     yield words, replace(good, affine=lambda y, g, b: y, early=affine)
 
 
-# -- queries and keys --------------------------------------------------------------------------------------------------
+# -- queries, keys and values ------------------------------------------------------------------------------------------
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Yield mistakes in the norms of queries and keys, in both or in one of them."""
-    if spec.qk_norm is None:
-        return
-    kind: Kind = spec.qk_norm
+    """Yield mistakes in the norms of queries and keys, in both or in one of them, and in that of values."""
+    if spec.qk_norm is not None:
+        yield from _yield_query_and_key_mistakes(spec, names)
+    if spec.value_norm is not None:
+        yield from _yield_value_mistakes(spec, names)
+
+
+def _axes_of_other_norms(spec: Attention) -> dict[tuple[int, ...], str]:
     axes: dict[tuple[int, ...], str] = {
         (-2,): "the tokens",
         (-1, -2): "tokens and columns together",
     }
-    axes |= {(-3,): "the heads", (-1, -3): "all heads together"} if spec.heads > 1 else {}
+    return axes | ({(-3,): "the heads", (-1, -3): "all heads together"} if spec.heads > 1 else {})
+
+
+def _yield_value_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    kind: Kind = spec.value_norm or "rms"
+    yield in_fields(
+        "norm", "values are not normalised", value_norm=None, **_eps_without_values(spec)
+    )
+    late: Wrong = lambda at: _normed(right(kind), at, at.right(), "v")  # noqa: E731
+    words = "weighted sums of the values are normalised, not the values"
+    yield in_steps(
+        "norm", words, v_normed=lambda at: at.first * 1, **{_heads_output(spec, names): late}
+    )
+    for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec)):
+        yield _make_role_norm_mistake("v", f"in the norm of the values: {words}", how)
+    if "g_v" in names:
+        words = "in the norm of the values: gains of the norm are read from the last column to the first"
+        yield in_inputs("norm", words, g_v=np.flip)
+
+
+def _eps_without_values(spec: Attention) -> dict[str, Any]:
+    """Return ε as a specification without a norm of values may have it."""
+    return {} if spec.qk_norm in ("rms", "layer") else {"eps": 0}
+
+
+def _heads_output(spec: Attention, names: frozenset[str]) -> str:
+    """Return the name of the step in which the weights multiply the values."""
+    steps = [step.name for step in spec.pipeline(names)]
+    return "attended" if "attended" in steps else "output"
+
+
+def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    assert spec.qk_norm is not None
+    kind: Kind = spec.qk_norm
     for roles, words in (("qk", "queries and keys"), ("k", "keys"), ("q", "queries")):
         steps: dict[str, Any] = {f"{r}_normed": lambda at: at.first * 1 for r in roles}
         yield in_steps("norm", f"{words} are not normalised", **steps)
-    for words, how in norms(kind, spec.eps, axes):
+    for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec)):
         yield _make_role_norm_mistake("qk", words, how)
     good = right(kind)
     for role, noun in (("q", "queries"), ("k", "keys")) if spec.eps else ():
@@ -244,10 +289,10 @@ def _make_role_norm_mistake(roles: str, words: str, how: Norm) -> Mistake:
     return in_steps("norm", words, **{f"{r}_normed": partial(_normed, how) for r in roles})
 
 
-def _normed(how: Norm, at: At) -> Any:
-    """Return queries or keys by another norm."""
-    role = at.name[0]
-    return how(at.first, at.spec.eps, at.values.get(f"g_{role}"), at.values.get(f"beta_{role}"))
+def _normed(how: Norm, at: At, x: Any = None, role: str = "") -> Any:
+    """Return the vectors x of a role, by default those that the step takes, by another norm."""
+    role, x = role or at.name[0], at.first if x is None else x
+    return how(x, at.spec.eps, at.values.get(f"g_{role}"), at.values.get(f"beta_{role}"))
 
 
 def by_eps(eps: float, at: At) -> Any:

@@ -44,13 +44,9 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         words = "columns of the output are dropped, not weights"
         yield in_steps("dropout", words, dropped=left_out, output=_output_dropped)
     if isinstance(spec.position, Rotary) and spec.qk_norm is not None:
-        normed: Wrong = lambda at: at.of(at.name.replace("rotated", "normed"), at.right())  # noqa: E731
-        late: dict[str, Wrong] = {f"{r}_normed": left_out for r in "qk"} | {
-            f"{r}_rotated": normed for r in "qk"
-        }
-        yield in_steps(
-            "norm", "queries and keys are normalised after the rotation, not before", **late
-        )
+        other = "before" if spec.qk_norm_place == "after" else "after"
+        words = f"queries and keys are normalised {other} the rotation, not {spec.qk_norm_place}"
+        yield in_fields("norm", words, qk_norm_place=other)
 
 
 def left_out(at: At) -> Any:

@@ -198,6 +198,7 @@ MODULES: dict[str, Module] = {
     "exaone4, full": Module("exaone4", TYPED, layer=1, changes=({"sliding_window": None}, SLIDING)),
     "qwen2": Module("qwen2", {**PLAIN, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
         layer=1, changes=(FULL, {"sliding_window": 2})),
+    "hunyuan_v1_dense": Module("hunyuan_v1_dense", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01})),
     "qwen3": Module("qwen3", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01}, {"model_type": "qwen2"})),
     "qwen2_moe": Module("qwen2_moe", {**PLAIN, **EXPERTS, "use_sliding_window": True, "sliding_window": 3,
         "max_window_layers": 1}, changes=(FULL, {"sliding_window": 2})),

@@ -1,0 +1,141 @@
+"""Fields that models of today have: right programs pass, and mistakes in each are found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, verify
+from symattn.attention.positions.position_fields import Rotary
+from symattn.verification.report import Verdict
+
+Array = np.ndarray
+
+
+def rms(x: Array, gain: Array | None = None, eps: float = 1e-3, axis: Any = -1) -> Array:
+    """x / √(mean x² + ε), times the gain."""
+    y = x / np.sqrt((x * x).mean(axis=axis, keepdims=True) + x.dtype.type(eps))
+    return y if gain is None else y * gain
+
+
+def rotated(x: Array, first: int = 0) -> Array:
+    """Rows rotated by the angles of their places, from ``first`` on."""
+    n, half = x.shape[-2], x.shape[-1] // 2
+    angles = np.arange(first, first + n)[:, None] * 10000.0 ** (-np.arange(half) / half)
+    cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def queries_rotated(q: Array, k: Array) -> Array:
+    """Queries at the places of the last keys."""
+    return rotated(q, k.shape[-2] - q.shape[-2])
+
+
+def attended(q: Array, k: Array, v: Array) -> Array:
+    """softmax(q kᵀ/√d) v."""
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return (e / e.sum(axis=-1, keepdims=True)) @ v
+
+
+LATE = Attention(qk_norm="rms", eps=1e-3, qk_norm_place="after", position=Rotary())
+VALUES = Attention(heads=2, value_norm="rms", eps=1e-3)
+
+
+def late(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    return attended(rms(queries_rotated(q, k), g_q), rms(rotated(k), g_k), v)
+
+
+def late_before(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    return attended(queries_rotated(rms(q, g_q), k), rotated(rms(k, g_k)), v)
+
+
+def late_without_eps(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    return attended(rms(queries_rotated(q, k), g_q, 0), rms(rotated(k), g_k, 0), v)
+
+
+def late_without_keys(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    return attended(rms(queries_rotated(q, k), g_q), rotated(k), v)
+
+
+def late_exchanged(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    return late(q, k, v, g_k, g_q)
+
+
+def late_over_tokens(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    return attended(rms(queries_rotated(q, k), g_q, axis=-2), rms(rotated(k), g_k, axis=-2), v)
+
+
+def late_without_gain(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    return attended(rms(queries_rotated(q, k), g_q), rms(rotated(k)), v)
+
+
+def values(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    return attended(q, k, rms(v, g_v))
+
+
+def values_with_reciprocal(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    """The reciprocal of the root, and the gain where the sums are."""
+    v = v * (1 / np.sqrt(np.mean(v**2, axis=-1, keepdims=True) + v.dtype.type(1e-3)))
+    return attended(q, k, v) * g_v
+
+
+def values_left(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    return attended(q, k, v)
+
+
+def values_without_eps(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    return attended(q, k, rms(v, g_v, 0))
+
+
+def values_without_gain(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    return attended(q, k, rms(v))
+
+
+def values_of_all_heads(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    return attended(q, k, rms(v, g_v, axis=(-1, -3)))
+
+
+def sums_normed(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    return rms(attended(q, k, v), g_v)
+
+
+def values_centred(q: Array, k: Array, v: Array, g_v: Array) -> Array:
+    return attended(q, k, rms(v - v.mean(axis=-1, keepdims=True), g_v))
+
+
+RIGHT = [(late, LATE), (values, VALUES), (values_with_reciprocal, VALUES)]
+WRONG: list[tuple[Callable[..., Array], Attention, str]] = [
+    (late_before, LATE, "queries and keys are normalised before the rotation, not after"),
+    (late_without_eps, LATE, "ε is left out"),
+    (late_without_keys, LATE, "keys are not normalised"),
+    (late_exchanged, LATE, "the gains of queries and keys are exchanged"),
+    (late_over_tokens, LATE, "mean and variance are taken over the tokens"),
+    (late_without_gain, LATE, "the gain of the keys is left out"),
+    (values_left, VALUES, "values are not normalised"),
+    (values_without_eps, VALUES, "in the norm of the values: ε is left out"),
+    (values_without_gain, VALUES, "in the norm of the values: the gain is left out"),
+    (values_of_all_heads, VALUES, "in the norm of the values: mean and variance are taken over all heads together"),
+    (sums_normed, VALUES, "weighted sums of the values are normalised, not the values"),
+    (values_centred, VALUES, "in the norm of the values: the mean is subtracted (as in LayerNorm)"),
+]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("function", "spec"), RIGHT, ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_right_programs_have_no_fault(function: Callable[..., Array], spec: Attention, precision: str) -> None:
+    report = verify(function, spec, precision=precision, examples=3, budget=20)
+    assert report.verdict is Verdict.NO_FAULT, report
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("function", "spec", "cause"), WRONG, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_mistake_is_named(function: Callable[..., Array], spec: Attention, cause: str) -> None:
+    with np.errstate(all="ignore"):
+        report = verify(function, spec, examples=2, budget=20)
+    assert [fault.cause for fault in report.faults] == [cause]
