@@ -188,6 +188,14 @@ ARRAYS: dict[str, Named] = {
         holds="booleans",
         needed=_condition_on_field("dropout"),
     ),
+    "gate": Named(
+        "Γ",
+        "Gate of the output",
+        "… [h] n_q d_v?",
+        "output",
+        needed=_condition_on_field("output_gate"),
+        drawn=(-6, 6),
+    ),
     "w_s": Named(
         "W_s",
         "Matrix of the scores",
@@ -297,6 +305,7 @@ ARRAYS: dict[str, Named] = {
     "dropped": Named("A'", "Weights after dropout", _SCORES, "weight"),
     "lse": Named("L", "Logarithms of the sums", "… [h] n_q", "score"),
     "attended": Named("H", "Each head's output", "… [h] n_q d_v", "output"),
+    "gated": Named("H_Γ", "Each head's output, gated", "… [h] n_q d_v", "output"),
     "output": Named("O", "Output", "… n_q d_out", "output"),
 }
 

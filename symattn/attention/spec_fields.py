@@ -156,6 +156,11 @@ class Fields:
     dropout: int | float | Fraction = described(
         0, "dropout rate; an input ``drop`` of booleans marks the weights that are kept", _RATE
     )
+    output_gate: bool = described(
+        False,
+        "multiply each head's output by σ(``gate``), an input with a number for each query and column, or for each "
+        "query, of each head; before the output projection",
+    )
     lse: bool = described(
         False, "return (output, L), where L is the logarithm of each row's divisor"
     )

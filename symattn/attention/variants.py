@@ -117,6 +117,10 @@ VARIANTS: dict[str, NamedVariant] = {
     "sparsemax": NamedVariant("normalisers", Attention(normaliser="sparsemax")),
     "entmax": NamedVariant("normalisers", Attention(normaliser="entmax")),
     "dropout": NamedVariant("normalisers", Attention(dropout=0.25), f"{_QKV} drop"),
+    "output gate": NamedVariant("heads", Attention(output_gate=True), f"{_QKV} gate"),
+    "output gate, of tokens": NamedVariant(
+        "heads", Attention(heads=2, output_gate=True), f"{_X} gate"
+    ),
     "self-attention": NamedVariant("heads", Attention(), _X),
     "cross-attention": NamedVariant("heads", Attention(), f"y {_X}"),
     "parameter-free": NamedVariant("heads", Attention(), "x"),

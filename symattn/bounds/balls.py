@@ -9,7 +9,9 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
+from symattn.attention.flow import Step
 from symattn.bounds.arithmetic import Balls, extents, g, largest, number, rate, size, upper, xp
 from symattn.bounds.exponents import far_below, stored
 from symattn.bounds.reference import Run, Values
@@ -418,8 +420,7 @@ class _Bound:
         if self.far.any():
             over |= self.far.any(axis=-1) & (self.grown > 1)
         # An output projection sums over heads: a row without a bound spoils that row of all heads.
-        mixed = self.run.output_step is not None and self.run.spec.heads > 1
-        return np.asarray(over.any(axis=-2) if mixed else over)
+        return np.asarray(over.any(axis=-2) if self.run.merges_heads else over)
 
     def _value_balls(self) -> Balls:
         return self.run.values[self.run.values_name]
@@ -513,10 +514,12 @@ def leaves_range(run: Run, precision: Precision) -> np.ndarray:
 
 
 def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]:
-    """Return M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|), or M if there is no output step; and booleans: which
-    elements are sums that may exceed the range."""
-    step = run.output_step
-    if step is None:
+    """Return M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|), or M if there is no projection; and booleans: which
+    elements are sums that may exceed the range. M of gated outputs is that of ``_bound_of_gated_outputs``."""
+    step, gate = run.output_step, next((s for s in run.steps if "gate" in s.of), None)
+    if gate is not None:
+        moved = _bound_of_gated_outputs(run, precision, gate, moved)
+    if step is None or step is gate:
         return moved, False
     sizes = {n: size(number(run.values[n])) for n in step.of}
     sizes |= {
@@ -524,15 +527,29 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
     }  # what a variant may add
     # 0 of all that the step adds: what is added moves nothing
     sources = {n: a if n == "w_o" else a * 0 for n, a in sizes.items()}
-    passed = _output_from_other_arrays(run, sources | {"attended": moved})
+    passed = _output_from_other_arrays(run, sources | {step.of[0]: moved})
     if "w_o" not in sizes:
         return passed, False
-    rounded = _output_from_other_arrays(run, {**sizes, "attended": sizes["attended"] + moved})
+    heads = step.of[0]
+    rounded = _output_from_other_arrays(run, {**sizes, heads: sizes[heads] + moved})
     f, terms = precision.roughest, extents(sizes["w_o"])[-2] + 2
     # Outside balls the product is rounded up here.
     lost = f.eta * terms if run.kind is Ball else np.nextafter(float(f.eta * terms), np.inf)
     too_large = upper(rounded) * 1.01 > limit(precision)
     return passed + rounded * g(terms, f, run.kind) + lost, too_large
+
+
+def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: Balls) -> Balls:
+    """Return M of H ⊙ σ(Γ) from that of H (step 8); a wrong step may multiply by up to |Γ| or 1."""
+    opened, head = number(run.values["gate"]), size(number(run.values[gate.of[0]]))
+    share = size(gate.run(head * 0 + 1, opened))
+    if gate.name in run.variant.steps:
+        share = namespace_of(share).maximum(size(opened) + share * 0, share * 0 + 1)
+    f = precision.roughest
+    off = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
+    rough, sizes = g(3, f, run.kind), head + moved
+    result = share * moved + sizes * off + sizes * (share + off) * rough
+    return result + (sizes + 1) * (4 * float(f.eta))
 
 
 def _output_from_other_arrays(run: Run, values: Values) -> Balls:

@@ -100,7 +100,7 @@ class EnclosureBound(plain_bound.ByHead):
                 largest = size(number(run.output)) + out
                 result = out + largest * g(1, f) + float(f.eta)
                 # With several heads one silent row makes the whole row silent.
-                rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
+                rows = silent.any(axis=-3) if run.merges_heads else silent
                 self.allowed = np.where(rows | over, np.inf, result * _UP)
 
     def _set_enclosed_score_errors(self, run: Run, every: tuple[int, ...]) -> None:

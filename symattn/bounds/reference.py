@@ -178,6 +178,11 @@ class Run:
         return self.steps[-1] if "attended" in self.values else None
 
     @property
+    def merges_heads(self) -> bool:
+        """Whether the output has the heads side by side, or summed by a projection."""
+        return self.output_step is not None and self.spec.heads > 1 and "x" in self.inputs
+
+    @property
     def value_step(self) -> Step:
         """The step at which the weights multiply the values."""
         return next(s for s in self.steps if s.name in ("attended", "output"))
@@ -256,6 +261,7 @@ def usual(spec: Attention) -> bool:
         "base",
         "sink",
         "dropout",
+        "output_gate",
     )
     return spec.is_softmax and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
 

@@ -70,7 +70,7 @@ LOG2_E = 1.5  # rounded up
 _PROVED = """
     w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
     v_absorbed q_normed k_normed v_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared
-    r_k p_k p_q scores positioned scaled capped biased masked weights dropped lse attended attended_latents output
+    r_k p_k p_q scores positioned scaled capped biased masked weights dropped lse attended attended_latents gated output
 """
 _STEPS = frozenset(_PROVED.split())
 # Steps that only move, join or repeat entries: sizes and errors pass through unchanged.

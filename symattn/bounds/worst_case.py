@@ -92,7 +92,9 @@ factors (1 + δ)^{±1} is within g(n) of 1. n counts the keys, n_i those that th
    its exponential is at most ln η − 2 by H4, and the exponential at most η: the key counts as forbidden in all steps
    above, which then bound |y − o'|, o' being the output without these keys. They weigh less than nη/e in all, so that
    |o − o'| ≤ nη max |v_j − v_k|, which is added to M. If β* > 1, nothing is said.
-8. An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
+8. A gate multiplies the heads' outputs H by σ(Γ), which is off by σ' = ε + 6u, as (1 + tanh(Γ/2))/2 may be taken; H,
+   σ and the product are stored: M becomes σ M + σ'(|H| + M) + g(3)(σ + σ')(|H| + M), and 4η(1 + |H| + M).
+   An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
    rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
 
 Variants. Masks of every kind say which keys there are; heads that share keys and values are heads with equal ones.

@@ -69,6 +69,7 @@ EXAMPLES: tuple[Any, ...] = (
     Attention(causal=True, prefix=3), Attention(causal=True, alignment="top-left"), Attention(base=2),
     Attention(qk_norm="rms", position=Rotary()), Attention(qk_norm="layer", heads=2), Attention(packed=True, heads=4),
     Attention(qk_norm="rms", position=Rotary(), qk_norm_place="after"), Attention(value_norm="rms"),
+    Attention(output_gate=True),
     Attention(position=Rotary(layout="interleaved", width=4)), Attention(position=Rotary(given="positions")),
     Attention(position=Rotary(scaling=YarnScaling(factor=4, length=64))), Attention(dropout=0.1),
     Attention(position=Rotary(scaling=NTKScaling(factor=4, length=4))), Attention(position=Buckets(), heads=3),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: The values of ``Fault.step``, in the order of the computation; ``weights`` only if no more is known.
 STEPS = (
     "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
-    "exp", "normalize", "dropout", "weights", "values", "merge", "output", "residual", "lse", "backward",
+    "exp", "normalize", "dropout", "weights", "values", "gate", "merge", "output", "residual", "lse", "backward",
 )  # fmt: skip
 
 #: What the ε of an identity test on residues does not cover.

@@ -65,12 +65,20 @@ def attention(spec: Attention, given: Given) -> dict[str, Any]:
         outputs.append([mixed(spec, one, weights, v[g], i) for i, (weights, _, _) in enumerate(rows)])
         sums.append([total for _, total, _ in rows])
         scores += chain.from_iterable(seen for _, _, seen in rows)
+    if spec.output_gate:
+        gates = given["gate"] if spec.heads > 1 else [given["gate"]]
+        outputs = [[gated(*rows) for rows in zip(*pair, strict=True)] for pair in zip(outputs, gates, strict=True)]
     if spec.heads > 1 and "x" in given:
         outputs = [[list(chain.from_iterable(head[i] for head in outputs)) for i in range(n_q)]]
     if "w_o" in given:
         outputs = [times(x, given["w_o"], given.get("b_o")) for x in outputs]
     lse = sums if spec.heads > 1 else sums[0]
     return {"output": outputs if len(outputs) > 1 else outputs[0], "lse": lse, "scores": scores}
+
+
+def gated(row: Any, gate: Any) -> list[Any]:
+    """Each number over 1 + e^{−g}, for a gate of each column or of the row."""
+    return [x / (1 + mpmath.exp(-(gate[c] if len(gate) > 1 else gate[0]))) for c, x in enumerate(row)]
 
 
 def heads_of(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], list[Rows], tuple[int, int] | None]:

@@ -73,6 +73,7 @@ class Maker:
         self._tokens()
         self._scores_and_masks()
         self._norms()
+        self._gate()
         self._position()
         return self.case
 
@@ -258,6 +259,11 @@ class Maker:
         if self.spec.value_norm:
             self._maybe("g_v", (self.d_v,))
 
+    def _gate(self) -> None:
+        if self.spec.output_gate:
+            own = (self.n_q, self.d_v if self.chance(0.7) else 1)
+            self.add("gate", (self.h, *own) if self.h > 1 else own, self.part(self.over, whole=True))
+
     # -- positions --
     def _position(self) -> None:
         asked, h, d = self.spec.position, self.h, self.d
@@ -343,6 +349,7 @@ def fields(rng: Random) -> dict[str, Any]:
         "stabilised": (False,),
         "fully_masked": ("nan", "error"),
         "dropout": (0.25, Fraction(1, 3)),
+        "output_gate": (True,),
         "lse": (True,),
     }
     often = {"causal": 0.45, "position": 0.5, "mask": 0.2, "heads": 1.0, "eps": 0.05, "lse": 0.25}

@@ -45,6 +45,8 @@ GIVEN: dict[str, np.ndarray] = {
 
 
 QKV = {"q": data(H, N_Q, D_K) / 2, "k": data(G, N_K, D_K) / 2, "v": data(G, N_K, D_V)}
+GIVEN["gate"] = np.arange(-12, 12).reshape(H, N_Q, D_V) / 8
+GIVEN["gate of heads"] = np.arange(-3, 3).reshape(H, N_Q, 1) / 2
 GIVEN["g_v"] = np.array([0.5, -2.0, 1.5, 3.0])
 
 #: Why a kind cannot run a variant.
@@ -135,6 +137,8 @@ VARIANTS: dict[str, Definition] = {
     "unit length": _v(qk_norm="l2"),
     "RMS norm of values": _v("g_v", value_norm="rms", eps=0.25),
     "RMS norm of values, queries and keys": _v("g_q", qk_norm="rms", value_norm="rms", causal=True),
+    "output gate": _v("gate", output_gate=True),
+    "output gate of heads": _v("gate of heads", output_gate=True, causal=True),
     "groups of projections": of_tokens(Attention(heads=H, kv_heads=G), w_q=(D, H * D_K), w_k=(D, G * D_K),
         b_k=(G * D_K,), w_v=(D, G * D_V), w_o=(H * D_V, D), b_o=(D,)),
     "packed": of_tokens(Attention(packed=True), w_in=(D, 3 * D_K), b_in=(3 * D_K,), w_o=(D_K, D)),

@@ -23,6 +23,7 @@ _WITHOUT = {
     "rotary-frequencies-rounded", "scores-overflow", "up-projection-missing",
     "variance-cancels", "views-misread",
     "state-transposed", "delta-undecayed", "chunk-token-lost", "gate-of-chunk-missing",
+    "output-gate-late",
 }  # fmt: skip
 _PLAIN = (
     "scale-missing", "mask-top-left", "kv-heads-tiled", "rescale-sum", "window-short", "scale-off",

@@ -475,7 +475,7 @@ def closing(flow: Flow) -> None:
     merge = spec.heads > 1 and "x" in flow.given
     absorbed = spec.latent is not None and spec.latent.absorbed
     # The step whose array is the output itself has the name "output".
-    last = not merge and "w_o" not in flow.given and not absorbed
+    last = not merge and "w_o" not in flow.given and not absorbed and not spec.output_gate
     reason = f"each output is a weighted {'mean' if spec.averages else 'sum'} of the values"
     run, written, of = scores.weighted_values, "@0 @1", ["weights", "v"]
     # Shaw's positions add rows of a table to the values, too.
@@ -504,7 +504,9 @@ def closing(flow: Flow) -> None:
             reason=reason,
             entries=typed,
         )
-    if not last:
+    if spec.output_gate:
+        _add_gate_step(flow, "gated" if merge or "w_o" in flow.given else "output")
+    if merge or "w_o" in flow.given or (absorbed and not spec.output_gate):
         names = [n for n in ("w_o", "b_o") if n in flow.given]
         reason = "output projection" if names else "the heads side by side" if merge else ""
         written = ("concat(@0)" if merge else "@0") + "".join((" @1", " + @2")[: len(names)])
@@ -517,6 +519,27 @@ def closing(flow: Flow) -> None:
             reason=reason,
             entries=typed,
         )
+
+
+def _add_gate_step(flow: Flow, name: str) -> None:
+    """Multiply each head's output by the sigmoid of the gate.
+
+    Source: Qiu et al., Gated Attention for Large Language Models (2025), §2.2: a gate after the weighted values, for
+    each element or each head; Qwen3-Next (2025), for each element.
+    """
+
+    def run(h: Array, gate: Array) -> Array:
+        return h * softmax.sigmoid_weights(gate, 0, flow.spec.stabilised)
+
+    flow.add(
+        name,
+        run,
+        "@0 ⊙ sigmoid(@1)",
+        ("output", "gate"),
+        role="output",
+        reason="each number times a share that the query chooses",
+        entries="out[i,l] = 0[i,l]/(1 + e^{−1[i,l]})",
+    )
 
 
 def _merged_entries(several: bool, names: Sequence[str]) -> str:

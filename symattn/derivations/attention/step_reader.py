@@ -137,8 +137,9 @@ class StepReader(Reader):
         """Return whether an entry of the output projection's input is indexed by the columns of all heads."""
         many = (
             self.request.spec.heads > 1
-            and array in ("attended", "attended_latents")
+            and array in ("attended", "attended_latents", "gated")
             and self.step.name == "output"
+            and "x" in self.request.names
         )
         return many and max(len(indices), 2) < self.here[array].ndim
 

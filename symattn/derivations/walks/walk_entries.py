@@ -45,9 +45,7 @@ def pairs(
     ``kind``. Raises Unread for formulas that cannot be read or leave entries out, Refused for what the kind lacks.
     """
     own = len(lengths(step.name, request.spec, request.names, request.lengths))
-    own += (
-        request.spec.heads > 1 and step.name == "output" and not step.of[0].startswith("attended")
-    )
+    own += request.spec.heads > 1 and step.name == "output" and "x" not in request.names
     front = array.shape[: len(array.shape) - own]
     result: Pairs = []
     for batch in np.ndindex(*front):

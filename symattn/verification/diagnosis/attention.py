@@ -266,7 +266,7 @@ class InAttention(AttentionSearch[Mistake]):
     def axes_of_outputs(self) -> parts.Axes:
         """See ``Search``: heads are an axis unless they are joined, and items come before it."""
         spec = self.session.spec
-        joined = any(step.name == "attended" for step in spec.pipeline(self.names))
+        joined = "x" in self.names
         has_heads = spec.heads > 1 and not joined
         heads = {"heads": -3} if has_heads else {}
         # Axes in front of heads, queries and columns count items of a batch.

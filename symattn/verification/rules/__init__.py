@@ -12,6 +12,7 @@ from symattn.bounds.reference import Change, Variant
 from symattn.verification.report import STEPS
 from symattn.verification.rules import (
     forbidding,
+    gating,
     head_mistakes,
     masking,
     norms,
@@ -35,6 +36,7 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from scoring.mistakes(spec)
     yield from scoring.of_distances(spec)
     yield from (where_scaled(spec, m) for m in steps.mistakes(spec))
+    yield from gating.mistakes(spec, names)
     yield from forbidding.mistakes(spec)
     yield from forbidding.of_labels(spec, names)
     yield from softmaxes.mistakes(spec)

@@ -36,7 +36,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         )
     if "x" in names and not spec.packed and spec.latent is None:
         yield in_steps("values", "the tokens are used as values", True, "x")
-    merged = spec.heads > 1 and any(step.name == "attended" for step in spec.pipeline(names))
+    merged = spec.heads > 1 and "x" in names
     if spec.heads > 1 and "x" in names and spec.latent is None:
         for words, wrong in _SPLIT.items():
             yield in_steps("split", words.format(""), **dict.fromkeys("qkv", wrong))
@@ -292,7 +292,7 @@ _MERGED: dict[str, _Laid] = {
 
 def _output_merged(way: _Laid, at: At) -> Array:
     """Return the output from heads merged in this ``way``."""
-    a = at.values["attended"]
+    a = at.first
     *batch, h, n, d = (int(k) for k in a.shape)
     merged = namespace_of(a).reshape(way(namespace_of(a), a), (*batch, n, h * d))
     return (
@@ -310,7 +310,7 @@ def _add_other_array(name: str, at: At) -> Any:
 
 
 def _heads_merged(at: At) -> Any:
-    a = at.values["attended"]
+    a = at.first
     return projections.merge_heads(a) if at.spec.heads > 1 else a
 
 

@@ -406,8 +406,8 @@ def _describe_replacement(words: Callable[[], str], right: Callable[[], str], li
 _BLAMED = {
     "normed": "norm", "norm.output": "norm", "rotated": "position", "scores": "score", "scaled": "scale",
     "capped": "softcap", "positioned": "bias", "biased": "bias", "masked": "mask", "weights": "normalize",
-    "dropped": "dropout", "attended": "values", "stream": "residual", "q": "project", "k": "project", "v": "project",
-    "up": "project", "gate": "project", "hidden": "project", "output": "output",
+    "dropped": "dropout", "attended": "values", "gated": "gate", "stream": "residual", "q": "project", "k": "project",
+    "v": "project", "up": "project", "gate": "project", "hidden": "project", "output": "output",
 }  # fmt: skip
 
 

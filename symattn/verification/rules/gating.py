@@ -1,0 +1,80 @@
+"""Mistakes with the gate of the output: left out, another function of it, at another place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from symattn.attention import projections, softmax
+from symattn.attention.spec import Attention
+from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
+from symattn.verification.rules.steps import left_out
+
+
+def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """Yield mistakes in the step that multiplies by the gate."""
+    if not spec.output_gate:
+        return
+    name = next(step.name for step in spec.pipeline(names) if "gate" in step.of)
+    yield in_steps("gate", "the output gate is left out", **{name: left_out})
+    for words, share in _SHARES.items():
+        yield in_steps("gate", words, **{name: _times(share)})
+    words = "the output gate multiplies the values, not the output"
+    yield in_steps(
+        "gate", words, True, "gated_values", gated_values=_gated_values, **{name: left_out}
+    )
+    words = "the output gate multiplies the queries, not the output"
+    yield in_steps("gate", words, scores=_scores_of_gated_queries, **{name: left_out})
+    if name != "output":
+        words = "the output gate comes after the output projection, not before"
+        yield in_steps("gate", words, gated=left_out, output=_gated_after_projection)
+
+
+def _sigmoid(x: Any) -> Any:
+    return softmax.sigmoid_weights(x, 0)
+
+
+def _gate(at: At) -> Any:
+    return at.values["gate"]
+
+
+def _times(share: Callable[[At, Any], Any]) -> Wrong:
+    """Return the step with another function of the gate."""
+    return lambda at: at.first * share(at, _gate(at))
+
+
+#: Functions of the gate that stand for its sigmoid, with words.
+_SHARES: dict[str, Callable[[At, Any], Any]] = {
+    "the output gate multiplies without its sigmoid": lambda at, x: x,
+    "the output gate is applied twice": lambda at, x: _sigmoid(x) * _sigmoid(x),
+    "the output gate has the other sign: 1 − σ": lambda at, x: _sigmoid(-x),
+    "the output gate is g σ(g) (SiLU), not σ(g)": lambda at, x: x * _sigmoid(x),
+    "the output gate is tanh(g), not σ(g)": lambda at, x: at.xp.tanh(x),
+    "the output gate is 2 σ(g), not σ(g)": lambda at, x: 2 * _sigmoid(x),
+    "the output gate is 1 + σ(g), not σ(g)": lambda at, x: 1 + _sigmoid(x),
+    "the output gate is a softmax over the columns": lambda at, x: softmax.softmax(x),
+}
+
+
+def _gated_values(at: At) -> Any:
+    """Return values times the gate of their own place. Raises ``KeyError`` unless there are as many queries as keys."""
+    gate, values = _gate(at), at.met
+    if gate.shape[-2] != values.shape[-2]:
+        raise KeyError("queries and keys differ in number")
+    return values * _sigmoid(gate)
+
+
+def _scores_of_gated_queries(at: At) -> Any:
+    gate, q = _gate(at), at.first
+    if gate.shape[-1] not in (1, q.shape[-1]):
+        raise KeyError("queries and gates differ in width")
+    return at.right(q * _sigmoid(gate))
+
+
+def _gated_after_projection(at: At) -> Any:
+    """Return the projected output times the gate of all heads side by side. Raises ``KeyError`` for other widths."""
+    gate, output = _gate(at), at.right()
+    merged = projections.merge_heads(gate) if at.spec.heads > 1 else gate
+    if merged.shape[-1] not in (1, output.shape[-1]):
+        raise KeyError("outputs and gates differ in width")
+    return output * _sigmoid(merged)
