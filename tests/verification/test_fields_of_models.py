@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, verify
+from symattn import Attention, Verdict, verify
 from symattn.attention.positions.position_fields import Rotary
-from symattn.verification.report import Verdict
 
 Array = np.ndarray
 
