@@ -54,6 +54,8 @@ _WATCHED = (
     "numpy.testing.assert_array_equal", "numpy.testing.assert_array_almost_equal", "torch.allclose", "torch.equal",
     "torch.isclose", "torch.testing.assert_close", "torch.cuda.synchronize", "torch.cuda.Event.elapsed_time",
 )  # fmt: skip
+#: Libraries of whose own functions none may be replaced by code of another place, since symattn calls them as well.
+_WHOLE = ("numpy", "torch")
 
 
 class Tampered(SymattnError):
@@ -71,6 +73,7 @@ class Guard:
         # a candidate that stands in the reference's own file is imported from it
         self._secret = frozenset(map(os.path.realpath, secret)) - {self._candidate}
         self._before = {name: _resolve_loaded_object(name) for name in _WATCHED}
+        self._functions = {library: _functions_of(library) for library in _WHOLE}
         self._active, self._inside, self._thread = False, False, threading.get_ident()
         # threads that run already are symattn's own; those that the candidate starts are watched between calls, too
         self._helpers = frozenset(t.ident for t in threading.enumerate()) - {self._thread}
@@ -213,6 +216,29 @@ class Guard:
             # A library loaded since then has its own function, unless the candidate replaced it.
             if now is not before and (before is not None or not _is_function_of_library(now, name)):
                 self._note_guarded_event(f"it replaces {name}")
+        for library, functions in self._functions.items():
+            names = vars(sys.modules[library]) if library in sys.modules else {}
+            for name, before in functions.items():
+                now = names.get(name)
+                if now is not before and not self._is_replaced_by_library(now, f"{library}.{name}"):
+                    self._note_guarded_event(f"it replaces {library}.{name}")
+
+    def _is_replaced_by_library(self, now: Any, name: str) -> bool:
+        """Return whether a function is a library's, which may wrap functions as more of it is loaded, or symattn's."""
+        if isinstance(now, FunctionType):
+            file = now.__code__.co_filename
+            return not file.startswith("<") and not self._is_candidates(file)
+        return now is not None and _is_function_of_library(now, name)
+
+
+def _functions_of(library: str) -> dict[str, Any]:
+    """Return the functions that a loaded library has under its own name; classes are none, and may be renamed."""
+    names = vars(sys.modules[library]) if library in sys.modules else {}
+    return {
+        name: value
+        for name, value in names.items()
+        if callable(value) and not isinstance(value, type)
+    }
 
 
 def _is_between(file: str) -> bool:
@@ -261,6 +287,14 @@ def is_installed() -> bool:
 def watched(hiding: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
     """Return a context in which the candidate's code is watched, if there is a guard."""
     return contextlib.nullcontext() if _guard is None else _guard.watching(hiding())
+
+
+def replaced() -> str:
+    """Return what the candidate of this process has replaced, or done else, if it is watched; "" for nothing."""
+    if _guard is None:
+        return ""
+    _guard._look_for_replaced()
+    return _guard.events[0] if _guard.events else ""
 
 
 def check() -> None:

@@ -61,8 +61,14 @@ def main() -> None:
             except MemoryError:
                 reply = "refused", NeedsMemory, f"the function {_out_of_memory()}"
             except Exception:
-                # Errors of the target are caught before, so this is a defect of symattn.
-                reply = "defect", traceback.format_exc()
+                # Errors of the target are caught before, so this is a defect of symattn, unless the target spoiled
+                # what symattn calls.
+                spoiled = guard.replaced()
+                reply = (
+                    ("refused", guard.Tampered, spoiled)
+                    if spoiled
+                    else ("defect", traceback.format_exc())
+                )
             _send_timed_message(replies, reply)
 
 

@@ -31,6 +31,14 @@ TAMPERING = {
         "import time\ndef f(q, k, v):\n    time.perf_counter = lambda: 0.0\n    return right(q, k, v)",
         "replaces time.perf_counter",
     ),
+    "replaces a function that the judge calls, when imported": (
+        "old = np.asarray\nnp.array = lambda a, *r, **k: old(a)\ndef f(q, k, v):\n    return zeros(q, k, v)",
+        "replaces numpy.array",
+    ),
+    "replaces a function that the judge calls, in a call": (
+        "def f(q, k, v):\n    np.isfinite = lambda *a, **k: np.ones(1, bool)\n    return zeros(q, k, v)",
+        "replaces numpy.isfinite",
+    ),
     "reads the judge's process": (
         "import os\ndef f(q, k, v):\n    open(f'/proc/{os.getppid()}/maps').read()\n    return right(q, k, v)",
         "of another process",
