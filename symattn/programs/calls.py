@@ -422,7 +422,24 @@ def _export_call_output(output: Tensor) -> Tensor:
         )
     if isinstance(output, Mapping):
         return {name: _export_call_output(item) for name, item in output.items()}
-    return output if _is_plain_array(output) else frameworks.exported(output)
+    if _is_plain_array(output):
+        return output
+    return _in_memory(output) if _overrides_functions_alone(output) else frameworks.exported(output)
+
+
+def _overrides_functions_alone(output: Tensor) -> bool:
+    """Return whether an output is a tensor with memory of its own whose class may override torch's functions."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(output, torch.Tensor):
+        return False
+    return type(output).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
+def _in_memory(output: Tensor) -> Tensor:
+    """Return the tensor that is in memory, which a kernel reads, whatever the methods of its class answer."""
+    torch = sys.modules["torch"]
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.as_subclass(output, torch.Tensor)
 
 
 def _is_plain_array(output: Tensor) -> bool:

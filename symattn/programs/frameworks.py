@@ -124,7 +124,10 @@ class TorchArrays:
     def shares(self, output: Tensor, array: Tensor) -> bool:
         if not isinstance(output, self.torch.Tensor):
             return False
-        return bool(output.untyped_storage().data_ptr() == array.untyped_storage().data_ptr())
+        try:
+            return bool(output.untyped_storage().data_ptr() == array.untyped_storage().data_ptr())
+        except (NotImplementedError, RuntimeError):  # sparse, or without any memory
+            return False
 
     def refilled(self, kept: Tensor, array: Tensor) -> bool:
         tensors = isinstance(kept, self.torch.Tensor) and isinstance(array, self.torch.Tensor)
@@ -194,7 +197,8 @@ def read(
         wide = getattr(import_torch(), np.dtype(kind).name)
         try:
             return output.detach().cpu().to(wide, copy=True).numpy(), dtype, tuple(output.shape)
-        except (NotImplementedError, RuntimeError) as error:  # nested, or on the device meta
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            # Sparse, nested, or on the device meta.
             raise TypeError(
                 f"returned a tensor without numbers to read: {str(error).splitlines()[0]}"
             ) from None

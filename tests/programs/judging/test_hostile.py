@@ -54,6 +54,42 @@ def test_what_gives_nothing_to_judge_does_not_pass(tmp_path: Path, text: str, st
     assert words in judgement.reason
 
 
+TENSORS = """
+import torch
+
+def right_tensors(q, k, v):
+    return torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
+
+class Lazy(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        arguments = [right_tensors(*a.given) if isinstance(a, Lazy) else a for a in arguments]
+        return function(*arguments, **(keywords or {}))
+
+class Named(torch.Tensor):
+    pass
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("return right_tensors(q, k, v).as_subclass(Named)", None, ""),
+        ("out = torch.zeros(len(q), v.shape[1], dtype=q.dtype).as_subclass(Lazy)\n    out.given = q, k, v\n"
+         "    return out", Status.FAIL, "is 0, expected"),
+        ("return right_tensors(q, k, v).to_sparse()", Status.FAIL, "without numbers to read"),
+        ("return torch.empty(len(q), v.shape[1], device='meta')", Status.FAIL, "without numbers to read"),
+    ],
+    ids=["a class of its own", "lazy", "sparse", "meta"],
+)  # fmt: skip
+def test_what_a_tensor_has_in_memory_is_judged(tmp_path: Path, text: str, status: Status | None, words: str) -> None:
+    judgement = judged(tmp_path, f"{TENSORS}\ndef f(q, k, v):\n    {text}\n")
+    # Residues do not follow tensors of a class of their own, so nothing is asserted but that their numbers are right.
+    assert judgement.status is status or (status is None and judgement.worst_ratio <= 1), judgement
+    assert words in judgement.reason
+
+
 def test_a_file_that_changes_itself_is_noticed(tmp_path: Path) -> None:
     text = "def f(q, k, v):\n    open(__file__, 'a').write('#')\n    return zeros(q, k, v)"
     assert judged(tmp_path, text).status is Status.TAMPERED
