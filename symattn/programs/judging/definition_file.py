@@ -19,7 +19,13 @@ from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.programs.judging.definition_axes import compute_axis
-from symattn.programs.judging.kernel_form import KernelForm, RequestBatch, batch_of, role_of
+from symattn.programs.judging.kernel_form import (
+    Q_LATENT,
+    KernelForm,
+    RequestBatch,
+    batch_of,
+    role_of,
+)
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import Specification
 
@@ -54,7 +60,8 @@ class KernelDefinition:
     def forms(self) -> tuple[KernelForm, ...]:
         """Return the ways to take the inputs and to return logarithms that the file leaves open."""
         plain = KernelForm(self.inputs, self.outputs, self.constants, self.batch())
-        attends = {"q", "k", "v"} <= {role_of(name) for name in self.inputs}
+        roles = {role_of(name) for name in self.inputs}
+        attends = {"q", "k", "v"} <= roles or plain.batch is not None
         # The file does not say whether logarithms are natural or to the base 2.
         return (
             (plain, replace(plain, base_two=True))
@@ -67,6 +74,8 @@ class KernelDefinition:
         arrays = [axes for axes in self.inputs.values() if axes]
         width = self.constants.get(arrays[0][-1]) if arrays else None
         batch = self.batch()
+        if batch is not None and batch.latents is not None:
+            width = batch.latents.width
         usual = Domain(decoding=batch is not None and batch.decodes)
         return usual if width is None else replace(usual, min_width=width, max_width=width)
 
@@ -83,6 +92,12 @@ class KernelDefinition:
         """
         by_role = {role_of(name): axes for name, axes in self.inputs.items()}
         said = {role_of(name): value for name, value in (numbers or {}).items()}
+        batch = self.batch()
+        if batch is not None:
+            # The scale is one of their inputs, and each call has the usual one.
+            said.pop("scale", None)
+        if batch is not None and batch.latents is not None:
+            by_role |= {"q": by_role[Q_LATENT], "k": (), "v": ()}
         if {"q", "k", "v"} <= by_role.keys():
             heads, kv_heads = (self._count_heads_by_axes(by_role[name]) for name in "qk")
             plain = Attention(

@@ -5,7 +5,8 @@ other, with offsets (``indptr``), or keys and values in pages of a cache, with a
 definition is then one call of such a kernel: the items of the batch are its requests, put between requests of other
 lengths whose outputs nobody asks for, with the pages in mixed order; the outputs are gathered again.
 
-Names of inputs: https://github.com/flashinfer-ai/flashinfer-bench, docs/op_type_schema/gqa_ragged.md, gqa_paged.md.
+Names of inputs: https://github.com/flashinfer-ai/flashinfer-bench, docs/op_type_schema/gqa_ragged.md, gqa_paged.md,
+mla_paged.md.
 Outputs as last arguments (destination passing): https://github.com/NVIDIA/SOL-ExecBench, docs/solution.md.
 """
 
@@ -35,6 +36,9 @@ Q_OFFSETS, K_OFFSETS, PAGES, LAST, TABLE, LENGTHS = (
     "table",
     "lengths",
 )
+#: Roles of inputs of latent attention, whose one key is [latent, positions], and whose one value is the latent.
+Q_LATENT, Q_POSITIONS, LATENTS, POSITIONS = "q latent", "q positions", "latents", "positions"
+_OF_LATENTS = (Q_LATENT, Q_POSITIONS, LATENTS, POSITIONS)
 #: Names of the inputs of kernels, by role.
 _ROLES = {
     Q_OFFSETS: "qo_indptr q_indptr cu_seqlens_q cu_seq_lens_q",
@@ -45,6 +49,10 @@ _ROLES = {
     LENGTHS: "seq_lens cache_seqlens kv_len_arr kv_lens kv_seq_lens context_lens",
     "k": "k_cache key_cache paged_k_cache",
     "v": "v_cache value_cache paged_v_cache",
+    Q_LATENT: "q_nope",
+    Q_POSITIONS: "q_pe q_rope",
+    LATENTS: "ckv_cache ckv kv_c_cache compressed_kv_cache",
+    POSITIONS: "kpe_cache kpe k_pe_cache k_rope_cache",
 }
 #: The role of each name.
 _ROLE_OF = {plain(name): role for role, names in _ROLES.items() for name in names.split()}
@@ -57,6 +65,7 @@ _KNOWN_SETS = (
     {TABLE, LENGTHS},
 )
 _SPARE_PAGES = 2  # of a cache, that belong to no request
+_NEIGHBOURS = 2  # other requests in each call, one before and one after those that are judged
 _LONGER = 3  # keys by which another request is longer than those that are judged
 
 
@@ -66,16 +75,75 @@ def role_of(name: str) -> str | None:
 
 
 @dataclass(frozen=True)
+class LatentWidths:
+    """The widths of latent attention in its absorbed form: scores q_c·c + q_p·p, and the latent c as value.
+
+    Attention of any q, k, v with one head of keys has this form: some columns of the latent hold a part of the key, the
+    others hold the value, and the queries are zero there. Which columns these are is drawn anew for each size.
+    Widths of keys and values agree, as half the sum of both widths. Source: DeepSeek-AI, DeepSeek-V2 (2024), §2.1.2.
+    """
+
+    latent: int
+    positions: int
+
+    @property
+    def width(self) -> int:
+        """The width of the keys, and of the values, that fit into a latent and its positions."""
+        return (self.latent + self.positions) // 2
+
+    @property
+    def own(self) -> int:
+        """The number of columns of a key that are in the latent."""
+        return self.width - self.positions
+
+
+@dataclass(frozen=True)
 class RequestBatch:
-    """The inputs of a kernel of several requests, in their order, with their roles; and the size of a page."""
+    """The inputs of a kernel of several requests, in their order, with their roles; and the size of a page.
+
+    ``latents`` are the widths of latent attention, if the kernel computes that.
+    """
 
     roles: tuple[tuple[str, str], ...]
     page_size: int | None = None
+    latents: LatentWidths | None = None
 
     @property
     def decodes(self) -> bool:
         """Whether each request has one query."""
         return Q_OFFSETS not in dict(self.roles).values()
+
+    def shapes(
+        self, inputs: Mapping[str, tuple[str, ...]], sizes: Mapping[str, int]
+    ) -> list[tuple[int, ...]]:
+        """Return the shapes of q, k, v, (b, n, h, d), of requests as many and as long as these sizes have on average.
+
+        The neighbours of the judged requests are among those counted.
+        """
+        axes = {role: inputs[name] for name, role in self.roles}
+
+        def size(role: str, axis: int = 0) -> int:
+            return sizes[axes[role][axis]]
+
+        q, k, v = ("q", "k", "v") if self.latents is None else (Q_LATENT, LATENTS, LATENTS)
+        offsets = next((role for role in (Q_OFFSETS, K_OFFSETS) if role in axes), None)
+        requests = max(size(offsets) - 1 if offsets else size(LENGTHS), 1)
+        if PAGES in axes:
+            keys = size(PAGES) * (self.page_size or 1)
+        elif TABLE in axes:
+            keys = size(TABLE, 1) * (self.page_size or 1) * requests
+        else:
+            keys = size(k)
+        judged = max(requests - _NEIGHBOURS, 1)
+        n_q = 1 if self.decodes else max(size(q) // requests, 1)
+        n_k = max(keys // requests, n_q)  # with a causal mask each query has a key then
+        if self.latents is not None:
+            of_keys = judged, n_k, 1, self.latents.width
+            return [(judged, n_q, size(q, -2), self.latents.width), of_keys, of_keys]
+        return [
+            (judged, n, size(role, -2), size(role, -1))
+            for role, n in ((q, n_q), (k, n_k), (v, n_k))
+        ]
 
 
 @dataclass(frozen=True)
@@ -115,17 +183,17 @@ def batch_of(
     """
     roles = {name: role_of(name) for name in inputs}
     # Names of a cache alone do not mean several requests.
-    several = {role for role in roles.values() if role in _ROLES} - {"k", "v"}
+    several = {role for role in roles.values() if role in _ROLES} - {"k", "v", *_OF_LATENTS}
     if not several:
         return None
-    unread = [
-        name for name, role in roles.items() if role not in ("q", "k", "v", "scale", *several)
-    ]
+    of_latents = set(_OF_LATENTS) <= set(roles.values())
+    attends = _OF_LATENTS if of_latents else ("q", "k", "v")
+    unread = [name for name, role in roles.items() if role not in (*attends, "scale", *several)]
     if unread:
         raise InputError(
             f"its inputs {', '.join(unread)} are not read beside requests of several lengths"
         )
-    lacking = [role for role in "qkv" if role not in roles.values()]
+    lacking = [role for role in attends if role not in roles.values()]
     if lacking:
         raise InputError(
             f"it has requests of several lengths, and no input is {', '.join(lacking)} by its name"
@@ -136,10 +204,11 @@ def batch_of(
         raise InputError(f"{named} alone do not tell its requests apart")
     paged = PAGES in several or TABLE in several
     size = _page_size(inputs, roles, constants) if paged else None
+    latents = _latent_widths(inputs, roles, constants) if of_latents else None
     # Pages of one key are always full.
     if size is not None and size > 1 and not {LAST, LENGTHS} & several:
         raise InputError(f"no input gives the number of keys in the last page of {size}")
-    return RequestBatch(tuple((name, str(role)) for name, role in roles.items()), size)
+    return RequestBatch(tuple((name, str(role)) for name, role in roles.items()), size, latents)
 
 
 def _page_size(
@@ -147,12 +216,37 @@ def _page_size(
     roles: Mapping[str, str | None],
     constants: Mapping[str, int],
 ) -> int:
-    """Return the constant second axis of the cache: (pages, page size, heads, width)."""
-    name = next(name for name, role in roles.items() if role == "k")
-    axes = inputs[name]
-    if len(axes) != 4 or axes[1] not in constants:
-        raise InputError(f"{name} has no axes (pages, constant page size, heads, width)")
+    """Return the constant second axis of the cache: (pages, page size, heads, width), without heads for latents."""
+    name, role = next((name, role) for name, role in roles.items() if role in ("k", LATENTS))
+    axes, heads = inputs[name], "heads, " * (role == "k")
+    if len(axes) != (4 if heads else 3) or axes[1] not in constants:
+        raise InputError(f"{name} has no axes (pages, constant page size, {heads}width)")
     return constants[axes[1]]
+
+
+def _latent_widths(
+    inputs: Mapping[str, tuple[str, ...]],
+    roles: Mapping[str, str | None],
+    constants: Mapping[str, int],
+) -> LatentWidths:
+    """Return the widths of latents and of positions. Raises ``InputError`` for widths that hold no key and value."""
+    names = {role: name for name, role in roles.items()}
+    last = {role: constants.get((inputs[names[role]] or ("",))[-1]) for role in _OF_LATENTS}
+    latent, positions = last[LATENTS], last[POSITIONS]
+    if (
+        latent is None
+        or positions is None
+        or (last[Q_LATENT], last[Q_POSITIONS]) != (latent, positions)
+    ):
+        raise InputError(
+            f"{names[LATENTS]} and {names[POSITIONS]} have no constant widths that the queries share"
+        )
+    if latent <= positions or (latent + positions) % 2:
+        raise InputError(
+            f"{names[LATENTS]} and {names[POSITIONS]} are {latent} and {positions} wide; "
+            "hint: latents must be the wider ones, and the sum even"
+        )
+    return LatentWidths(latent, positions)
 
 
 class Returning(Wrapper):
@@ -237,10 +331,9 @@ class Batched(Wrapper):
         keys, values = (
             _scatter_into_page_slots(torch, [r[i] for r in requests], slots, total) for i in (1, 2)
         )
+        arrays = _arrays_of(self._batch, torch, queries.whole, keys, values)
         told = {
-            "q": queries.whole,
-            "k": _in_pages(keys, self._batch.page_size),
-            "v": _in_pages(values, self._batch.page_size),
+            **arrays.told(self._batch.page_size),
             "scale": 1 / math.sqrt(q.shape[-1]),
             **_make_request_tables(
                 torch, queries.lengths, lengths, slots, self._batch.page_size, q.device
@@ -249,7 +342,8 @@ class Batched(Wrapper):
         results = self._function(**{name: told[role] for name, role in self._batch.roles})
         rows = queries.rows(judged)
         at = torch.as_tensor(np.concatenate(slots[judged]), device=q.device)
-        for original, now in ((q, queries.whole[rows]), (k, keys[at]), (v, values[at])):
+        whole_q, whole_k, whole_v = arrays.attended()
+        for original, now in ((q, whole_q[rows]), (k, whole_k[at]), (v, whole_v[at])):
             back = now.reshape(original.shape)
             if not torch.equal(
                 back, original
@@ -257,9 +351,82 @@ class Batched(Wrapper):
                 original.copy_(back)
         outputs = results if isinstance(results, tuple | list) else (results,)
         gathered = [
-            _gather_judged_requests(output, rows, q.shape, queries.whole) for output in outputs
+            _gather_judged_requests(arrays.output(output), rows, q.shape, queries.whole)
+            for output in outputs
         ]
         return tuple(gathered) if len(gathered) > 1 else gathered[0]
+
+
+@dataclass(frozen=True)
+class _HeadArrays:
+    """Queries (t, h, d), and keys and values (s, g, d), which a kernel takes as they are."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    def told(self, page_size: int | None) -> dict[str, Tensor]:
+        """Return the arrays that the kernel takes, by their roles."""
+        return {"q": self.q, "k": _in_pages(self.k, page_size), "v": _in_pages(self.v, page_size)}
+
+    def attended(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k, v as they are in these arrays now."""
+        return self.q, self.k, self.v
+
+    def output(self, output: Tensor) -> Tensor:
+        """Return the part of an output that the definition has."""
+        return output
+
+
+class _LatentArrays:
+    """Queries, keys and values within the arrays of latent attention; see ``LatentWidths``."""
+
+    def __init__(self, torch: Any, widths: LatentWidths, q: Tensor, k: Tensor, v: Tensor) -> None:
+        self._widths, own = widths, widths.own
+        # The seed makes calls repeatable; another number of tokens has other columns.
+        order = np.random.default_rng(len(q) + len(k)).permutation(widths.latent)
+        self._of_key, self._of_value = (
+            torch.as_tensor(part, device=q.device) for part in (order[:own], order[own:])
+        )
+        self._q = torch.zeros((*q.shape[:-1], widths.latent), dtype=q.dtype, device=q.device)
+        self._q[..., self._of_key] = q[..., :own]
+        self._q_positions = q[..., own:].contiguous()
+        self._latents = torch.zeros((len(k), widths.latent), dtype=k.dtype, device=k.device)
+        self._latents[:, self._of_key] = k[:, 0, :own]
+        self._latents[:, self._of_value] = v[:, 0]
+        self._positions = k[:, 0, own:].contiguous()
+        self._cat = torch.cat
+
+    def told(self, page_size: int | None) -> dict[str, Tensor]:
+        """Return the arrays that the kernel takes, by their roles."""
+        return {
+            Q_LATENT: self._q,
+            Q_POSITIONS: self._q_positions,
+            LATENTS: _in_pages(self._latents, page_size),
+            POSITIONS: _in_pages(self._positions, page_size),
+        }
+
+    def attended(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k, v as they are in these arrays now."""
+        q = self._cat([self._q[..., self._of_key], self._q_positions], -1)
+        k = self._cat([self._latents[:, self._of_key], self._positions], -1)
+        return q, k[:, None], self._latents[:, self._of_value][:, None]
+
+    def output(self, output: Tensor) -> Tensor:
+        """Return the columns of an output that are those of the values; logarithms, and other widths, as they are."""
+        shape = getattr(output, "shape", ())
+        whole = len(shape) == 3 and shape[-1] == self._widths.latent
+        return output[..., self._of_value] if whole else output
+
+
+def _arrays_of(
+    batch: RequestBatch, torch: Any, q: Tensor, k: Tensor, v: Tensor
+) -> _HeadArrays | _LatentArrays:
+    return (
+        _HeadArrays(q, k, v)
+        if batch.latents is None
+        else _LatentArrays(torch, batch.latents, q, k, v)
+    )
 
 
 class _Joined:

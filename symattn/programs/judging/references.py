@@ -44,8 +44,11 @@ from symattn.verification import engine, power
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.definitions.weights import Softmax
+from symattn.verification.engine import Session
 
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
+#: What texts of references were recognised as, by the text and what was sought, and in which form.
+_RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
 #: The mistake whose smallest visible part is reported.
 _TWICE = "twice as large"
 
@@ -82,8 +85,8 @@ class ByReference:
             )
         how = self._adopt_benchmark_options(_domain_of_benchmark_shapes(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
-        definition, reason = self._find_reference_definition(
-            benchmark.name_of(self.reference, MODEL), specs, how, process
+        definition, _, reason = self._find_reference_definition(
+            benchmark.name_of(self.reference, MODEL), specs, [how], process
         )
         if definition is None:
             return self._make_invalid_judgement(reason, clock)
@@ -113,21 +116,11 @@ class ByReference:
         if forms[0].batch is not None:
             how = replace(how, layout="bnhd")
         known = kernel.plausible({} if workloads is None else workloads.numbers)
-        with TemporaryDirectory() as folder:
-            text = Path(folder) / "reference.py"
-            text.write_text(kernel.reference, encoding="utf-8")
-            definition, reason = None, ""
-            # The first form by which the reference computes a known definition decides.
-            for form in forms:
-                how = replace(how, form=form)
-                definition, reason = self._find_reference_definition(
-                    f"{text}:{RUN}", known, how, None
-                )
-                if definition is not None:
-                    break
+        # The first form by which the reference computes a known definition decides.
+        ways = [replace(how, form=form) for form in forms]
+        definition, how, reason = self._find_definition_of_text(kernel.reference, known, ways)
         if definition is None:
-            # The path of the temporary file means nothing to the user.
-            return self._make_invalid_judgement(reason.replace(str(text), self.reference), clock)
+            return self._make_invalid_judgement(reason, clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
         result = self._judge_by_definition(target, definition, how)
         return (
@@ -135,6 +128,30 @@ class ByReference:
             if result.passed
             else result
         )
+
+    def _find_definition_of_text(
+        self, reference: str, known: Sequence[Specification], ways: Sequence[TargetOptions]
+    ) -> tuple[Specification | None, TargetOptions, str]:
+        """Return the definition that the text of a reference computes, and how it is called; or None, and the reason.
+
+        A text that was recognised before, in the same forms, is not run again.
+        """
+        first = ways[0]
+        sought = self.definition, *known, *(how.form for how in ways)
+        called = first.domain, first.layout, first.call, first.time_limit
+        key = reference, repr(sought), repr(called)
+        if key in _RECOGNISED:
+            definition, number = _RECOGNISED[key]
+            return definition, ways[number], ""
+        with TemporaryDirectory() as folder:
+            text = Path(folder) / "reference.py"
+            text.write_text(reference, encoding="utf-8")
+            found, how, reason = self._find_reference_definition(f"{text}:{RUN}", known, ways, None)
+            # The path of the temporary file means nothing to the user.
+            reason = reason.replace(str(text), self.reference)
+        if found is not None:
+            _RECOGNISED[key] = found, ways.index(how)
+        return found, how, reason
 
     def _at_workloads(
         self,
@@ -149,10 +166,6 @@ class ByReference:
         if kernel.drawn_by:
             words = f"the benchmark's inputs are drawn by {kernel.drawn_by} of its reference, which was not run"
             result = result.limited(words)
-        if how.form is not None and how.form.batch is not None:
-            return result.limited(
-                "the sizes of workloads were not tried: they are those of several requests together"
-            )
         if given is None:
             return result.limited("no workloads of the benchmark were found beside its definition")
         return with_workloads(result, target, spec, how, kernel, given)
@@ -178,53 +191,47 @@ class ByReference:
         self,
         target: str,
         known: Sequence[Specification],
-        how: TargetOptions,
+        ways: Sequence[TargetOptions],
         process: Process | None,
-    ) -> tuple[Specification | None, str]:
-        """Return the definition that the reference computes, on the first groups of inputs; or None, and the reason."""
-        how = replace(how, dtype="float32", contract=None, secret=None)
+    ) -> tuple[Specification | None, TargetOptions, str]:
+        """Return the definition that the reference computes, on the first groups of inputs, and how it is called.
+
+        ``ways`` are those in which it may take its inputs, which one process tries. Else return None, and the reason.
+        """
+        name, first = self._name_of_reference_model, ways[0]
         specs = [self.definition] if self.definition is not None else [*known]
         if not specs:
-            return (
-                None,
-                f"{self._name_of_reference_model} has inputs of no definition that is tried; hint: give it by "
-                "--definition",
-            )
-        limits = ProcessLimits() if how.time_limit is None else ProcessLimits(how.time_limit)
-        words = ""
+            hint = "hint: give it by --definition"
+            return None, first, f"{name} has inputs of no definition that is tried; {hint}"
+        limits = ProcessLimits() if first.time_limit is None else ProcessLimits(first.time_limit)
+        tried = [
+            (spec, way, replace(way, dtype="float32", contract=None, secret=None))
+            for way in ways
+            for spec in specs
+        ]
         try:
-            child = Child(target, how.request(specs[0]), limits, process, server=how.server)
-        except (
-            InputError
-        ) as error:  # the first definition needs inputs that the model does not take
-            return None, f"{self._name_of_reference_model} cannot be called: {error}"
+            request = tried[0][2].request(specs[0])
+            child = Child(target, request, limits, process, server=first.server)
+        except InputError as error:
+            # The first definition needs inputs that the model does not take.
+            return None, first, f"{name} cannot be called: {error}"
         except CannotRun as error:
-            return None, str(error)
+            return None, first, str(error)
+        words = ""
         with child:
-            for spec in specs:
+            for spec, way, how in tried:
                 try:
                     child.turn_to(how.request(spec))
                     session = how.session(child, spec)
                     if engine.recognised(session):
-                        return spec, ""
-                    wrong = next((r for r in session.records if r.finding is not None), None)
-                    words = (
-                        engine.first_fault(session, wrong).message
-                        if wrong
-                        else "no call could be judged"
-                    )
+                        return spec, way, ""
+                    words = _describe_first_fault(session)
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
-            return (
-                None,
-                f"{self._name_of_reference_model} does not compute {words_of(self.definition)}: {words}",
-            )
+            return None, first, f"{name} does not compute {words_of(self.definition)}: {words}"
         hint = "hint: give the definition by its options, or by --definition"
-        return (
-            None,
-            f"{self._name_of_reference_model} computes none of {', '.join(map(words_of, specs))}; {hint}",
-        )
+        return None, first, f"{name} computes none of {', '.join(map(words_of, specs))}; {hint}"
 
     def _command_with_reference(self, seeds: Mapping[str, int]) -> str:
         how, spec = (
@@ -245,6 +252,11 @@ class ByReference:
             Status.INVALID_REFERENCE, reason, self.candidate, words, self.how.precision.words, {},
             identity_of(self.candidate), clock.seconds(), self._name_of_reference_model,
         )  # fmt: skip
+
+
+def _describe_first_fault(session: Session) -> str:
+    wrong = next((r for r in session.records if r.finding is not None), None)
+    return engine.first_fault(session, wrong).message if wrong else "no call could be judged"
 
 
 def named(candidate: str, benchmark: Benchmark) -> str:

@@ -155,6 +155,8 @@ def with_workloads(
     for words in unjudged:
         judgement = judgement.limited(words)
     words = f"of the {len(given.sizes)} sizes of {given.path}, {len(tried)} were tried, with random inputs"
+    if kernel.batch() is not None:
+        words += ", and requests that are as long as the workload's are on average"
     whole = len(tried) == len(given.sizes)
     if whole:
         return replace(judgement, notes=(*judgement.notes, words))
@@ -164,7 +166,14 @@ def with_workloads(
 def _yield_workload_shapes(
     kernel: KernelDefinition, sizes: Mapping[str, int]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of the arrays, in the order of the definition; numbers have none."""
+    """Yield the shapes of the arrays, in the order of the definition; numbers have none.
+
+    Several requests in one call are those of a batch, as long as the requests of the workload are on average.
+    """
+    batch = kernel.batch()
+    if batch is not None:
+        yield from batch.shapes(kernel.inputs, sizes)
+        return
     for axes in kernel.inputs.values():
         if axes:
             yield tuple(sizes[axis] for axis in axes)

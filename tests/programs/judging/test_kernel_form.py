@@ -9,7 +9,7 @@ from symattn import Attention, InputError, judge
 from symattn.programs.judging.definition_axes import compute_axis
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.kernel_form import K_OFFSETS, Q_OFFSETS, batch_of
+from symattn.programs.judging.kernel_form import K_OFFSETS, Q_OFFSETS, Batched, batch_of
 from symattn.programs.judging.workloads import read_workloads
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
@@ -50,6 +50,17 @@ def run(q, k_cache, v_cache, block_table, seq_lens, sm_scale):
         parts.append(one(q[i : i + 1], k, v, sm_scale, False))
     return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 """
+LATENTS = """
+def run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, kv_last_page_len, sm_scale):
+    parts = []
+    for i in range(len(q_nope)):
+        pages = kv_indices[kv_indptr[i] : kv_indptr[i + 1]].long()
+        n = (len(pages) - 1) * ckv_cache.shape[1] + int(kv_last_page_len[i])
+        c, p = (cache[pages].flatten(0, 1)[:n, None] for cache in (ckv_cache, kpe_cache))
+        q, k = torch.cat([q_nope[i : i + 1], q_pe[i : i + 1]], -1), torch.cat([c, p], -1)
+        parts.append(one(q, k, c, sm_scale, False))
+    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+"""
 #: For each reference its inputs, and mistakes as replacements in its text.
 KERNELS = {
     "ragged": (
@@ -74,6 +85,15 @@ KERNELS = {
         {"q": "tH", "k_cache": "spG", "v_cache": "spG", "block_table": "tw", "seq_lens": "t", "sm_scale": ""},
         (("enumerate(seq_lens.tolist())", "enumerate([int(seq_lens.max())] * len(q))"),),
     ),
+    "latents": (
+        LATENTS,
+        {"q_nope": "tHc", "q_pe": "tHe", "ckv_cache": "spc", "kpe_cache": "spe", "kv_indptr": "r", "kv_indices": "i",
+         "kv_last_page_len": "t", "sm_scale": ""},
+        (
+            ("c, sm_scale", "c.roll(1, -1), sm_scale"),
+            ("q_pe[i : i + 1]", "q_pe[i : i + 1] * 1.01"),
+        ),
+    ),
 }  # fmt: skip
 AXES = {
     **{name: {"type": "var"} for name in "tsriw"},
@@ -82,16 +102,19 @@ AXES = {
     "all": {"type": "const", "value": HEADS * WIDTH},
     "d": {"type": "expr", "expression": "all // H"},
     "p": {"type": "const", "value": 4},
+    "c": {"type": "const", "value": 10},
+    "e": {"type": "const", "value": 6},
 }
 
 
 def definition(text: str, inputs: dict[str, str], **more: object) -> dict[str, object]:
     def array(axes: str) -> dict[str, object]:
         shape = [*axes, "d"] if axes[-1:] in ("H", "G") else list(axes) or None
-        return {"shape": shape, "dtype": "float32" if axes[-1:] in ("H", "G", "") else "int32"}
+        return {"shape": shape, "dtype": "float32" if axes[-1:] in ("H", "G", "c", "e", "") else "int32"}
 
+    wide = "c" if "q_nope" in inputs else "d"
     outputs = {
-        "output": {"shape": ["t", "H", "d"], "dtype": "float32"},
+        "output": {"shape": ["t", "H", wide], "dtype": "float32"},
         "lse": {"shape": ["t", "H"], "dtype": "float32"},
     }
     given = {name: array(axes) for name, axes in inputs.items()}
@@ -120,7 +143,8 @@ def test_each_request_of_a_call_is_judged(name: str, tmp_path: Path) -> None:
     kernel.write_text(ONE + text)
     right = judge(str(kernel), reference=reference, examples=3)
     assert right.passed, right
-    assert f"heads={HEADS}, kv_heads={KV_HEADS}" in right.definition, right.definition
+    kv_heads = 1 if name == "latents" else KV_HEADS
+    assert f"heads={HEADS}, kv_heads={kv_heads}" in right.definition, right.definition
     assert ("causal=True" in right.definition) is (name == "ragged")
     for good, bad in mistakes:
         assert good in text
@@ -150,6 +174,18 @@ def test_outputs_may_be_given_to_be_written(tmp_path: Path) -> None:
             {"q_nope": "tH", "q_pe": "tH", "ckv_cache": "sp", "kv_indptr": "r", "kv_indices": "i"},
             "q_nope, q_pe, ckv_cache",
         ),
+        (
+            {
+                "q_nope": "tHc",
+                "q_pe": "tHd",
+                "ckv_cache": "spc",
+                "kpe_cache": "spe",
+                "kv_indptr": "r",
+                "kv_indices": "i",
+                "kv_last_page_len": "t",
+            },
+            "have no constant widths that the queries share",
+        ),
         ({"q": "tH", "k": "sG", "v": "sG", "kv_indptr": "r", "mask": "t"}, "inputs mask are not read"),
         ({"q": "tH", "k": "sG", "v": "sG", "qo_indptr": "r"}, "qo_indptr alone"),
         ({"q": "tH", "k_cache": "spG", "v_cache": "spG", "kv_indptr": "r", "kv_indices": "i"}, "last page of 4"),
@@ -162,6 +198,62 @@ def test_requests_that_are_not_read_are_refused_by_name(tmp_path: Path, inputs: 
     judgement = judge(str(tmp_path / "kernel.py"), reference=reference)
     assert judgement.status is Status.INVALID_REFERENCE
     assert words in judgement.reason
+
+
+@pytest.mark.torch
+def test_attention_of_any_arrays_is_one_of_latents() -> None:
+    import torch
+
+    widths = {"c": 10, "e": 6, "p": 4}
+    _, inputs, _ = KERNELS["latents"]
+    names: dict[str, object] = {}
+    exec(ONE + LATENTS, names)
+    batch = batch_of({name: tuple(axes) for name, axes in inputs.items()}, widths)
+    assert batch is not None
+    assert batch.latents is not None
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn((2, n, h, batch.latents.width), generator=random) for n, h in ((1, 4), (5, 1), (5, 1)))
+    before = [a.clone() for a in (q, k, v)]
+    output, logarithms = Batched(names["run"], batch, "run")(q, k, v)  # type: ignore[arg-type]
+    assert all(map(torch.equal, before, (q, k, v)))
+    assert output.shape == q.shape
+    assert logarithms.shape == (2, 4, 1)
+    scores = torch.einsum("bnhd,bmgd->bhnm", q, k) / batch.latents.width**0.5
+    torch.testing.assert_close(output, torch.einsum("bhnm,bmgd->bnhd", scores.softmax(-1), v))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "shapes"),
+    [
+        ("ragged", {"t": 20, "s": 40, "r": 6}, [(3, 4, HEADS, WIDTH), *[(3, 8, KV_HEADS, WIDTH)] * 2]),
+        ("paged", {"t": 4, "r": 5, "i": 8, "s": 99}, [(2, 1, HEADS, WIDTH), *[(2, 8, KV_HEADS, WIDTH)] * 2]),
+        ("table", {"t": 3, "w": 5, "s": 99}, [(1, 1, HEADS, WIDTH), *[(1, 20, KV_HEADS, WIDTH)] * 2]),
+        ("latents", {"t": 4, "r": 5, "i": 8, "s": 99}, [(2, 1, HEADS, 8), *[(2, 8, 1, 8)] * 2]),
+    ],
+)
+def test_workloads_of_requests_have_as_many_of_average_length(
+    name: str, sizes: dict[str, int], shapes: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    text, inputs, _ = KERNELS[name]
+    kernel = read_definition(written(tmp_path, definition(text, inputs)))
+    batch = kernel.batch()
+    assert batch is not None
+    assert batch.shapes(kernel.inputs, kernel.sizes(sizes, "here")) == shapes
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_kernel_that_is_wrong_at_the_workload_alone_fails(tmp_path: Path) -> None:
+    text, inputs, _ = KERNELS["paged"]
+    reference, kernel = written(tmp_path, definition(text, inputs)), tmp_path / "kernel.py"
+    line = {"axes": {"t": 9, "r": 10, "i": 18, "s": 40}}
+    (tmp_path / "workload.jsonl").write_text(json.dumps(line))
+    kernel.write_text(ONE + text)
+    right = judge(str(kernel), reference=reference, examples=3)
+    assert right.passed, right
+    assert any("1 were tried" in words and "long as the workload's" in words for words in right.notes), right.notes
+    kernel.write_text(ONE + text.replace("parts = []", "parts = []\n    sm_scale *= 1 + (len(q) == 9)"))
+    assert judge(str(kernel), reference=reference, examples=3).status is Status.FAIL
 
 
 def test_arrays_of_one_batch_are_no_requests() -> None:
