@@ -195,8 +195,19 @@ def read(
         if output.is_complex():
             raise TypeError(f"returned an array of {dtype}")
         wide = getattr(import_torch(), np.dtype(kind).name)
+
+        def numbers() -> np.ndarray:
+            copied: np.ndarray = output.detach().cpu().to(wide, copy=True).numpy()
+            return copied
+
         try:
-            return output.detach().cpu().to(wide, copy=True).numpy(), dtype, tuple(output.shape)
+            result = numbers()
+            if output.is_cuda:
+                import_torch().cuda.synchronize(output.device)
+                check_settled(result, numbers())
+            return result, dtype, tuple(output.shape)
+        except StillWritten:
+            raise
         except (NotImplementedError, RuntimeError, TypeError) as error:
             # Sparse, nested, or on the device meta.
             raise TypeError(
@@ -212,6 +223,16 @@ def read(
         )
     with np.errstate(over="ignore"):
         return np.array(output, dtype=kind), output.dtype.name, output.shape
+
+
+class StillWritten(TypeError):
+    """Raised for an output to which work that the call has started still writes."""
+
+
+def check_settled(before: np.ndarray, after: np.ndarray) -> None:
+    """Raise ``StillWritten`` if numbers that the caller's stream has read differ once the device is synchronised."""
+    if not np.array_equal(before, after, equal_nan=True):
+        raise StillWritten("returned a tensor to which another stream still writes")
 
 
 def exported(output: Tensor) -> Tensor:
