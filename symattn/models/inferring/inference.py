@@ -16,17 +16,27 @@ from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.patches import probing
 from symattn.models.auditing.setting import Module
+from symattn.models.inferring.column_sources import EQUAL
 from symattn.models.inferring.field_promises import disagreements, said
-from symattn.models.inferring.inferred_call import EXPLAINED, CallFacts, facts_of
+from symattn.models.inferring.inferred_call import (
+    EXPLAINED,
+    FACTOR_OF_POSITION,
+    CallFacts,
+    facts_of,
+)
 from symattn.models.inferring.promised_numbers import OTHER_NUMBERS, expressions, layer_of, promised
+from symattn.models.inferring.scaled_rotations import settle_scaled_rotation
 from symattn.models.inferring.tiny_models import (
     default_configuration,
     text_part,
     tiny_of,
     tokens,
 )
-from symattn.models.inferring.traced_model import TracedMixer, traced
+from symattn.models.inferring.traced_model import TracedMixer, TracedRun, traced
 from symattn.verification.definitions.linear import LinearAttention
+
+#: A position from which forms show that are invisible near the start.
+FAR = 20_000
 
 
 @dataclass
@@ -226,11 +236,30 @@ def _find_innermost_part(name: str, parts: Sequence[str]) -> str | None:
     return max((part for part in parts if within(name, part)), key=len, default=None)
 
 
+def _trace_far_positions(model: Module) -> TracedRun:
+    """Run a tiny model far from the start; the run is empty where a model has no such positions."""
+    try:
+        return traced(model, FAR)
+    # Tables of learned positions end before, and the code of a model may raise anything.
+    except Exception:
+        return TracedRun()
+
+
+def _add_far_forms(facts: CallFacts, far: CallFacts) -> None:
+    """Add forms that only far positions show, such as a factor that grows with the position."""
+    if abs(far.scale - facts.scale) > EQUAL * abs(facts.scale):
+        facts.missing.append(FACTOR_OF_POSITION)
+    facts.missing += [form for form in far.missing if form not in facts.missing]
+    facts.unknown += [words for words in far.unknown if words not in facts.unknown]
+
+
 def parts_of(model: Module) -> list[InferredPart]:
     """Return the parts of a tiny model that mix tokens, and what was read off their calls."""
     run, config = traced(model), text_part(model.config)
     # Reversed, so that the first call of each module stays.
     first_calls = {call.name: call for call in reversed(run.calls)}
+    far = _trace_far_positions(model)
+    far_calls = {call.name: call for call in reversed(far.calls)}
     names = {module: name for name, module in model.named_modules()}
     with probing():
         dependence = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
@@ -249,7 +278,10 @@ def parts_of(model: Module) -> list[InferredPart]:
             name, InferredPart(layer_of(name), name, kind, "keys of another part")
         )
         part.facts = facts_of(run, call)
+        if name in far_calls:
+            _add_far_forms(part.facts, facts_of(far, far_calls[name]))
         if part.layer is not None and part.facts.heads:
+            settle_scaled_rotation(part.facts, config, part.layer)
             part.differs = disagreements(said(config, part.layer), part.facts)
             part.expressions = expressions(config, part.facts.d_k)
     return sorted(parts.values(), key=lambda part: (part.layer is None, part.layer or 0, part.name))

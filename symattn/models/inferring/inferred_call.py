@@ -18,6 +18,10 @@ from symattn.models.inferring.traced_model import TracedCall, TracedRun
 #: Largest error of a call in float64 that its specification explains, as a fraction of its largest output.
 EXPLAINED = 2.0**-38
 _ROUND = 2.0**-30
+#: What is said of queries that are scaled by their positions, from some position on.
+FACTOR_OF_POSITION = "queries: times a factor of the position"
+#: What is said of a rotation whose rates nothing explains.
+UNKNOWN_RATES = "rates that are no powers of a base"
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 Window = int | tuple[int, int] | str | None
 
@@ -42,6 +46,7 @@ class CallFacts:
     window: Window = None
     rotation: Any = None
     base: float | None = None
+    scaling: Any = None
     norm: str = ""
     eps: float = 0.0
     chain: dict[str, str] = field(default_factory=dict)
@@ -82,8 +87,9 @@ class CallFacts:
             width = None if self.rotation.width == self.d_k else self.rotation.width
             assert self.base is not None
             fields["position"] = Rotary(
-                base=_strip_computation_rounding(self.base), width=width, layout=self.rotation.pairs
-            )
+                base=_strip_computation_rounding(self.base), width=width, layout=self.rotation.pairs,
+                scaling=self.scaling,
+            )  # fmt: skip
         if self.norm:
             fields |= {"qk_norm": self.norm, "eps": self.eps}
         if self.sink:
@@ -204,7 +210,7 @@ def _settle_rotation_and_norms(facts: CallFacts) -> None:
     if turn is not None:
         facts.base = turn.base()
         forms = {
-            "rates that are no powers of a base": facts.base is None,
+            UNKNOWN_RATES: facts.base is None,
             "rotation backwards": turn.sign < 0,
         }
         facts.missing += [form for form, holds in forms.items() if holds]

@@ -68,6 +68,9 @@ _SIZES: tuple[tuple[str, int], ...] = (
 #: Fields tried if a model does not run: those whose defaults depend on others.
 _REPAIRS: tuple[Mapping[str, Any], ...] = (
     {}, {"head_dim": None}, {"head_dim": 16}, {"num_heads": 8}, {"num_key_value_heads": 4}, {"layer_types": None},
+    {"n_routed_experts": 4, "n_shared_experts": 1},
+    {"rope_parameters": {kind: {"rope_type": "default", "rope_theta": 10000.0}
+                         for kind in ("full_attention", "sliding_attention")}},
 )  # fmt: skip
 
 

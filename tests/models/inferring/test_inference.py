@@ -24,6 +24,7 @@ _LLAMA, _QWEN = "transformers.models.llama.modeling_llama.", "transformers.model
     [
         "qwen3", "gemma2", "granite", "phi3", "opt", "gpt2", "stablelm", "cohere2", "exaone4", "modernbert",
         "persimmon", "smollm3", "mixtral", "glm4", "bert", "nemotron", "ministral", "gpt_neox",
+        "gpt_oss", "cwm", "apertus", "dots1",
     ],
 )  # fmt: skip
 def test_a_run_gives_the_attention_of_the_row(model_type: str) -> None:
@@ -49,6 +50,11 @@ def test_forms_without_a_field_are_named() -> None:
     assert forms == {"queries: norm over all heads", "keys: norm over all heads"}
     assert not any(part.specification for part in found.parts)
     assert found.exit_code == 3
+
+
+def test_a_factor_that_only_far_positions_show_is_named() -> None:
+    forms = {form for part in parts_of(tiny("ministral3")) for form in part.missing}
+    assert forms == {"queries: times a factor of the position"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,47 @@
+"""Rotations with scaled frequencies: the rates of a run, compared with those that the configuration's fields give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.positions.position_fields import Rotary
+from symattn.attention.positions.rotary import inverse_frequencies
+from symattn.document.errors import SymattnError
+from symattn.models.configurations.configuration import configuration
+from symattn.models.configurations.field_rules import LayerPlace
+from symattn.models.configurations.position_rules import rope_of
+from symattn.models.inferring.column_sources import EQUAL
+from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts
+from symattn.models.inferring.tiny_models import TOKENS
+
+
+def settle_scaled_rotation(facts: CallFacts, config: Any, layer: int) -> None:
+    """Give a call's facts the base and the scaling of its rotation if the fields of its layer give the rates it has.
+
+    A factor of cosines and sines, which a run shows in queries and keys, is then one of the rotation, not of scores.
+    """
+    turn = facts.rotation
+    if turn is None or facts.base is not None:
+        return
+    promised = _read_rotation(config, layer)
+    if promised is None or promised.scaling is None:
+        return
+    like = np.zeros(0)
+    rates = promised.scaling.frequencies(
+        inverse_frequencies(turn.width, promised.base, like), promised.base, TOKENS
+    )
+    if rates.shape != turn.rates.shape or np.abs(rates - turn.rates).max() > EQUAL:
+        return
+    facts.base, facts.scaling = float(promised.base), promised.scaling
+    facts.scale /= float(promised.scaling.magnitude(like)) ** 2
+    facts.missing.remove(UNKNOWN_RATES)
+
+
+def _read_rotation(config: Any, layer: int) -> Rotary | None:
+    """Return the rotation that the fields of a layer promise; None if they cannot be read."""
+    try:
+        return rope_of(LayerPlace(configuration(config), layer)).position("half")
+    except SymattnError:
+        return None
