@@ -393,7 +393,8 @@ def _yield_added_number_mistake(
             )
             # With values of 1 the sum of weighted values is the sum of the weights.
             total = bare(**{**given, "v": _make_unit_values(given["v"])})
-            return bare(**given) / (total + number(x, total))
+            result: Array = bare(**given) / (total + number(x, total))
+            return result
 
         return laid(run)
 
@@ -962,7 +963,8 @@ def _by_pairs_with_decayed_keys(
 
 
 def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
-    bare, phi = replace(spec, normalised=False), partial(_read_features, spec)
+    bare = replace(spec, normalised=False)
+    phi: Callable[[Any], Any] = partial(_read_features, spec)
     right = partial(_apply_normalised_form, bare, form)
 
     def over(cause: str, divisor: Compute) -> DefinitionMistake:
@@ -977,7 +979,9 @@ def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMis
     plain = partial(_apply_normalised_form, replace(bare, feature="identity"), form)
     for noun, name in (("keys", "q"), ("queries", "k")) if spec.feature != "identity" else ():
         words = f"the sum that it is divided by is of {noun} without the feature map"
-        yield over(words, reading(plain, **{name: phi, "v": _make_unit_values}))
+        # The norm and the heads come after the features, in the run itself.
+        changes = {name: FEATURES[spec.feature], "v": _make_unit_values}
+        yield over(words, reading(plain, **changes))
 
 
 def _multiply_by_cumulative_sum(a: Array, b: Array, axis: int) -> Array:
