@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -83,6 +84,9 @@ if sys.platform == "win32":
     _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 #: Stands in the queue of answers for the end of the worker's pipe.
 _ENDED = object()
+#: Stands there for what is no answer, but was written into the pipe by the target.
+_UNREADABLE = object()
+_ENDING_SECONDS = 60.0  # for the end of a process whose pipe is closed
 _CALL = ("call",)  # the worker announces another call of the function
 MAX_PROCESSES = 64  # that a confined process may have started and not ended
 
@@ -112,7 +116,8 @@ class Process:
         self._replies = self._process.stdout
         # A thread reads the pipe, so that waiting for an answer can be limited.
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        passed_on = self._replies, self._answers, partial(self._answers.put, _ENDED)
+        marks = (partial(self._answers.put, mark) for mark in (_ENDED, _UNREADABLE))
+        passed_on = self._replies, self._answers, *marks
         self._reader = threading.Thread(target=receive, args=passed_on, daemon=True)
         self._reader.start()
 
@@ -167,12 +172,12 @@ class Process:
             with contextlib.suppress(OSError):  # unflushed data has no reader any more
                 stream.close()
 
-    def _has_ended(self, at_once: int = getattr(os, "WNOHANG", 1)) -> bool:
-        """Return whether the process has ended, ``at_once`` or when it has, without forgetting its processor time."""
+    def _has_ended(self) -> bool:
+        """Return whether the process has ended, without forgetting its processor time."""
         if self._process.returncode is not None or not hasattr(os, "waitid"):
             return self._process.poll() is not None
         try:
-            state = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | at_once)
+            state = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         except ChildProcessError:  # somebody else has waited for it
             return self._process.poll() is not None
         return state is not None
@@ -191,6 +196,8 @@ class Process:
                 answer = self._answers.get(timeout=min(limit, 0.1))
                 if answer is _ENDED:
                     return answer
+                if answer is _UNREADABLE:
+                    raise Tampered("it writes into the pipe of the judge's answers")
                 self.spent, answer = answer
                 if answer != _CALL:
                     return answer
@@ -208,7 +215,13 @@ class Process:
 
     def _diagnose_process_end(self) -> Failure:
         """Return how the process ended: its exit code or signal, and the place that ``faulthandler`` reported."""
-        self._has_ended(0)
+        waited = time.monotonic() + _ENDING_SECONDS
+        while not self._has_ended() and time.monotonic() < waited:
+            time.sleep(0.005)
+        # The target has closed the pipe, and goes on.
+        if not self._has_ended():
+            self.end()
+            raise Tampered("it closes the pipe of the judge's answers")
         self._measure_processor_time()  # the system knows its time until it is waited for
         code = self._process.wait()
         if isinstance(self._process, ForkedProcess):  # whoever waited for it knows its time

@@ -17,9 +17,12 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import IO, Any
 
+from symattn.document.errors import SymattnError
 from symattn.verification.effort import exhausted, ready_time
 
 
@@ -113,12 +116,56 @@ class Waiting:
         return worked - before, ready - ready_before
 
 
-def receive(messages: IO[bytes], into: queue.SimpleQueue[Any], ended: Callable[[], None]) -> None:
-    """Put messages ``into`` a queue until there are no more, then call ``ended``."""
-    with contextlib.suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
+def receive(
+    messages: IO[bytes],
+    into: queue.SimpleQueue[Any],
+    ended: Callable[[], None],
+    unreadable: Callable[[], None] | None = None,
+) -> None:
+    """Put messages ``into`` a queue until there are no more, then call ``ended``.
+
+    With ``unreadable`` the other end is not trusted: only data are read, and it is called at the first other message.
+    """
+    try:
         while True:
-            into.put(pickle.load(messages))
-    ended()
+            into.put(pickle.load(messages) if unreadable is None else _DataAlone(messages).load())
+    except (EOFError, OSError):
+        ended()
+    except Exception:  # broken data can make any operation of the format fail
+        (unreadable or ended)()
+
+
+#: What messages may name beside data of symattn: the parts of arrays and of numbers, which run no other code.
+_NAMED_IN_DATA = {
+    "builtins": {"set", "frozenset", "complex", "slice", "range", "bytearray"},
+    "collections": {"OrderedDict", "Counter", "deque"},
+    "fractions": {"Fraction"},
+    "numpy": {"ndarray", "dtype"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "numpy.core.numeric": {"_frombuffer"},
+}
+
+
+class _DataAlone(pickle.Unpickler):
+    """Reads arrays, numbers, texts, and symattn's own dataclasses, enumerations and errors; nothing that runs code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a message names. Raises ``UnpicklingError`` for anything but data."""
+        known = _NAMED_IN_DATA.get(module, ())
+        own = module.split(".")[0] == "symattn"
+        if name not in known and not own:
+            raise pickle.UnpicklingError(f"{module}.{name} is no data")
+        result = super().find_class(module, name)
+        if own and not (isinstance(result, type) and _is_data_of_symattn(result)):
+            raise pickle.UnpicklingError(f"{module}.{name} is no data")
+        return result
+
+
+def _is_data_of_symattn(kind: type) -> bool:
+    is_own = kind.__module__.split(".")[0] == "symattn"
+    return is_own and (is_dataclass(kind) or issubclass(kind, Enum | SymattnError | tuple | dict))
 
 
 class NotDone(Exception):

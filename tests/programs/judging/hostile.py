@@ -39,6 +39,18 @@ TAMPERING = {
         "def f(q, k, v):\n    np.isfinite = lambda *a, **k: np.ones(1, bool)\n    return zeros(q, k, v)",
         "replaces numpy.isfinite",
     ),
+    "writes into all pipes": (
+        "import os\ndef f(q, k, v):\n    for pipe in range(3, 64):\n        try:\n"
+        "            os.write(pipe, b'x' * 64)\n        except OSError:\n            pass\n    return zeros(q, k, v)",
+        "pipe of the judge's answers",
+    ),
+    "sends code to the judge": (
+        "import os, pickle\nclass Code:\n    def __reduce__(self):\n        return os.system, ('echo ran > ran',)\n"
+        "def f(q, k, v):\n    for pipe in range(3, 64):\n        try:\n"
+        "            os.write(pipe, pickle.dumps(Code()))\n        except OSError:\n            pass\n"
+        "    return zeros(q, k, v)",
+        "pipe of the judge's answers",
+    ),
     "reads the judge's process": (
         "import os\ndef f(q, k, v):\n    open(f'/proc/{os.getppid()}/maps').read()\n    return right(q, k, v)",
         "of another process",
