@@ -157,7 +157,9 @@ def _yield_option_words(name: str, value: object) -> Iterator[str]:
 def typed(value: object) -> str:
     """Return the value of an option as text: floats with as few digits as reproduce them."""
     if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        if float(f"{value:g}") == value:
+            return f"{value:g}"
+        return repr(value)
     if isinstance(value, tuple):
         return ",".join(map(typed, value))
     return spelled(value) if value is None or is_dataclass(value) else str(value)

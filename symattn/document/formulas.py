@@ -120,7 +120,8 @@ class _FormulaReader:
         return result
 
     def wrong(self) -> InputError:
-        rest = "".join(" " * (not touches) + word for _, word, touches in self.tokens[self.at :])
+        remaining = self.tokens[self.at :]
+        rest = "".join(" " * (not touches) + word for _, word, touches in remaining)
         return InputError(
             f"the formula {self.typed!r} cannot be read" + (f" at {rest.strip()!r}" if rest else "")
         )
@@ -214,7 +215,8 @@ class _FormulaReader:
     def begins(self) -> bool:
         """Return whether a factor begins here, rather than a closing bracket."""
         word = self.peek()
-        opens = word in ("[", "{", "√", "∂", *_FENCES, *_HALVES) and self.closing[-1:] != [word]
+        begins_part = word in ("[", "{", "√", "∂", *_FENCES, *_HALVES)
+        opens = begins_part and self.closing[-1:] != [word]
         return self.kind() in ("number", "word", "value") or opens
 
     def power(self) -> Node:
@@ -343,4 +345,6 @@ def _split_at_commas(x: Node) -> tuple[Node, ...]:
 
 def _strip_redundant_brackets(x: Node) -> Node:
     """Return a part without round brackets that a fraction bar or a root makes redundant."""
-    return x.body if isinstance(x, nt.Fence) and x.style == "round" and x.sub is None else x
+    if isinstance(x, nt.Fence) and x.style == "round" and x.sub is None:
+        return x.body
+    return x

@@ -193,7 +193,9 @@ def plain_integer(value: object) -> object:
         return tuple(map(plain_integer, value))
     if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
         return bool(value)
-    return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
+    if isinstance(value, Integral) and not isinstance(value, int):
+        return int(value)
+    return value
 
 
 def is_integer_within(value: object, least: int, most: float = inf) -> bool:

@@ -290,18 +290,22 @@ def replaced(formula: object, letters: Mapping[Node, Node]) -> Any:
 
 def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
     """Return ``x`` with every direct part changed."""
-    return type(x)(*[_change_nested_nodes(getattr(x, name), change) for name in x.__match_args__])
+    changed = [_change_nested_nodes(getattr(x, name), change) for name in x.__match_args__]
+    return type(x)(*changed)
 
 
 def _change_nested_nodes(part: object, change: Callable[[Node], Node]) -> Any:
     if isinstance(part, Node):
         return change(part)
-    return tuple(_change_nested_nodes(p, change) for p in part) if isinstance(part, tuple) else part
+    if isinstance(part, tuple):
+        return tuple(_change_nested_nodes(p, change) for p in part)
+    return part
 
 
 def parts(x: Any) -> Iterator[Node]:
     """Yield the direct parts of a formula, or of a tuple of formulas."""
-    for part in [getattr(x, name) for name in x.__match_args__] if isinstance(x, Node) else x:
+    below = [getattr(x, name) for name in x.__match_args__] if isinstance(x, Node) else x
+    for part in below:
         if isinstance(part, Node):
             yield part
         elif isinstance(part, tuple):

@@ -139,7 +139,8 @@ class Printer(ABC):
 
     def separated(self, parts: Iterable[str]) -> str:
         """Join parts with commas."""
-        return self.joined(*[p for part in parts for p in (self.operator(","), part)][1:])
+        with_commas = [p for part in parts for p in (self.operator(","), part)]
+        return self.joined(*with_commas[1:])
 
     def sum(self, x: nt.Sum, flat: bool) -> str:
         first, *others = x.terms or (nt.node(0),)
@@ -197,9 +198,8 @@ class Printer(ABC):
         return self.wrap(x, Level.POWER, flat)
 
     def relation(self, x: nt.Relation, flat: bool) -> str:
-        return self.joined(
-            self.side(x.first, flat), *(self.link(sign, side, flat) for sign, side in x.rest)
-        )
+        sides = (self.link(sign, side, flat) for sign, side in x.rest)
+        return self.joined(self.side(x.first, flat), *sides)
 
     def commas(self, x: nt.Commas, flat: bool) -> str:
         return self.separated(self.side(p, flat) for p in x.parts)

@@ -136,7 +136,8 @@ def ground() -> str:
     """
     try:
         needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
-        versions = [sys.version, *(f"{name[0]} {version(name[0])}" for name in needed if name)]
+        of_needed = (f"{name[0]} {version(name[0])}" for name in needed if name)
+        versions = [sys.version, *of_needed]
     except PackageNotFoundError as error:
         raise OSError(f"{error} is not installed") from error
     every = sorted(

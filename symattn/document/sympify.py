@@ -115,13 +115,16 @@ class _Converter:
                 above.append(factor)
         q = _surds_below(sympy, above, below, sympy.Integer(coefficient.q))
         _exponentials_cancelled(sympy, above, below)
-        top = self.factors([sympy.Integer(coefficient.p), *above] if coefficient.p != 1 else above)
+        numerator = [sympy.Integer(coefficient.p), *above] if coefficient.p != 1 else above
+        top = self.factors(numerator)
         bottom = self.factors([q, *below] if q != 1 else below)
         return top if bottom == nt.node(1) else nt.Over(top, bottom)
 
     def factors(self, factors: list[Any]) -> nt.Node:
         nodes = self.by_role([self.node(f) for f in factors])
-        return nodes[0] if len(nodes) == 1 else nt.Product(tuple(nodes)) if nodes else nt.node(1)
+        if len(nodes) == 1:
+            return nodes[0]
+        return nt.Product(tuple(nodes)) if nodes else nt.node(1)
 
     def by_role(self, nodes: list[nt.Node]) -> list[nt.Node]:
         """Sort queries, keys and values among their own places, so that q is before k before v."""
@@ -172,7 +175,8 @@ class _Converter:
 
     def indexed(self, x: Any) -> nt.Node:
         base = symbol_name(str(x.base), self.roles)
-        return nt.Name(base.base, (*base.sub, *map(_Converter({}).node, x.indices)), base.role)
+        index_nodes = map(_Converter({}).node, x.indices)
+        return nt.Name(base.base, (*base.sub, *index_nodes), base.role)
 
 
 def _surds_below(sympy: Any, above: list[Any], below: list[Any], bottom: Any) -> Any:

@@ -67,7 +67,8 @@ class Plot:
         for value, words in up:
             y = self.y.at(value)
             if abs(y - foot) > 1:
-                self.scene.line((self.x.start - 6, y), (self.x.end + 6, y), role="rule", width=1)
+                left_end = self.x.start - 6
+                self.scene.line((left_end, y), (self.x.end + 6, y), role="rule", width=1)
             small(self.scene, self.x.start - 13, y + 4.5, words, anchor="end")
         left = self.x.start - 6
         right = self.x.end + 6
@@ -107,10 +108,12 @@ class Plot:
             at = self.x.at(x), self.y.at(y)
             if series.bars:
                 half_length = series.bars[i]
-                top, foot = self.y.at(y + half_length), self.y.at(y - half_length)
+                top = self.y.at(y + half_length)
+                foot = self.y.at(y - half_length)
                 self.scene.line((at[0], foot), (at[0], top), role=series.role, width=1)
                 for end in (top, foot):
-                    self.scene.line((at[0] - 3, end), (at[0] + 3, end), role=series.role, width=1)
+                    left_end = at[0] - 3
+                    self.scene.line((left_end, end), (at[0] + 3, end), role=series.role, width=1)
             note = series.notes[i] if series.notes else ""
             self.scene.add(Mark(*at, series.role, series.shape, note=note))
 

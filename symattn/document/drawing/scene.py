@@ -125,7 +125,8 @@ class Label:
         before = {"start": 0.0, "middle": self.width / 2, "end": self.width}[self.anchor]
         up, down = 0.78 * self.size, 0.22 * self.size
         if self.upwards:
-            return self.x - up, self.y - self.width + before, self.x + down, self.y + before
+            top = self.y - self.width + before
+            return self.x - up, top, self.x + down, self.y + before
         left = self.x - before
         return left, self.y - up, left + self.width, self.y + down
 
@@ -205,8 +206,10 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed: list[float] = []
     for i in order:
-        placed.append(max(wanted[i], placed[-1] + gap if placed else least))
-    shift = sum(wanted[i] - y for i, y in zip(order, placed, strict=True)) / max(len(placed), 1)
+        lowest = placed[-1] + gap if placed else least
+        placed.append(max(wanted[i], lowest))
+    total_shift = sum(wanted[i] - y for i, y in zip(order, placed, strict=True))
+    shift = total_shift / max(len(placed), 1)
     moved = (
         [y + min(shift, 0) for y in placed]
         if placed and placed[0] + min(shift, 0) >= least

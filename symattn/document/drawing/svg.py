@@ -123,7 +123,9 @@ def _write_svg_element(name: str, attributes: str, inner: str) -> str:
             + "".join(part.split('"', 1)[1] for part in classes[1:])
             + f' class="{joined}"'
         )
-    return f"<{name}{attributes}>{inner}</{name}>" if inner else f"<{name}{attributes}/>"
+    if inner:
+        return f"<{name}{attributes}>{inner}</{name}>"
+    return f"<{name}{attributes}/>"
 
 
 def _write_svg_rectangle(x: float, y: float, width: float, height: float) -> str:

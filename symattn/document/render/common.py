@@ -149,7 +149,8 @@ def statements(row: nt.Row) -> list[nt.Row]:
     """Return the parts of a row, each with the words that belong to it."""
     groups: list[list[nt.Node]] = []
     for part in row.parts:
-        clings = isinstance(part, nt.Words) or (groups and isinstance(groups[-1][-1], nt.Words))
+        after_words = groups and isinstance(groups[-1][-1], nt.Words)
+        clings = isinstance(part, nt.Words) or after_words
         if groups and clings:
             groups[-1].append(part)
         else:
@@ -236,7 +237,8 @@ def indexed(symbol: nt.Node, index: tuple[int, ...]) -> nt.Node:
     if not index or not isinstance(symbol, nt.Name):
         return symbol
     indices = map(nt.node, index)
-    return nt.Name(symbol.base, (*symbol.sub, *indices), symbol.role, symbol.bold)
+    subscripts = (*symbol.sub, *indices)
+    return nt.Name(symbol.base, subscripts, symbol.role, symbol.bold)
 
 
 def runs(block: md.Table) -> list[tuple[md.Text, int, int]]:

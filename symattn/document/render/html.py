@@ -314,7 +314,9 @@ def _write_html_inline(part: md.Inline) -> str:
         return mathml(part, inline=True)
     if isinstance(part, md.Emph):
         return f"<em>{escape(part.text)}</em>"
-    return f"<code>{escape(part.text)}</code>" if isinstance(part, md.Code) else escape(part)
+    if isinstance(part, md.Code):
+        return f"<code>{escape(part.text)}</code>"
+    return escape(part)
 
 
 def _write_html_assumption(item: md.Assumption) -> str:

@@ -173,7 +173,9 @@ def number(digits: str) -> float:
 def decimal_of(digits: str) -> str:
     """Return digits as text of a page: 6.03·10⁻⁶."""
     mantissa, _, power = plain(entry(digits)).partition("e")
-    raised = "".join(SUPERSCRIPTS[c] for c in str(int(power))) if power else ""
+    raised = ""
+    if power:
+        raised = "".join(SUPERSCRIPTS[c] for c in str(int(power)))
     return escape(f"{mantissa}·10{raised}" if power else mantissa)
 
 

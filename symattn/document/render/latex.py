@@ -43,7 +43,8 @@ def table(writer: LatexWriter, block: md.Table) -> str:
         rules[0],
         *_write_latex_column_groups(writer, block),
     ]
-    lines += [_write_latex_row([writer.prose(c.title) for c in block.columns]), rules[1]]
+    heads = [writer.prose(c.title) for c in block.columns]
+    lines += [_write_latex_row(heads), rules[1]]
     mark = "$\\triangleright$ " if writer.fragment else "\\rowcolor{SAs!8} "
     for i, row in enumerate(block.rows):
         lines.append(

@@ -64,7 +64,8 @@ def _write_markdown_inline(part: md.Inline) -> str:
         return f"*{escape(part.text)}*"
     if not isinstance(part, md.Code):
         return escape(part)
-    fence = "`" * (max((len(run) for run in re.findall("`+", part.text)), default=0) + 1)
+    runs = re.findall("`+", part.text)
+    fence = "`" * (max((len(run) for run in runs), default=0) + 1)
     space = " " if part.text[:1] == "`" or part.text[-1:] == "`" else ""
     return f"{fence}{space}{part.text}{space}{fence}"
 
@@ -75,7 +76,8 @@ def escape(text: str) -> str:
 
 
 def _write_markdown_fence(body: str, language: str) -> str:
-    ticks = "`" * max(3, max((len(run) for run in re.findall("`+", body)), default=0) + 1)
+    runs = re.findall("`+", body)
+    ticks = "`" * max(3, max((len(run) for run in runs), default=0) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 
@@ -147,7 +149,8 @@ def reason_tex(reason: md.Text) -> str:
 
 def _write_markdown_result(block: md.Result) -> str:
     evidence = "; ".join(str(e) for e in block.evidence)
-    title = f"**{escape(block.title)}**" + (f" ({escape(evidence)})" if evidence else "")
+    grade = f" ({escape(evidence)})" if evidence else ""
+    title = f"**{escape(block.title)}**" + grade
     fences = [_write_markdown_fence(centred(_SETTER, f), "math") for f in block.formulas]
     return _quote_markdown_lines(
         "\n\n".join([title, *([prose(block.text)] if block.text else []), *fences])

@@ -62,7 +62,8 @@ class Writer:
     def wrapped(self, words: md.Text, first: str = "", then: str | None = None) -> list[str]:
         """Return the lines of a paragraph, the first after ``first``, the others after as many spaces, or ``then``."""
         then = " " * width(first) if then is None else then
-        lines = wrap(self.prose(words).strip(), self.measure - width(first))
+        room = self.measure - width(first)
+        lines = wrap(self.prose(words).strip(), room)
         return [(then if i else first) + line for i, line in enumerate(lines)]
 
     def grade(self, grade: Grade) -> str:
@@ -96,7 +97,8 @@ class Writer:
         if document.verdict is None or not lines:
             return []
         word = document.verdict.value.upper()
-        return [self.paint(word, "1") + lines[0].removeprefix(word), *lines[1:]]
+        rest_of_first = lines[0].removeprefix(word)
+        return [self.paint(word, "1") + rest_of_first, *lines[1:]]
 
     def flat(self, words: md.Text) -> str:
         return self.prose(words).replace(NBSP, " ")
@@ -310,7 +312,8 @@ def table(writer: Writer, block: md.Table) -> list[str]:
     widths = [max(map(width, column)) for column in zip(titles, *cells, strict=True)]
     for title, start, end in common.runs(block):  # a group is at least as wide as its title
         gaps = 2 * (end - start - 1)
-        missing = width(writer.flat(title)) - (sum(widths[start:end]) + gaps)
+        present = sum(widths[start:end]) + gaps
+        missing = width(writer.flat(title)) - present
         widths[end - 1] += max(missing, 0)
     _narrow_columns_of_words(block, cells, widths, writer.columns)
     lines = _write_text_column_groups(writer, block, widths)
@@ -504,7 +507,8 @@ def _list_entries_by_place(labelled: dict[str, list[list[str]]]) -> list[list[st
     for i, row in enumerate(exact):
         for j in range(len(row)):
             place = f"[{i + 1},{j + 1}]" if len(exact) > 1 else f"[{j + 1}]"
-            rows.append([place, *(other[i][j] for other in labelled.values())])
+            entries_of_row = (other[i][j] for other in labelled.values())
+            rows.append([place, *entries_of_row])
     return rows
 
 
