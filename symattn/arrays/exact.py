@@ -122,7 +122,8 @@ Exact.xp = Namespace(Exact)
 def over_one_unit(entries: np.ndarray) -> np.ndarray:
     """Return the elements with all exponents over one unit, so that results computed from them share denominators."""
     # Exponents of different units have no common keys.
-    units = {x._unit for x in entries.ravel().tolist() if x.__class__ is Quotient and x._unit}
+    entries_of_array = entries.ravel().tolist()
+    units = {x._unit for x in entries_of_array if x.__class__ is Quotient and x._unit}
     if len(units) < 2:
         return entries
     w = reduce(joined, units)

@@ -15,6 +15,11 @@ from symattn.arrays.array import Functions
 from symattn.document.errors import Refused
 
 Slope = Callable[[Any, Any, Any], Any]
+_BoundOfSlope = Callable[[np.ndarray], np.ndarray]
+
+
+def _leave_slope_unbounded(d: np.ndarray) -> np.ndarray:
+    return np.full(np.shape(d), np.inf)
 
 
 class Function(NamedTuple):
@@ -28,7 +33,7 @@ class Function(NamedTuple):
     slope: Slope
     at_zero: int | None = None
     bend: float = math.inf
-    steepest: Callable[[np.ndarray], np.ndarray] = lambda d: np.full(np.shape(d), np.inf)
+    steepest: _BoundOfSlope = _leave_slope_unbounded
 
 
 def _bound_slope_by_one(d: np.ndarray) -> np.ndarray:

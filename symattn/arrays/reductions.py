@@ -151,9 +151,9 @@ class Reductions:
 
     def _to_front(self, a: Any, axis: int | None) -> Any:
         """Return a copy with ``axis`` first; None flattens."""
-        return (
-            a.reshape(-1).copy() if axis is None else self.kind.offer("moveaxis")(a, axis, 0).copy()
-        )
+        if axis is None:
+            return a.reshape(-1).copy()
+        return self.kind.offer("moveaxis")(a, axis, 0).copy()
 
     def _count(self, a: Array, axis: Axes) -> int:
         lengths = (int(a.shape[k]) for k in _normalise_axis_numbers(a, axis))
@@ -194,7 +194,8 @@ class Contractions:
             and set(terms[0]) & set(terms[1]) - set(out)
         ):
             return self._contract_two_operands(arrays, terms, out)
-        letters = out + "".join(sorted(set("".join(terms)) - set(out)))
+        summed_letters = set("".join(terms)) - set(out)
+        letters = out + "".join(sorted(summed_letters))
         product = None
         for term, x in zip(terms, arrays, strict=True):
             spread = self._spread_axes_by_letters(x, term, letters)
@@ -220,7 +221,8 @@ class Contractions:
             self._spread_axes_by_letters(arrays[1], b, [*front, inner, column]),
         )
         product = left @ right
-        product = xp.sum(product, axis=tuple(range(len(more)))) if more else product
+        summed_axes = tuple(range(len(more)))
+        product = xp.sum(product, axis=summed_axes) if more else product
         product = product[(..., *(slice(None) if c else 0 for c in (row, column)))]
         letters = [c for c in (*front[len(more) :], row, column) if c]
         return xp.permute_dims(product, tuple(map(letters.index, out)))

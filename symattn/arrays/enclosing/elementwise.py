@@ -39,7 +39,8 @@ class EnclosedElementwise(Core):
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         for x, y in ((a, b), (b, a)):
             # One number for each row, added to rows of several elements.
-            row = y.ndim == len(shape) > 0 and y.plain_shape[-1] == 1 < shape[-1]
+            same_rank = y.ndim == len(shape) > 0
+            row = same_rank and y.plain_shape[-1] == 1 < shape[-1]
             # Exact numbers need no common unknown: adding them loses nothing.
             shift = row and y.rad.any() and np.isfinite(y.rad).all() and np.isfinite(y.mid).all()
             if shift and x.plain_shape[-1] == shape[-1]:

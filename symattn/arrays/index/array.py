@@ -181,7 +181,8 @@ class Indexed(ArrayBase):
         ellipses = (i for i, k in enumerate(keys) if k is Ellipsis)
         at = next(ellipses, len(keys))
         whole = [slice(None)] * (self.ndim - used)
-        full = (*keys[:at], *whole, *keys[at + 1 :])
+        after = keys[at + 1 :]
+        full = (*keys[:at], *whole, *after)
         axes = iter(self.shape)
         return [(k, None if k is None else next(axes)) for k in full]
 

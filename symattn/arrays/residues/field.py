@@ -164,7 +164,8 @@ class Field:
         if x.factor is not None or y.factor is not None:
             return self._multiply_logarithm_by_sign(*((x, y) if y.factor is None else (y, x)))
         # A product of multiples of ln 2 stays one, as exact as the factors.
-        if (x.multiple or y.multiple) and (a := x.constant) and (b := y.constant) and a[0] * b[0]:
+        any_multiple = x.multiple or y.multiple
+        if any_multiple and (a := x.constant) and (b := y.constant) and a[0] * b[0]:
             return self.constant(a[0] * b[0], a[1] + b[1], shape)
         # −∞ times a negative number would be ∞, and times 0 undefined.
         forbidden_left = x.forbidden is not None and y.sign < 2
@@ -341,7 +342,8 @@ class Field:
         sides = ((x, x.form, y.form, -1), (y, y.form, x.form, -2))
         for a, form, other, axis in sides:
             # A size below q/2 means that centred residues are the integers themselves.
-            if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
+            bound_of_integers = self.q.m // 2 - 8
+            if form.degree == 0 and form.size < bound_of_integers and a.exponent is not None:
                 # The divisor and the inverse power of ln 2 turn exponents into integers.
                 power_of_ln2 = pow(self._ln2[self.q], -form.power, self.q.m)
                 unit = form.divisor * power_of_ln2

@@ -307,6 +307,9 @@ _DEPTH = (
     64  # the longest chain of pending planes; longer ones are computed, to limit Python's stack
 )
 
+# A function and the planes that it will be called with.
+_Postponed = tuple[Callable[..., np.ndarray], "tuple[Plane, ...]"]
+
 
 class Plane:
     """An array of residues that may not have been computed yet."""
@@ -315,7 +318,7 @@ class Plane:
 
     def __init__(self, value: np.ndarray | None = None, owned: bool = True) -> None:
         self._value = value
-        self._compute: tuple[Callable[..., np.ndarray], tuple[Plane, ...]] | None = None
+        self._compute: _Postponed | None = None
         self._owned = owned  # whether the memory is this plane's alone
         self._readers: list[ref[Plane]] = []
         self._depth = 0
