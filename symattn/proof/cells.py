@@ -262,7 +262,8 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
                 and not any(path.may_be(*d) for d in path.demands)
             )
             # The limit counts begun cells: after the last one allowed, there may be more.
-            if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
+            most = CELLS if equal or not declared.sorts() else _OF_BOUNDS
+            if doubt or len(begun) == most:
                 doubt = doubt or (
                     f"there are more than {len(begun)} cases of its comparisons" if equal else ""
                 )
@@ -291,7 +292,8 @@ def _yield_small_sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Ma
     for sizes in brought.branches:
         # Skipping a branch in silence would leave its cases unexamined.
         if sum(Numbers(sizes).entry_counts(declared)) > _ENTRIES:
-            counted = ", ".join(f"{s} = {n}" for s, n in sizes.items())
+            numbered_sizes = sizes.items()
+            counted = ", ".join(f"{s} = {n}" for s, n in numbered_sizes)
             raise Undecided(f"{counted}, at which the code branches, is too large")
         yield sizes
 

@@ -264,7 +264,8 @@ def _record_element_equation(case: ElementEquation, left: Expression, right: Exp
     return out
 
 
-_WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], Record]]] = {
+_Writer = tuple[str, Callable[[Any], Record]]  # the kind that a record names, and what writes it
+_WRITERS: Mapping[type[Premise], _Writer] = {
     Differing: ("differing", _record_differing_sides),
     Alike: ("bits", _record_same_operations),
     Concluded: ("step", _record_conclusion),
@@ -310,7 +311,8 @@ def written(x: ex.Expression, names: Names) -> list[Any]:
     if isinstance(x, ex.Binder):
         name = f"j{len(names)}"  # names grow inwards, so that none is bound twice on a path
         kind = "total" if isinstance(x, ex.Total) else "bound"
-        return [kind, name, x.index.sort, written(x.body, {**names, x.index: name})]
+        inner_names = {**names, x.index: name}
+        return [kind, name, x.index.sort, written(x.body, inner_names)]
     below = [written(y, names) for y in x.children]
     if isinstance(x, ex.Opaque):
         return ["function", x.name, *below]

@@ -222,9 +222,11 @@ def _check_sign_certificate(e: Record, dice: Dice) -> None:
         expect_same(gap, equal, scope, dice, _read_cos_sin_pairs(e))
 
 
-def _expect_meanings(
-    e: Record, x: CheckedNode
-) -> tuple[dict[str, tuple[dict[str, str], Any]], list[CheckedNode]]:
+# The scope and the record of the expression that a letter stands for.
+_Meaning = tuple[dict[str, str], Any]
+
+
+def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, _Meaning], list[CheckedNode]]:
     """Check the meanings of letters: they contain no letter with a meaning, and cover all entries of an array or none.
 
     Return them as written, and as expressions, followed by both sides of each conclusion.
@@ -238,16 +240,15 @@ def _expect_meanings(
     expect(entries <= meant.keys(), "an entry of an undefined name")
     # Neither meanings nor conclusions use a letter with a meaning, so one substitution is enough.
     others = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
-    inside = [read(body, scope) for scope, body in (*meant.values(), *others)]
+    scoped_bodies = (*meant.values(), *others)
+    inside = [read(body, scope) for scope, body in scoped_bodies]
     for y in inside:
         Simplifying(frozenset())(y)  # which refuses −∞
         expect(all(z.label not in meant for z in y.letters()), "a definition uses a defined letter")
     return meant, inside
 
 
-def _expect_laws(
-    e: Record, meant: Mapping[str, tuple[dict[str, str], Any]], signs: Signs, dice: Dice
-) -> None:
+def _expect_laws(e: Record, meant: Mapping[str, _Meaning], signs: Signs, dice: Dice) -> None:
     """Reject unless each letter with a law stands for an expression that the law shows not to be negative."""
     laws = {str(name): str(law) for name, law in e["laws"]}
     expect(len(laws) == len(e["laws"]), "two laws of one letter")
@@ -341,7 +342,8 @@ def bits(record: Record) -> None:
     left, right = _read_term_number_lists(record["different"], terms)
     # Values of terms outside ``different`` may be undefined, so only needed terms are computed.
     values = _evaluate_needed_terms(terms, sorted({*left, *right}), inputs, rounded)
-    differs = any(values[a] != values[b] for a, b in zip(left, right, strict=True))
+    pairs = zip(left, right, strict=True)
+    differs = any(values[a] != values[b] for a, b in pairs)
     expect(
         differs,
         "the others do not differ there",

@@ -308,7 +308,9 @@ def _triangle_inequality_gaps(
             yield minus(mean.of([product([*weights, norm])]), whole)
 
 
-_LAWS: Mapping[str, Callable[[CheckedNode, Scope, Same, Sign], Iterator[CheckedNode]]] = {
+_Law = Callable[[CheckedNode, Scope, Same, Sign], Iterator[CheckedNode]]
+# Each yields expressions that are never negative.
+_LAWS: Mapping[str, _Law] = {
     "largest": _differences_from_maximum,
     "bounded": _margins_of_bounded_function,
     "magnitude": _magnitude_minus_argument,

@@ -369,7 +369,8 @@ def _check_chain_of_equations(
     expect(end in reached, "the premises do not lead from one side to the other")
 
 
-_EQUATIONS: Mapping[str, Callable[[Mapping[str, str], CheckedNode, CheckedNode, Given], None]] = {
+_EquationRule = Callable[[Mapping[str, str], CheckedNode, CheckedNode, Given], None]
+_EQUATIONS: Mapping[str, _EquationRule] = {
     "squares": _check_equal_squares_rule,
     "logarithm": _check_logarithm_rule,
     "equals": _check_substitution_of_equals,

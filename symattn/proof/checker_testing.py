@@ -147,7 +147,10 @@ def needed_sizes(
     return sizes
 
 
-def as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...]]:
+_SortedSizes = tuple[tuple[str, int], ...]
+
+
+def as_set(sizes: Iterable[Mapping[str, int]]) -> set[_SortedSizes]:
     """Return sizes as a set, regardless of order."""
     return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
 

@@ -51,7 +51,8 @@ def _yield_integers_and_code(x: object, visited: set[int], depth: int) -> Iterat
         yield x
         return
     # Parts of modules and classes are not parts of the statement.
-    if id(x) in visited or isinstance(x, (str, bytes, float, ModuleType, type)):
+    without_code = isinstance(x, (str, bytes, float, ModuleType, type))
+    if id(x) in visited or without_code:
         return
     visited.add(id(x))
     if isinstance(x, CodeType):

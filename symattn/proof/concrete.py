@@ -116,7 +116,8 @@ class World:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
             # Letters in exponents are numbers, so that monomials are quick to sort and compare.
-            return {((self._numbers.setdefault(key, len(self._numbers)), 1),): flint.fmpq(1)}
+            number = self._numbers.setdefault(key, len(self._numbers))
+            return {((number, 1),): flint.fmpq(1)}
         if isinstance(x, ex.Sum):
             return _add_rational_polynomials(self.power(y, at) for y in x.children)
         if isinstance(x, ex.Product):

@@ -34,7 +34,8 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
     if not rows:
         return {}
     x, mine, combined = _eliminate_one_variable(rows)
-    result = point([*combined, *(r for r in rows if x not in r[1])], random)
+    others = (r for r in rows if x not in r[1])
+    result = point([*combined, *others], random)
     if result is None:
         return None
     # These variables occur in no remaining row, so any value will do.

@@ -70,7 +70,8 @@ def _yield_independence_of_arrays(laws: Mapping[str, EntryLaw]) -> Iterator[Text
     """Yield the independence of random arrays, and their laws, in words."""
     names: list[Inline] = []
     for n, array in enumerate(laws):
-        names += ["" if not n else " and " if n == len(laws) - 1 else ", ", letter(array)]
+        separator = "" if not n else " and " if n == len(laws) - 1 else ", "
+        names += [separator, letter(array)]
     if laws:
         yield ("all entries of ", *(w for w in names if w != ""), " are independent")
     for array, law in laws.items():

@@ -176,7 +176,9 @@ def sides_at(left: Indexed, right: Indexed, places: Places) -> tuple[Expression,
 def _spread_scalar_over_shape(x: Array, other: object) -> Indexed:
     """Return ``x``; if it has no axes, everywhere in the shape of ``other``."""
     x = Indexed.lift(x)
-    return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))
+    if x.ndim:
+        return x
+    return Indexed(Indexed.lift(other).shape, lambda _: x.at(()))
 
 
 def _make_element_case(

@@ -37,6 +37,9 @@ class NamedEntry:
     type: str
 
 
+Entries = dict[Key, NamedEntry]
+
+
 @dataclass(frozen=True)
 class StatePart:
     """A part of a state: names and sorts of its indices, and its value."""
@@ -214,7 +217,7 @@ def _enumerate_record_pairs(
 
 def _entries_by_occurrence(
     record: Record, tile: Side, merge: Side, merged: Iterable[Stated], results: Sequence[Stated]
-) -> tuple[dict[Key, NamedEntry], dict[Key, NamedEntry], dict[Key, NamedEntry]]:
+) -> tuple[Entries, Entries, Entries]:
     """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
     known = _list_named_entries(tile.reader, numbers)

@@ -286,7 +286,9 @@ def _negate_coq_term(x: Term) -> Term:
     )
 
 
-_INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], writing.Lemma]] = {
+_Inference = Callable[[str, Record, Record, bool], writing.Lemma]
+# Called with a name, the step's record, its conclusion, and whether products are regrouped.
+_INFERENCES: Mapping[str, _Inference] = {
     "largest": lambda name, record, conclusion, regroup: _make_lemma_of_claim(
         _of_largest(name, record, conclusion, Names()), regroup
     ),
@@ -422,7 +424,9 @@ def _approximate_coq_term(
     if not others:
         return math.exp(a)
     (b,) = others
-    return a + b if x.head == "Add" else a * b if x.head == "Mul" else a / b
+    if x.head == "Add":
+        return a + b
+    return a * b if x.head == "Mul" else a / b
 
 
 def _yield_approximate_values(

@@ -192,7 +192,8 @@ def _seat_in_scope(index: Sequence[str], scope: Scope) -> int:
 
 def _make_relation_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     a, b = x.indices
-    if a[1:] == b[1:] and (x.label == "=" or not a[1:]):  # a permutation takes no two places to one
+    symmetric = x.label == "=" or not a[1:]
+    if a[1:] == b[1:] and symmetric:  # a permutation takes no two places to one
         return Term(
             f"Is {RELATIONS[x.label]}", (_seat_in_scope(a, scope), _seat_in_scope(b, scope))
         )

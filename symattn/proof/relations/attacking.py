@@ -360,9 +360,11 @@ class Attack:
         rows = np.array(rounded)
         axis = np.eye(self.count, dtype=bool)[:: 1 + self.count // _ENTRIES]
         every_row = rows[:, :, None]
-        moved_rows = np.where(axis, whole[:, :, None], every_row)
+        axis_rows = whole[:, :, None]
+        moved_rows = np.where(axis, axis_rows, every_row)
         rows = moved_rows.reshape(-1, self.count)
-        axes = np.tile(axis, (len(rows) // max(len(axis), 1), 1))
+        repeats = len(rows) // max(len(axis), 1)
+        axes = np.tile(axis, (repeats, 1))
         gaps = np.empty(0)
         for width in _WIDTHS:
             rows, gaps = self._move_by_best_step(

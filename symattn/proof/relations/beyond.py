@@ -158,7 +158,9 @@ class Diagonal(Drawn):
         def entry(i: int, j: int) -> int:
             if self.seed % 2 and sign == "real":
                 return -1 if (i & j).bit_count() % 2 else 1
-            return (1, _LARGE)[self.seed // 2] if j == (i + shift) % columns else least
+            if j == (i + shift) % columns:
+                return (1, _LARGE)[self.seed // 2]
+            return least
 
         one = [Fraction(entry(i, j)) for i in range(rows) for j in range(columns)]
         # Further axes repeat the matrix.
@@ -291,7 +293,8 @@ def is_flat(every: Sequence[Node], glossary: Glossary) -> bool:
 
 def is_printed(every: Sequence[Node], glossary: Glossary) -> bool:
     """Return whether nothing is differentiated or defined by code."""
-    result = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
+    functions = glossary.functions.values()
+    result = [*glossary.defined.values(), *glossary.families.values(), *functions]
     bodies = [d.body for d in result if isinstance(d, LetterDefinition)]
     slopes = (
         isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇")

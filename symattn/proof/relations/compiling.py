@@ -253,7 +253,8 @@ def _align_relation_sides(
     letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
     rank = max(x.rank, y.rank)
     a, b = spread(x, letters, rank), spread(y, letters, rank)
-    if x.rank != y.rank or set(x.letters) != set(y.letters):
+    other_letters = set(x.letters) != set(y.letters)
+    if x.rank != y.rank or other_letters:
         return (a, b) if infinite else (filled(a, b), filled(b, a))
     if tuple(a.shape) != tuple(b.shape):
         raise Unread("the sides have different shapes")

@@ -143,7 +143,8 @@ def _prove_printed_equation(
     sides = compiled.sides([(left, right)])
     decision = _Proving(compiled.declared, sides, ()).decide()
     if decision.evidence.grade is Grade.REFUTED:
-        raise FalseStep(f"{text(left)} = {text(right)}: false at {decision.evidence.where}")
+        where = decision.evidence.where
+        raise FalseStep(f"{text(left)} = {text(right)}: false at {where}")
     if decision.evidence.grade is Grade.PROVED:
         return ProvedRelation(
             _words_of_needed_assumptions(decision.proofs, decision.hypotheses),

@@ -148,7 +148,8 @@ class _Grouped(Ball):
             self.ndim - sum(x is not None and x is not ... for x in parts),
         )
         for x in parts:
-            plain = x is None or x is ... or (isinstance(x, slice) and x == slice(None))
+            whole_slice = isinstance(x, slice) and x == slice(None)
+            plain = x is None or x is ... or whole_slice
             groups = None if plain else self.groups.get(self.plain_shape[axis])
             # An index along an axis of groups means the group of its place.
             key.append(groups.place(x) if groups else x)

@@ -123,7 +123,8 @@ def _added_up(x: Value, y: Value, work: Callable[[Any, Any], object]) -> Value:
 
 def determinant(x: Value) -> Value:
     """det of a matrix, or of entries with two indices: Σ_π sign(π) Π x_iπ(i), n! terms. Refuses more than 6 rows."""
-    if x.rank + len(x.letters) != 2 or x.array.shape[0] != x.array.shape[1]:
+    axes_of_x = x.rank + len(x.letters)
+    if axes_of_x != 2 or x.array.shape[0] != x.array.shape[1]:
         raise Unread("the determinant of what is not a square matrix")
     n, result = int(x.array.shape[0]), 0
     if n > _ROWS:

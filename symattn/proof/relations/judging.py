@@ -193,7 +193,8 @@ def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = 
         IndexError,
         ValueError,
     ) as reason:
-        raise NotRead(f"{text(question.relation)}: {type(reason).__name__}: {reason}") from reason
+        kind = type(reason).__name__
+        raise NotRead(f"{text(question.relation)}: {kind}: {reason}") from reason
 
 
 # -- for all sizes ----------------------------------------------------------------------------------------------------

@@ -310,7 +310,9 @@ class LetterMeanings:
             if x.value < self.glossary.first or x.value.denominator != 1:
                 raise Unread(f"the index {x.value}")
             return int(x.value) - self.glossary.first
-        return self.glossary.places.get(x.base) if isinstance(x, Name) and not x.sub else None
+        if isinstance(x, Name) and not x.sub:
+            return self.glossary.places.get(x.base)
+        return None
 
     def diagonal(self, x: Value) -> Value:
         """Return x_ii of x_ij if a letter occurs twice."""

@@ -125,7 +125,8 @@ class Reader(LetterMeanings):
             self.one(nt.Product(part) if len(part) > 1 else part[0])
             for part in (factors[:at], factors[at + 1 :])
         )
-        if x.rank != y.rank or x.row != y.row or x.even or y.even:
+        other_row = x.row != y.row
+        if x.rank != y.rank or other_row or x.even or y.even:
             raise Unread("the factors at ⊙ are not of one shape")
         return v.both(x, y, mul)
 
