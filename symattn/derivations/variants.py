@@ -247,11 +247,9 @@ def _fault_on_gradients(of: Support) -> str | None:
         products = ((x * y).sum() for x, y in zip(g, outputs, strict=True))
         right = sum(products, Ball.lift(0))
     (a,), (b,) = left.entries.flat, right.entries.flat
-    return (
-        None
-        if a.overlaps(b) and a.rad() < 2.0**-60 and b.rad() < 2.0**-60
-        else "differs forwards and backwards"
-    )
+    if a.overlaps(b) and a.rad() < 2.0**-60 and b.rad() < 2.0**-60:
+        return None
+    return "differs forwards and backwards"
 
 
 def _fault_on_latex_formulas(of: Support) -> str | None:

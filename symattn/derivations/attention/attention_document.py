@@ -309,7 +309,8 @@ def _depends_on_example(request: DerivationRequest) -> bool:
         or spec.prefix
         or spec.window is not None
     )
-    return bool(others or spec.base) or (spec.causal and request.n_q != request.n_k)
+    unequal_lengths = spec.causal and request.n_q != request.n_k
+    return bool(others or spec.base) or unequal_lengths
 
 
 def _weights_section(request: DerivationRequest) -> Section:

@@ -114,7 +114,8 @@ class StepReader(Reader):
     def _axes_at(self, array: str, indices: tuple[Node, ...]) -> list[tuple[Node, str, int]]:
         """Return each index with its axis and the axis's length; the head's index may be left out."""
         axes, shape = self.axes[array], self.here[array].shape
-        hidden = len(indices) < len(axes) and len(axes) > 1 and axes[0] in _HEADS
+        fewer_indices = len(indices) < len(axes)
+        hidden = fewer_indices and len(axes) > 1 and axes[0] in _HEADS
         return list(zip(indices, axes[hidden:], shape[hidden:], strict=False))
 
     def _check_indices_cover_axes(self, left: Node) -> None:

@@ -396,7 +396,8 @@ def _wrong_digits(
 def _name_right_value(results: list[Equality]) -> Text:
     """Name the difference of the sides, and the first side's right value."""
     gaps, values = [x.difference for x in results], [x.b for x in results]
-    if None in gaps or len(results) > _MOST_SHOWN or any(x.point for x in results):
+    too_many = len(results) > _MOST_SHOWN
+    if None in gaps or too_many or any(x.point for x in results):
         return ()
     difference, instead = (
         Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values)

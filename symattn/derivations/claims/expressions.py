@@ -28,7 +28,8 @@ _LENGTH, _DEPTH, _EXPONENT, _SIZE = 1000, 150, 64, 4000
 # Names that SymPy or readers take for numbers, with what to write instead.
 _NO_LETTERS = {"e": "exp(1)", "E": "exp(1)", "pi": "a letter of another name", "I": "another letter",
                "oo": "another letter", "inf": "another letter", "nan": "another letter"}  # fmt: skip
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_BinaryOperation = Callable[[Any, Any], Any]
+_BINARY: dict[type[ast.operator], _BinaryOperation] = {
     ast.Add: lambda x, y: x + y,
     ast.Sub: lambda x, y: x - y,
     ast.Mult: lambda x, y: x * y,

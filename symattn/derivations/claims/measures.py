@@ -308,7 +308,9 @@ def _enclose_with_extra_bits(precision: int, work: Callable[[], object]) -> Any:
         return work()
 
 
-_MEASURES: dict[str, Callable[[tuple[Quotient, ...], tuple[Quotient, ...], int], Likeness]] = {
+_Vector = tuple[Quotient, ...]
+_Measure = Callable[[_Vector, _Vector, int], Likeness]
+_MEASURES: dict[str, _Measure] = {
     "dot": _measure_dot_product,
     "cosine": _measure_cosine,
     "angle": _measure_angle,

@@ -373,7 +373,8 @@ def beside(
     costs = []
     for i, label in enumerate(tried):
         box = label.box
-        outside = box[0] < _EDGE or box[1] < _EDGE or box[2] > WIDTH - _EDGE
+        beyond_right = box[2] > WIDTH - _EDGE
+        outside = box[0] < _EDGE or box[1] < _EDGE or beyond_right
         labels = sum(overlap(box, other.box) for other in scene.labels)
         lines = sum(_is_box_crossed(item, box) for item in scene.items if isinstance(item, Line))
         cost = 1000.0 * outside + 100.0 * labels + 4.0 * lines + i * 0.1

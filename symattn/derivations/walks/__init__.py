@@ -259,7 +259,8 @@ def _yield_introduction_of_walk(made: Walk) -> Iterator[Block]:
         for name, value in written(spec, changed=True).items()
         if name not in _SAID
     ]
-    more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
+    sizes = made.sizes.items()
+    more = {letter: n for letter, n in sizes if letter not in made.main_sizes}
     if words or more:
         parts = ["fields"] * bool(words) + ["sizes"] * bool(more)
         label = " and ".join(parts).capitalize()

@@ -92,7 +92,8 @@ def _yield_step_of_roles(walk: Walk, _: int) -> Iterator[Block]:
         )
         yield Paragraph(("The tokens themselves: ", *tokens, "."))
         return
-    plain = set(names) == {"k", "q", "v"} and "x" in walk.sheet.inputs and walk.arrays["k"].ndim < 3
+    of_tokens = "x" in walk.sheet.inputs
+    plain = set(names) == {"k", "q", "v"} and of_tokens and walk.arrays["k"].ndim < 3
     for array in names:
         yield from (
             _yield_shared_heads(walk, array)
@@ -383,12 +384,14 @@ def _index_row_of_query(i: int) -> tuple[Any, ...]:
     return (..., i - 1, slice(None))
 
 
-_ROW: dict[str, Callable[[int], tuple[Any, ...]]] = {
+_IndexOfQuery = Callable[[int], tuple[Any, ...]]
+_ROW: dict[str, _IndexOfQuery] = {
     "weights": _index_row_of_query,
     "weighted": lambda i: (..., i - 1, slice(None), slice(None)),
     "output": _index_row_of_query,
 }
-_MAKERS: dict[int, Callable[[Walk, int], Iterator[Block]]] = {
+_StepMaker = Callable[[Walk, int], Iterator[Block]]
+_MAKERS: dict[int, _StepMaker] = {
     1: _yield_step_of_inputs,
     2: _yield_step_of_matrices,
     3: _yield_step_of_roles,
