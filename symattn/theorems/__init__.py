@@ -142,6 +142,7 @@ def _has_word_beginning(part: str, text: str) -> bool:
 
 
 def _searchable_text_of_theorem(theorem: Theorem) -> str:
-    parts = (*theorem.says, *theorem.why, *(p for h in theorem.hypotheses for p in h))
+    hypotheses = (p for h in theorem.hypotheses for p in h)
+    parts = (*theorem.says, *theorem.why, *hypotheses)
     shown = (text(p) if isinstance(p, Node) else p if isinstance(p, str) else p.text for p in parts)
     return " ".join((theorem.name, theorem.topic, theorem.source, *shown)).lower()

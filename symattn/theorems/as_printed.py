@@ -105,7 +105,8 @@ class AsPrinted:
         statements = (*claims(self.says), *self.false)
         read = (c.relation for c in statements if statement.reads(c.relation))
         every = [x for relation in read for x in links(relation)]
-        sides = nt.equals(0, *(side for x in every for side in (x.left, x.right)))
+        both_sides = (side for x in every for side in (x.left, x.right))
+        sides = nt.equals(0, *both_sides)
         return statement.compiled(sides)
 
     @cached_property
@@ -135,9 +136,11 @@ class AsPrinted:
             *(e for e, _ in self._decisions_of_other_claims),
         ]
         grade = weakest(evidence)
-        where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade))
+        places = (e.where for e in evidence if e.grade is grade)
+        where = "; ".join(dict.fromkeys(places))
         by = [p for _, shown in self._decisions_of_other_claims for p in shown.by]
-        proofs = (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof)))
+        of_identity = identity.proofs if identity else ()
+        proofs = (*of_identity, *(p for p in by if isinstance(p, Proof)))
         return Decision(
             Evidence(grade, where),
             identity.argument if identity else (),

@@ -41,7 +41,8 @@ def checked(decisions: Sequence[Decided], command: str, jobs: int = 1) -> Checke
         return Checked(
             [_add_explaining_blocks(d, (md.Note((theory.INSTALL,)),)) for d in decisions], ""
         )
-    requested, judgement = settled([(d.theorem.name, d.certificates) for d in decisions], jobs)
+    named_certificates = [(d.theorem.name, d.certificates) for d in decisions]
+    requested, judgement = settled(named_certificates, jobs)
     return Checked(
         [_grade_by_coq(d, each, judgement) for d, each in zip(decisions, requested, strict=True)],
         _write_coq_theorem_file(
@@ -172,7 +173,8 @@ def _write_coq_theorem_file(
     results: Sequence[Decided], accepted: Sequence[Lemma], command: str
 ) -> str:
     """Return a file that coqc accepts together with the theory; each theorem begins with its statement in words."""
-    said = "\n".join(f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in results)
+    statements = (f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in results)
+    said = "\n".join(statements)
     run = "coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"
     words = f"{MARK}: {command}\n\n{said}\n\n   {run}"
     ends = "\n".join(f"Print Assumptions {x.name}." for x in accepted[:1])

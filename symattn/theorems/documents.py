@@ -108,9 +108,9 @@ def _sizes_of_witness(witness: Text, read: bool) -> Text:
     """Return the sizes at which a witness was found, of hypotheses that were ``read``; () for a witness in words."""
     sizes = tuple(part for part in witness if part != "exact numbers at ")
     met = "the hypotheses are met, and the statement holds," if read else "the statement holds"
-    return (
-        (f"{met} in numbers at ", *sizes) if any(isinstance(part, Node) for part in sizes) else ()
-    )
+    if any(isinstance(part, Node) for part in sizes):
+        return (f"{met} in numbers at ", *sizes)
+    return ()
 
 
 def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
@@ -185,7 +185,8 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
                 )
             )
         columns = md.headers("theorem", "grade", "false variant", "where")
-        parts += [md.Heading((titled(topic),)), md.Table(columns, tuple(cells))]
+        rows_of_topic = tuple(cells)
+        parts += [md.Heading((titled(topic),)), md.Table(columns, rows_of_topic)]
     left_out = tuple(((Code(d.theorem.name),), (d.not_by_coq,)) for d in decisions if d.not_by_coq)
     if left_out:
         columns = md.headers("theorem", "why Coq has not shown it")
@@ -278,7 +279,10 @@ def _record_decided_theorem(decided: Decided) -> Mapping[str, Any]:
 
 def _record_read_relation(r: ReadRelation) -> Mapping[str, Any]:
     """Return a formula with its grade as printed, or null and the reason if it is not read."""
-    grade, where = (r.evidence.grade, r.evidence.where) if r.evidence else (None, r.reason)
+    if r.evidence:
+        grade, where = (r.evidence.grade, r.evidence.where)
+    else:
+        grade, where = (None, r.reason)
     return {"formula": text(r.formula), "grade": grade, "where": where}
 
 

@@ -102,7 +102,8 @@ def is_code(method: Method) -> bool:
 def as_printed(printed: Sequence[Evidence]) -> Evidence:
     """Return the evidence for printed relations together: the weakest grade, and where each has it."""
     grade = weakest(printed)
-    return Evidence(grade, "; ".join(dict.fromkeys(e.where for e in printed if e.grade is grade)))
+    places = (e.where for e in printed if e.grade is grade)
+    return Evidence(grade, "; ".join(dict.fromkeys(places)))
 
 
 def _join_unstated_hypotheses(
@@ -114,14 +115,16 @@ def _join_unstated_hypotheses(
     """
     demands = (t for p in decision.proofs for t in demanded(p))
     others = [*decision.hypotheses, *demands, *(reading.hypotheses if reading else ())]
-    said = {*theorem.hypotheses, *((r,) for words in theorem.hypotheses for r in relations(words))}
+    relations_said = ((r,) for words in theorem.hypotheses for r in relations(words))
+    said = {*theorem.hypotheses, *relations_said}
     if not decision.in_parts:
         return tuple(h for h in dict.fromkeys((*decision.declared, *others)) if h not in said)
     joined: list[Inline] = []
     for one in decision.declared:
         if one not in said and one not in others:
             joined += [", " if joined else "the parts are shown where ", *one]
-    return tuple(h for h in dict.fromkeys((tuple(joined), *others)) if h and h not in said)
+    every = dict.fromkeys((tuple(joined), *others))
+    return tuple(h for h in every if h and h not in said)
 
 
 def crashed(error: str) -> TheoremFinding:

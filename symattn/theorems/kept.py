@@ -113,8 +113,10 @@ def digest(theorem: Theorem) -> str | None:
             else ()
         )
         method = (theorem.method, printed)
-        parts = [ground(), *walk.parts(method), *sorted(walk.versions)]
-        files = sorted((path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in walk.files)
+        versions = sorted(walk.versions)
+        parts = [ground(), *walk.parts(method), *versions]
+        hashed = ((path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in walk.files)
+        files = sorted(hashed)
     # An unreadable file, or an unknown value, may change without a trace.
     except (UnknownValue, OSError):
         return None
@@ -201,7 +203,8 @@ class _Walk:
         users = _is_file_of_user(Path(f.__code__.co_filename))
         yield "a user's function" if users else f"function of {f.__module__}"
         yield from self.parts((f.__code__, f.__defaults__, f.__kwdefaults__))
-        yield from self.parts([c.cell_contents for c in f.__closure__ or () if is_cell_filled(c)])
+        cells = f.__closure__ or ()
+        yield from self.parts([c.cell_contents for c in cells if is_cell_filled(c)])
         if not users:
             return
         self._note_user_file(Path(f.__code__.co_filename))
@@ -298,7 +301,8 @@ def _names_of_imported_modules(path: Path) -> set[str]:
             names |= {part for a in node.names for part in a.name.split(".")}
         elif isinstance(node, ast.ImportFrom):
             result.add("" if node.level else (node.module or "").partition(".")[0])
-            names |= {*(node.module or "").split("."), *(a.name for a in node.names)}
+            module_parts = (node.module or "").split(".")
+            names |= {*module_parts, *(a.name for a in node.names)}
         elif isinstance(node, (ast.Name, ast.Attribute)):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
     if unseen := sorted(filter(_UNSEEN.fullmatch, names)):

@@ -34,7 +34,8 @@ def _up_to(of: Any) -> Any:
         places = xp.arange(n)
         mask = places[None, :] < places[:, None] if shift else places[None, :] <= places[:, None]
         flat = xp.reshape(terms, (n, -1))
-        sums = xp.reshape(xp.astype(mask, terms.dtype) @ flat, terms.shape)
+        weights = xp.astype(mask, terms.dtype)
+        sums = xp.reshape(weights @ flat, terms.shape)
         return Value(sums, ("t",), len(terms.shape) - 1)
 
     return read

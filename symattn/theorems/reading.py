@@ -97,7 +97,8 @@ def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...
     grade = weakest([evidence, *printed])
     if grade is evidence.grade:
         return (evidence,)
-    where = "; ".join(dict.fromkeys(e.where for e in printed if e.grade is grade))
+    places = (e.where for e in printed if e.grade is grade)
+    where = "; ".join(dict.fromkeys(places))
     return Evidence(grade, f"as printed, {where}"), replace(
         evidence, where=f"by its proof, {evidence.where}"
     )
@@ -196,7 +197,8 @@ class Statement:
         self._replay_answer(self._assumed)
         results = tuple(map(self.decided, stated))
         false = tuple(map(self.refuted, denied))
-        every = [self._assumed, *(self._known[claim] for claim in (*stated, *denied))]
+        known = (self._known[claim] for claim in (*stated, *denied))
+        every = [self._assumed, *known]
         needed, letters = (
             dict.fromkeys(chain(*x))
             for x in zip(*((a.signs, a.letters) for a in every), strict=True)

@@ -251,7 +251,8 @@ def _describe_equation_case(case: ElementEquation, label: str) -> Iterator[Block
     free: list[Inline] = []
     for i in case.indices:
         free += [", " if free else ", for all ", relation(writing.index(i), "≤", size(i.sort))]
-    yield md.Paragraph((f"{label}{':' if not free else ''}", *free, ":" if free else ""))
+    colon = ":" if free else ""
+    yield md.Paragraph((f"{label}{':' if not free else ''}", *free, colon))
     left, right = (
         _format_short_expression(writing, case.left),
         _format_short_expression(writing, case.right),

@@ -64,7 +64,8 @@ def named_state(i: int) -> Callable[[Reader], Several]:
 
 def _merged_states(_: Reader, *given: Several | Value) -> Several:
     """Return the merged state of all sets of keys, by the implementation; a number at the end is m."""
-    sets, last = [x.parts for x in given if isinstance(x, Several)], given[-1]
+    sets = [x.parts for x in given if isinstance(x, Several)]
+    last = given[-1]
     states = [
         SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in parts))
         for parts in sets
@@ -129,9 +130,9 @@ def _of_blocks(part: str, whole: bool) -> Callable[[Reader], Any]:
         results = partial_output(s[:, None, :], v)
         array = results.output[:, 0, :] if part == "output" else results.lse[:, 0, 0]
         rank = len(array.shape) - 1
-        return (
-            Value(array[0], (), rank, rank == 1) if whole else Value(array, ("b",), rank, rank == 1)
-        )
+        if whole:
+            return Value(array[0], (), rank, rank == 1)
+        return Value(array, ("b",), rank, rank == 1)
 
     return computed
 

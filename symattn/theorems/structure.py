@@ -47,7 +47,8 @@ def _make_residual_layer(attention: Attention) -> Any:
 
     def layer(reader: Any, x: Value) -> Value:
         y = x.array + of_tokens(attention)(reader, x).array
-        return Value(y + reader.xp.maximum(y @ reader.array("W"), 0) @ reader.array("U"), (), 2)
+        hidden = reader.xp.maximum(y @ reader.array("W"), 0)
+        return Value(y + hidden @ reader.array("U"), (), 2)
 
     return layer
 
@@ -68,7 +69,8 @@ CHANGED_BASIS = Substitution(
 
 def _repeat_token_rows(x: Array, r: Array) -> Array:
     xp, (n, d) = x.__array_namespace__(), x.shape
-    return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
+    repeated = xp.broadcast_to(x[None], (r, n, d))
+    return xp.reshape(repeated, (r * n, d))
 
 
 # Dropout keeps an entry with probability 1 − r: then it is 1, otherwise 0.

@@ -105,7 +105,8 @@ def _parse_theorem_paragraph(
         methods: list[Method] = [values[parts["by"][0]]]
     else:
         assert glossary is not None
-        methods = [AsPrinted(said, false, assumed, glossary, int(parts.get("top", ["3"])[0]))]
+        top = int(parts.get("top", ["3"])[0])
+        methods = [AsPrinted(said, false, assumed, glossary, top)]
     methods += [values[word] for word in parts.get("and", ())]
     if typed_steps:
         steps = [
@@ -114,7 +115,8 @@ def _parse_theorem_paragraph(
         ]
         shown = tuple(part for step in steps for part in (*step.says, " "))
         others = methods if "by" in parts else methods[1:]
-        method: Method = Following(methods[0], Together((*steps, *others), (*shown, *rule)))
+        every_step = Together((*steps, *others), (*shown, *rule))
+        method: Method = Following(methods[0], every_step)
     else:
         method = Together(tuple(methods), rule) if rule or len(methods) > 1 else methods[0]
     source = parts.get("source", ["folklore"])[0]
@@ -172,7 +174,9 @@ def _with_gaps(glossary: Glossary, gaps: Sequence[str]) -> Glossary:
     result = {}
     for side, _, typed in (gap.partition(": ") for gap in gaps):
         body, *others = typed.split("; ")
-        letters, laws, only = dict[str, LetterDefinition](), dict[str, str](), tuple[str, ...]()
+        letters = dict[str, LetterDefinition]()
+        laws = dict[str, str]()
+        only = tuple[str, ...]()
         for other in others:
             if other.startswith("only "):
                 only = tuple(other.split()[1:])
