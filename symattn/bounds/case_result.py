@@ -434,6 +434,6 @@ def ratio(got: float, exact: object, limit: float) -> float:
     if off <= limit:
         return min(float(off.upper()) / limit, 1.0) if limit else 0.0
     # At the limit precision a ball that touches the bound counts as legal: only certainty accuses.
-    return (
-        max(float(off.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if off > limit else 1.0
-    )
+    if off > limit:
+        return max(float(off.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40)
+    return 1.0

@@ -51,7 +51,8 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
     steps = spec.pipeline(frozenset(inputs))
     weighed = next(s for s in steps if s.name in ("attended", "output"))
     # Values that differ by query, or dropped weights, are left to balls.
-    if steps[-1].name != "output" or len(weighed.of) > 2 or weighed.of[0] != "weights":
+    not_output = steps[-1].name != "output"
+    if not_output or len(weighed.of) > 2 or weighed.of[0] != "weights":
         return False
     most = _OF_TOKENS if _PROJECTED & set(inputs) else plain_bound.LARGEST
     arrays = map(np.asarray, inputs.values())

@@ -75,7 +75,8 @@ def far_below(
         lost = tau + own + rounded + 2 * reach
         difference = (m - t) * (1 - 2.0**-40)
         rounding_of_row = 1 - g(3, p.score)
-        result = (difference - lost * (1 + 2.0**-40)) * rounding_of_row >= least
+        rounded_difference = difference - lost * (1 + 2.0**-40)
+        result = rounded_difference * rounding_of_row >= least
     return np.asarray(result & open_ & np.isfinite(m))
 
 
@@ -86,7 +87,8 @@ def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], An
     if p.kept is None:
         return tau
     stored_size = t + tau
-    return tau + g(1, p.kept) * stored_size + float(p.kept.eta)
+    eta = float(p.kept.eta)
+    return tau + g(1, p.kept) * stored_size + eta
 
 
 class Exponents:

@@ -25,8 +25,9 @@ def _powers_of_two(shape: tuple[int, ...], rng: Random) -> Array:
     return 2.0 ** -(1.0 + rng.permutation(shape[0]) % 6)
 
 
+_Drawer = Callable[[tuple[int, ...], Random], Array]
 #: By name: random entries for each head, distance or column.
-ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
+ENTRIES: dict[str, _Drawer] = {
     "bias": _make_drawer_of_halves(-4, 4),
     "sink": _make_drawer_of_halves(-3, 6),
     "drop": lambda shape, rng: rng.random(shape) < 0.7,

@@ -195,7 +195,8 @@ class Rows:
             least, most = v.ends
             middle = (most + least) / 2
             of_entries = 4 * U * v.largest
-            half = (most - least) / 2 * (1 + 4 * U) + of_entries
+            spread = (most - least) / 2
+            half = spread * (1 + 4 * U) + of_entries
             o = np.where(e.unknown, middle, o)
             off = np.where(e.unknown, half, off)
         return o, off

@@ -108,7 +108,8 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
             if isinstance(x, nt.Sum)
             else x
         )
-    return tuple(equals(letter, x) for letter, x in reversed(read.items()))
+    backwards = reversed(read.items())
+    return tuple(equals(letter, x) for letter, x in backwards)
 
 
 def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) -> Equations:

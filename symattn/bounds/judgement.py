@@ -194,7 +194,8 @@ def judge_by_filter(
         return Judgement(
             "elements" if accused.counts else "", accused.share, accused.worst, accused=accused
         )
-    most = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2])
+    items = prod(got.shape[:-2])
+    most = most or averaged(items, inputs["k"].shape[-2])
     n = got.shape[-2]
     # Means need rows from all over the output, whether or not they have errors.
     sample = chosen(spec, inputs, most) if n > most else list(range(n))

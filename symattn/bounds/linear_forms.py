@@ -139,7 +139,8 @@ def _solve_unit_triangular(edges: Array, right: Array) -> Array:
     result = np.array(right, dtype=np.float64)
     for i in range(1, result.shape[-2]):
         before = result[..., :i, :]
-        row = edges[..., i : i + 1, :i] @ before
+        edges_of_row = edges[..., i : i + 1, :i]
+        row = edges_of_row @ before
         result[..., i, :] += row[..., 0, :]
     return result
 

@@ -162,9 +162,8 @@ class PlainBound(ByHead):
             for a in arrays.values()
             if a.dtype.kind == "f"
         )
-        self.kind = np.dtype(
-            np.float32 if many and middling and float(precision.score.u) > 2.0**-30 else np.float64
-        )
+        coarse = float(precision.score.u) > 2.0**-30
+        self.kind = np.dtype(np.float32 if many and middling and coarse else np.float64)
         n_q = arrays["q"].shape[-2]
         shape = (*front(spec, arrays), n_q, arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)

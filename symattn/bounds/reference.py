@@ -331,7 +331,8 @@ def _run_reference_step(step: Step, spec: Attention, given: Sequence[object]) ->
     A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
     """
     # Only angles of counted positions depend on nothing but sizes.
-    if step.name not in ("cos", "sin") or len(given) != 1 or not isinstance(given[0], Enclosure):
+    not_an_angle = step.name not in ("cos", "sin")
+    if not_an_angle or len(given) != 1 or not isinstance(given[0], Enclosure):
         return step.run(*given)
     n, width = given[0].plain_shape[-2:]
     scaled = isinstance(spec.position, Rotary) and spec.position.scaling is not None

@@ -164,7 +164,8 @@ class _Scores:
         values = None if values_of_products(self.run.spec) else self.values()
         moved = (sizes + sums) * self.up
         shifted = shift * self.up
-        return ScoreErrors(tau * self.up, shifted, moved, sizes * self.up, values)
+        rounded_tau = tau * self.up
+        return ScoreErrors(rounded_tau, shifted, moved, sizes * self.up, values)
 
     def _bound_scaled_score_errors(self) -> tuple[Balls, Balls, Any]:
         """Return τ, |t|_j and N_j of the scaled scores."""
@@ -401,7 +402,8 @@ class _Scores:
         names = "qk" if plain else self.steps["scores"].of[:2]
         q, k = (size(run.absolute[n] if plain else number(run.values[n])) for n in names)
         largest_rows = largest_row(q) + largest_row(k)
-        each = largest_rows + 2 * extents(q)[-1] + 1
+        width = extents(q)[-1]
+        each = largest_rows + 2 * width + 1
         if plain and "w_q" in run.values:  # W_Q W_Kᵀ may be formed first
             x = size(run.values["x"])
             y = size(run.values["y"]) if "y" in run.values else x

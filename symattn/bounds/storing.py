@@ -113,7 +113,9 @@ def _weights_of_stored_differences(by: float, f: Grid, at: At) -> Any:
 # -- one array ---------------------------------------------------------------------------------------------------------
 _INPUTS = {"qk": ("queries and keys", "score"), "q": ("queries", "score"), "k": ("keys", "score"),
            "v": ("values", "values"), "qkv": ("queries, keys and values", "score")}  # fmt: skip
-_STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
+# The names of a step, words for it, the format in which it is stored, and how it is rounded.
+_StoredStep = tuple[tuple[str, ...], str, str, Round]
+_STEPS: tuple[_StoredStep, ...] = (
     (("scores",), "scores are, before they are scaled,", "score", _round_step_result),
     (("scaled",), "scaled scores are", "score", _round_step_result),
     (("weights",), "weights are", "values", _round_step_result),

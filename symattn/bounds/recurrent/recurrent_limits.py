@@ -226,7 +226,8 @@ def _error_after(of: Recurrence, x: Chunk, largest: Roundings, error: Array) -> 
     keys = np.abs(x.decayed_keys)
     solution = largest.solution + np.abs(x.inverse) @ largest.right
     added = keys.T @ solution
-    added = added + np.abs(x.decayed_keys.T @ x.factor) @ largest.copy + largest.state
+    carried_by_copy = np.abs(x.decayed_keys.T @ x.factor) @ largest.copy
+    added = added + carried_by_copy + largest.state
     norms = np.sqrt((added**2).sum(axis=0)) + largest.state_norm
     carried = _norm_of_step(of, x)
     # A norm of a large matrix is slow, and needed only if a copy is stored.
@@ -253,7 +254,8 @@ def _norm_of_step(of: Recurrence, x: Chunk) -> float:
     by_sums = sqrt(largest_column * float(size.sum(axis=1).max()))
     known = min(product, by_sums)
     # A singular value decomposition is worth its time only where the cheap bounds exceed 1.
-    if known <= 1 or not np.isfinite(x.step).all() or len(size) > MAX_WIDTH_OF_NORM:
+    too_wide = len(size) > MAX_WIDTH_OF_NORM
+    if known <= 1 or not np.isfinite(x.step).all() or too_wide:
         return known
     spectral = float(np.linalg.norm(x.step, 2))
     return min(known, spectral * (1 + 2.0**-30))

@@ -499,7 +499,8 @@ def largest_of_token(
     width, gates = len(before), of.gates[token]
     u_form = float(form.u)
     # A gate of 0 is no multiplication by a rounded exponential.
-    theta = np.where(gates != 0, np.expm1(EXPONENTIAL * u_form + 2 * u_form * np.abs(gates)), 0.0)
+    of_gates = np.expm1(EXPONENTIAL * u_form + 2 * u_form * np.abs(gates))
+    theta = np.where(gates != 0, of_gates, 0.0)
     p_moved, q_moved, k_moved = (a[token] for a in (of.moved.p, of.moved.q, of.moved.k))
     # Each as a program reads it (item 6).
     p, q, k = (
@@ -517,8 +518,10 @@ def largest_of_token(
     )
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
-    correction = (dots + float(theta.max())) * (p @ size + norms[0] * error) + two * written + lost
-    correction = correction + p_moved @ size + float(np.sqrt(p_moved @ p_moved)) * error
+    of_read = p @ size + norms[0] * error
+    correction = (dots + float(theta.max())) * of_read + two * written + lost
+    length_moved = float(np.sqrt(p_moved @ p_moved))
+    correction = correction + p_moved @ size + length_moved * error
     bound = np.abs(u) + norms[0] * error + correction
     stored = (0.0 if state_format is None else float(state_format.u)) + 2 * u_form
     relative = two + np.broadcast_to(theta, (width,))[:, None]
@@ -540,8 +543,10 @@ def largest_of_token(
         + np.sqrt((state**2).sum(axis=0))
         + state_norm
     )
-    own = dots * (q @ np.abs(after) + norms[1] * reached) + lost
-    own = own + q_moved @ np.abs(after) + float(np.sqrt(q_moved @ q_moved)) * reached
+    of_after = q @ np.abs(after) + norms[1] * reached
+    own = dots * of_after + lost
+    query_moved = float(np.sqrt(q_moved @ q_moved))
+    own = own + q_moved @ np.abs(after) + query_moved * reached
     return TokenRoundings(correction, state, own, state_norm)
 
 

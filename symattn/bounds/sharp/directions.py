@@ -178,7 +178,8 @@ class Squares(NamedTuple):
         xp: Any = namespace_of(t)
         (result, rest, count), half = self.lengths(t), lam**2 / 2
         # √(G + 2√(G t) + 2t) with t = λ²/2, and the r of all rows.
-        limit = xp.sqrt(count + 2 * xp.sqrt(count * half) + 2 * half) + rest
+        tail = 2 * xp.sqrt(count * half)
+        limit = xp.sqrt(count + tail + 2 * half) + rest
         shares = xp.where(xp.isfinite(limit), result / limit, 0.0)
         m = int(shares.argmax())
         unit, _, _ = self.lengths(length)

@@ -263,7 +263,8 @@ class QueryBlock:
             # Σ m p² h² (v − o)², expanded so that no array of (r, n, d_v) is needed.
             first_moments = result[:, d : 2 * d]
             second_moments = self.o**2 * result[:, 2 * d :]
-            apart = result[:, :d] - 2 * self.o * first_moments + second_moments
+            cross_moments = 2 * self.o * first_moments
+            apart = result[:, :d] - cross_moments + second_moments
             eta, sums = self.least(how)
             tiny = eta * lengths + sums * self.largest**2
             squared = xp.maximum(result[:, :d], apart) * SLACK
