@@ -318,8 +318,8 @@ def _yield_comparison_paths(
                     return
             yield path, letters, differences
             # the next path changes the last answer that has another one, and drops those after it
-            not_asked = len(path.counts) - len(script)
-            answers = [*script, *[0] * not_asked]
+            new_answers = len(path.counts) - len(script)
+            answers = [*script, *[0] * new_answers]
             while answers and answers[-1] + 1 == path.counts[len(answers) - 1]:
                 answers.pop()
             script = (*answers[:-1], answers[-1] + 1) if answers else None

@@ -155,8 +155,8 @@ class Simplifying:
         parts = factors(body)
         for f in parts:
             if f.kind == "is" and f.label == "=" and (x.label,) in f.indices:
-                first = f.indices[0]
-                other = f.indices[1] if first == (x.label,) else first
+                left = f.indices[0]
+                other = f.indices[1] if left == (x.label,) else left
                 # No substitution: the index is on both sides.
                 if other[0] == x.label:  # j = π(j)
                     continue
@@ -361,8 +361,8 @@ def _combine_paired_roots(xs: list[CheckedNode]) -> list[CheckedNode] | None:
         if first != n:
             inside = x.below[0]
             inverse = node("ratio", [number(1), inside])
-            same_function = x.label != xs[first].label
-            square = [] if same_function else [inside if x.label == "sqrt" else inverse]
+            same_function = x.label == xs[first].label
+            square = [inside if x.label == "sqrt" else inverse] if same_function else []
             between = xs[first + 1 : n]
             before = xs[:first]
             return [*before, *between, *xs[n + 1 :], *square]

@@ -166,8 +166,9 @@ class Point:
         if x.kind == "product":
             return self._evaluate_product_node(x, at)
         if x.kind == "ratio":
-            divisor = self.inverse(self.value(x.below[1], at))
-            return self.times(self.value(x.below[0], at), divisor)
+            # Letters are drawn when they are first met: the numerator's before the divisor's.
+            numerator = self.value(x.below[0], at)
+            return self.times(numerator, self.inverse(self.value(x.below[1], at)))
         if x.kind == "exp":
             return self._evaluate_exponential_node(x, at)
         if x.kind == "function":
@@ -342,9 +343,9 @@ def holds(x: CheckedNode, at: Mapping[str, int]) -> bool:
     # Permutations are letters, so the order of their values is unknown.
     if more or others:
         raise Rejected("a relation of permuted indices")
-    first = at[i]
-    second = at[j]
-    return {"=": first == second, "≤": first <= second, "<": first < second}[x.label]
+    left = at[i]
+    right = at[j]
+    return {"=": left == right, "≤": left <= right, "<": left < right}[x.label]
 
 
 def _add_exponents(parts: Iterable[Exponent]) -> Exponent:

@@ -190,9 +190,9 @@ def holds(x: ex.Predicate, at: Place) -> bool:
 
 def _sort_and_index_value(i: ex.Index, at: Place) -> Any:
     """Return the sort and value of an index; under a permutation, a value of its own."""
-    own_index = i._replace(image=())
     if i.image and i not in at:
-        return (i.sort, *i.image, at[own_index])
+        plain_index = i._replace(image=())
+        return (i.sort, *i.image, at[plain_index])
     return (i.sort, at[i])
 
 

@@ -211,8 +211,8 @@ def _monomials_of_exponent(x: ex.Expression) -> list[_Monomial]:
     if isinstance(x, ex.Letter):
         return [_Monomial((x.name,), False, x.free)]
     if isinstance(x, ex.Opaque):
-        rows = {i: ("free", i.sort) for i in x.free}
-        return [_Monomial((repr(ex.canonical(x, rows)),), False, x.free)]
+        by_sort = {i: ("free", i.sort) for i in x.free}
+        return [_Monomial((repr(ex.canonical(x, by_sort)),), False, x.free)]
     if isinstance(x, ex.Constant):
         return [_Monomial((), x.value < 0, frozenset())]
     if isinstance(x, ex.Sum):

@@ -127,8 +127,8 @@ class Certificate:
         claimed = stated if sides is self.sides else pairs(sides, self.declared, Letters())
         # Only the statement itself must have as many pairs as gaps.
         for (a, b), gap in zip(claimed, gaps, strict=sides is self.sides):
-            nonnegative = spread(b - a, gap)
-            yield prove(nonnegative, spread(gap, b - a), self.declared.units)
+            difference = spread(b - a, gap)
+            yield prove(difference, spread(gap, b - a), self.declared.units)
 
     def _is_false_variant_shown(self, false: Sides) -> bool:
         """Return whether the gaps would show the false variant as well."""

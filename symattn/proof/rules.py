@@ -200,8 +200,8 @@ class Substitution(Rule):
             pairs(self.sides, self.declared, Letters())[0],
             self._lift_substituted_ends(),
         )
-        after = prove(self._with_array(to), right)
-        proofs = prove(left, self._with_array(equal)), after
+        before = prove(left, self._with_array(equal))
+        proofs = before, prove(self._with_array(to), right)
         if not all(p.proved for p in proofs):
             reasons = (p.why for p in proofs if not p.proved)
             return Decision(Evidence(Grade.UNDECIDED, next(reasons)))

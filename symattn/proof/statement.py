@@ -107,8 +107,8 @@ def run(
     positional = [passed.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     letters = isinstance(world, Letters)
     # Code that asks for the types of its arguments may do something else for letters.
-    asked = letters and asks_types(function)
-    refusals: list[Refused] = [Meaningless(_TYPES)] if asked else []
+    meaningless = letters and asks_types(function)
+    refusals: list[Refused] = [Meaningless(_TYPES)] if meaningless else []
     with assigned(withheld, refusals if letters else None):
         result = fitting(world, lambda: function(*positional, **passed))
     if refusals:

@@ -197,8 +197,7 @@ def _yield_coq_assumptions(reader: CoqReader, stated: Stated) -> Iterator[str]:
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
     positive = (("<", k) for k in stated.plus)
-    strict = positive
-    for sign, k in (*strict, *(("<=", k) for k in stated.least)):
+    for sign, k in (*positive, *(("<=", k) for k in stated.least)):
         over, entry = _quantified_array_entry(reader, k)
         yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
     for sorts, x in stated.given:

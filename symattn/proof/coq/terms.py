@@ -114,8 +114,8 @@ class Names:
         return self.sorts.setdefault(name, len(self.sorts))
 
     def array(self, key: tuple[object, ...], sorts: Sequence[int]) -> int:
-        sorted_key = (*key, tuple(sorts))
-        result = self.arrays.setdefault(sorted_key, len(self.arrays))
+        key_with_sorts = (*key, tuple(sorts))
+        result = self.arrays.setdefault(key_with_sorts, len(self.arrays))
         self.arities[result] = tuple(sorts)
         return result
 

@@ -451,8 +451,8 @@ def _check_draws_in_balls(
     exactly = 0
     # Exact numbers at small sizes add a decision where balls only overlap.
     for number in range(_EXACT) if equations else ():
-        sorts = enumerate(declared.sorts())
-        there = {sort: 1 + (number + i) % 3 for i, sort in sorts}
+        numbered_sorts = enumerate(declared.sorts())
+        there = {sort: 1 + (number + i) % 3 for i, sort in numbered_sorts}
         with suppress(
             Unread, Refused, Undecided
         ):  # exact numbers lack some functions that balls have

@@ -194,8 +194,9 @@ class LetterMeanings:
             return Value(self.xp.exp(self.xp.asarray(1)))
         if x.base in ("δ", "δ̄") and len(x.sub) == 2 and not self.glossary.knows(x.base):
             sign, place = "=" if x.base == "δ" else "≠", self._place_of_fixed_index(x.sub[1])
+            index = self.index(x.sub[0])
             other = "" if place is not None else self.index(x.sub[1])
-            return self.compared(self.index(x.sub[0]), sign, other, place)
+            return self.compared(index, sign, other, place)
         if not x.sub and (
             x.base in self.sums
             or (x.base in self.glossary.index and not self.glossary.knows(x.base))

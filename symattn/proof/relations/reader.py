@@ -436,8 +436,8 @@ class Reader(LetterMeanings):
         alone = j in self.free or j in self.sums or j not in body.letters
         if not alone and (sign not in "<>" or j < i):
             raise Unread(f"whether the sum over {text(index)} is over {j}, too")
-        held = v.both(body, self.compared(i, sign, j), mul)
-        return self.over(held, [i] if alone else [i, j])
+        weighed = v.both(body, self.compared(i, sign, j), mul)
+        return self.over(weighed, [i] if alone else [i, j])
 
     def _over_set(self, x: nt.Big, i: str, sign: str, of: str) -> Value:
         """Return Σ, max or min over the indices in a set, the first block of the axis, or over all others."""
