@@ -114,8 +114,8 @@ class Dual(Planes):
     def _mul(cls, a: Self, b: Self) -> Self:
         # −∞ times a derivative 0 would be undefined.
         x, y = a._replace_forbidden_values(), b._replace_forbidden_values()
-        of_second = x * b.derivative
-        return cls.made(a.value * b.value, of_second + a.derivative * y)
+        value = a.value * b.value
+        return cls.made(value, x * b.derivative + a.derivative * y)
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
@@ -146,15 +146,16 @@ class Dual(Planes):
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        derivative = cls.slopes._sum(a.derivative, axis)
-        return cls.made(cls.base._sum(a.value, axis), derivative)
+        value = cls.base._sum(a.value, axis)
+        return cls.made(value, cls.slopes._sum(a.derivative, axis))
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
         x, y = a.value, b.value
+        value = x @ y
         of_second = cls.slopes._matmul(x, b.derivative)
         of_first = cls.slopes._matmul(a.derivative, y)
-        return cls.made(x @ y, of_second + of_first)
+        return cls.made(value, of_second + of_first)
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:

@@ -128,8 +128,9 @@ class Elementwise(Composed):
 
     def sign(self, a: Any) -> Any:
         apart = self.where(self.less(0, a), 1, -1)
-        nonzero = self.where(self.equal(a, 0), 0, apart)
-        return self.where(self.isnan(a), a, nonzero)
+        undefined = self.isnan(a)
+        sign = self.where(self.equal(a, 0), 0, apart)
+        return self.where(undefined, a, sign)
 
     def exp2(self, a: object) -> Any:
         """2^a = e^(a log 2)."""

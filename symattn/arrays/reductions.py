@@ -238,8 +238,8 @@ class Contractions:
             x, term = xp.diagonal(x, 0, i, j), remaining + letter
         in_order = sorted(range(len(term)), key=lambda k: letters.index(term[k]))
         x = xp.permute_dims(x, tuple(in_order))
-        kept_axes = tuple(slice(None) if c and c in term else None for c in letters)
-        return x[kept_axes]
+        index = tuple(slice(None) if c and c in term else None for c in letters)
+        return x[index]
 
 
 offer_all(Contractions)

@@ -187,8 +187,8 @@ class EnclosedElementwise(Core):
             both = (a.mid == -np.inf) & (b.mid == -np.inf)
             one = (a.mid == -np.inf) ^ (b.mid == -np.inf)
             # Equality is certain only between exact numbers.
-            # A middle that is no number stands for an undefined entry only with radius 0.
             yes = both | ((gap == 0) & (reach == 0))
+            # A middle that is no number stands for an undefined entry only with radius 0.
             undefined_a = np.isnan(a.mid) & (a.rad == 0)
             undefined = undefined_a | (np.isnan(b.mid) & (b.rad == 0))
             # 0/0 equals nothing, and −∞ no number.

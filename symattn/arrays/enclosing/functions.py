@@ -133,8 +133,8 @@ def _enclose_square_root(kind: str, a: Parts) -> Parts:
         c = np.maximum(a.mid, 0.0)
         root = np.sqrt(c)
         low = np.maximum(c - a.rad, 0.0) * DOWN
-        derivative = np.sqrt(low) + root
-        of_radius = np.where(a.rad == 0, 0.0, a.rad / derivative)
+        sum_of_roots = np.sqrt(low) + root
+        of_radius = np.where(a.rad == 0, 0.0, a.rad / sum_of_roots)
         rad = of_radius * UP + root * (U * UP) + TINY
         # Roots of squares stay exact, such as √d_k.
         if root.size <= SMALL:

@@ -218,7 +218,6 @@ def _multiply_enclosed_matrices(
     lines = max(_ROWS, 4 * BLOCK // max(1, n, shape[-1]))
     x = x.spread((*shape[:-2], *left[-2:])) if isinstance(x, Parts) else x
     for i in np.ndindex(*shape[:-2]):
-        # A long sum goes run by run, so that the error of each run is bounded by its own length.
         for start in range(0, shape[-2], lines):
             rows = (*i, slice(start, start + lines))
             c, r, _ = x.read(rows)

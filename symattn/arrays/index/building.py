@@ -246,8 +246,9 @@ def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
         upside_down = [
             ex.Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots
         ]
-        remaining = multiply(*[f for f in factors(b) if f not in roots])
-        return divide(multiply(a, *upside_down), remaining)
+        above = multiply(a, *upside_down)
+        below = multiply(*[f for f in factors(b) if f not in roots])
+        return divide(above, below)
     # Noted before simplifying, which may lose the quotient: 0/b is 0.
     ex.demand("≠", b)
     if isinstance(a, ex.Masked):

@@ -139,7 +139,7 @@ def in_sizes(x: ex.Expression) -> Polynomial | None:
         for (k, c), (m, d) in pairs:
             letters = tuple(sorted((*k, *m)))
             before = once.get(letters, 0)
-            once[tuple(sorted((*k, *m)))] = before + c * d
+            once[letters] = before + c * d
         result = once
     return result
 

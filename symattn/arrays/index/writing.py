@@ -100,8 +100,8 @@ class Writing:
     def _name_bound_index(self, i: ex.Index, depth: int) -> nt.Node:
         # After the last letter the letters repeat with numbers.
         times, place = divmod(depth, len(self._letters))
-        times_before = [times] if times else []
-        self._names[i] = nt.name(self._letters[place], *times_before)
+        number = [times] if times else []
+        self._names[i] = nt.name(self._letters[place], *number)
         return self._names[i]
 
     def _convert_to_formula_node(self, x: ex.Expression, depth: int) -> nt.Node:

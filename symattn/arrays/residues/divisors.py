@@ -28,8 +28,10 @@ def same(a: Divisors, b: Divisors) -> bool:
     if a is None or b is None:
         return a is b
     # Identity is tried first, since comparing arrays costs a pass over both.
-    distinct_a = _drop_stride_zero_copies(a)
-    return a is b or bool((distinct_a == _drop_stride_zero_copies(b)).all())
+    if a is b:
+        return True
+    equal = _drop_stride_zero_copies(a) == _drop_stride_zero_copies(b)
+    return bool(equal.all())
 
 
 def none(a: Divisors) -> bool:
