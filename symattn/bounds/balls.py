@@ -325,10 +325,8 @@ class _Bound:
 
     def _distance_to_farthest_value(self, v: Balls, o: Balls) -> Balls:
         """Return max |v_j − o| over the keys j that the row may see, from ends rounded up."""
-        every_row = self.open[..., None]
-        ends = [
-            np.where(every_row, upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)
-        ]
+        visible = self.open[..., None]
+        ends = [np.where(visible, upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)]
         # A row without any key has no ends.
         high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
         return xp.maximum(high - o, low + o)
@@ -396,8 +394,8 @@ class _Bound:
             )
         )
         m = self.m.midpoints()
-        subnormal = np.where(m >= lowest, np.maximum(-m, 0), 0)
-        return xp.exp(Ball.lift(subnormal))
+        exponent = np.where(m >= lowest, np.maximum(-m, 0), 0)
+        return xp.exp(Ball.lift(exponent))
 
     def may_overflow(self) -> np.ndarray:
         """Return the rows (…, n_q) of the output in which an intermediate result could leave the range (H7)."""

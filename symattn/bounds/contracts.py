@@ -305,8 +305,8 @@ def _running_maximum_by_tiles(at: At, tile: int | None, more: float) -> Any:
         top = xp.max(part, axis=-1, keepdims=True)
         # Before the first tile nothing is subtracted, so every score exceeds −∞.
         last = tops[-1][..., :1] if tops else -xp.inf
-        kept_top = xp.where(top > last + more, top, last)
-        tops.append(xp.broadcast_to(kept_top, part.shape))
+        running_top = xp.where(top > last + more, top, last)
+        tops.append(xp.broadcast_to(running_top, part.shape))
     running = xp.concat(tops, axis=-1)
     if at.spec.sink is not None:
         running = xp.maximum(running, at.z)

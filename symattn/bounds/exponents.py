@@ -306,5 +306,5 @@ def in_buckets(
     counts[:, 0] = np.maximum(counts[:, 0] - 1, 0)  # a row without any key has none to leave out
     above = np.cumsum(counts, axis=-1).astype(kind).ravel()
     # One offset for all rows needs no second array of indices.
-    all_beyond = (further == most).all()
-    return np.asarray(above[most:].take(index) if all_beyond else above.take(index + further))
+    one_offset = (further == most).all()
+    return np.asarray(above[most:].take(index) if one_offset else above.take(index + further))

@@ -69,8 +69,8 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
             continue
         n = shapes[name][0]
         # Queries stand at the last places of the keys, unless alignment is top-left.
-        whole = top_left or not name.endswith("_q")
-        rows = slice(0, n) if whole else slice(n_k - n, n_k)
+        from_start = top_left or not name.endswith("_q")
+        rows = slice(0, n) if from_start else slice(n_k - n, n_k)
         if name.startswith("doc"):
             result[name] = labels[rows]
         elif name.startswith("positions"):

@@ -229,8 +229,8 @@ class Maker:
     def _choose_token_counts(self, n_q: int, n_k: int) -> tuple[int, int]:
         """Return numbers of queries and keys near these, with a key for each query if the domain promises that."""
         # A square domain, and decoding, have as many queries as keys, or one.
-        first = n_k if self.square or self.domain.decoding else n_q
-        n_q, n_k = self.domain.tokens.both(first, n_k)
+        queries = n_k if self.square or self.domain.decoding else n_q
+        n_q, n_k = self.domain.tokens.both(queries, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
         causal = (
             self.spec.causal
@@ -424,7 +424,7 @@ class Maker:
             v = np.eye(min(n_k, self.domain.widths.near(n_k)))
         counted = ((q, n_q), (k, n_k), (v, n_k))
         # Longer inputs repeat the rows cyclically.
-        q, k, v = (a[np.arange(n) % len(a)] for a, n in counted)  # longer: rows cyclically again
+        q, k, v = (a[np.arange(n) % len(a)] for a, n in counted)
         d_k = self._choose_nearest_width(q.shape[-1])
         d_v = self.domain.widths.near(v.shape[-1])
         if self._same_width:
@@ -487,8 +487,8 @@ class Maker:
         batch: tuple[int, ...] = (),
     ) -> dict[str, Array]:
         """Return masks that leave every query a key, different ones for each batch item; open without ``rng``."""
-        given_inputs = (inputs or {}).items()
-        labels = {n: a for n, a in given_inputs if n.startswith("doc")}
+        named_inputs = (inputs or {}).items()
+        labels = {n: a for n, a in named_inputs if n.startswith("doc")}
         may = places(self.spec, n_q, n_k, labels)
         front = self.mask_front(batch)
         items = [self._draw_key_masks(may, rng) for _ in range(prod(front))]

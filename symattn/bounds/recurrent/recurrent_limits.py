@@ -165,8 +165,7 @@ class _Sweep:
 
     def keep_outputs(self, x: Chunk) -> None:
         """Keep the exact outputs of a chunk that are rows."""
-        edges = x
-        first, past = (int(np.searchsorted(self.place, at)) for at in (edges.lo, edges.hi))
+        first, past = (int(np.searchsorted(self.place, at)) for at in (x.lo, x.hi))
         own_rows = self.place[first:past] - x.lo
         self.output[first:past] = x.output[own_rows]
 
