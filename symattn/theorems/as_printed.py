@@ -56,8 +56,9 @@ class AsPrinted:
         stated, false = (
             [c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false)
         )
+        sides = function(stated)
         refutable = tuple(function([c]) for c in false)
-        return Identity(compiled.declared, function(stated), refutable, top=self.top)
+        return Identity(compiled.declared, sides, refutable, top=self.top)
 
     @cached_property
     def false(self) -> list[PrintedClaim]:
