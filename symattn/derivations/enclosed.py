@@ -145,8 +145,10 @@ class Enclosed:
         with flint.ctx.workprec(64):
             top = abs(self.ball).upper()
             # The power of ten above the whole ball.
-            decimal_exponent = top.log() / flint.arb(10).log()
-            e = decimal_exponent.upper().ceil().unique_fmpz() if top > 0 else 0
+            e = 0
+            if top > 0:
+                decimal_exponent = top.log() / flint.arb(10).log()
+                e = decimal_exponent.upper().ceil().unique_fmpz()
         return f"<1e{int(e):+03d}"
 
     def __str__(self) -> str:

@@ -119,8 +119,8 @@ def kv_cache() -> Document:
     for n in _CACHED:
         cached = sum(range(1, n + 1))
         again = sum(t * (t + 1) // 2 for t in range(1, n + 1))
-        squares = n * (n + 1) * (n + 2) // 6
-        expected_counts = (n * (n + 1) // 2, squares)
+        expected_again = n * (n + 1) * (n + 2) // 6
+        expected_counts = (n * (n + 1) // 2, expected_again)
         if (cached, again) != expected_counts:
             raise FalseStep("the sums of the table are not those of the formulas")
         if again // cached != (n + 2) // 3:

@@ -467,8 +467,8 @@ def _write_sum_of_row(row: list[Quotient], total: Quotient) -> Node:
     """Return the sum written out: 3/10 + 7/10 + 1/10 = 11/10."""
     terms = Sum(tuple(x.notation() for x in row))
     relation = equals(terms, total.notation())
-    short_text = len(text(relation)) <= 2 * _LONGEST
-    short_enough = len(row) <= _MOST_SHOWN and short_text
+    few = len(row) <= _MOST_SHOWN
+    short_enough = few and len(text(relation)) <= 2 * _LONGEST
     return relation if short_enough else _relate_to_rounded_digits(Name("Σ"), total)
 
 
@@ -497,8 +497,8 @@ def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient])
 def _rescale_row_to_one(
     row: list[Quotient], total: Quotient, negative: list[Quotient]
 ) -> list[Quotient]:
-    undefined = negative or total.is_zero() or total == 1
-    return [] if undefined else [x / total for x in row]
+    nothing_to_rescale = negative or total.is_zero() or total == 1
+    return [] if nothing_to_rescale else [x / total for x in row]
 
 
 def _format_quotients_as_text(xs: list[Quotient]) -> list[str]:

@@ -238,8 +238,8 @@ def _bound_written_length(x: ast.expr, wrong: Callable[[str], InputError]) -> in
         case ast.Constant():
             return 1 + len(str(x.value)) // 8
         case ast.BinOp(op=ast.Pow()):
-            power = abs(int(exponent(x.right, wrong)))
-            return _bound_written_length(x.left, wrong) * max(1, power)
+            length_of_base = _bound_written_length(x.left, wrong)
+            return length_of_base * max(1, abs(int(exponent(x.right, wrong))))
         case ast.BinOp():
             # Sums of two values are about as long as both.
             return _bound_written_length(x.left, wrong) + _bound_written_length(x.right, wrong)

@@ -314,8 +314,8 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
 
 def _explain_overflow_of_exp(walk: Walk, name: str) -> Text:
     """Yield that e^s overflows, if that is what went wrong."""
-    row_of_scores = walk.arrays[walk.pipeline["weights"].of[0]]
-    scores = [x for x in row_of_scores.flat if is_number(x)]
+    array_of_scores = walk.arrays[walk.pipeline["weights"].of[0]]
+    scores = [x for x in array_of_scores.flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
     largest, exponent = Format(walk.dtype).largest, None if enclosed else max(scores, default=None)
     if name != "weights" or walk.sheet.attention.stabilised or not isinstance(exponent, Quotient):
