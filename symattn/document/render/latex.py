@@ -289,8 +289,8 @@ def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
     rows = []
     before: md.Step | None = None
     for step, own in zip(block.items, numbers_of(block, number), strict=True):
-        first_line = lines.line - first_sides(block)
-        *upper, last = step_rows(lines, step, before, first_line)
+        room = lines.line - first_sides(block)
+        *upper, last = step_rows(lines, step, before, room)
         rows += [*upper, f"{last} {writer.tag(step, own)}"]
         before = step
     body = " \\\\\n".join(rows)

@@ -214,8 +214,8 @@ def _write_mathml_letter(base: str, bold: bool) -> str:
     shown = unicodedata.normalize("NFC", base)
     if bold and len(shown) == 1 and shown.isascii() and shown.isalpha():
         # mathematical bold: 𝐀 stands at 0x1D400, 𝐚 at 0x1D41A
-        bold_a = 0x1D400 - ord("A") if shown.isupper() else 0x1D41A - ord("a")
-        shown = chr(bold_a + ord(shown))
+        to_bold = 0x1D400 - ord("A") if shown.isupper() else 0x1D41A - ord("a")
+        shown = chr(ord(shown) + to_bold)
     if len(shown) == 1 and not shown.isalpha() and not shown.isdigit():
         return _write_mathml_operator(shown)
     if bold and len(shown) == 1 and shown.isascii() and shown.isdigit():
