@@ -249,7 +249,9 @@ class ColumnSources:
             origin.steps += inner.steps
             origin.own = inner.own
             origin.special += inner.special + [f"times {inner.factor:.6g}"] * (inner.factor != 1)
-            origin.late = inner.turn is not None
+            # Without gains a length is the same before and after a rotation.
+            gains = getattr(self.runs[name].module, "weight", None)
+            origin.late = inner.turn is not None and (kind != "rms" or gains is not None)
             origin.turn = origin.turn or inner.turn
         return origin
 

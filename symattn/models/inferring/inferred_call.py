@@ -30,6 +30,7 @@ Window = int | tuple[int, int] | str | None
 class CallFacts:
     """Facts that were read off one call of a layer's attention.
 
+    ``late`` holds which of q and k are normalised after their rotation, ``gate`` what multiplies the output of heads.
     ``chain`` holds the steps of q, k and v from their projections, last first. ``missing`` lists forms without a field
     in ``Attention``, ``unknown`` what was not explained.
     """
@@ -49,6 +50,10 @@ class CallFacts:
     scaling: Any = None
     norm: str = ""
     eps: float = 0.0
+    late: set[str] = field(default_factory=set)
+    value_norm: str = ""
+    value_eps: float = 0.0
+    gate: str = ""
     chain: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -92,6 +97,12 @@ class CallFacts:
             )  # fmt: skip
         if self.norm:
             fields |= {"qk_norm": self.norm, "eps": self.eps}
+        if self.late:
+            fields["qk_norm_place"] = "after"
+        if self.value_norm:
+            fields |= {"value_norm": self.value_norm, "eps": self.value_eps}
+        if self.gate:
+            fields["output_gate"] = True
         if self.sink:
             fields["sink"] = "given"
         return Attention(bias=self.bias, **fields)
@@ -150,7 +161,11 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
             facts.unknown.append(f"where {_ROLES[role]} come from")
             continue
         _note_origin(facts, role, origins[0])
-    facts.chain["o"] = sources.way_out(call.out, facts.missing) or ""
+    after: list[str] = []
+    facts.chain["o"] = sources.way_out(call.out, after) or ""
+    # Attention has a field for sigmoids alone.
+    facts.gate = next((form for form in after if form.startswith("output gate: sigmoid ")), "")
+    facts.missing += [form for form in after if form != facts.gate]
     if not facts.chain["o"]:
         facts.unknown.append("what follows the call")
     _settle_rotation_and_norms(facts)
@@ -190,13 +205,15 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
         facts.missing.append(f"{words} of another module")
     if role == "v":
         facts.missing += [f"values: times {origin.factor:.6g}"] * (origin.factor != 1)
-        facts.missing += ["norm of values"] * bool(origin.norm) + ["rotated values"] * (
-            origin.turn is not None
-        )
+        facts.missing += ["rotated values"] * (origin.turn is not None)
+        if origin.norm == "rms":
+            facts.value_norm, facts.value_eps = origin.norm, origin.eps
+        elif origin.norm:
+            facts.missing.append("norm of values")
         return
     facts.scale *= origin.factor  # a factor of queries or keys is one of the scores
     if origin.late:
-        facts.missing.append(f"norm of {words} after the rotation")
+        facts.late.add(role)
     if origin.norm and origin.norm != "unknown":
         facts.norm, facts.eps = origin.norm, origin.eps
     elif origin.norm:
@@ -220,4 +237,8 @@ def _settle_rotation_and_norms(facts: CallFacts) -> None:
     turned = [role for role in "qk" if "rotation" in facts.chain.get(role, "")]
     if len(turned) == 1 and not facts.unknown:
         facts.missing.append(f"a rotation of {_ROLES[turned[0]]} alone")
+    if len(facts.late) == 1 or (facts.late and turn is None):
+        facts.missing += [f"norm of {_ROLES[role]} after the rotation" for role in facts.late]
+    if facts.value_norm and facts.norm and facts.value_eps != facts.eps:
+        facts.missing.append("norm of values with an ε of its own")
     facts.missing = list(dict.fromkeys(facts.missing))

@@ -55,6 +55,7 @@ def _yield_lock_words(part: InferredPart) -> Iterator[str]:
             "rotation": _rotation_layout_of_part(part),
         }
         yield from (f"{name}: {value}" for name, value in forms.items() if value)
+        yield from [part.facts.gate] * bool(part.facts.gate)
     yield from dict.fromkeys(one.call.kind for one in part.mixers if one.call is not None)
     yield from (f"{role} = {steps}" for role, steps in part.chain.items())
     yield from (f"no field: {form}" for form in part.missing)

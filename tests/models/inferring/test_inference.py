@@ -6,9 +6,10 @@ from unittest.mock import patch
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
+from symattn.attention.positions.position_fields import Rotary  # noqa: E402
 from symattn.document.errors import InputError  # noqa: E402
 from symattn.models.configurations import attention  # noqa: E402
 from symattn.models.inferring.inference import infer, parts_of  # noqa: E402
@@ -24,7 +25,7 @@ _LLAMA, _QWEN = "transformers.models.llama.modeling_llama.", "transformers.model
     [
         "qwen3", "gemma2", "granite", "phi3", "opt", "gpt2", "stablelm", "cohere2", "exaone4", "modernbert",
         "persimmon", "smollm3", "mixtral", "glm4", "bert", "nemotron", "ministral", "gpt_neox",
-        "gpt_oss", "cwm", "apertus", "dots1",
+        "gpt_oss", "cwm", "apertus", "dots1", "hunyuan_v1_dense",
     ],
 )  # fmt: skip
 def test_a_run_gives_the_attention_of_the_row(model_type: str) -> None:
@@ -50,6 +51,29 @@ def test_forms_without_a_field_are_named() -> None:
     assert forms == {"queries: norm over all heads", "keys: norm over all heads"}
     assert not any(part.specification for part in found.parts)
     assert found.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields"),
+    [
+        ("qwen3_next", {"output_gate": True, "qk_norm": "rms", "position": Rotary(width=4)}),
+        ("bailing_hybrid", {"output_gate": True, "qk_norm": None}),
+        ("gemma3n_text", {"value_norm": "rms", "qk_norm": "rms", "scale": 1, "window": 5}),
+    ],
+)
+def test_gates_and_norms_of_values_are_fields(model_type: str, fields: dict[str, Any]) -> None:
+    spec = next(part.specification for part in parts_of(tiny(model_type)) if part.facts is not None)
+    assert {name: getattr(spec, name) for name in fields} == fields
+
+
+def _gated_by_silu(own: Any) -> Any:
+    return lambda x, *rest: torch.nn.functional.silu(x) if x.shape[-1] == 64 else own(x, *rest)
+
+
+def test_a_gate_without_a_field_is_named() -> None:
+    with patch("torch.sigmoid", _gated_by_silu(torch.sigmoid)):
+        parts = parts_of(tiny("qwen3_next"))
+    assert [form for part in parts for form in part.missing] == ["output gate: silu of each column"]
 
 
 def test_a_factor_that_only_far_positions_show_is_named() -> None:
