@@ -113,8 +113,9 @@ def digest(theorem: Theorem) -> str | None:
             else ()
         )
         method = (theorem.method, printed)
-        versions = sorted(walk.versions)
-        parts = [ground(), *walk.parts(method), *versions]
+        parts = [ground(), *walk.parts(method)]
+        # Complete only now: the walk meets files, and what they import, on its way.
+        parts += sorted(walk.versions)
         hashed = ((path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in walk.files)
         files = sorted(hashed)
     # An unreadable file, or an unknown value, may change without a trace.
