@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 from symattn.arrays.notes import note
 
@@ -217,6 +216,8 @@ def without_checks_of_overflow() -> Iterator[None]:
         yield
         return
     builder = module.interpreter_builder
+    from unittest.mock import patch  # its import takes a tenth of a worker's start
+
     with patch.object(builder, "options", replace(builder.options, sanitize_overflow=False)):
         yield
 
