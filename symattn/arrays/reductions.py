@@ -257,7 +257,8 @@ class LinearReductions(Contractions):
             raise InputError("matmul of a number; hint: multiply with *")
         left, right = x.ndim == 1, y.ndim == 1
         # A vector is a row on the left and a column on the right.
-        x, y = x[None, :] if left else x, y[:, None] if right else y
+        x = x[None, :] if left else x
+        y = y[:, None] if right else y
         if x.plain_shape[-1] != y.plain_shape[-2]:
             raise InputError(
                 f"matmul of shapes {np.shape(a)} and {np.shape(b)}: the inner sizes differ"

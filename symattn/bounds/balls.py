@@ -514,7 +514,8 @@ def leaves_range(run: Run, precision: Precision) -> np.ndarray:
 def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]:
     """Return M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|), or M if there is no projection; and booleans: which
     elements are sums that may exceed the range. M of gated outputs is that of ``_bound_of_gated_outputs``."""
-    step, gate = run.output_step, next((s for s in run.steps if "gate" in s.of), None)
+    step = run.output_step
+    gate = next((s for s in run.steps if "gate" in s.of), None)
     if gate is not None:
         moved = _bound_of_gated_outputs(run, precision, gate, moved)
     if step is None or step is gate:
@@ -539,7 +540,8 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
 
 def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: Balls) -> Balls:
     """Return M of H ⊙ σ(Γ) from that of H (step 8); a wrong step may multiply by up to |Γ| or 1."""
-    opened, head = number(run.values["gate"]), size(number(run.values[gate.of[0]]))
+    opened = number(run.values["gate"])
+    head = size(number(run.values[gate.of[0]]))
     share = size(gate.run(head * 0 + 1, opened))
     if gate.name in run.variant.steps:
         share = namespace_of(share).maximum(size(opened) + share * 0, share * 0 + 1)

@@ -88,7 +88,8 @@ def single(x: np.ndarray) -> np.ndarray:
     result = np.empty(x.size, np.float32)
     # Chunks fit into the processor's cache.
     for start in range(0, x.size, CHUNK):
-        y, out = flat[start : start + CHUNK], result[start : start + CHUNK]
+        y = flat[start : start + CHUNK]
+        out = result[start : start + CHUNK]
         y *= -_N / log(2)
         k = np.rint(y)
         y -= k

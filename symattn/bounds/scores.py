@@ -264,7 +264,8 @@ class _Scores:
     def _bound_norm_of_rotated_vectors(self, step: Step) -> Balls:
         """Return e of normalised vectors by part 2b."""
         _, errors = self._vector_sizes_and_errors(step.of[0])
-        kind, rotated = rounded(self.precision), self.run.values[step.of[0]]
+        kind = rounded(self.precision)
+        rotated = self.run.values[step.of[0]]
         read = kind.near_to(rotated if self.kind is Ball else rotated.balls(), upper(errors))
         parameters = [lifted(self.run.inputs[name], kind) for name in step.of[1:]]
         return self._finite_rounded_error(step.run(read, *parameters))

@@ -512,10 +512,8 @@ def largest_of_token(
     # |before| is the decayed state, so the decay's own rounding is θ.
     size = np.abs(before)
     norms = [float(np.sqrt(a @ a)) for a in (p, q, k)]
-    written, largest = (
-        np.abs(of.written[token]),
-        max(1.0, float(size.max(initial=0.0)), *map(float, (p.max(), q.max()))),
-    )
+    written = np.abs(of.written[token])
+    largest = max(1.0, float(size.max(initial=0.0)), *map(float, (p.max(), q.max())))
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
     of_read = p @ size + norms[0] * error

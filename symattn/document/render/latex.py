@@ -339,10 +339,8 @@ def sentence(words: str) -> str:
     out, end = "", 0
     for match in _INDEXED.finditer(words):
         sub = match[2] if len(match[2]) == 1 else rf"\mathrm{{{match[2]}}}"
-        out, end = (
-            out + escape_text(words[end : match.start()]) + f"${match[1]}_{{{sub}}}$",
-            match.end(),
-        )
+        out += escape_text(words[end : match.start()]) + f"${match[1]}_{{{sub}}}$"
+        end = match.end()
     return out + escape_text(words[end:])
 
 

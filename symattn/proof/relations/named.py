@@ -131,7 +131,9 @@ class LetterMeanings:
         if key in self.open:
             raise Unread(f"{key} is defined by itself")
         self.open.append(key)
-        outer, self.sums, self.free = (self.sums, self.free), {}, frozenset()
+        outer = (self.sums, self.free)
+        self.sums = {}
+        self.free = frozenset()
         try:
             result = self._find_letter_meaning(key)
         finally:
