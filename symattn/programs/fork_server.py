@@ -178,7 +178,8 @@ def serve(control: int, libraries: Sequence[str]) -> None:
     judge, confined = request
     _continue_as_waited_for(*descriptors)
     if confined:
-        confining.confine(*confined, judge=judge)
+        memory_gib, hidden = confined
+        confining.confine(memory_gib, hidden, judge)
 
 
 def _copy_on_request(connection: socket.socket) -> tuple[Any, list[int]]:
