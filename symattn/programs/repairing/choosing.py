@@ -24,7 +24,7 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.programs.repairing.edits import SWITCH, TIERS, Edit, overlapping
-from symattn.programs.repairing.oracle import EditAnswer, examine, sorted_samples
+from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_values, sorted_samples
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
@@ -71,6 +71,7 @@ def find_repairs(session: Session) -> Repairs:
     make: Callable[[Samples], TriesEdits] | None = getattr(session.runner, "trials", None)
     # Edits are judged call by call, so findings that need several calls are left out.
     wrong = [r for r in session.records if r.finding in _FINDINGS and r.case.alone and r.parts]
+    wrong = [r for r in wrong if not may_lack_values(session, r.case)] or wrong
     if make is None or not wrong:
         return Repairs()
     session.progress("repairs")
@@ -94,7 +95,11 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     right = [
         r
         for r in session.records
-        if r.finding is None and r.parts and not r.undecided and r.case.alone
+        if r.finding is None
+        and r.parts
+        and not r.undecided
+        and r.case.alone
+        and not may_lack_values(session, r.case)
     ]
     right = [r for r in right if r.case.size <= _MAX_ENTRIES and r.decisive]
     ordered = sorted_samples(small)

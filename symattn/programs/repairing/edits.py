@@ -12,7 +12,7 @@ import builtins
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from types import ModuleType
@@ -328,6 +328,7 @@ def enumerate_edits(
         if r.tier in tiers or (everywhere and r.tier == 1) or (parallel and r.likely)
     ]
     block_rules = [r for r in (*BLOCK_RULES, *kernel_rules.BLOCK_RULES) if r.tier in tiers]
+    known_numbers: set[str] = set()  # of the module, which several functions may read
     for key in sources.editable:
         source = sources.functions[key]
         function = FunctionPlaces(sources.place(key), source, observed, numbers)
@@ -337,7 +338,29 @@ def enumerate_edits(
             [r for r in block_rules if r.where in where],
             tiers,
         )
+        if not source.is_kernel:
+            result += _edit_module_numbers(sources, function, rules, known_numbers)
     return [e for e in result if e.tier in tiers]
+
+
+def _edit_module_numbers(
+    sources: Sources, function: FunctionPlaces, rules: Sequence[EditRule], known: set[str]
+) -> list[Edit]:
+    """Return edits of the numbers that a function reads from its module, where they are written; each number once."""
+    found = function.found
+    numbers = {
+        name: node
+        for name, node in sources.numbers_of(id(found.function)).items()
+        if name not in known
+    }
+    known.update(numbers)
+    lines = [line.rstrip("\n") for line in sources.text.lines]
+    module = replace(function, found=replace(found, lines=lines, first=1))
+    edits = _EditsOfFunction(module)
+    for node in numbers.values():
+        kind = module.kind(node)
+        edits.add_at(Place(node, ast.Assign([], node), "value", kind, {}, module), rules)
+    return edits.result
 
 
 class _EditsOfFunction:
@@ -368,16 +391,25 @@ class _EditsOfFunction:
             elif runs and _is_read(node, parent):
                 place = Place(node, parent, name, self._function.kind(node), scope, self._function)
                 self._places.append(place)
-                for rule in rules:
-                    if isinstance(node, rule.nodes):
-                        for new in rule.change(place):
-                            self._add_edit_of_expression(rule, place, new)
+                self.add_at(place, rules)
         if EVERYWHERE_TIER in tiers:
             self._change_everywhere()
         if PARALLEL_TIER in tiers:
             self._change_in_parallel()
         self._move_operations(tiers)
         return self._result
+
+    @property
+    def result(self) -> list[Edit]:
+        """The edits so far."""
+        return self._result
+
+    def add_at(self, place: Place, rules: Sequence[EditRule]) -> None:
+        """Add the edits that rules make at one place."""
+        for rule in rules:
+            if isinstance(place.node, rule.nodes):
+                for new in rule.change(place):
+                    self._add_edit_of_expression(rule, place, new)
 
     def _move_operations(self, tiers: Sequence[int]) -> None:
         from symattn.programs.repairing import moves
@@ -669,4 +701,4 @@ def origin_of_lines(edit: Edit, lines: Sequence[str], first: int) -> dict[int, i
 
 def edited_lines(found: SourceFunction, edit: Edit) -> list[str]:
     """Return the lines of a definition after an edit."""
-    return replaced(found.lines, edit.replacements, found.first)
+    return replaced(found.lines, found.within(edit.replacements), found.first)

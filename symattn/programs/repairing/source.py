@@ -93,6 +93,11 @@ class SourceFunction:
         part[0] = part[0][r.column :]
         return "\n".join(part)
 
+    def within(self, replacements: Iterable[Replacement]) -> list[Replacement]:
+        """Return the replacements of the definition's own lines."""
+        last = self.first + len(self.lines)
+        return [r for r in replacements if self.first <= r.line < last]
+
     @property
     def defaults(self) -> list[tuple[ast.expr, Any]]:
         """The default values of parameters: expressions of the definition, with their values.
@@ -311,6 +316,27 @@ class FileText:
                 result |= {target.id for target in targets if isinstance(target, ast.Name)}
         return frozenset(result)
 
+    @cached_property
+    def numbers(self) -> dict[str, ast.Constant]:
+        """The numbers that the module assigns to a name, each name once and on one line."""
+        if self.code() is None:
+            return {}
+        statements = [n for n in ast.parse("".join(self.lines)).body if isinstance(n, ast.Assign)]
+        names = [t.id for s in statements for t in s.targets if isinstance(t, ast.Name)]
+        result = {}
+        for statement in statements:
+            target, value = statement.targets[0], statement.value
+            is_number = isinstance(value, ast.Constant) and type(value.value) in (int, float)
+            is_alone = len(statement.targets) == 1 and statement.lineno == statement.end_lineno
+            if (
+                is_number
+                and is_alone
+                and isinstance(target, ast.Name)
+                and names.count(target.id) == 1
+            ):
+                result[target.id] = value
+        return result
+
 
 def reaches_outside(found: SourceFunction) -> bool:
     """Return whether a definition names files, sockets, processes or code made from text."""
@@ -482,16 +508,47 @@ class Sources:
         return self._codes[key]
 
     def edited(self, key: int, replacements: Sequence[Replacement]) -> Function:
-        """Return the root with parts of the text of one function replaced. Raises ``SyntaxError`` or ``ValueError``."""
+        """Return the root with parts of the text of one function, or numbers of its module, replaced.
+
+        Raises ``SyntaxError`` or ``ValueError``.
+        """
         source = self.functions[key]
+        own = source.within(replacements)
+        numbers = self._edited_numbers([r for r in replacements if r not in own])
         try:
-            code = source.compile_edited(replacements)
+            code = source.compile_edited(own) if own else self.code_of(key)
         except (RecursionError, AssertionError, StopIteration, IndexError, AttributeError) as error:
             raise ValueError(str(error)) from None
         if code.co_freevars != source.function.__code__.co_freevars:
             raise ValueError("a name of the closure is no longer used")
-        definition = source.edited_defaults(replacements)
-        return self.rebuild({key: code}, definitions={key: definition} if definition else None)
+        definition = source.edited_defaults(own)
+        definitions = {key: definition} if definition else None
+        return self.rebuild({key: code}, numbers, definitions)
+
+    def numbers_of(self, key: int) -> dict[str, ast.Constant]:
+        """Return the numbers that a function reads from its module, with the places where they are written."""
+        function = self.functions[key].function
+        read = {
+            n for c in (function.__code__, *_codes_within(function.__code__)) for n in c.co_names
+        }
+        return {
+            name: node
+            for name, node in self.text.numbers.items()
+            if name in read and function.__globals__.get(name) == node.value
+        }
+
+    def _edited_numbers(self, replacements: Sequence[Replacement]) -> dict[str, Any]:
+        """Return the numbers of the module that are replaced, by name."""
+        lines = [line.rstrip("\n") for line in self.text.lines]
+        result = {}
+        for r in replacements:
+            (statement,) = ast.parse(replaced(lines, [r])[r.line - 1]).body
+            if not isinstance(statement, ast.Assign) or not isinstance(
+                statement.targets[0], ast.Name
+            ):
+                raise ValueError("no number of the module")
+            result[statement.targets[0].id] = ast.literal_eval(statement.value)
+        return result
 
     def rebuild(
         self,

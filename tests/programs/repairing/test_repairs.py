@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Domain, verify
+from symattn import Attention, Domain, Merge, verify
 from symattn.document import schemas
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
 from symattn.programs.repairing import trials
+from symattn.programs.repairing.edits import enumerate_edits
+from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.oracle import examine
 from symattn.programs.repairing.source import EndlessLoop, FileText, Sources
 from symattn.programs.verifying import Options
@@ -124,6 +126,33 @@ def test_a_wrong_default_value_is_repaired_where_it_is_written(
     text = re.sub(rf"\b{name}=[\d.]+(?=[,)])", right, AXIS, count=1)
     first = verify(loaded(tmp_path, text), examples=4, repair=True).repairs[0]
     assert (first.line, first.old, first.new, first.is_whole) == (line, old, new, True)
+
+
+MERGE = """
+def merge(o1, l1, o2, l2):
+    top = np.maximum(l1, l2)
+    w1, w2 = np.exp(l1 - top), np.exp(l1 - top)
+    total = w1 + w2
+    out = (o1 * w1[..., None] + o2 * w2[..., None]) / total[..., None]
+    return out, top + np.log(total)
+"""
+
+
+@pytest.mark.deep
+def test_a_merge_is_repaired_though_its_formula_has_no_value_where_both_parts_are_empty(tmp_path: Path) -> None:
+    report = verify(loaded(tmp_path, MERGE, function="merge"), Merge(), examples=4, repair=True)
+    (first, *_) = report.repairs
+    assert (first.line, first.old, first.new, first.is_whole) == (6, "l1", "l2", True)
+
+
+def test_a_number_of_the_module_is_edited_where_it_is_written(tmp_path: Path) -> None:
+    text = "WIDTH = 5  # keys\n\n\ndef attention(q, k):\n    return q[:WIDTH] * k[:WIDTH]\n"
+    function = loaded(tmp_path, text)
+    sources, given = Sources(function), (np.arange(6), np.ones(6))
+    edits = enumerate_edits(sources, observe(sources, lambda f: f(*given)), tiers=(1,))
+    edited = [sources.edited(sources.at(e.place), e.replacements) for e in edits if (e.line, e.new) == (4, "4")]
+    assert [f(*given).tolist() for f in edited] == [[0, 1, 2, 3]]
+    assert len(function(*given)) == 5
 
 
 def test_an_edited_default_value_is_computed_and_the_others_keep_theirs(tmp_path: Path) -> None:
