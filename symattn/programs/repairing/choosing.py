@@ -185,9 +185,9 @@ def numbers_of(spec: object) -> tuple[float, ...]:
 _REMOVED = (
     0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
 )
-# a number is one token, whatever its digits, an operator of two characters is one, and a length is one
+# a number is one token, whatever its digits, an operator of two characters is one, and so are infinity and a length
 _TOKENS = re.compile(
-    r"\w+\.shape\[-?\d+\]|\w+\.size\(-?\d+\)|\blen\(\w+\)|\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S"
+    r"\w+\.inf\b|\w+\.shape\[-?\d+\]|\w+\.size\(-?\d+\)|\blen\(\w+\)|\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S"
 )
 _ARBITRARY = (
     0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone

@@ -158,7 +158,11 @@ def take_infinity(p: Place) -> Changes:
     if not p.xp:
         return
     node = p.node
-    if isinstance(node, ast.Constant):
+    if isinstance(node, ast.Name):
+        # Minus a name is what hides a score; other names are no fills.
+        if isinstance(p.parent, ast.UnaryOp) and p.kind.name == "float":
+            yield p.infinity
+    elif isinstance(node, ast.Constant):
         value = node.value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and value not in _SMALL_NUMBERS:
@@ -253,7 +257,12 @@ def take_expression(p: Place) -> Changes:
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
     EditRule(
-        "infinity", 1, (ast.Constant, ast.Attribute), take_infinity, likely=True, added=LOOKED_AT
+        "infinity",
+        1,
+        (ast.Constant, ast.Attribute, ast.Name),
+        take_infinity,
+        likely=True,
+        added=LOOKED_AT,
     ),
     EditRule("exponent", 2, ANY, take_root, likely=True, added=LOOKED_AT, where="arrays"),
     EditRule("reduced", 2, ANY, reduce_operand, added=LOOKED_AT, where="arrays"),

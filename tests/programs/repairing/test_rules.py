@@ -84,6 +84,7 @@ BODIES = [
     ("switch", 1, "def f(a, on=False):\n        return a * 2 if on else a\n    return f(x)", "return x * 2"),
     ("switch", 1, "def f(a, *, by=1.0):\n        return a * (by or n)\n    return f(x)", "return x * n"),
     ("infinity", 1, "return np.where(m, x, -1e-9)", "return np.where(m, x, -np.inf)"),
+    ("infinity", 1, "return np.where(m, x, -half)", "return np.where(m, x, -np.inf)"),
     ("exponent", 2, "return x / n", "return x / np.sqrt(n)"),
     ("reduced", 2, "return np.sin(x - y)", "return np.sin(x - y.mean(-1, keepdims=True))"),
     ("guard", 2, "return x / (y * y + 1e-2)", "return x / (y * y + 1e-5)"),
