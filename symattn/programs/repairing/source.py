@@ -323,17 +323,14 @@ class FileText:
             return {}
         statements = [n for n in ast.parse("".join(self.lines)).body if isinstance(n, ast.Assign)]
         names = [t.id for s in statements for t in s.targets if isinstance(t, ast.Name)]
-        result = {}
+        result: dict[str, ast.Constant] = {}
         for statement in statements:
             target, value = statement.targets[0], statement.value
-            is_number = isinstance(value, ast.Constant) and type(value.value) in (int, float)
+            if not isinstance(target, ast.Name) or not isinstance(value, ast.Constant):
+                continue
             is_alone = len(statement.targets) == 1 and statement.lineno == statement.end_lineno
-            if (
-                is_number
-                and is_alone
-                and isinstance(target, ast.Name)
-                and names.count(target.id) == 1
-            ):
+            is_number = type(value.value) in (int, float)
+            if is_number and is_alone and names.count(target.id) == 1:
                 result[target.id] = value
         return result
 
@@ -531,11 +528,13 @@ class Sources:
         read = {
             n for c in (function.__code__, *_codes_within(function.__code__)) for n in c.co_names
         }
-        return {
-            name: node
-            for name, node in self.text.numbers.items()
-            if name in read and function.__globals__.get(name) == node.value
-        }
+        result = {}
+        for name, node in self.text.numbers.items():
+            value = function.__globals__.get(name)
+            # Of another type or value, it was assigned again, perhaps an array.
+            if name in read and type(value) is type(node.value) and value == node.value:
+                result[name] = node
+        return result
 
     def _edited_numbers(self, replacements: Sequence[Replacement]) -> dict[str, Any]:
         """Return the numbers of the module that are replaced, by name."""
