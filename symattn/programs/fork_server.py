@@ -44,7 +44,8 @@ def libraries_of(paths: Sequence[Path | None]) -> tuple[str, ...]:
     folders = [Path.cwd(), *(path.parent for path in paths if path is not None)]
 
     def imported(name: str) -> bool:
-        statement = re.compile(rf"\b(?:import|from)\s+{name}\b")
+        # In JSON, a statement follows the letter of an escaped end of line.
+        statement = re.compile(rf"(?:import\s+(?:[\w. ]+,\s*)*|from\s+){name}\b")
         shadowed = any((f / name).exists() or (f / f"{name}.py").exists() for f in folders)
         return not shadowed and any(map(statement.search, texts)) and find_spec(name) is not None
 

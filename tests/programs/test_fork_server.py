@@ -1,5 +1,6 @@
 """Workers that are copies of one process: they start, end and are killed as processes of their own do."""
 
+import json
 import os
 import signal
 import sys
@@ -77,6 +78,9 @@ def test_libraries_are_those_that_the_text_imports(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     path.write_text("import math\nfrom torch.nn import functional\n")
     assert libraries_of([None, path]) == ("torch",)
+    reference = tmp_path / "definition.json"
+    reference.write_text(json.dumps({"reference": "\nimport math as m, torch\n"}))
+    assert libraries_of([reference]) == ("torch",)
     (tmp_path / "torch.py").write_text("")  # the target's own import finds this one
     assert libraries_of([path]) == ()
     path.write_text("# this imports no library\nimport torchlike\n")
