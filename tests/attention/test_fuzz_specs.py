@@ -39,7 +39,7 @@ NO_VALUE = "fully masked|scaling of one frequency|a factor for each|rows; .* nee
 #: What the text of a specification is made of.
 NAMES = {**vars(latent), **vars(position), **vars(rotary_fields), "Fraction": Fraction, "Attention": Attention}
 #: Inputs that may have fewer axes than their letters, or axes of the length 1.
-LOOSE = ("mask", "bias", "drop", "w_s", "u_s", "v_s")
+LOOSE = ("mask", "gate", "bias", "drop", "w_s", "u_s", "v_s")
 
 
 def look_at(refusal: Exception, begin: str = "") -> None:
