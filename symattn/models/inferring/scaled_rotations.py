@@ -35,7 +35,8 @@ def settle_scaled_rotation(facts: CallFacts, config: Any, layer: int) -> None:
     if rates.shape != turn.rates.shape or np.abs(rates - turn.rates).max() > EQUAL:
         return
     facts.base, facts.scaling = float(promised.base), promised.scaling
-    facts.scale /= float(promised.scaling.magnitude(like)) ** 2
+    magnitude: Any = promised.scaling.magnitude(like)
+    facts.scale /= float(magnitude) ** 2
     facts.missing.remove(UNKNOWN_RATES)
 
 

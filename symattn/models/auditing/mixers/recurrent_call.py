@@ -328,7 +328,7 @@ class RecurrentCall:
         # The commonest chunks, and token by token.
         ways = islice(self._list_arithmetics(output), 2)
         bounds = [limits(self.heads[0], way, with_state=False, with_sharp=False) for way in ways]
-        worst = np.max([one.worst for one in bounds], axis=0)
+        worst: Floats = np.max([one.worst for one in bounds], axis=0)
         if not self.eta_steps:
             return worst
         more, _ = self._bound_own_steps(self.heads[0], range(len(worst)))
