@@ -414,7 +414,7 @@ class _LatentArrays:
 
     def output(self, output: Tensor) -> Tensor:
         """Return the columns of an output that are those of the values; logarithms, and other widths, as they are."""
-        shape = getattr(output, "shape", ())
+        shape: tuple[int, ...] = getattr(output, "shape", ())
         whole = len(shape) == 3 and shape[-1] == self._widths.latent
         return output[..., self._of_value] if whole else output
 

@@ -72,6 +72,7 @@ class ByReference:
         """Return the judgement. Raises ``InputError`` for a file that is no reference."""
         files = file_of_target(f"{self.candidate}:"), Path(self.reference)
         with with_fork_server(self.how, *files) as how:
+            assert isinstance(how, TargetOptions), "options stay of their kind"
             return replace(self, how=how)._judgement()
 
     def _judgement(self) -> Judgement:
