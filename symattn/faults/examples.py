@@ -78,7 +78,9 @@ EXAMPLES: tuple[Any, ...] = (
     LayerNorm(), RMSNorm(one_plus=True), Merge(), Attention(lse=True), Attention(lse=True, causal=True, sink="zero"),
     Cached(_HEADS), Cached(Attention(causal=True, position=Rotary())), LinearAttention(),
     LinearAttention(normalised=False, delta=True, gate="token"), LinearAttention(causal=False),
-    LinearAttention(normalised=False, gate="feature"), Rotary(), Block(attention=_HEADS),
+    LinearAttention(normalised=False, gate="feature"), LinearAttention(
+        feature="identity", normalised=False, gate="token", delta=True, values_per_key=2),
+    LinearAttention(feature="identity", normalised=False, gate="token", state="kv"), Rotary(), Block(attention=_HEADS),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), *(
         Gradient(Attention(**fields)) for fields in (

@@ -62,8 +62,8 @@ WRONG = {
     "keys are not normalised": {"k_norm": same},
     "queries are not normalised": {"q_norm": same},
     "queries and keys are not normalised": {"q_norm": same, "k_norm": same},
-    "root of the mean of the squares": {"q_norm": layers.rms, "k_norm": layers.rms},
-    "taken over the tokens": {"q_norm": layers.of_tokens, "k_norm": layers.of_tokens},
+    "divides by the root of the mean square": {"q_norm": layers.rms, "k_norm": layers.rms},
+    "the length is taken over the tokens": {"q_norm": layers.of_tokens, "k_norm": layers.of_tokens},
     "ε is the root": {"q_norm": partial(layers.l2, eps=1e-3), "k_norm": partial(layers.l2, eps=1e-3)},
 }
 

@@ -138,7 +138,7 @@ def codes() -> tuple[str, ...]:
 _BEFORE = (
     "it is the (?P<of>gradient) of a different attention: ",
     "in the norms: ",
-    "in the norm of (?P<of>.+?): ",
+    "in the norm of (?P<of>.+?)(?: alone)?: ",
     "in the (?P<of>queries|keys) alone: ",
     "(?P<of>queries|keys) only: ",
 )

@@ -801,7 +801,7 @@ def _yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
         both = partial(how, eps=spec.eps)
         yield by(words, both, both)
         for noun, pair in {"queries": (both, length_one), "keys": (length_one, both)}.items():
-            yield by(f"{words}, in the norm of the {noun} alone", *pair)
+            yield by(f"in the norm of {noun} alone: {words}", *pair)
     if spec.feature != "identity":
         after: Any = lambda x: phi(length_one(x))  # noqa: E731
         words = "queries and keys are normalised before the feature map, not after it"
@@ -817,7 +817,7 @@ def _yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
 _USUAL_EPS = Fraction(1, 10**6)
 #: Measures of vectors in the place of their length.
 _OTHER_NORMS: dict[str, norms.Norm] = {
-    "it divides by the root of the mean of the squares, not of their sum (as in RMSNorm)": norms.Norm(False, False),
+    "it divides by the root of the mean square, not by the length (as in RMSNorm)": norms.Norm(False, False),
     "it divides by the sum of |x|, not by the length": norms.Norm(
         False, False, lambda mean, y, n: mean(namespace_of(y).abs(y)) * n, lambda xp, v, eps: v + eps
     ),

@@ -87,12 +87,19 @@ def right(kind: Kind) -> Norm:
     return replace(norm, measure=lambda mean, y, n: mean(y * y) * n) if kind == "l2" else norm
 
 
+#: What a norm divides by but for ε, and its square.
+_MEASURES: dict[Kind, tuple[str, str]] = {
+    "layer": ("standard deviation", "variance"),
+    "rms": ("root of the mean square", "mean square"),
+    "l2": ("length", "squared length"),
+}
+
+
 def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tuple[str, Norm]]:
     """Yield wrong norms with words for each; ``axes`` are wrong axes over which a norm may run."""
     good = right(kind)
     layer = kind == "layer"
-    what = "standard deviation" if layer else "root of the mean square"
-    square = "variance" if layer else "mean square"
+    what, square = _MEASURES[kind]
     freed = "the variance has" if layer else "the mean of the squares has"
 
     def by(words: str, divisor: Callable[[Any, Any, Any], Any], **more: Any) -> tuple[str, Norm]:
@@ -137,7 +144,8 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
             yield by(instead, lambda xp, v, e: v + e, measure=measure)
         yield from _yield_wrong_affine_norms(good)
     for along, words in axes.items():
-        yield f"mean and variance are taken over {words}", replace(good, axes=along)
+        measured = "the length is" if kind == "l2" else "mean and variance are"
+        yield f"{measured} taken over {words}", replace(good, axes=along)
     for words, (centred, within) in _CENTRES[layer].items():
         yield words, replace(good, centred=centred, within=within)
 
