@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -215,9 +214,10 @@ class Process:
 
     def _diagnose_process_end(self) -> Failure:
         """Return how the process ended: its exit code or signal, and the place that ``faulthandler`` reported."""
-        waited = time.monotonic() + _ENDING_SECONDS
-        while not self._has_ended() and time.monotonic() < waited:
-            time.sleep(0.005)
+        # Neither a busy machine nor a slow end of a process counts as idle time of its own.
+        waiting, pause = Waiting(self._process.pid, _ENDING_SECONDS), threading.Event()
+        while not self._has_ended() and not waiting.over:
+            pause.wait(0.005)
         # The target has closed the pipe, and goes on.
         if not self._has_ended():
             self.end()

@@ -381,7 +381,7 @@ def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         flow.add("squared", lambda s: s * s, "@0", ("scores",), role="scores")
 
     monkeypatch.setitem(letters_of_attention.SYMBOLS, "squared", letters_of_attention.SYMBOLS["capped"])
-    at = [stage.__name__ for _, stage in weights.STAGES].index("masking")
+    at = [stage for _, stage in weights.STAGES].index(weights.masking)
     monkeypatch.setattr(weights, "STAGES", (*weights.STAGES[:at], ("", squared), *weights.STAGES[at:]))
     with pytest.raises(InputError, match="no bound is proved for the step 'squared'"):
         verify(lambda q, k, v: v[: len(q)], Attention(scale=0.71875))  # steps are shared by all tests
