@@ -165,7 +165,8 @@ FAMILIES: dict[str, ModelFamily] = {
     "granitemoe": _make_self_attention_family(*_DECODER, factor("attention_multiplier")),
     "glm4_moe": _make_self_attention_family(causal, grouped, _PARTLY, normed(switch="use_qk_norm")),
     "hunyuan_v1_dense": replace(
-        _make_self_attention_family(*_DECODER), whole=(normed(place="after"),)
+        _make_self_attention_family(causal, grouped, rotary(alpha="alpha")),
+        whole=(normed(place="after"),),
     ),
     "stablelm": _make_self_attention_family(
         causal, grouped, _PARTLY, without("qk_layernorm", _EACH)

@@ -24,20 +24,26 @@ JsonObject = Mapping[str, Any]
 
 
 def rotary(
-    layout: Literal["half", "interleaved"] = "half", share: str = "", local: str = ""
+    layout: Literal["half", "interleaved"] = "half",
+    share: str = "",
+    local: str = "",
+    alpha: str = "",
 ) -> FieldRule:
     """Return a rule for rotary positions of this layout.
 
     share   the name of a field for the share of the columns that is rotated
     local   the name of a field of older files: the base of layers with a window, whose frequencies are not stretched
+    alpha   the name of a field α of ``dynamic`` rotations: with it the base is α^(d/(d − 2)) times as large at every
+            length
     """
 
     pairs = "ℓ and ℓ + r/2" if layout == "half" else "2ℓ and 2ℓ + 1"
     part = f", `{share}` of the columns" if share else ""
     part += f", in layers that slide with the base `{local}`" if local else ""
+    part += f", the base times `{alpha}`^(d/(d − 2)) if that is given" if alpha else ""
     return FieldRule(
         f"rotations of the columns {pairs}{part}",
-        lambda at: {"position": rope_of(at, local).position(layout, share)},
+        lambda at: {"position": rope_of(at, local).position(layout, share, alpha)},
         before=True,
     )
 
@@ -120,8 +126,10 @@ class RopeFields:
     at: LayerPlace
     fields: JsonObject
 
-    def position(self, layout: Literal["half", "interleaved"], share: str = "") -> Rotary:
-        """Return the positions that these fields describe; ``share`` as in ``rotary``."""
+    def position(
+        self, layout: Literal["half", "interleaved"], share: str = "", alpha: str = ""
+    ) -> Rotary:
+        """Return the positions that these fields describe; ``share`` and ``alpha`` as in ``rotary``."""
         c, fields = self.at.c, self.fields
         base = c.as_number(
             "rope_theta", fields["rope_theta"] if "rope_theta" in fields else c.find("rope_theta")
@@ -129,12 +137,22 @@ class RopeFields:
         kind = fields.get("rope_type", fields.get("type", "default"))
         if not isinstance(kind, str) or kind not in _SCALINGS:
             c.cannot_tell(f"rope_type is {str(kind)[:40]!r}; known: {', '.join(_SCALINGS)}")
+        # As Transformers does: such frequencies depend on no length, in spite of their type.
+        if alpha and kind == "dynamic" and fields.get(alpha):
+            base, kind = base * self._stretch_of_base(alpha), "default"
         return Rotary(
             base=base,
             width=self._count_rotated_columns(kind, share),
             layout=layout,
             scaling=_SCALINGS[kind](self),
         )
+
+    def _stretch_of_base(self, alpha: str) -> float:
+        """Return α^(d/(d − 2)), d the number of columns."""
+        c, columns, value = self.at.c, self.at.d_k, self.number(alpha)
+        if columns <= 2:
+            c.cannot_tell(f"{alpha} is given, and has no meaning for {columns} columns")
+        return float(value ** (columns / (columns - 2)))
 
     def _count_rotated_columns(self, kind: str, share: str) -> int | None:
         """Return how many columns are rotated, None for all of them."""

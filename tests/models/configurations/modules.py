@@ -102,6 +102,7 @@ MHA = {**TINY, "num_attention_heads": 4}
 THETA = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
 BASE = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}
 PLAIN = {**GROUPED, **THETA}
+STRETCHED = {"rope_type": "dynamic", "alpha": 4.0, "factor": 2.0, "rope_theta": 100.0}
 SLIDES = {**PLAIN, "sliding_window": 3}
 TYPED = {**SLIDES, "layer_types": ["sliding_attention", "full_attention"]}
 FULL, SLIDING = ({"layer_types": [f"{kind}_attention"] * 2} for kind in ("full", "sliding"))
@@ -199,6 +200,8 @@ MODULES: dict[str, Module] = {
     "qwen2": Module("qwen2", {**PLAIN, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
         layer=1, changes=(FULL, {"sliding_window": 2})),
     "hunyuan_v1_dense": Module("hunyuan_v1_dense", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01})),
+    "hunyuan_v1_dense, stretched": Module("hunyuan_v1_dense", {**GROUPED, "head_dim": 8, "rope_parameters": STRETCHED},
+        changes=({"rope_parameters": {**STRETCHED, "alpha": 3.0}}, {"rope_parameters": {**STRETCHED, "alpha": 0}})),
     "qwen3": Module("qwen3", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01}, {"model_type": "qwen2"})),
     "qwen2_moe": Module("qwen2_moe", {**PLAIN, **EXPERTS, "use_sliding_window": True, "sliding_window": 3,
         "max_window_layers": 1}, changes=(FULL, {"sliding_window": 2})),
