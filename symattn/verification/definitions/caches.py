@@ -41,7 +41,8 @@ _SIZES = (
 class Cached(keywords.Answering):
     """Causal attention of n new tokens to a cache of p tokens and to each other.
 
-    attention  causal attention; with ``position=Rotary(…)`` the cache holds rotated keys
+    attention  causal attention; with ``position=Rotary(…)`` the cache holds rotated keys; without norms, as a cache
+               holds what is normalised
 
     A function takes q, k, v of the new tokens, k_cache, v_cache, and for caches with empty slots ``length``, the
     number p of tokens that they hold: slots from p on are empty, and hold zeros. Without ``length`` all slots are
@@ -69,6 +70,12 @@ class Cached(keywords.Answering):
             self.attention.position, position_fields.Rotary | None
         ):
             raise errors.InputError("Cached: of the output alone, with positions by Rotary or none")
+        # Code caches what it has normalised, and would be accused of not doing it again.
+        if self.attention.qk_norm is not None or self.attention.value_norm is not None:
+            raise errors.InputError(
+                "Cached: a cache holds what is normalised; hint: give the normalised arrays, without "
+                "qk_norm and value_norm"
+            )
 
 
 def subjects(spec: Cached, layout: Layout) -> Iterator[Definition]:
