@@ -133,7 +133,8 @@ class Traced(Expected):
     def decisive(self) -> np.ndarray:
         """Return where less is allowed than other weights could change the output: |y − o| for y one of the values."""
         # Other weights give a mean of the values, so y is among their extremes.
-        values = centres(self.run.values["v"]) if self.values is None else self.values
+        run = self.run
+        values = centres(run.values[run.values_name]) if self.values is None else self.values
         return np.asarray(self.allowed < largest(values))
 
     @property

@@ -150,8 +150,9 @@ class At:
 
     @property
     def met(self) -> Any:
-        """The values that the weights multiply, a key head's repeated for each of its heads."""
-        return self.values["v_shared" if "v_shared" in self.values else "v"]
+        """The values that the weights multiply: normalised, and a key head's repeated for each of its heads."""
+        names = ("v_shared", "v_normed", "v")
+        return next(self.values[name] for name in names if name in self.values)
 
     def finite(self, make: Callable[[Any], object], x: object = None) -> Any:
         """Apply an operation to scores, leaving −∞ as it is."""

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Verdict, verify
+from symattn import Attention, Cached, Verdict, verify
 from symattn.attention.positions.position_fields import Rotary
+from tests.refusals import refuses
 
 Array = np.ndarray
 
@@ -43,6 +44,7 @@ def attended(q: Array, k: Array, v: Array) -> Array:
 
 LATE = Attention(qk_norm="rms", eps=1e-3, qk_norm_place="after", position=Rotary())
 VALUES = Attention(heads=2, value_norm="rms", eps=1e-3)
+SMALL_EPS = Attention(value_norm="rms", eps=1e-6)
 
 
 def late(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
@@ -105,6 +107,14 @@ def sums_normed(q: Array, k: Array, v: Array, g_v: Array) -> Array:
 
 def values_centred(q: Array, k: Array, v: Array, g_v: Array) -> Array:
     return attended(q, k, rms(v - v.mean(axis=-1, keepdims=True), g_v))
+
+
+def values_of_larger_eps(q: Array, k: Array, v: Array) -> Array:
+    return attended(q, k, rms(v, eps=3e-5))
+
+
+def mean_of_values(q: Array, k: Array, v: Array) -> Array:
+    return rms(v, eps=1e-6).mean(axis=-2, keepdims=True) + 0 * q[..., :1]
 
 
 GATED = Attention(heads=2, output_gate=True)
@@ -191,6 +201,12 @@ WRONG: list[tuple[Callable[..., Array], Attention, str]] = [
 ]
 
 
+WRONG += [
+    (values_of_larger_eps, SMALL_EPS, "in the norm of the values: ε is 3e−05"),
+    (mean_of_values, SMALL_EPS, "the output is the mean of all values: queries and keys are ignored"),
+]
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(("function", "spec"), RIGHT, ids=lambda x: getattr(x, "__name__", ""))
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -207,3 +223,17 @@ def test_a_mistake_is_named(function: Callable[..., Array], spec: Attention, cau
     with np.errstate(all="ignore"):
         report = verify(function, spec, examples=2, budget=20)
     assert [fault.cause for fault in report.faults] == [cause]
+
+
+def test_a_gate_that_overflows_is_found() -> None:
+    def function(q: Array, k: Array, v: Array, gate: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return attended(q, k, v) * (np.exp(gate) / (1 + np.exp(gate)))
+
+    report = verify(function, Attention(output_gate=True), examples=1, budget=6)
+    assert report.verdict is Verdict.FAULT
+
+
+@pytest.mark.parametrize("fields", [{"qk_norm": "rms"}, {"value_norm": "rms"}])
+def test_a_cache_holds_what_is_normalised(fields: dict[str, Any]) -> None:
+    refuses(Cached, Attention(causal=True, **fields), says="a cache holds what is normalised")

@@ -563,7 +563,8 @@ class FloatRuns:
             if "w_o" in values
             else 1.0
         )
-        values_ = _largest_finite_modulus(np.asarray(values["v"])) * grown
+        weighed = values["v_normed" if "v_normed" in values else "v"]
+        values_ = _largest_finite_modulus(np.asarray(weighed)) * grown
         return float(
             _ROUGH * float(f.u) * (terms + 4 * size) * values_ * total
             + 64 * float(f.eta) * n * (values_ + 1)

@@ -400,8 +400,9 @@ _OTHERS: dict[str, Reference] = {
 
 def _bound_sum_of_values(judged: CaseResult) -> float:
     """Return a bound of Σ|v_j|, at least n."""
-    size = float(np.abs(traced(judged).run.values["v"].midpoints()).max(initial=1.0))
-    return int(traced(judged).run.allowed.shape[-1]) * max(size, 1.0)
+    run = traced(judged).run
+    size = float(np.abs(run.values[run.values_name].midpoints()).max(initial=1.0))
+    return int(run.allowed.shape[-1]) * max(size, 1.0)
 
 
 def row_maxima(judged: CaseResult) -> np.ndarray:

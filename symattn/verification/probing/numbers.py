@@ -22,7 +22,8 @@ _FACTORS = (
     "sink",
     "bias",
     "b_rel",
-)  # inputs that act on every score of a head, or of a row
+    "gate",
+)  # inputs that act on every score of a head, or of a row, or that close its output
 _POSITIVE = ("scale", "slopes")  # kernels assume that the largest product gives the largest score
 # From 12 on an exponential overflows float16, at 100 float32; smaller ones are ordinary.
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
@@ -229,7 +230,7 @@ def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield given scales, slopes, sinks and biases from 0.01 to 100, of both signs if they may be negative."""
+    """Yield given scales, slopes, sinks, biases and gates from 0.01 to 100, of both signs if they may be negative."""
     shapes = maker.shapes(Sizes(3, 6, 4, 2))
     for name in (n for n in _FACTORS if n in shapes):
         for level in (
@@ -247,9 +248,12 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield queries and keys with tiny, huge, and nearly equal entries, and with a mean far from 0."""
-    if maker.spec.qk_norm is None:
+    """Yield what norms take, with tiny, huge, and nearly equal entries, and with a mean far from 0."""
+    normed = {"q", "k"} if maker.spec.qk_norm is not None else set()
+    normed |= {"v"} if maker.spec.value_norm is not None else set()
+    if not normed:
         return
+    normed |= {"x", "y"}
     families: dict[str, Callable[[tuple[int, ...]], Array]] = {
         "tiny": lambda shape: rng.integers(-3, 4, shape) * 2.0**-9,
         "tinier": lambda shape: rng.integers(-3, 4, shape) * 2.0**-13,
@@ -260,7 +264,7 @@ def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for name, family in families.items():
 
         def entries(n: str, shape: tuple[int, ...], family: Callable[..., Array] = family) -> Array:
-            return family(shape) if n in ("x", "q", "k", "y") else small(rng)(n, shape)
+            return family(shape) if n in normed else small(rng)(n, shape)
 
         yield f"entries that are {name}", maker.make(Sizes(3, 5, 6, 2, 7), entries, rng)
 

@@ -155,6 +155,9 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield MistakeFamily(
             "norm", "ε is {}", normed, norms.by_eps, _make_logarithmic_grid(1e-13, 10, 30)
         )
+    if spec.value_norm is not None:
+        words, grid = "in the norm of the values: ε is {}", _make_logarithmic_grid(1e-13, 10, 30)
+        yield MistakeFamily("norm", words, ("v_normed",), norms.by_eps, grid)
     for name, (step, noun, _) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
             yield MistakeFamily(

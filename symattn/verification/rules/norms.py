@@ -304,6 +304,6 @@ def _normed(how: Norm, at: At, x: Any = None, role: str = "") -> Any:
 
 
 def by_eps(eps: float, at: At) -> Any:
-    """Return queries or keys by their norm with another ε."""
-    kind: Any = at.spec.qk_norm
+    """Return queries, keys or values by their norm with another ε."""
+    kind: Any = at.spec.value_norm if at.name == "v_normed" else at.spec.qk_norm
     return _normed(replace(right(kind), eps=eps), at)
