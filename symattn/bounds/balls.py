@@ -539,14 +539,15 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
 
 
 def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: Balls) -> Balls:
-    """Return M of H ⊙ σ(Γ) from that of H (step 8); a wrong step may multiply by up to |Γ| or 1."""
+    """Return M of H ⊙ σ(Γ) from that of H (step 8); a wrong step may multiply by up to |Γ| or 2."""
     opened = number(run.values["gate"])
     head = size(number(run.values[gate.of[0]]))
     share = size(gate.run(head * 0 + 1, opened))
-    if gate.name in run.variant.steps:
-        share = namespace_of(share).maximum(size(opened) + share * 0, share * 0 + 1)
     f = precision.roughest
     off = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
+    if gate.name in run.variant.steps:
+        share = namespace_of(share).maximum(size(opened) + share * 0, share * 0 + 2)
+        off = share * off
     rough, sizes = g(3, f, run.kind), head + moved
     result = share * moved + sizes * off + sizes * (share + off) * rough
     return result + (sizes + 1) * (4 * float(f.eta))

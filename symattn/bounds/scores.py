@@ -10,7 +10,9 @@ A score becomes what the softmax receives in up to four steps, each with an erro
    may also be multiplied into q before it is rotated. The vectors' own errors:
    a. norms and latents: that of ``symattn.arrays.rounded``, whose rules and proofs stand there; keys of a latent have
       A_k = (|C| + e_C)|W_UK|, which also holds the orders in which W_UK goes into the queries;
-   b. a norm after a rotation: the same, of vectors that are off by the e of the rotated ones;
+   b. a norm after a rotation: the same, of vectors that are off by the e of the rotated ones, and by the underflow of
+      the rotation, as a norm enlarges short vectors: η for each of the products, their sum, and what is stored, and
+      2 η max A for the tables;
    c. a rotation by tables with errors E: with R(x) the rotation by |cos|, |sin| without minus signs, A = R(A) and
       e = R(e) + E R_1(A + e) + g(3) R(A + e), R_1 that by ones. Tables that are given have E = 0. Those that are
       computed have the angles p ω_l in float32 or better, with roundoff w: ω_l = θ^(−x), x = 2l/r, as a power, its
@@ -264,6 +266,10 @@ class _Scores:
     def _bound_norm_of_rotated_vectors(self, step: Step) -> Balls:
         """Return e of normalised vectors by part 2b."""
         _, errors = self._vector_sizes_and_errors(step.of[0])
+        before, moved = self._vector_sizes_and_errors(self.steps[step.of[0]].of[0])
+        lost = (4 + 2 * self.xp.max(before + moved)) * float(self.f.eta)
+        # Enlarged here too, since a norm may enlarge what its errors lack.
+        errors = (errors + lost) * self.up
         kind = rounded(self.precision)
         rotated = self.run.values[step.of[0]]
         read = kind.near_to(rotated if self.kind is Ball else rotated.balls(), upper(errors))

@@ -103,7 +103,8 @@ Variants. Masks of every kind say which keys there are; heads that share keys an
   * Powers of two are those of e of scores times log 2, and τ', sizes and shifts are so many times as large.
   * Rows may be shifted by a constant of at most c (``scores`` says by which): sizes |t_j| and |m| grow by c.
   * Values that are sums (projections) have monomials in the place of v_j, each with roundings of its own, and |v|_j
-    is the sum of their absolute values. Values from a latent are off by e_j beforehand: Σ w_j e^{s_j} g' G' e_j more.
+    is the sum of their absolute values. Values from a latent, or normalised ones, are off by e_j beforehand:
+    Σ w_j e^{s_j} g' G' e_j more.
   * Dropout and terms of the values by distance give each row values of its own, v_ij, with three roundings more; in 5.
     |v_ij − o| is replaced by |v_ij| + |o|. Nothing but linearity in the weights was used.
   * Without a softmax there is no quotient, and ``weight_errors`` bounds the error of each weight instead of 2 to 6.
