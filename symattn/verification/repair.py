@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Literal
@@ -159,9 +159,10 @@ class Repair:
             raise InputError(f"{self.file} is not UTF-8; hint: edit it by hand") from None
 
     def _apply_repair_edits(self, text: str) -> str:
-        # The ends of lines stay those of the file.
+        # The ends of lines stay those of the file, of which some may be others.
         end = "\r\n" if "\r\n" in text else "\n"
-        return end.join(replaced(text.split(end), self.replacements))
+        edits = [replace(r, new=r.new.replace("\n", end)) for r in self.replacements]
+        return "\n".join(replaced(text.split("\n"), edits))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import inspect
 import linecache
 import types
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -257,7 +258,17 @@ def read_function(
         RecursionError,
     ):
         return None
+    # Default values are no part of the code, so a change of them in the file shows here alone.
+    if any(
+        isinstance(node, ast.Constant) and _differs(x, node.value) for node, x in source.defaults
+    ):
+        return None
     return source if source.tree.name == code.co_name else None
+
+
+def _differs(value: object, literal: object) -> bool:
+    """Return whether a value is another one than a literal, also by its type."""
+    return type(value) is not type(literal) or value != literal
 
 
 #: Stands for a tree until the text is parsed.
@@ -318,21 +329,65 @@ class FileText:
 
     @cached_property
     def numbers(self) -> dict[str, ast.Constant]:
-        """The numbers that the module assigns to a name, each name once and on one line."""
+        """The numbers that the module assigns to a name, each name once and on one line.
+
+        None that is used while the module is loaded, as in a default value: there an edit would change more than a
+        rebuilt function shows.
+        """
         if self.code() is None:
             return {}
-        statements = [n for n in ast.parse("".join(self.lines)).body if isinstance(n, ast.Assign)]
-        names = [t.id for s in statements for t in s.targets if isinstance(t, ast.Name)]
+        module = ast.parse("".join(self.lines))
+        names = _names_of_loading(module)
         result: dict[str, ast.Constant] = {}
-        for statement in statements:
+        for statement in module.body:
+            if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+                continue
             target, value = statement.targets[0], statement.value
             if not isinstance(target, ast.Name) or not isinstance(value, ast.Constant):
                 continue
-            is_alone = len(statement.targets) == 1 and statement.lineno == statement.end_lineno
+            is_on_one_line = statement.lineno == statement.end_lineno
             is_number = type(value.value) in (int, float)
-            if is_number and is_alone and names.count(target.id) == 1:
+            if is_number and is_on_one_line and names[target.id] == 1:
                 result[target.id] = value
         return result
+
+
+def _names_of_loading(module: ast.Module) -> Counter[str]:
+    """Count the names that are set or read while a module is loaded, and those that a function declares as global.
+
+    They stand outside of the bodies of functions, but for those of functions that are called then.
+    """
+    # By the name of a function, or of a class for its methods.
+    bodies: dict[str, list[ast.stmt]] = {}
+    result: Counter[str] = Counter()
+    called: list[str] = []
+    left: list[tuple[ast.AST, str]] = [(s, "") for s in module.body if not _is_main_block(s)]
+    while left:
+        node, owner = left.pop()
+        below = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            bodies.setdefault(owner or node.name, []).extend(node.body)
+            below = [child for child in below if child not in node.body]
+        owner = owner or (node.name if isinstance(node, ast.ClassDef) else "")
+        # A decorator is called as well.
+        callees = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", [])
+        called += (callee.id for callee in callees if isinstance(callee, ast.Name))
+        if isinstance(node, ast.Name):
+            result[node.id] += 1
+        left += ((child, owner) for child in below)
+    while called:
+        for statement in bodies.pop(called.pop(), []):
+            inner = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
+            result.update(inner)
+            called += inner
+    for node in ast.walk(module):
+        result.update(node.names if isinstance(node, ast.Global) else ())
+    return result
+
+
+def _is_main_block(statement: ast.stmt) -> bool:
+    """Return whether a statement runs only where the file is run as a program: ``if __name__ == "__main__"``."""
+    return isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
 
 
 def reaches_outside(found: SourceFunction) -> bool:
@@ -530,9 +585,8 @@ class Sources:
         }
         result = {}
         for name, node in self.text.numbers.items():
-            value = function.__globals__.get(name)
             # Of another type or value, it was assigned again, perhaps an array.
-            if name in read and type(value) is type(node.value) and value == node.value:
+            if name in read and not _differs(function.__globals__.get(name), node.value):
                 result[name] = node
         return result
 

@@ -155,6 +155,33 @@ def test_a_number_of_the_module_is_edited_where_it_is_written(tmp_path: Path) ->
     assert len(function(*given)) == 5
 
 
+USES = {
+    "a default value": "def part(x, n=WIDTH):\n    return x[:n]\n",
+    "another number": "HALF = WIDTH // 2\n",
+    "a class": "class Part:\n    width = WIDTH\n",
+    "a call": "def build():\n    return [0] * WIDTH\n\n\nTABLE = build()\n",
+    "a method of a call": "class Part:\n    def __init__(self):\n        self.width = WIDTH\n\n\nPART = Part()\n",
+    "a second assignment": "if len('a') == 2:\n    WIDTH = 5\n",
+    "a change": "WIDTH += 0\n",
+    "a function that sets it": "def reset():\n    global WIDTH\n    WIDTH = 5\n",
+}
+HARMLESS = {
+    "a function": "def part(x):\n    return x[:WIDTH]\n",
+    "a local name": "def part(x):\n    WIDTH = 3\n    return x[:WIDTH]\n",
+    "a program": "if __name__ == '__main__':\n    print(attention([1], [2]), WIDTH)\n",
+}
+
+
+@pytest.mark.parametrize("use", [*USES, *HARMLESS])
+def test_a_number_that_loading_the_module_uses_is_not_edited(tmp_path: Path, use: str) -> None:
+    """The rebuilt function would not show what an edit of the file changes."""
+    function = "\n\ndef attention(q, k):\n    return q[:WIDTH] * k[:WIDTH]\n"
+    text = f"WIDTH = 5\n\n\n{(USES | HARMLESS)[use]}{function}"
+    sources = Sources(loaded(tmp_path, text))
+    (key,) = sources.functions
+    assert [*sources.numbers_of(key)] == (["WIDTH"] if use in HARMLESS else [])
+
+
 def test_an_edited_default_value_is_computed_and_the_others_keep_theirs(tmp_path: Path) -> None:
     function = loaded(tmp_path, "def attention(q, m=1 + 1, stored=[], *, n=3, k):\n    return q, m, stored, n, k\n")
     sources = Sources(function)
@@ -165,6 +192,20 @@ def test_an_edited_default_value_is_computed_and_the_others_keep_theirs(tmp_path
     assert function(0, k=1) == (0, 2, [], 3, 1)
     with pytest.raises(ValueError, match="a default value is NameError"):
         sources.edited(key, [Replacement(4, 19, 4, 20, "q")])
+
+
+def test_a_function_whose_default_value_has_changed_in_its_file_is_not_edited(tmp_path: Path) -> None:
+    text = "def attention(q, k, axis=0):\n    return (q * k).sum(axis)\n"
+    function = loaded(tmp_path, text)
+    assert [*Sources(function).functions] == [id(function)]
+    write(tmp_path, text.replace("axis=0", "axis=1"))
+    assert not Sources(function).functions
+
+
+def test_a_repair_of_a_file_with_mixed_ends_of_lines_keeps_them(tmp_path: Path) -> None:
+    repair = Repair("f", (Replacement(2, 4, 2, 5, "b + 1"), Replacement(3, 5, 3, 5, "\nd = e")), "", "", "", "same",
+                    Grade.SAMPLED, None, 1, 1, 1, 1)  # fmt: skip
+    assert repair._apply_repair_edits("x\na = b\r\nc = d\r\n") == "x\na = b + 1\r\nc = d\r\nd = e\r\n"
 
 
 def test_a_file_that_has_changed_is_not_written(tmp_path: Path) -> None:
