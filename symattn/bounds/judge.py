@@ -106,22 +106,24 @@ class Traced(Expected):
         return centres(self.run.output) if self.quick is None else self.quick.centre
 
     def ratios(self, got: np.ndarray) -> np.ndarray:
-        """See ``Expected.ratios``; a row with scores of 0/0 is not judged.
+        """See ``Expected.ratios``; a row with scores or values of 0/0 is not judged.
 
-        There a query or key of length 0 is divided by its length, and the definition has no value: code that bounds
-        the length from below returns a number, other code NaN.
+        There a query, key or value of length 0 is divided by its length, and the definition has no value: code that
+        bounds the length from below returns a number, other code NaN.
         """
         result = super().ratios(got)
         return np.where(self.unsaid, 0.0, result) if np.isinf(result).any() else result
 
     @cached_property
     def unsaid(self) -> np.ndarray:
-        """The rows in which a score is 0/0 although the inputs are numbers, with an axis of columns."""
+        """The rows in which a score or a value is 0/0 although the inputs are numbers, with an axis of columns."""
         run = self.run
         # NaN in the inputs makes scores undefined by right, and is judged as such.
         if any(a.dtype.kind == "f" and np.isnan(a).any() for a in run.inputs.values()):
             return np.zeros(1, dtype=bool)
         rows: np.ndarray = np.any(run.kind.xp.isnan(run.final_scores), axis=-1, keepdims=True)
+        values = run.kind.xp.isnan(run.values[run.values_name])
+        rows = rows | np.any(values, axis=(-2, -1), keepdims=True)
         return (
             rows if rows.ndim == self.allowed.ndim else np.any(rows, axis=-3)
         )  # heads that are joined

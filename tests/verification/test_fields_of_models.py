@@ -237,3 +237,15 @@ def test_a_gate_that_overflows_is_found() -> None:
 @pytest.mark.parametrize("fields", [{"qk_norm": "rms"}, {"value_norm": "rms"}])
 def test_a_cache_holds_what_is_normalised(fields: dict[str, Any]) -> None:
     refuses(Cached, Attention(causal=True, **fields), says="a cache holds what is normalised")
+
+
+@pytest.mark.deep
+def test_values_of_length_0_are_not_judged_without_eps() -> None:
+    """They are 0/0: code may bound the root from below."""
+
+    def function(q: Array, k: Array, v: Array) -> Array:
+        root = np.sqrt(np.maximum(np.mean(v * v, axis=-1, keepdims=True), v.dtype.type(1e-30)))
+        return attended(q, k, v / root)
+
+    report = verify(function, Attention(value_norm="rms"), examples=2, budget=8)
+    assert report.verdict is not Verdict.FAULT
