@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Cached, Verdict, verify
+from symattn import Attention, Cached, Gradient, Verdict, verify
 from symattn.attention.positions.position_fields import Rotary
+from symattn.verification.definitions import gradients
 from tests.refusals import refuses
 
 Array = np.ndarray
@@ -249,3 +250,14 @@ def test_values_of_length_0_are_not_judged_without_eps() -> None:
 
     report = verify(function, Attention(value_norm="rms"), examples=2, budget=8)
     assert report.verdict is not Verdict.FAULT
+
+
+def test_weights_are_not_read_off_gradients_of_values_before_their_norm() -> None:
+    """At values of 0, with which they are read, the norm without ε is 0/0."""
+    given = {n: np.ones((2, 2)) for n in "qkv"}
+    for norm, reads in ((None, True), ("rms", False)):
+        spec = Gradient(Attention(value_norm=norm))
+        inner = gradients.subject(spec).inner
+        assert inner is not None
+        output = inner.attended(lambda a, spec=spec: spec(**{**a, "v": given["v"]}), given)
+        assert (output is not None) == reads

@@ -333,8 +333,9 @@ def _read_backward_attention(
     spec: Attention, layout: Layout, call: Call, made: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
     """Return P V with the weights P of the backward pass: dV = Pᵀ dO, so that they are dVᵀ if dO is the identity."""
-    if spec.group > 1:
-        return None  # dV is a sum over heads
+    # dV is a sum over heads, or has passed the norm of the values.
+    if spec.group > 1 or spec.value_norm is not None:
+        return None
     queries = int(made["q"].shape[-2])
     # dO = I has as many columns as there are queries, and so have the values.
     identity = np.broadcast_to(np.eye(queries), (*made["q"].shape[:-1], queries))
