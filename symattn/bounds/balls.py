@@ -544,7 +544,7 @@ def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: B
     head = size(number(run.values[gate.of[0]]))
     share = size(gate.run(head * 0 + 1, opened))
     f = precision.roughest
-    off = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
+    off: Balls = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
     if gate.name in run.variant.steps:
         share = namespace_of(share).maximum(size(opened) + share * 0, share * 0 + 2)
         off = share * off
