@@ -51,7 +51,8 @@ class LinearTerms:
 
     These are features q, k (…, n, f), v (…, n, d_v), β (…, n, 1) or None, and sums of gates G (…, n, f), (…, n, 1) or
     None. ``more`` is added to the features' absolute values, if they are sums that cancel. ``relative`` is how far a
-    product of two of them may be off before it is rounded, relatively.
+    product of two of them may be off before it is rounded, relatively. If ``constant`` all tokens have the same gate,
+    and e^G may be a power of e^g.
     """
 
     q: Array
@@ -61,6 +62,7 @@ class LinearTerms:
     sums: Array | None
     more: float = 0.0
     relative: float = 0.0
+    constant: bool = False
 
 
 def error_of_norms(width: int, least: float, precision: Precision) -> float:
@@ -86,6 +88,9 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
         # e^{G + δ} with |δ| ≤ n u |G|, once for the later and once for the earlier token
         of_gates = float(np.expm1((n + 2) * rate * spread))
         gates = 2 * of_gates + 8 * precision.exp_ulps * rate
+        if terms.constant:
+            # The rounded e^g to the powers n and −n, by products or by pow.
+            gates += 2 * float(np.expm1(n * (2 * precision.exp_ulps + 1) * rate))
     steps = n + width + _PRODUCTS
     # r of B1: sums over tokens and features, products, and gates on both ends.
     r = (1 + float(growth(precision.roughest, steps)) + gates) * (1 + terms.relative) - 1

@@ -31,7 +31,11 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
 from symattn.verification.definitions.linear import LinearAttention
-from symattn.verification.definitions.recurrent_law import explain_uncovered, recurrences
+from symattn.verification.definitions.recurrent_law import (
+    explain_uncovered,
+    recurrences,
+    repeat_for_tokens,
+)
 
 Array = np.ndarray
 #: Longest sequence of which every row is judged by default.
@@ -164,7 +168,9 @@ def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
     for name in given:
         if name not in legal:
             hint = (
-                "gate='token' or gate='feature'" if name == "g" else f"{', '.join(sorted(legal))}"
+                "gate='token', gate='feature' or gate='head'"
+                if name == "g"
+                else f"{', '.join(sorted(legal))}"
             )
             hint = "delta=True" if name == "beta" else hint
             raise InputError(f"the specification has no input {name!r}; hint: {hint}")
@@ -175,10 +181,16 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     q, v = values["q"], values["v"]
     if q.ndim < 2 or q.shape[-2] < 1:
         raise InputError(f"q has the shape {q.shape}; hint: (…, n, d_k)")
-    if q.ndim < 3 and spec.values_per_key > 1:
+    if q.ndim < 3 and (spec.values_per_key > 1 or spec.gate == "head"):
         raise InputError(f"q has the shape {q.shape}, without heads; hint: (…, h, n, d_k)")
     of_keys, (length, width) = q.shape[:-2], q.shape[-2:]
     front = (*of_keys[:-1], of_keys[-1] * spec.values_per_key) if of_keys else ()
+    if spec.gate == "head":
+        if values["g"].shape != front[-1:]:
+            raise InputError(
+                f"g has the shape {values['g'].shape}, expected {front[-1:]}, one gate a head, for q {q.shape}"
+            )
+        values["g"] = repeat_for_tokens(values["g"], np.zeros((*front, length, 1)))
     if "g" in values and spec.gate == "token" and values["g"].ndim == q.ndim - 1:
         values["g"] = values["g"][..., None]
     if "beta" in values and values["beta"].ndim == q.ndim - 1:

@@ -47,6 +47,7 @@ class Recurrence:
     q (n, d_k) already scaled, k (n, d_k), v (n, d_v), gates g (n, 1) or (n, d_k) as logarithms, None for no gates,
     beta (n, 1), None for no delta rule, and the state before the first token (d_k, d_v). ``query_errors`` and
     ``key_errors`` (n, d_k) bound how far the q and k that a program reads are from these, None if it reads these.
+    If ``constant`` all tokens have the same gate, and a program may raise the rounded e^g to powers.
     """
 
     q: Array
@@ -57,6 +58,7 @@ class Recurrence:
     state: Array
     query_errors: Array | None = None
     key_errors: Array | None = None
+    constant: bool = False
 
     @cached_property
     def moved(self) -> Moved:
@@ -96,7 +98,8 @@ class Chunk:
     """The tokens lo to hi − 1, with all arrays of the module's formulas.
 
     ``sums`` is G, ``right`` w V, ``read`` p e^G, ``lower`` L, ``inverse`` T, ``inner`` N, ``factor`` T (p e^G),
-    ``state`` the state before the chunk, and ``end`` the one after it. ``moved`` is that of the recurrence.
+    ``state`` the state before the chunk, and ``end`` the one after it. ``moved`` and ``constant`` are
+    those of the recurrence.
     """
 
     lo: int
@@ -115,6 +118,7 @@ class Chunk:
     state: Array
     end: Array
     moved: Moved
+    constant: bool
 
     @cached_property
     def last(self) -> Array:
@@ -211,7 +215,6 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         end = decay * state + added
         factor = inverse @ read
         moved = Moved(of.moved.q[some], of.moved.k[some], of.moved.p[some])
-        yield Chunk(
-            lo, hi, sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end, moved
-        )
+        arrays = (sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end)
+        yield Chunk(lo, hi, *arrays, moved, of.constant)
         state = end

@@ -5,7 +5,7 @@ each is off by at most ``sharp``, all at once, but for a probability of α.
 
 R1  The order is that of a ``RecurrentArithmetic``: token by token, or in chunks of its size from the first token on,
     the system solved in its way; products summed in any order, scaled before or after; gates summed in any order, and
-    e^{G_i − G_j} as one exponential or as two about any row.
+    e^{G_i − G_j} as one exponential or as two about any row; where all tokens have one gate, also as a power of e^g.
 R2  Operations of its formats are rounded to within u, or η: half the least number, or all of what a format whose
     numbers below the normal ones may be flushed to zero flushes; exponentials to within three units in the last place.
 R3  Nothing overflows. (Two exponentials about a row do if |G| is large; then ``limits`` is not about them.)
@@ -83,7 +83,8 @@ MAX_WIDTH_OF_NORM = 160
 class Limits:
     """Largest errors of the outputs at ``rows`` (len, d_v) and of the final state (d_k, d_v); ∞ where nothing is said.
 
-    ``sharp`` ones are None if sums are in a narrow format, or if a program reads other q and k than the exact ones.
+    ``sharp`` ones are None if sums are in a narrow format, or if a program reads other q and k than the exact ones, or
+    if all tokens have the same gate.
     """
 
     rows: tuple[int, ...]
@@ -129,8 +130,10 @@ def limits(
     # Sorted and unique, as rows are matched to chunks by binary search.
     chosen = np.arange(len(of.q)) if rows is None else np.unique(np.asarray(rows, dtype=int))
     with np.errstate(all="ignore"):  # what overflows becomes ∞ or NaN, and counts as ∞
-        # What a norm moves is no rounding by itself, but the same in every product of a token.
-        is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS and of.moved.is_nothing
+        # What a norm moves is no rounding by itself, but the same in every product of a token. Where all tokens have
+        # one gate, its exponential is rounded alike in all of them (R4).
+        of_roundings = of.moved.is_nothing and not of.constant
+        is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS and of_roundings
         sweep = _Sweep(of, chosen, with_state, sharp=is_sharp)
         if how.order == "tokens":
             _by_tokens(of, how, sweep)

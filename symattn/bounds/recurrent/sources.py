@@ -8,8 +8,10 @@ arrays are bounded by |exact| + |error|; for the state by the norm of each colum
 least fixed point of their own inequalities (``_least_growth_fixed_point``). With X̂ for the bound of |X|:
 
 1. e^{G_i − G_j}, as one exponential or as two about any row: relative error θ = e^{2(γ(n) + 3u) max|G| + 2ε} − 1, one
-   for each feature. Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; twice
-   h/|x| more if both factors are stored.
+   for each feature. If all tokens have one gate, e^{g m} may be the rounded e^g to the power m ≤ n, by products or by
+   pow, also to the power −m: off by (1 + ε)^m (1 + u)^m, so that 2n(ε + u) is added to the exponent.
+   Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; twice h/|x| more if both
+   factors are stored.
 2. The system by substitution: (I + L̂ + ΔL) û = b̂, |ΔL| ≤ γ(n + 2) |I + L̂| (Higham, theorem 8.5): at b. An inverse T̂ of
    residual R = (I + L̂) T̂ − I: T̂ b̂ = (I + L̂)⁻¹ (b̂ + R b̂): |R| b̂ at b, and applying it γ(n) T̂ b̂ at u. By substitution
    |R| ≤ γ(n + 2) L̂ T̂. Merged from blocks, T₂₁ = −T₂₂ (L₂₁ T₁₁), R₂₁ is −R₂₂ L₂₁ T₁₁ and (I + L₂₂) times the error
@@ -93,6 +95,8 @@ def gate_error(chunk: Chunk, how: RecurrentArithmetic) -> Array:
     # Two exponentials about a row double the reach (item 1).
     of_sums = 2 * (growth(len(chunk.u), how.sums) + 3 * u)
     exponent = of_sums * reach + 2 * EXPONENTIAL * u
+    if chunk.constant:
+        exponent = exponent + 2 * len(chunk.u) * (EXPONENTIAL + 1) * u
     return np.where(reach > 0, np.expm1(exponent), 0.0)
 
 

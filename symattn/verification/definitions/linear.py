@@ -50,7 +50,11 @@ from symattn.verification.definitions.definition_subject import (
     OtherForms,
 )
 from symattn.verification.definitions.linear_names import fields_of
-from symattn.verification.definitions.recurrent_law import RecurrentLaw, explain_uncovered
+from symattn.verification.definitions.recurrent_law import (
+    RecurrentLaw,
+    explain_uncovered,
+    repeat_for_tokens,
+)
 from symattn.verification.reduce import TRIALS
 from symattn.verification.rules import norms
 from symattn.verification.rules.tiling import WIDTHS
@@ -74,7 +78,7 @@ class LinearAttention(Answering):
     causal          whether tokens see only those up to themselves
     normalised      whether the output is divided by the sum of the weights
     gate            decay of the state before each token: None; ``token``, an input g of logarithms, one a token;
-                    ``feature``, one for each feature of the key
+                    ``feature``, one for each feature of the key; ``head``, one for each head, of all its tokens
     delta           the delta rule: the state is corrected by β (v − k S), with an input beta, one a token
     scale           whether queries are divided by √d_k
     qk_norm         None, or ``l2``: queries and keys are divided by √(‖x‖² + ε)
@@ -84,14 +88,15 @@ class LinearAttention(Answering):
     state           whether a function takes the state before the first token and returns the one after the last: None;
                     ``kv``, laid out as (…, d_k, d_v); ``vk``, as (…, d_v, d_k)
 
-    A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n) or (…, n, d_k) and beta (…, n), and returns (…, n,
-    d_v). With several heads of values for each of keys, the axis in front of the tokens has the heads. With states it
-    takes an initial_state, zeros if it is left out, and returns the output and the final state.
+    A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), and beta (…, n), and
+    returns (…, n, d_v). With several heads of values for each of keys, or with one gate a head, the axis in front of
+    the tokens has the heads. With states it takes an initial_state, zeros if it is left out, and returns the output and
+    the final state.
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
-    Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; the norm, Yang et al.,
-    Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu,
-    Transformers are SSMs (2024), §7.2.
+    Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; one gate a head, Sun et
+    al., Retentive Network (2023), equations 5 to 8; the norm, Yang et al., Parallelizing Linear Transformers with the
+    Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu, Transformers are SSMs (2024), §7.2.
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -100,7 +105,7 @@ class LinearAttention(Answering):
     feature: Literal["identity", "elu", "relu", "exp"] = "elu"
     causal: bool = True
     normalised: bool = True
-    gate: Literal["token", "feature"] | None = None
+    gate: Literal["token", "feature", "head"] | None = None
     delta: bool = False
     scale: bool = False
     qk_norm: Literal["l2"] | None = None
@@ -150,7 +155,7 @@ class LinearAttention(Answering):
     ) -> Any:
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
 
-        With a ``state`` the output and the final state.
+        With a ``state`` the output and the final state. Raises ``InputError`` for gates of other heads than those of v.
 
         >>> import numpy as np
         >>> one = np.ones((1, 2))
@@ -158,6 +163,13 @@ class LinearAttention(Answering):
         >>> float(gated(one, one, one, g=np.zeros(1))[0, 0])
         2.0
         """
+        if g is not None and self.gate == "head":
+            if tuple(g.shape) != tuple(v.shape[-3:-2]) or v.ndim < 3:
+                raise InputError(
+                    f"LinearAttention: g has the shape {tuple(g.shape)} and v {tuple(v.shape)}; hint: one gate a head,"
+                    " g (h,) and v (…, h, n, d_v)"
+                )
+            g = repeat_for_tokens(g, v)
         g, beta = (_as_columns(x, q) for x in (g, beta))
         return _apply_normalised_form(
             self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta, initial_state
@@ -173,6 +185,11 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
             f" {spec.values_per_key} for each of keys; hint: layout='bhnd' or 'bnhd'"
         )
     m = "n" if spec.causal else "m"
+    if spec.gate == "head" and layout != "nd" and "h" not in layout:
+        raise InputError(
+            f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a gate; hint:"
+            " layout='bhnd' or 'bnhd'"
+        )
     heads = "h" if spec.values_per_key == 1 else f"{spec.values_per_key}*h"
     of_keys = partial(_place_heads, spec, layout, "h")
     shape = partial(_place_heads, spec, layout, heads)
@@ -186,8 +203,8 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         arrays.append(
             Input(
                 "g",
-                shape(*last),
-                "gk gate gates log_decay decay alpha log_g a",
+                heads if spec.gate == "head" else shape(*last),
+                "gk gate gates log_decay decay alpha log_g a g_gamma",
                 lambda shape, rng: -rng.integers(0, 9, shape) / 8.0,
                 step="values",
             )
@@ -222,7 +239,10 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         # A final state has no axis of tokens.
         return in_order(layout, turned, columns, unturned=(1,))
 
-    several: Mapping[str, int] = {"h": 2} if spec.values_per_key > 1 else {}
+    # Three heads tell the opposite order of their gates from a shift.
+    several: Mapping[str, int] = (
+        {"h": 3} if spec.gate == "head" else {"h": 2} if spec.values_per_key > 1 else {}
+    )
     sizes = [{**in_front(layout, i), **several, "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
     # Other features may sum to 0, which a normaliser cannot divide by, and rows of zeros have no length but by ε.
@@ -258,7 +278,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
 def _place_heads(spec: LinearAttention, layout: Layout, heads: str, *last: str) -> str:
     """Return a shape in letters, as ``placed``; several heads stand in front if the layout has no axis of heads."""
-    if spec.values_per_key > 1 and layout == "nd":
+    if (spec.values_per_key > 1 or spec.gate == "head") and layout == "nd":
         return " ".join([heads, *last])
     return placed(layout, *last, heads=heads)
 
@@ -321,6 +341,7 @@ def _bound_of_forms(
         sums,
         cancelling,
         relative,
+        spec.gate == "head",
     )
     if spec.state:
         of_tokens = linear_forms.allowed(
@@ -433,10 +454,12 @@ def _run_with_gate_columns(
 ) -> Any:
     """Run with one gate and one β per token as columns, heads before tokens."""
     columns = [
-        n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate == "feature")
+        n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate != "token")
     ]
     for name in columns:
         keywords[name] = ordered(layout, keywords[name][..., None])
+    if spec.gate == "head":
+        keywords["g"] = repeat_for_tokens(keywords["g"], keywords["v"])
     return run(**keywords)
 
 
@@ -663,14 +686,28 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
         yield from _yield_head_mistakes(spec, form)
     if spec.state:
         yield from _yield_state_mistakes(spec, form)
+    run = partial(_apply_normalised_form, spec, form)
+    if spec.gate == "head":
+        yield from _yield_gates_of_other_heads(spec)
+    # Where all tokens have one gate, that of the token before is the same.
+    skipped = _OF_THE_TOKEN_BEFORE if spec.gate == "head" else None
     for words, change in _GATES.items() if spec.gate else ():
-        yield DefinitionMistake("values", words, reading(spec, g=change))
+        if words == skipped:
+            continue
+        yield DefinitionMistake("values", words, reading(run, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta else ():
         yield DefinitionMistake(
             "values",
             words,
             partial(_apply_normalised_form, spec, partial(_by_corrections, correction)),
         )
+
+
+def _yield_gates_of_other_heads(spec: LinearAttention) -> Iterator[DefinitionMistake]:
+    """Yield one gate a head that is that of another head."""
+    run = partial(_apply_normalised_form, spec, _list_linear_forms(spec)[0])
+    for words, change in _GATES_OF_HEADS.items():
+        yield DefinitionMistake("values", words, reading(run, g=change))
 
 
 def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
@@ -940,7 +977,11 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
         earlier = Chunks(lambda i, j: j < i)
         # So many tokens are one chunk.
         result["mask", "a token does not see itself"] = partial(_by_wrong_chunks, earlier, 10**6)
-    chunks = _CHUNKS | (_GATED_CHUNKS if spec.gate else {})
+    gated = _GATED_CHUNKS
+    if spec.gate == "head":
+        # The first token of a chunk has the gate of its last.
+        gated = {key: how for key, how in gated.items() if key != _BY_FIRST_GATE}
+    chunks = _CHUNKS | (gated if spec.gate else {})
     if spec.delta:
         chunks |= _CORRECTED_CHUNKS | (_CORRECTED_GATED_CHUNKS if spec.gate else {})
     widths = _WIDTHS_OF_CORRECTED_CHUNKS if spec.delta else WIDTHS[1:-1]
@@ -1009,16 +1050,38 @@ _DIVISORS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+_OF_THE_TOKEN_BEFORE = "the state decays after a token is added, not before"
 _GATES: dict[str, Callable[[Array], Array]] = {
     "the gates are left out": lambda g: 0 * g,
     "gates are taken as decays, not as logarithms of them":
         lambda g: namespace_of(g).log(namespace_of(g).where(g < 0, -g, 1)),
-    "the state decays after a token is added, not before":  # by the gate of the token before; the first has none
+    _OF_THE_TOKEN_BEFORE:  # by the gate of the token before; the first has none
         lambda g: namespace_of(g).concat([0 * g[..., :1, :], g[..., :-1, :]], axis=-2),
     "decays are sigmoids of the gates, not their exponentials": lambda g: namespace_of(g).log(sigmoid(g)),
     "decays are sigmoids of the gates with the other sign": lambda g: namespace_of(g).log(sigmoid(-g)),
     "the state is multiplied by 1 − e^g, not by e^g": lambda g: namespace_of(g).log(1 - powers(g)),
     "the state is multiplied by 1 + g, not by e^g": lambda g: namespace_of(g).log(1 + g),
+    "gates count twice: decays are squared": lambda g: 2 * g,
+    "gates are taken with the other sign: the state grows": lambda g: -g,
+}  # fmt: skip
+
+
+def _take_gate_of_head(head: int, g: Array) -> Any:
+    # A sum of one head and 0 times all others keeps the number of heads.
+    return 0 * g + g[..., head : head + 1 or None, :, :]
+
+
+def _turn_heads(g: Array) -> Any:
+    """Return the gates of the next head for each head, that of the first for the last."""
+    return namespace_of(g).concat([g[..., 1:, :, :], g[..., :1, :, :]], axis=-3)
+
+
+#: Gates (…, h, n, 1) of another head, where each head has one.
+_GATES_OF_HEADS: dict[str, Callable[[Array], Any]] = {
+    "heads have the gates in the opposite order": lambda g: namespace_of(g).flip(g, axis=-3),
+    "each head has the gate of the next one": _turn_heads,
+    "every head has the gate of the first": partial(_take_gate_of_head, 0),
+    "every head has the gate of the last": partial(_take_gate_of_head, -1),
 }  # fmt: skip
 
 
@@ -1159,6 +1222,10 @@ _CHUNKS = {
     ("mask", "a token does not see its own chunk of {} tokens: it reads the state before that alone"):
         Chunks(lambda i, j: j < 0),
 }  # fmt: skip
+_BY_FIRST_GATE = (
+    "values",
+    "the state decays over a chunk of {} tokens by the gate of the first one alone",
+)
 _GATED_CHUNKS = {
     ("values", "the decay between the tokens of a chunk of {} is left out"):
         Chunks(between=lambda g, s: 0 * s[..., :, None, :]),
@@ -1168,7 +1235,7 @@ _GATED_CHUNKS = {
         Chunks(state=lambda g, s: 0 * g[..., -1:, :]),
     ("values", "the state decays over a chunk of {} tokens by the gate of the last one alone"):
         Chunks(state=lambda g, s: g[..., -1:, :]),
-    ("values", "the state decays over a chunk of {} tokens by the gate of the first one alone"):
+    _BY_FIRST_GATE:
         Chunks(state=lambda g, s: g[..., :1, :]),
     ("values", "the state that a token reads does not decay within its chunk of {}"):
         Chunks(queries=lambda g, s: 0 * s),

@@ -31,14 +31,12 @@ RECURRENCES: dict[str, NamedRecurrence] = {
         "Yang et al., Gated Linear Attention Transformers with Hardware-Efficient Training (2023), §4",
     ),
     "retnet": NamedRecurrence(
-        {**_PLAIN, "gate": "token", "scale": True},
-        "Sun et al., Retentive Network (2023), equations 5 to 7",
-        "decays that are fixed for each head, and rotated queries and keys",
+        {**_PLAIN, "gate": "head", "scale": True},
+        "Sun et al., Retentive Network (2023), equations 5 to 8",
     ),
     "lightning": NamedRecurrence(
-        {**_PLAIN, "gate": "token"},
-        "Qin et al., Lightning Attention-2 (2024)",
-        "decays that are fixed for each head, and silu of queries and keys",
+        {**_PLAIN, "gate": "head"},
+        "Qin et al., Lightning Attention-2 (2024), §3; MiniMax, MiniMax-01 (2025), §2.2",
     ),
     "mamba2": NamedRecurrence(
         {**_PLAIN, "gate": "token", "values_per_key": 2},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.case_result import ByLaw, Expected
@@ -66,7 +67,8 @@ def explain_uncovered(spec: LinearAttention) -> str:
 def recurrences(
     spec: LinearAttention, values: Mapping[str, Array], precision: Precision
 ) -> Iterator[Recurrence]:
-    """Yield the recurrence of each head of float64 arrays (…, n, d); gates and β of one number a token are (…, n, 1).
+    """Yield the recurrence of each head of float64 arrays (…, n, d); gates and β of one number a token, and
+    gates of one number a head, are (…, n, 1).
 
     The states before the first token, ``initial_state``, are zeros unless they are given. In the ``precision`` programs
     may normalise queries and keys.
@@ -97,7 +99,13 @@ def recurrences(
         gate, beta, of_query, of_key = (
             None if a is None else a[head] for a in (gates, betas, query_errors, key_errors)
         )
-        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head], of_query, of_key)
+        errors, constant = (of_query, of_key), spec.gate == "head"
+        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head], *errors, constant)
+
+
+def repeat_for_tokens(g: Any, v: Any) -> Any:
+    """Return one gate a head (h,) as one for each token (…, h, n, 1), for values (…, h, n, d_v) of any kind."""
+    return g[..., None, None] + namespace_of(v).zeros_like(v[..., :1])
 
 
 def _normalise(x: Array, eps: float, precision: Precision) -> tuple[Array, Array]:
@@ -177,9 +185,13 @@ class RecurrentLaw:
             if name == "initial_state":
                 result[name] = self._as_kv(a)
                 continue
+            if name == "g" and self.spec.gate == "head":
+                continue
             by_token = name in BY_TOKEN and not (name == "g" and self.spec.gate == "feature")
             a = a[..., None] if by_token else a
             result[name] = np.moveaxis(a, self._tokens_axis, -2)
+        if self.spec.gate == "head":
+            result["g"] = repeat_for_tokens(np.asarray(inputs["g"], np.float64), result["v"])
         return result
 
     @property
