@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,25 @@ def test_right_programs_are_within_both_limits(kind: str, form: str) -> None:
         reached = share(recurrence(given, 0.25), program)
         assert reached.worst <= 1, program.words
         assert reached.sharp <= 0.6, program.words
+
+
+def test_stores_off_by_all_that_a_format_allows_are_within_the_worst_case() -> None:
+    # One token: β and the query are 1, and every store has either sign.
+    signs = np.array(list(product((-1, 1), repeat=12))).T
+    copied, right, read, inverse, first, factor, last, grown, query, keys, inner, kept = 1 + U * signs
+    one = np.ones((1, 1))
+    for residual, state, key, value in product((False, True), (0, 1, 4), (1, 2), (0, 1, 4)):
+        if residual:
+            u = inverse * (value - key * state * copied) * right * read * last
+        else:
+            u = (inverse * value * right * first - inverse * key * read * factor * state * copied) * last
+        output = grown * state * copied + query * keys * key * inner * u
+        end = state + kept * key * u
+        of = Recurrence(one, key * one, value * one, None, one, state * one)
+        how = RecurrentArithmetic(size=1, stored=HALF, residual=residual, system="general", factors=True)
+        found, exact = limits(of, how), exact_values(of)
+        assert np.abs(output - exact.output[0, 0]).max() <= found.worst[0, 0]
+        assert np.abs(end - exact.state[0, 0]).max() <= found.worst_state[0, 0]
 
 
 @pytest.mark.parametrize(("kind", "form"), [(k, f) for k, f in TABLE if KINDS[k][1] < 1])

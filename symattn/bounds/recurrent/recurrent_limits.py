@@ -8,7 +8,8 @@ R1  The order is that of a ``RecurrentArithmetic``: token by token, or in chunks
     e^{G_i − G_j} as one exponential or as two about any row; where all tokens have one gate, also as a power of e^g.
 R2  Operations of its formats are rounded to within u, or η: half the least number, or all of what a format whose
     numbers below the normal ones may be flushed to zero flushes; exponentials to within three units in the last place.
-R3  Nothing overflows. (Two exponentials about a row do if |G| is large; then ``limits`` is not about them.)
+R3  Nothing overflows, and no stored factor p e^{G − m} or k e^{m − G} underflows. (Two exponentials about a row do if
+    |G| is large; then ``limits`` is not about them.)
     Queries and keys that a norm made are within the ``query_errors`` and ``key_errors`` of the exact ones.
 R4  Sums are taken in float32 or wider; roundings to nearest have mean 0 given those before them.
 

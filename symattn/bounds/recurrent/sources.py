@@ -10,8 +10,8 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
 1. e^{G_i − G_j}, as one exponential or as two about any row: relative error θ = e^{2(γ(n) + 3u) max|G| + 2ε} − 1, one
    for each feature. If all tokens have one gate, e^{g m} may be the rounded e^g to the power m ≤ n, by products or by
    pow, also to the power −m: off by (1 + ε)^m (1 + u)^m, so that 2n(ε + u) is added to the exponent.
-   Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; twice h/|x| more if both
-   factors are stored.
+   Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; γ(2) of the stored format
+   more if both factors are stored, which do not underflow (R3).
 2. The system by substitution: (I + L̂ + ΔL) û = b̂, |ΔL| ≤ γ(n + 2) |I + L̂| (Higham, theorem 8.5): at b. An inverse T̂ of
    residual R = (I + L̂) T̂ − I: T̂ b̂ = (I + L̂)⁻¹ (b̂ + R b̂): |R| b̂ at b, and applying it γ(n) T̂ b̂ at u. By substitution
    |R| ≤ γ(n + 2) L̂ T̂. Merged from blocks, T₂₁ = −T₂₂ (L₂₁ T₁₁), R₂₁ is −R₂₂ L₂₁ T₁₁ and (I + L₂₂) times the error
@@ -188,7 +188,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     widest = float(theta.max())
     # the state as it is read, stored
     copied = 0.0 if held is None else float(held.u)
-    state = magnitude(x.state) + rounding_of(x.state, held)
+    copy = rounding_of(x.state, held)
+    state = magnitude(x.state) + copy
     # A stored copy of the state has the state's error too.
     moved = error * (1 + copied)
 
@@ -196,8 +197,12 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         """|A| times the bound of the state as computed."""
         return np.asarray(magnitude(a) @ state + _row_norms(a) * moved)
 
+    def from_state(a: Array) -> Array:
+        """|A| times the bound of how far the state as it is read is from the exact one."""
+        return np.asarray(magnitude(a) @ copy + _row_norms(a) * moved)
+
     lost = _lost_to_underflow(x, how, error)
-    factors = 2 * float(held.u) if how.factors and held is not None else 0.0
+    factors = growth(2, held) if how.factors and held is not None else 0.0
     # Item 1: products, gates, and both factors if they are stored.
     off = dots + theta + factors
     # Item 6: each array as a program reads it.
@@ -254,7 +259,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         read_off = read_off + on_state(rounding_of(read_size, held))
     apart = magnitude(x.right) + on_state(x.read)
     without_state = magnitude(x.right - x.read @ x.state)
-    right = without_state + _row_norms(x.read) * error + read_off
+    right = without_state + from_state(x.read) + read_off
     if how.residual:
         stored_right = 2 * rounding_of(right, held)
         right, solved = right + stored_right, right + stored_right
@@ -276,7 +281,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
             + substituted @ (inverse @ size)
             + lower_off @ (inverse @ size)
         )
-        return np.asarray(exact_inverse @ there + growth(count, form) * (inverse @ size))
+        applied = growth(count, form) * (inverse @ size) + stored_inverse @ size
+        return np.asarray(exact_inverse @ there + applied)
 
     at_right = read_off + residual @ solved + lost
     of_product = growth(count, form) * (inverse @ solved)
@@ -295,7 +301,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         at_solution = at_solution + stored_first + on_state(stored_factor)
         read_first = first + stored_first
         at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * read_first
-    exact_u = magnitude(x.u) + _row_norms(x.factor) * error
+    exact_u = magnitude(x.u) + from_state(x.factor)
 
     # LU factors may leave their residual at u in place of b (item 2).
     general = 0 * lower
@@ -358,7 +364,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         at_right,
         at_solution,
         own,
-        rounding_of(x.state, held),
+        copy,
         state_off,
         copied * error,
         carried * error + state_rounding * after,
