@@ -139,6 +139,16 @@ def test_right_states_are_no_fault(run: Callable[..., Any], spec: LinearAttentio
     assert verified(run, spec, how).verdict is Verdict.NO_FAULT
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_states_in_the_format_of_inputs_are_no_fault(dtype: str) -> None:
+    def narrow(q: Array, k: Array, v: Array, g: Array, initial_state: Array) -> tuple[Array, Array]:
+        output, state = gated(*(x.astype(np.float32) for x in (q, k, v, g, initial_state)))
+        return output.astype(q.dtype), state.astype(q.dtype)
+
+    how = Options(verdict_alone=True, dtype=dtype, layout="bhnd", contract="fused", examples=10)
+    assert verified(narrow, GATED, how).verdict is Verdict.NO_FAULT
+
+
 def test_tokens_before_heads_leave_states_as_they_are() -> None:
     def moved(q: Array, k: Array, v: Array, g: Array, initial_state: Array) -> tuple[Array, Array]:
         q, k, v, g = (np.moveaxis(x, 1, 2) for x in (q, k, v, g))

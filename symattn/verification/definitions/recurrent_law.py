@@ -8,7 +8,7 @@ sums without a normaliser; of other specifications and inputs it says nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +230,12 @@ class RecurrentLaw:
             return results
 
         length = values["q"].shape[-2]
-        return [partial(outputs, way) for way in widest_of_precision(precision, length)]
+        # Final states are returned in the format of outputs.
+        every = [
+            replace(way, ending=precision.returned)
+            for way in widest_of_precision(precision, length)
+        ]
+        return [partial(outputs, way) for way in every]
 
     def covers_every_form(self, inputs: Inputs) -> bool:
         """Return whether no usual form is outside of the law: LU factors never exchange rows, as no |L_ij| is above 1.
