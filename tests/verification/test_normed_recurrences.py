@@ -1,6 +1,7 @@
 """Norms of queries and keys of recurrences: layers of public models pass, wrong norms are found and named."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -106,6 +107,44 @@ def test_norms_in_the_format_of_inputs_are_within_the_law(dtype: str, gate: str)
         assert found.sharp is None
         shares = np.abs(output - exact_values(of).output) / found.worst
         assert 0 < shares.max() < 0.5, way.words
+
+
+def scaled_queries_of_one_token() -> tuple[dict[str, Array], Array]:
+    """Return a token in float16 whose scaled query is mostly just above half the least number, and the output of a
+    program that stores each step."""
+    width = 128
+    q, k = np.zeros((1, width)), np.zeros((1, width))
+    q[0, 0], q[0, 1:], k[0, 1:] = 1, 1.02 * 2.0**-25 * np.sqrt(width), 1
+    given = {name: in_format("float16", a) for name, a in zip("qkv", (q, k, [[3e4]]), strict=True)}
+    queries = in_format("float16", narrow_l2("float16", given["q"]) * width**-0.5)
+    score = (queries * narrow_l2("float16", given["k"])).sum()
+    return {name: np.float64(a) for name, a in given.items()}, in_format("float16", score * given["v"])
+
+
+NORMED = LinearAttention(feature="identity", normalised=False, scale=True, qk_norm="l2", eps=layers.EPS)
+
+
+def test_scaled_queries_that_underflow_are_within_the_law() -> None:
+    given, output = scaled_queries_of_one_token()
+    precision = Precision.of("float16", "fused")
+    (of,) = recurrences(NORMED, given, precision)
+    error = np.abs(output - exact_values(of).output)
+    assert error > 0.8 * exact_values(of).output
+    assert all(error <= limits(of, way).worst for way in of_precision(precision, 1))
+
+
+def test_squares_beyond_the_range_are_neither_right_nor_wrong() -> None:
+    rows = [np.full((3, 128), 30, np.float16)] * 2 + [np.ones((3, 2), np.float16)]
+    # Their sum is ∞ in float16, of which the reciprocal is 0.
+    assert_close_to_exact(np.zeros((3, 2), np.float16), *rows, NORMED)
+    with pytest.raises(AttentionFault):
+        assert_close_to_exact(np.zeros((3, 2), np.float32), *map(np.float32, rows), NORMED)
+
+
+def test_vectors_of_zeros_need_an_epsilon() -> None:
+    rows = [np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32), np.ones((3, 2), np.float32)]
+    with pytest.raises(InputError, match="hint: the eps"):
+        assert_close_to_exact(rows[0], *rows, replace(NORMED, eps=0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

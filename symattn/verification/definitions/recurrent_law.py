@@ -25,7 +25,7 @@ from symattn.bounds.recurrent.recurrent_arithmetic import (
     widest_of_precision,
 )
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
-from symattn.bounds.recurrent.sources import growth
+from symattn.bounds.recurrent.sources import MOST_OF_RANGE, growth
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -87,7 +87,10 @@ def recurrences(
         )
     if spec.scale:
         root = np.sqrt(q.shape[-1])
-        q, query_errors = q / root, None if query_errors is None else query_errors / root
+        q, query_errors = (
+            q / root,
+            None if query_errors is None else query_errors / root + _lost(precision),
+        )
     state = values.get("initial_state")
     shape = (len(q), q.shape[-1], v.shape[-1])
     states = np.zeros(shape) if state is None else state.reshape(shape)
@@ -111,19 +114,26 @@ def repeat_for_tokens(g: Any, v: Any) -> Any:
 def _normalise(x: Array, eps: float, precision: Precision) -> tuple[Array, Array]:
     """Return x / √(Σ x² + ε), (h, n, d), and how far programs may be off that store each step in the narrower format.
 
-    Σ x² is off by (1 + u)³ (1 + γ(d)) − 1 and by η for each square, of which the root takes half; root, reciprocal,
-    product, scale and two stores add at most ten roundings.
+    The sum alone is taken in the format of sums. Σ x² is off by (1 + u)³ (1 + γ(d)) − 1 and by η for each square, of
+    which the root takes half; root, reciprocal, product, scale and two stores add at most ten roundings. Where Σ x²
+    may overflow, or underflow, or is 0, nothing bounds the error.
     """
     narrow, sums = precision.roughest, precision.accumulate
     square = (x * x).sum(axis=-1, keepdims=True) + eps
-    result = x / np.sqrt(square)
     of_sum = growth(STEPS_OF_SUM, narrow) + growth(x.shape[-1], sums)
-    lost = (x.shape[-1] + 1) * float(narrow.eta) / square
-    with np.errstate(invalid="ignore"):
-        relative = np.where(lost < 1 / 2, of_sum + lost + growth(STEPS_OF_NORM, narrow), np.inf)
-        # Stores that underflow: of the vector, and of the scaled one.
-        errors = relative * np.abs(result) + 4 * float(narrow.eta)
+    most = MOST_OF_RANGE * float(min(narrow.largest, sums.largest))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = x / np.sqrt(square)
+        lost = (x.shape[-1] + 1) * float(narrow.eta) / square
+        is_known = (lost < 1 / 2) & (square < most)
+        relative = np.where(is_known, of_sum + lost + growth(STEPS_OF_NORM, narrow), np.inf)
+        errors = relative * np.abs(result) + _lost(precision)
     return result, errors
+
+
+def _lost(precision: Precision) -> float:
+    """Return how far a vector is off where its entries underflow as it is stored."""
+    return 2 * float(precision.roughest.eta)
 
 
 @dataclass(frozen=True)
