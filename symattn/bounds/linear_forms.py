@@ -52,7 +52,8 @@ class LinearTerms:
     These are features q, k (…, n, f), v (…, n, d_v), β (…, n, 1) or None, and sums of gates G (…, n, f), (…, n, 1) or
     None. ``more`` is added to the features' absolute values, if they are sums that cancel. ``relative`` is how far a
     product of two of them may be off before it is rounded, relatively. If ``constant`` all tokens have the same gate,
-    and e^G may be a power of e^g.
+    and e^G may be a power of e^g. ``around`` is the number of tokens in front, and of those behind, that stand for
+    states, and are no part of a triangular system.
     """
 
     q: Array
@@ -63,17 +64,28 @@ class LinearTerms:
     more: float = 0.0
     relative: float = 0.0
     constant: bool = False
+    around: int = 0
+
+    @property
+    def system(self) -> Array:
+        """L of the delta rule's tokens, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i."""
+        assert self.beta is not None
+        below = self.beta * _gated_scores_of_pairs(self.k, self.k, self.sums, -1)
+        own = slice(self.around, below.shape[-1] - self.around)
+        return np.asarray(below[..., own, own])
 
 
 def error_of_norms(width: int, least: float, precision: Precision) -> float:
     """Return the relative error of a product of entries of x / √(Σ x² + ε) and y / √(Σ y² + ε), of d numbers each.
 
-    ``least`` is the smallest Σ x² + ε: squares that underflow are off by η each.
+    ``least`` is the smallest Σ x² + ε: squares that underflow are off by η each. ∞ if it may be computed as 0.
     """
     squares = float(growth(precision.roughest, width + _NORM_ROUNDINGS))
     lost = (width + 1) * float(precision.roughest.eta) / least if least > 0 else np.inf
+    if lost >= 1:
+        return np.inf
     # The root halves both errors, and a product has the norms of two vectors.
-    return (1 + squares) * (1 + lost) * (1 + squares) - 1
+    return (1 + squares) * (1 + squares) / (1 - lost) - 1
 
 
 def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
@@ -105,7 +117,11 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
     largest = [1 + float(a.max(initial=0.0)) for a in (q, k, right, edges)]
     # Every operation may lose η, times the largest factors.
     product_of_largest = float(np.prod(largest))
-    lost = float(precision.score.eta) * steps * product_of_largest
+    eta = float(precision.score.eta)
+    if terms.relative:
+        # Vectors that a norm made may be stored in the roughest format.
+        eta = max(eta, float(precision.roughest.eta))
+    lost = eta * steps * product_of_largest
 
     with np.errstate(over="ignore", invalid="ignore"):
         values = _solve_unit_triangular(edges, right)
@@ -113,8 +129,7 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
         own_errors = r * (right + edges @ values) + lost
         moved = _solve_unit_triangular(edges * (1 + r), own_errors)
         if terms.beta is not None:
-            below = terms.beta * _gated_scores_of_pairs(terms.k, terms.k, terms.sums, -1)
-            moved = moved + _by_factors(below, edges, values, precision)
+            moved = moved + _by_factors(terms.system, edges, values, precision)
         from_solution = (1 + r) * (ends @ moved)
         error = from_solution + r * (ends @ values) + lost
     # ∞ − ∞ and 0 · ∞ are no bound.

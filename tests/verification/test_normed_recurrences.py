@@ -11,13 +11,14 @@ import pytest
 from symattn import verify
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
+from symattn.bounds import linear_forms
 from symattn.bounds.recurrent.recurrent_arithmetic import of_precision
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention
+from symattn.verification.definitions.linear import LinearAttention, subject
 from symattn.verification.definitions.recurrent_law import recurrences
 from tests.verification import recurrent_layers as layers
 
@@ -131,6 +132,22 @@ def test_scaled_queries_that_underflow_are_within_the_law() -> None:
     error = np.abs(output - exact_values(of).output)
     assert error > 0.8 * exact_values(of).output
     assert all(error <= limits(of, way).worst for way in of_precision(precision, 1))
+
+
+def test_scaled_queries_that_underflow_are_within_the_bound_of_other_forms() -> None:
+    given, output = scaled_queries_of_one_token()
+    form = subject(NORMED).other_forms
+    assert form is not None
+    (bound,) = form.bound({name: np.float16(a) for name, a in given.items()}, Precision.of("float16", "fused")) or [0]
+    assert np.abs(output - NORMED(**given)) <= bound
+
+
+def test_squares_that_underflow_are_within_the_error_of_norms() -> None:
+    x = in_format("float16", np.full((1, 64), 1.7e-4))
+    square = float((np.float64(x) ** 2).sum() + layers.EPS)
+    right = np.float64(x) / np.sqrt(square)
+    relative = linear_forms.error_of_norms(64, square, Precision.of("float16", "fused"))
+    assert (np.abs(np.float64(narrow_l2("float16", x)) ** 2 - right**2) <= relative * right**2).all()
 
 
 def test_squares_beyond_the_range_are_neither_right_nor_wrong() -> None:

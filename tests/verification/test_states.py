@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from symattn import verify
+from symattn.bounds.linear_forms import LinearTerms
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention, subject
+from symattn.verification.definitions.linear import LinearAttention, _with_state_as_tokens, subject
 
 Array = Any
 GATED = LinearAttention(feature="identity", normalised=False, gate="token", state="kv")
@@ -147,6 +148,14 @@ def test_states_in_the_format_of_inputs_are_no_fault(dtype: str) -> None:
 
     how = Options(verdict_alone=True, dtype=dtype, layout="bhnd", contract="fused", examples=10)
     assert verified(narrow, GATED, how).verdict is Verdict.NO_FAULT
+
+
+def test_states_are_no_part_of_the_triangular_system() -> None:
+    given = drawn(True)
+    k, beta, state = given["k"], given["beta"][..., None], given["initial_state"]
+    terms = LinearTerms(given["q"], k, given["v"], beta, None)
+    right = beta * np.tril(k @ k.swapaxes(-1, -2), -1)
+    assert np.abs(_with_state_as_tokens(DELTA, terms, state).system - right).max() < 1e-14
 
 
 def test_tokens_before_heads_leave_states_as_they_are() -> None:

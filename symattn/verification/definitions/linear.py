@@ -390,6 +390,7 @@ def _with_state_as_tokens(
         v=around(state, terms.v, 0 * state),
         beta=None if terms.beta is None else around(0 * column + 1, terms.beta, 0 * column),
         sums=sums,
+        around=width,
     )
 
 
