@@ -59,6 +59,16 @@ def test_layers_of_public_models_are_no_fault(run: Callable[..., Array], dtype: 
     assert verified(function, GATED, how).verdict is Verdict.NO_FAULT
 
 
+def test_a_reservation_does_not_advise_the_contract_at_hand() -> None:
+    def larger(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Array:
+        rows = (x.astype(np.float32) for x in (q, k, v, g, beta))
+        return (1.03 * layers.by_tokens(*rows)).astype(q.dtype)
+
+    how = Options(verdict_alone=True, dtype="bfloat16", layout="bhnd", contract="fused", examples=10)
+    (words,) = (x for x in verified(larger, GATED, how).reservations if "may go unnoticed" in x)
+    assert "--contract" not in words
+
+
 same: layers.Norm = lambda x: x  # noqa: E731
 WRONG = {
     "keys are not normalised": {"k_norm": same},

@@ -933,10 +933,12 @@ class Definition(Subject):
         bounded = [r for r in several if isinstance(r.parts[0].expected, ByLaw)]
         silent = [r for r in bounded if not r.parts[0].expected.decisive().all()]
         if self.law is not None and silent:
+            is_fused = session.precision.contract == "fused"
+            hint = "" if is_fused else "; --contract fused judges code whose sums are in float32"
             yield (
                 f"For {len(silent)} of {len(several)} inputs of several chunks, the output is further from the exact"
                 " one than that of most code, and the bound of some entries says nothing: a state that is wrong between"
-                " chunks may go unnoticed; --contract fused judges code whose sums are in float32."
+                f" chunks may go unnoticed{hint}."
             )
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
