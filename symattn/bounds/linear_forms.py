@@ -18,9 +18,9 @@ B1  Forms of sums and products. A path with l edges passes at most h roundings f
         Y = (I − A)⁻¹ diag(β)|V|,   (I − (1 + r)A) X = r (diag(β)|V| + A Y),   D = (1 + r) C X + r C Y.
 
 B2  LU factors with partial pivoting, T = I + L of entries |L| ≤ A: (T + E) y = b with |E| ≤ g(3n) |L̂||Û| (Higham,
-    theorem 9.4), so that y is off by |T⁻¹| E |y|, and |T⁻¹| ≤ (I − A)⁻¹. The largest entry w of |L̂||Û| is computed in
-    float64 and doubled, for ties between pivots and rounding. An inverse that meets the right sides afterwards has the
-    same bound (§14.3), with (I − A)⁻¹ |b| in the place of |y|.
+    theorem 9.4), so that y is off by |T⁻¹| E |y|, and |T⁻¹| ≤ (I − A)⁻¹. The largest entry w of |L̂||Û|, of all tokens
+    or of a chunk of a usual size, is computed in float64 and doubled, for ties between pivots and rounding. An inverse
+    that meets the right sides afterwards has the same bound (§14.3), with (I − A)⁻¹ |b| in the place of |y|.
 
 Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
 alone are legal, and those have bounds of their own.
@@ -36,6 +36,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounding.bounds import UP, growth
+from symattn.bounds.recurrent.recurrent_arithmetic import SIZES
 
 Array = np.ndarray
 _PRODUCTS = 24  # roundings of an edge that no sum makes: products, differences, features, and what is stored
@@ -171,9 +172,17 @@ def _by_factors(below: Array, edges: Array, values: Array, precision: Precision)
     reach = _solve_unit_triangular(edges, np.ones((*edges.shape[:-1], 1)))
     # Every correction may move by the same bound: the sum over all tokens.
     every = values.sum(axis=-2, keepdims=True)
-    size = _TIES * _largest_product(below)[..., None, None]
+    size = _TIES * _largest_product_of_chunks(below)[..., None, None]
     relative = growth(precision.roughest, _LU_ROUNDINGS * n)
     return np.asarray(relative * size * reach * every)
+
+
+def _largest_product_of_chunks(below: Array) -> Array:
+    """The largest entry for all tokens and for chunks of usual sizes, whose factors are not parts of those of all."""
+    n = below.shape[-1]
+    chunks = [slice(lo, lo + size) for size in SIZES if size < n for lo in range(0, n, size)]
+    every = [_largest_product(below[..., a, a]) for a in (slice(0, n), *chunks)]
+    return np.asarray(np.maximum.reduce(every))
 
 
 def _largest_product(below: Array) -> Array:

@@ -10,7 +10,7 @@ import pytest
 from symattn import verify
 from symattn.arrays.precision import Precision
 from symattn.bounds.domain import Domain
-from symattn.bounds.linear_forms import LinearTerms, allowed
+from symattn.bounds.linear_forms import LinearTerms, _largest_product, _largest_product_of_chunks, allowed
 from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options
 from symattn.verification.definitions.linear import LinearAttention
@@ -152,3 +152,11 @@ def test_there_is_no_bound_where_a_split_of_gates_overflows() -> None:
     q, k, v, _ = _drawn(9, 0, "float64")
     gates = np.full((9, 1), -10.0)
     assert allowed(LinearTerms(q, k, v, None, np.cumsum(gates, 0)), Precision.of("float32")) is None
+
+
+def test_the_factors_of_a_chunk_count_where_their_entries_are_larger() -> None:
+    rng = np.random.default_rng(201)
+    below = _system(2 * rng.standard_normal((24, 3)), rng.random(24)) - np.eye(24)
+    chunk = _largest_product(below[None, :16, :16])
+    assert _largest_product(below[None]) < chunk / 2
+    assert _largest_product_of_chunks(below[None]) >= chunk
