@@ -48,6 +48,9 @@ _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
 )
+_UNJUDGED_GRADIENTS = Backward(
+    reason="gradients of recurrences and short convolutions are not compared with a derivative"
+)
 _INSIDE = Backward(
     reason="it runs inside of a torch.autograd.Function, whose backward pass is its own and is not seen"
 )
@@ -157,6 +160,8 @@ class Audit:
             with aside():
                 out = function(*args, **kwargs)
             result = judge_mixer(site, call, out, self._rows, self._searched < _SEARCHED)
+            if self._gradients and not result.reason and _is_trained(args, kwargs):
+                result = replace(result, backward=_UNJUDGED_GRADIENTS)
             self._searched += result.state == "wrong"
             self._add_call_finding(result)
         return out
@@ -362,6 +367,14 @@ class Audit:
         following = self._modes.pop(threading.get_ident(), None)
         if following is not None:
             following.__exit__(None, None, None)
+
+
+def _is_trained(args: Args, kwargs: Kwargs) -> bool:
+    """Return whether gradients of an argument may come."""
+    import torch
+
+    arrays = (*args, *kwargs.values())
+    return torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in arrays)
 
 
 # -- starting an audit -------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class CallFinding:
     ``cause`` is the one mistake that explains a wrong result, ``open`` lists mistakes that the result does not
     exclude, ``reason`` says why the call cannot be judged. ``cells`` counts the scores that the call's mask and the
     promised one treat differently. ``backward`` is the finding of its gradients, if requested and available.
+    ``reach`` is how many tokens an output of the call can depend on, its own among them; None without a bound.
     """
 
     layer: str
@@ -47,6 +48,7 @@ class CallFinding:
     open: tuple[str, ...] = ()
     reason: str = ""
     backward: Backward | None = None
+    reach: int | None = None
 
     @property
     def state(self) -> State:
@@ -205,8 +207,13 @@ class AuditReport(WithVerdict):
 
     def _mark_judged_dependence(self) -> list[Dependence]:
         """Return the probes, with the parts marked in which a call was judged, and none was not."""
-        judged = {f.layer for f in self.findings if f.state != "cannot tell"}
-        judged -= {f.layer for f in self.findings if f.state == "cannot tell"}
+        unread = {f.layer for f in self.findings if f.state == "cannot tell"}
+        judged: dict[str, int | None] = {}
+        for one in self.findings:
+            if one.layer not in unread:
+                earlier = judged.get(one.layer, 0)
+                unbounded = earlier is None or one.reach is None
+                judged[one.layer] = None if unbounded else max(earlier, one.reach)
         return [d.judging(judged) for d in self.dependence]
 
     @property

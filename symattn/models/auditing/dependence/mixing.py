@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from symattn.document.errors import InputError
@@ -44,8 +44,9 @@ class MixingPart:
     kind    the class of the module
     sees    what an output depends on, in words
     leak    the first output that depends on a later token, or on another item, without a promise that allows it
-    judged  whether a call of attention in it was judged
+    judged  whether a call in it was judged that explains what it sees
     reason  why a dependence on later tokens is undecided
+    reach   the most tokens that an output was seen to depend on, its own among them; None if no window showed
     """
 
     name: str
@@ -54,6 +55,7 @@ class MixingPart:
     leak: Leak | None = None
     judged: bool = False
     reason: str = ""
+    reach: int | None = None
 
     @property
     def state(self) -> str:
@@ -101,14 +103,25 @@ class Dependence:
             f"{words}; {len(self.unjudged)} not: {'; '.join(_yield_words_of_parts(self.unjudged))}"
         )
 
-    def judging(self, calls: set[str]) -> Dependence:
-        """Return this finding with the parts marked in which one of these calls was judged.
+    def judging(self, calls: Mapping[str, int | None]) -> Dependence:
+        """Return this finding with the parts marked that one of these judged calls explains.
 
-        A call belongs to the innermost part around it.
+        A call belongs to the innermost part around it. It comes with the number of tokens that an output of it can
+        depend on: a convolution of a few tokens does not explain a part that sees more, such as a state space.
         """
-        around = [[p.name for p in self.parts if within(call, p.name)] for call in calls]
-        judged = {max(names, key=len) for names in around if names}
-        return replace(self, parts=[replace(p, judged=p.name in judged) for p in self.parts])
+        explained = {self._find_part_around(call, reach) for call, reach in calls.items()}
+        return replace(self, parts=[replace(p, judged=p.name in explained) for p in self.parts])
+
+    def _find_part_around(self, call: str, reach: int | None) -> str | None:
+        """Return the name of the innermost part around a call; None if it sees more tokens than the call does."""
+        around = [p for p in self.parts if within(call, p.name)]
+        part = max(around, key=lambda p: len(p.name), default=None)
+        return None if part is None or sees_more(part.reach, reach) else part.name
+
+
+def sees_more(part: int | None, call: int | None) -> bool:
+    """Return whether a part depends on more tokens than a call in it; None is without a bound."""
+    return call is not None and (part is None or part > call)
 
 
 def within(name: str, part: str) -> bool:

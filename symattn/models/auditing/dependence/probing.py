@@ -223,19 +223,22 @@ class Probe:
         later = leak is not None and not leak.item
         # Only a causal model promises that later tokens do not matter.
         allowed = later and self.causal is not True
-        sees = LATER_TOO if later else self._describe_reach_of_tokens(probed)
+        sees, reach = (LATER_TOO, None) if later else self._describe_reach_of_tokens(probed)
         reason = _ROUNDING_UNKNOWN if run.undecided and leak is None else ""
         if allowed:
             reason = NO_PROMISE if self.causal is None else AS_PROMISED
-        return MixingPart(name, kind, sees, None if allowed else leak, reason=reason)
+        return MixingPart(name, kind, sees, None if allowed else leak, reason=reason, reach=reach)
 
     def _choose_middle_tokens(self) -> tuple[int, int]:
         """Return two neighbouring tokens in the middle: one of them may be the last of a block."""
         half = len(self.places) // 2
         return self.places[half - 1], self.places[half]
 
-    def _describe_reach_of_tokens(self, changed: Mapping[int, Tensor]) -> str:
-        """Return in words which earlier tokens an output depends on, by the outputs (b, n) that each token changes."""
+    def _describe_reach_of_tokens(self, changed: Mapping[int, Tensor]) -> tuple[str, int | None]:
+        """Return which earlier tokens an output depends on, by the outputs (b, n) that each token changes.
+
+        In words, and the number of tokens of a window, None if there is none.
+        """
         widths: set[int | None] = set()
         for token, rows in changed.items():
             after = rows[0, [t for t in self.places if t > token]]
@@ -244,16 +247,14 @@ class Probe:
             count = int(after.sum())
             # The changed outputs do not follow the token directly, so that the reach is no window.
             if not bool(after[:count].all()):
-                return SOME_EARLIER
+                return SOME_EARLIER, None
             widths.add(None if count == len(after) else count + 1)
         if widths == {None}:
-            return ALL_EARLIER
+            return ALL_EARLIER, None
         known = {width for width in widths if width is not None}
-        return (
-            f"{max(known)} tokens"
-            if widths == known and len(known) == 1
-            else f"up to {max(known)} tokens"
-        )
+        widest = max(known)
+        words = f"{widest} tokens"
+        return words if widths == known and len(known) == 1 else f"up to {words}", widest
 
     def _find_first_leak(self, name: str, token: int, rows: Tensor) -> Leak | None:
         """Return the first output (b, n) that should not have changed with a token of the first item."""

@@ -5,7 +5,7 @@ Source: Goldberg, What every computer scientist should know about floating-point
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +21,10 @@ def _silu(x: Floats) -> Floats:
         return np.asarray(x / (1 + np.exp(-x)))
 
 
+#: Numbers of all judged channels together.
+MAX_JUDGED_NUMBERS = 2**24
+# The unit roundoff of the float64 reference.
+_FLOAT64 = 2.0**-53
 #: Activations by the names of Transformers, each with a bound on its slope and its roundings in units of u.
 ACTIVATIONS: dict[str | None, tuple[Callable[[Floats], Floats], float, int]] = {
     None: (lambda x: x, 1.0, 1),
@@ -31,7 +35,11 @@ ACTIVATIONS: dict[str | None, tuple[Callable[[Floats], Floats], float, int]] = {
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionCall:
-    """The arguments of a call in float64: x (channels, n), taps (channels, w), bias (channels, 1), an activation."""
+    """The arguments of a call in float64: x (channels, n), taps (channels, w), bias (channels, 1), an activation.
+
+    ``chosen`` are the judged channels, batch and channel as one index. ``casts`` counts the factors of each product
+    that are rounded to the format first.
+    """
 
     x: Floats
     taps: Floats
@@ -39,6 +47,9 @@ class ConvolutionCall:
     activation: str | None
     format: Format
     sizes: str
+    channels: int
+    chosen: Sequence[int]
+    casts: int = 0
 
     @property
     def kind(self) -> str:
@@ -59,21 +70,22 @@ class ConvolutionCall:
 
     def _convolve(self, taps: Floats, late: int = 0) -> Floats:
         """Return Σ_j taps_j x_{t−w+1+j+late}; tokens outside of the sequence are zeros."""
-        width, length = taps.shape[1], self.x.shape[1]
-        padded = np.pad(self.x, ((0, 0), (width - 1 - late, late)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1)[:, :length]
-        return np.asarray((windows * taps[:, None]).sum(axis=-1))
+        return _sum_of_products(self.x, taps, late)
+
+    @cached_property
+    def _terms(self) -> Floats:
+        """How large the terms of each sum are together, (channels, n)."""
+        return _sum_of_products(np.abs(self.x), np.abs(self.taps)) + np.abs(self.bias)
 
     @cached_property
     def bound(self) -> Floats:
         """How far any order of the sum in the call's format may be off, (channels, n)."""
         _, slope, roundings = ACTIVATIONS[self.activation]
-        u, width = float(self.format.u), self.taps.shape[1]
-        bare = ConvolutionCall(np.abs(self.x), np.abs(self.taps), self.bias, None, self.format, "")
-        terms = bare._convolve(bare.taps) + np.abs(self.bias)
+        # The reference errs as a call in float64 may.
+        u, width = float(self.format.u) + _FLOAT64, self.taps.shape[1]
         # A product and at most as many sums as taps for each term, and a stored result.
-        lost = np.expm1((width + 3) * u) * terms
-        least = (width + 3) * float(self.format.eta)
+        lost = np.expm1((width + 3 + self.casts) * u) * self._terms
+        least = (2 * width + 3) * float(self.format.eta)
         return np.asarray(slope * (lost + least) + roundings * u * np.abs(self.output) + least)
 
     def relative_error(self, got: Floats) -> float:
@@ -82,13 +94,19 @@ class ConvolutionCall:
 
     def judge(self, got: Floats) -> CallJudgement:
         """Judge the whole output."""
-        if not (np.isfinite(self.x).all() and np.isfinite(self.taps).all()):
+        if not all(np.isfinite(a).all() for a in (self.x, self.taps, self.bias)):
             return CallJudgement(
                 np.nan, "unknown", "it received NaN or infinity: the cause is before the call"
             )
+        # No sum that is smaller than the largest number of the format overflows.
+        beyond = ~np.isfinite(got) & (self._terms + self.bound >= float(self.format.largest))
         with np.errstate(invalid="ignore"):
             error = np.abs(got - self.output)
-            ratio = float(np.where(np.isfinite(error), error / self.bound, np.inf).max())
+            ratios = np.where(np.isfinite(error), error / self.bound, np.inf)
+        ratio = float(ratios[~beyond].max(initial=0.0))
+        if ratio <= 1 and beyond.any():
+            words = f"numbers of {self.format.name} overflow"
+            return CallJudgement(np.nan, "unknown", words)
         return CallJudgement(ratio, "" if ratio <= 1 else "certified")
 
     def find_cause(self, got: Floats) -> str:
@@ -117,3 +135,14 @@ class ConvolutionCall:
     def _shifted(self) -> ConvolutionCall:
         """Return the call for the tokens from the second on, and a token of zeros."""
         return replace(self, x=np.pad(self.x, ((0, 0), (0, 1)))[:, 1:])
+
+
+def _sum_of_products(x: Floats, taps: Floats, late: int = 0) -> Floats:
+    """Return Σ_j taps_j x_{t−w+1+j+late}, tap by tap: windows of all tokens at once would be w times as large."""
+    width, length = taps.shape[1], x.shape[1]
+    padded = np.pad(x, ((0, 0), (width - 1, late)))
+    result = np.zeros_like(x)
+    for tap in range(width):
+        first = tap + late
+        result += taps[:, tap, None] * padded[:, first : first + length]
+    return result

@@ -52,7 +52,10 @@ def judge_mixer(
     except Exception as error:
         return site.unread(defect(error))
     unknown = NO_PROMISE if site.context is not None else NO_CONFIGURATION
-    return CallFinding(site.layer, site.via, call.words, judgement, unknown=unknown, cause=cause)
+    reach = call.taps.shape[1] if isinstance(call, ConvolutionCall) else None
+    return CallFinding(
+        site.layer, site.via, call.words, judgement, unknown=unknown, cause=cause, reach=reach
+    )
 
 
 def _judge_returned(
@@ -77,9 +80,10 @@ def measure_relative_error(call: MixerCall, out: Any) -> float:
 
 def _read_convolved(call: ConvolutionCall, out: Any) -> Floats:
     output, _ = _take_output(out)
-    if output.ndim != 3 or output.shape[0] * output.shape[1] != len(call.x):
+    if output.ndim != 3 or output.shape[1:] != (call.channels, call.x.shape[1]):
         raise UnreadCall(f"it returned an array of the shape {tuple(output.shape)}")
-    return numbers(output).reshape(call.x.shape)
+    items, places = zip(*(divmod(one, call.channels) for one in call.chosen), strict=True)
+    return numbers(output[list(items), list(places)])
 
 
 def _read_recurrent(call: RecurrentCall, out: Any) -> tuple[RecurrentResult, Format]:

@@ -7,15 +7,20 @@ installed. The arguments are those of these packages, whichever code runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
-from symattn.models.auditing.mixers.convolution_call import ACTIVATIONS, ConvolutionCall
-from symattn.models.auditing.mixers.recurrent_call import RecurrentCall, choose_heads
+from symattn.models.auditing.mixers.chosen_heads import choose_heads, take_heads
+from symattn.models.auditing.mixers.convolution_call import (
+    ACTIVATIONS,
+    MAX_JUDGED_NUMBERS,
+    ConvolutionCall,
+)
+from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.received import UnreadCall
 from symattn.models.auditing.setting import Args, Floats, Kwargs, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
@@ -25,9 +30,25 @@ MixerCall = RecurrentCall | ConvolutionCall
 #: Added under the root of a length, as in fla.
 _EPS = Fraction(1, 10**6)
 _ULP = 2.0**-24
+#: Roundings of a step Δ and of its products in its own format: bias, sum, softplus, clip and two products.
+_STEPS_IN_OWN_FORMAT = 6
+#: Roundings of the same in float32, however they are stored: an exponential, a logarithm, and two products.
+_STEPS_IN_FLOAT32 = 12
+#: Arguments by position, as far as packages agree on their order.
 _DELTA = ("query", "key", "value", "g", "beta")
-_SCAN = ("hidden_states", "dt", "A", "B", "C", "chunk_size", "D", "dt_bias")
+_SCAN = ("hidden_states", "dt", "A", "B", "C", "chunk_size", "D")
 _CONVOLUTION = ("hidden_states", "weight", "bias", "activation")
+#: Further arguments that are read, by name.
+_NAMED = {
+    _DELTA: ("chunk_size", "scale", "initial_state", "output_final_state", "use_qk_l2norm_in_kernel"),
+    _SCAN: ("dt_bias", "initial_state", "dt_softplus", "dt_limit", "output_final_state"),
+    _CONVOLUTION: (),
+}  # fmt: skip
+#: Arguments that a model of Transformers hands on, and that no such function reads.
+_WITHOUT_EFFECT = (
+    "num_items_in_batch", "output_hidden_states", "output_attentions", "output_router_logits", "max_length_q",
+    "max_length_k", "position_ids", "is_causal", "use_cache", "return_dict", "cache_position", "disable_recompute",
+)  # fmt: skip
 #: Other names of the same arguments, in the packages.
 _ALIASES = {
     "q": "query", "k": "key", "v": "value", "x": "hidden_states", "initial_states": "initial_state",
@@ -36,6 +57,8 @@ _ALIASES = {
 #: Arguments that change what is computed, and are not read.
 _REFUSED = {
     "cu_seqlens": "several sequences are packed into one",
+    "cu_seq_lens_q": "several sequences are packed into one",
+    "cu_seq_lens_k": "several sequences are packed into one",
     "seq_idx": "several sequences are packed into one",
     "use_gate_in_kernel": "gates are computed inside of the call",
     "use_beta_sigmoid_in_kernel": "β is computed inside of the call",
@@ -54,15 +77,21 @@ def find_reader(name: str) -> Callable[[Args, Kwargs], MixerCall] | None:
     return None
 
 
-def _bind(names: Sequence[str], args: Args, kwargs: Kwargs) -> dict[str, Any]:
+def _bind(names: tuple[str, ...], args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """Return the arguments by name. Raises ``UnreadCall`` for one that is not read."""
+    if len(args) > len(names):
+        raise UnreadCall(
+            f"it received {len(args)} arguments by position, of which {len(names)} are known"
+        )
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     given = {_ALIASES.get(name, name): x for name, x in given.items()}
-    for name, reason in _REFUSED.items():
-        if given.get(name) is not None and given[name] is not False:
-            raise UnreadCall(reason)
+    known = {*names, *_NAMED[names], *_WITHOUT_EFFECT}
+    for name, value in given.items():
+        # An argument that is not set changes nothing.
+        if name not in known and value is not None and value is not False:
+            raise UnreadCall(_REFUSED.get(name, f"its argument {name} is unknown"))
     missing = [
-        name for name in names[:5] if name not in given and name not in ("bias", "activation")
+        name for name in names[:5] if given.get(name) is None and name not in ("bias", "activation")
     ]
     if missing:
         raise UnreadCall(f"it received no {missing[0]}")
@@ -76,14 +105,21 @@ def _format_of(tensor: Tensor) -> Format:
     return Format(name)
 
 
-def _join_heads(tensor: Tensor, chosen: Sequence[int]) -> Floats:
-    """Return (b, n, h, …) as the chosen ones of b · h heads, (heads, n, …)."""
-    return numbers(tensor.transpose(1, 2).flatten(0, 1)[list(chosen)])
+def _format_of_products(*tensors: Tensor) -> Format:
+    """Return the roughest format of factors; ``torch.autocast`` casts them, but those in float64."""
+    import torch
+
+    formats = [_format_of(tensor) for tensor in tensors]
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device) and "float64" not in [one.name for one in formats]:
+        formats.append(_format_of(torch.empty(0, dtype=torch.get_autocast_dtype(device))))
+    return max(formats, key=lambda one: one.u)
 
 
-def _describe_heads(queries: int, keys: int, length: int) -> str:
+def _describe_heads(queries: int, keys: int, length: int, judged: int, batch: int) -> str:
     count = f"GQA {queries}:{keys}" if queries != keys else f"{queries} heads"
-    return f"{count} {length} tokens"
+    some = f", {judged} of {batch * queries} heads judged" if judged < batch * queries else ""
+    return f"{count} {length} tokens{some}"
 
 
 # -- the delta rule ----------------------------------------------------------------------------------------------------
@@ -100,11 +136,8 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
         raise UnreadCall(f"q, k, v have the shapes {(*map(tuple, (q.shape, k.shape, v.shape)),)}")
     chosen = choose_heads(batch * heads, length)
 
-    def shared(x: Tensor, tiled: bool = False) -> Floats:
-        # Heads of values in a row read one head of keys.
-        times = heads // groups
-        whole = x.repeat(1, 1, times, 1) if tiled else x.repeat_interleave(times, dim=2)
-        return _join_heads(whole, chosen)
+    def take(x: Tensor, tiled: bool = False) -> Floats:
+        return take_heads(x, heads, chosen, tiled)
 
     by_feature, normalised = g.ndim == 4, bool(given.get("use_qk_l2norm_in_kernel"))
     if given.get("scale") is not None and abs(given["scale"] * width**0.5 - 1) > _ULP:
@@ -114,11 +147,11 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
         qk_norm="l2" if normalised else None, eps=_EPS if normalised else 0,
     )  # fmt: skip
     arrays = {
-        "q": shared(q),
-        "k": shared(k),
-        "v": _join_heads(v, chosen),
-        "g": _join_heads(g if by_feature else g[..., None], chosen),
-        "beta": _join_heads(beta[..., None], chosen),
+        "q": take(q),
+        "k": take(k),
+        "v": take(v),
+        "g": take(g if by_feature else g[..., None]),
+        "beta": take(beta[..., None]),
     }
     if given.get("initial_state") is not None:
         arrays["initial_state"] = numbers(given["initial_state"].flatten(0, 1)[list(chosen)])
@@ -127,14 +160,15 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     others["each token has the gate of the next one"] = {"g": np.roll(arrays["g"], -1, axis=1)}
     others["each token has the gate of the one before"] = {"g": np.roll(arrays["g"], 1, axis=1)}
     if 1 < groups < heads:
-        turned = {"q": shared(q, tiled=True), "k": shared(k, tiled=True)}
+        turned = {"q": take(q, tiled=True), "k": take(k, tiled=True)}
         others["heads of keys are tiled (repeat), not repeated (repeat_interleave)"] = turned
     kind = f"gated delta rule, gates of {'features' if by_feature else 'tokens'}"
     kind += ", queries and keys of length 1" * normalised
-    form = _format_of(v)
+    form = _format_of_products(v)
+    sizes = f"{_describe_heads(heads, groups, length, len(chosen), batch)} {form.name}"
     return RecurrentCall(
-        spec, arrays, chosen, form, kind, f"{_describe_heads(heads, groups, length)} {form.name}",
-        size=given.get("chunk_size"), others=others,
+        spec, arrays, chosen, form, kind, sizes, size=given.get("chunk_size"), others=others,
+        with_state=bool(given.get("output_final_state")),
     )  # fmt: skip
 
 
@@ -149,29 +183,17 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
     x, dt, a, b, c = (given[name] for name in _SCAN[:5])
     batch, length, heads, _ = x.shape
     groups = b.shape[2]
+    if heads % groups:
+        raise UnreadCall(f"{heads} heads do not share {groups} groups")
     chosen = choose_heads(batch * heads, length)
     of_head = np.asarray(chosen) % heads
-    step = _join_heads(dt[..., None], chosen)
-    if given.get("dt_bias") is not None:
-        step = step + numbers(given["dt_bias"])[of_head][:, None, None]
-    raw, before = step, float(_format_of(dt).u)
-    if given.get("dt_softplus"):
-        step = np.logaddexp(0.0, step)
-    low, high = given.get("dt_limit") or (0.0, float("inf"))
-    step = np.clip(step, float(low), float(high))
-    # Δ moves by its slope times the rounding of what softplus received, and by its own roundings.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        moved = np.abs(raw) * np.exp(raw - np.logaddexp(0.0, raw)) / np.logaddexp(0.0, raw)
-    relative = float(moved.max(initial=0.0)) if given.get("dt_softplus") else 1.0
-    eta = max(before, _ULP) * (relative + 6)
-    values, decay = _join_heads(x, chosen), numbers(a)[of_head][:, None, None]
 
-    def shared(y: Tensor, tiled: bool = False) -> Floats:
-        times = heads // groups
-        whole = y.repeat(1, 1, times, 1) if tiled else y.repeat_interleave(times, dim=2)
-        return _join_heads(whole, chosen)
+    def take(y: Tensor, tiled: bool = False) -> Floats:
+        return take_heads(y, heads, chosen, tiled)
 
-    arrays = {"q": shared(c), "k": shared(b), "v": step * values, "g": step * decay}
+    step, step_errors = _read_steps(given, take(dt[..., None]), of_head)
+    values, decay = take(x), numbers(a)[of_head][:, None, None]
+    arrays = {"q": take(c), "k": take(b), "v": step * values, "g": step * decay}
     state = given.get("initial_state")
     if state is not None:
         joined = numbers(state.flatten(0, 1)[list(chosen)])
@@ -181,18 +203,50 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
         "decays are not multiplied by Δ": {"g": np.broadcast_to(decay, step.shape)},
     }
     if 1 < groups < heads:
-        turned = {"q": shared(c, tiled=True), "k": shared(b, tiled=True)}
+        turned = {"q": take(c, tiled=True), "k": take(b, tiled=True)}
         others["heads of keys are tiled (repeat), not repeated (repeat_interleave)"] = turned
     skip = None
     if given.get("D") is not None:
         skip = numbers(given["D"]).reshape(heads, -1)[of_head][:, None] * values
     spec = LinearAttention(feature="identity", normalised=False, gate="token")
-    form = _format_of(x)
+    form = _format_of_products(x)
     kind = "state space of Mamba-2, gates of tokens" + ", D x added" * (skip is not None)
+    sizes = f"{_describe_heads(heads, groups, length, len(chosen), batch)} {form.name}"
     return RecurrentCall(
-        spec, arrays, chosen, form, kind, f"{_describe_heads(heads, groups, length)} {form.name}",
-        eta_steps=eta, skip=skip, keys_first=False, size=given.get("chunk_size"), others=others,
+        spec, arrays, chosen, form, kind, sizes, gate_errors=step_errors * np.abs(decay),
+        value_errors=step_errors * np.abs(values), skip=skip, keys_first=False, size=given.get("chunk_size"),
+        others=others, with_state=bool(given.get("output_final_state")),
     )  # fmt: skip
+
+
+def _read_steps(
+    given: Mapping[str, Any], raw: Floats, of_head: np.ndarray
+) -> tuple[Floats, Floats]:
+    """Return the steps Δ of Mamba-2 (heads, n, 1), and how far a program's may be off, its products with them too.
+
+    With u the rounding of their format, Δ + bias is off by u |Δ + bias|, and by u |bias| if the bias is stored in that
+    format. Softplus passes these on times its slope; its own roundings, those of the clip and of products with Δ are
+    relative to Δ.
+    """
+    form = _format_of(given["dt"])
+    u, rough = float(form.u), np.zeros_like(raw)
+    bias = given.get("dt_bias")
+    if bias is not None:
+        offset = numbers(bias)[of_head][:, None, None]
+        raw = raw + offset
+        rough = u * np.abs(raw)
+        if _format_of(bias).u < form.u:
+            rough = rough + u * np.abs(offset)
+    step = raw
+    if given.get("dt_softplus"):
+        step = np.logaddexp(0.0, raw)
+        # The slope is a sigmoid, largest at the far end of what the sum may be.
+        rough = rough * np.exp(-np.logaddexp(0.0, -(raw + rough)))
+    low, high = given.get("dt_limit") or (0.0, float("inf"))
+    step = np.clip(step, float(low), float(high))
+    own = _STEPS_IN_OWN_FORMAT * max(u, _ULP) + _STEPS_IN_FLOAT32 * _ULP
+    least = _STEPS_IN_OWN_FORMAT * float(form.eta)
+    return step, rough + own * np.abs(step) + least
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
@@ -201,17 +255,22 @@ def read_convolution(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     given = _bind(_CONVOLUTION, args, kwargs)
     x, weight, bias = given["hidden_states"], given["weight"], given.get("bias")
     activation = given.get("activation")
-    if activation not in ACTIVATIONS:
-        raise UnreadCall(f"its activation is {activation}")
+    if not (activation is None or isinstance(activation, str)) or activation not in ACTIVATIONS:
+        named = activation if isinstance(activation, str) else type(activation).__name__
+        raise UnreadCall(f"its activation is {named}")
     batch, channels, length = x.shape
-    form = max((_format_of(x), _format_of(weight)), key=lambda one: one.u)
+    form = _format_of_products(x, weight)
+    chosen = choose_heads(batch * channels, length, MAX_JUDGED_NUMBERS)
+    items, places = (np.asarray(part) for part in np.divmod(chosen, channels))
     taps = numbers(weight).reshape(channels, -1)
     offset = np.zeros((channels, 1)) if bias is None else numbers(bias)[:, None]
-    joined = numbers(x).reshape(batch * channels, length)
-    sizes = f"{channels} channels {length} tokens {form.name}"
+    some = f", {len(chosen)} of {batch * channels} judged" if len(chosen) < batch * channels else ""
     return ConvolutionCall(
-        joined, np.tile(taps, (batch, 1)), np.tile(offset, (batch, 1)), activation, form, sizes
-    )
+        numbers(x[items.tolist(), places.tolist()]), taps[places], offset[places], activation, form,
+        f"{channels} channels{some} {length} tokens {form.name}", channels, chosen,
+        # Factors of finer formats are rounded first.
+        casts=sum(_format_of(factor).u < form.u for factor in (x, weight)),
+    )  # fmt: skip
 
 
 _READERS: dict[str, Callable[[Args, Kwargs], MixerCall]] = {

@@ -1,11 +1,12 @@
 """A call of a recurrence: the arrays that it received, head by head, and the exact result with the law's limits.
 
-A state space computes its gates g = Δ A and values Δ x itself, each with a relative error of at most η. Without the
-delta rule the output is a sum of |q·k_j| e^{G_i − G_j} v_j, so that these errors move it by at most
+A state space computes its gates g = Δ A and values v = Δ x itself, off by at most γ_j and ν_j. Without the delta rule
+the output is a sum of q·k_j e^{G_i − G_j} v_j, so that these errors move it by at most
 
-    Σ_j |q|·|k_j| e^{G_i − G_j} (e^{η (G_j − G_i)} (1 + η) − 1) |v_j|,
+    Σ_j |q|·|k_j| e^{G_i − G_j} (e^{γ_{j+1} + … + γ_i} (|v_j| + ν_j) − |v_j|),
 
-which is added to the law's limit, with a tenth of that limit for the second order.
+which is added to the law's limit, with a tenth of both for the second order: the law's roundings are relative to the
+arrays that the call computed, and those of one output are less than a tenth of it together.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from symattn.bounds.recurrent.recurrent_limits import (
     exact_values,
     limits,
 )
+from symattn.bounds.recurrent.sources import MOST_OF_RANGE
 from symattn.models.auditing.call_judge import CallJudgement, one_of
+from symattn.models.auditing.mixers.chosen_heads import take_heads
 from symattn.models.auditing.setting import Floats, Tensor, numbers
 from symattn.verification.definitions.linear import LinearAttention, subject
 from symattn.verification.definitions.recurrent_law import recurrences
 
-#: Tokens of all judged heads together; the heads of a larger call are sampled evenly.
-MAX_JUDGED_TOKENS = 8192
 #: Tokens up to which known mistakes of the recurrence are computed: later outputs depend on all of these.
 MAX_TOKENS_OF_MISTAKES = 160
 #: Two mistakes are the same if their outputs differ by less than this part of the largest one.
 _SAME_OUTPUT = 2.0**-40
-# A factor on the law's limit where arrays of the recurrence have errors of their own.
+# A factor on limits where arrays of the recurrence have errors of their own.
 _SECOND_ORDER = 1.1
 _SUMS = Format("float32")
 
@@ -59,11 +60,12 @@ class RecurrentCall:
     """The arguments of a call of a recurrence in float64, the judged heads joined in one axis.
 
     ``arrays`` holds q, k (heads, n, d_k), v (heads, n, d_v), g, beta with a column for one number a token, and
-    ``initial_state`` (heads, d_k, d_v) if there is one. ``eta_steps`` is the largest relative error of gates and values
-    that the call computes itself.
+    ``initial_state`` (heads, d_k, d_v) if there is one. ``gate_errors`` (heads, n, 1) and ``value_errors`` (heads, n,
+    d_v) bound the errors of gates and values that the call computes itself; None if it receives them.
     ``skip`` (heads, n, d_v) is added to the output. ``chosen`` are the judged heads, batch and head as one index, and
     ``keys_first`` says whether states are keys by values. ``others`` holds the arguments that known mistakes outside
     of the recurrence amount to, by their words. ``kind`` says what the call computes, ``sizes`` of what sizes.
+    ``with_state`` says that the final state was requested.
     """
 
     spec: LinearAttention
@@ -72,11 +74,13 @@ class RecurrentCall:
     format: Format
     kind: str
     sizes: str
-    eta_steps: float = 0.0
+    gate_errors: Floats | None = None
+    value_errors: Floats | None = None
     skip: Floats | None = None
     keys_first: bool = True
     size: int | None = None
     others: Mapping[str, Mapping[str, Floats]] = field(default_factory=dict)
+    with_state: bool = False
 
     @property
     def words(self) -> str:
@@ -108,7 +112,7 @@ class RecurrentCall:
 
     def read(self, out: Tensor, state: Tensor | None) -> RecurrentResult:
         """Return what the call gave in the judged heads: ``out`` (b, n, h, d_v), ``state`` (b, h, …) or None."""
-        joined = numbers(out.transpose(1, 2).flatten(0, 1)[list(self.chosen)])
+        joined = take_heads(out, out.shape[2], self.chosen)
         if state is None:
             return RecurrentResult(joined, None)
         ended = numbers(state.flatten(0, 1)[list(self.chosen)])
@@ -131,9 +135,15 @@ class RecurrentCall:
         """
         if reason := self._explain_silence(got):
             return CallJudgement(np.nan, "unknown", reason)
+        if self.with_state and got.state is None:
+            words = "it returned no final state, which was requested"
+            return CallJudgement(np.inf, "certified", words)
         if not np.isfinite(got.output).all() or (
             got.state is not None and not np.isfinite(got.state).all()
         ):
+            if self._may_overflow(output):
+                words = "its numbers are near the largest ones of a format, and may overflow"
+                return CallJudgement(np.nan, "unknown", words)
             return CallJudgement(np.inf, "certified", "it gave NaN or infinity for finite arrays")
         best, last, silent = np.inf, None, False
         for way in self._list_arithmetics(output):
@@ -150,7 +160,8 @@ class RecurrentCall:
 
     def _explain_silence(self, got: RecurrentResult) -> str:
         """Return why the law is not about these arrays; "" if it is."""
-        for name, array in self.arrays.items():
+        skip = {} if self.skip is None else {"D": self.skip}
+        for name, array in {**self.arrays, **skip}.items():
             if not np.isfinite(array).all():
                 return f"{name} holds NaN or infinity: the cause is before the call"
         gates = self.arrays.get("g")
@@ -164,6 +175,18 @@ class RecurrentCall:
             return f"gates sum to −{reach:.3g}, where e^G and e^−G apart overflow"
         return ""
 
+    def _may_overflow(self, output: Format) -> bool:
+        """Return whether a number of an implementation may be beyond its format, which the law does not cover."""
+        most = MOST_OF_RANGE * float(output.largest)
+        if np.abs(self.output).max(initial=0.0) > most:
+            return True
+        # Limits are infinite where a number of a chunk is near the largest one of its format.
+        return any(
+            not np.isfinite(limits(of, way, [0], with_state=False, with_sharp=False).worst).all()
+            for of in self.heads
+            for way in self._list_arithmetics(output)
+        )
+
     def _list_arithmetics(self, output: Format) -> Iterator[RecurrentArithmetic]:
         """Yield the arithmetics of implementations, with chunks of the call's own size among them."""
         length = self.arrays["q"].shape[-2]
@@ -172,26 +195,34 @@ class RecurrentCall:
             ways.append(replace(ways[-1], size=min(self.size, length)))
         yield from ways
 
-    def _bound_own_steps(self, of: Recurrence, rows: Sequence[int]) -> tuple[Floats, Floats]:
+    def _bound_own_steps(self, head: int, rows: Sequence[int]) -> tuple[Floats, Floats]:
         """Return how far errors of gates and values move these outputs, and the final state."""
+        assert self.gate_errors is not None
+        assert self.value_errors is not None
+        of, value_errors = self.heads[head], self.value_errors[head]
         sums = np.cumsum(of.gates, axis=0)[:, 0]
+        errors = np.cumsum(self.gate_errors[head], axis=0)[:, 0]
 
-        def moved(later: Floats, earlier: Floats) -> Floats:
+        def decay(later: Floats, earlier: Floats, more: Floats) -> tuple[Floats, Floats]:
+            """Return how far decays may be off, and how large they may be then; ``more``: errors between tokens."""
             # Decays of later tokens do not count: their exponents are clipped.
-            gap = np.maximum(earlier - later, 0.0)
-            return np.asarray(
-                np.exp(-gap) * (np.exp(self.eta_steps * gap) * (1 + self.eta_steps) - 1)
-            )
+            right = np.exp(-np.maximum(earlier - later, 0.0))
+            off = right * np.expm1(np.maximum(more, 0.0))
+            return off, right + off
 
         places, keys, values = np.asarray(rows), np.abs(of.k), np.abs(of.v)
         products = np.abs(of.q)[places] @ keys.T
-        seen = np.arange(len(of.q))[None] <= places[:, None]
-        weights = products * seen * moved(sums[places, None], sums[None])
-        before = np.abs(of.q)[places] @ np.abs(of.state)
-        output = weights @ values + moved(sums[places], np.zeros(1))[:, None] * before
-        kept = moved(sums[-1:], sums)[:, None] * keys
-        state = kept.T @ values + moved(sums[-1:], np.zeros(1)) * np.abs(of.state)
-        return output, np.asarray(state)
+        seen = products * (np.arange(len(of.q))[None] <= places[:, None])
+        between = errors[places, None] - errors[None]
+        off, largest = decay(sums[places, None], sums[None], between)
+        output = (seen * off) @ values + (seen * largest) @ value_errors
+        # The state before the first token is no value that the call computes.
+        off, _ = decay(sums[places], np.zeros(1), errors[places])
+        output = output + off[:, None] * (np.abs(of.q)[places] @ np.abs(of.state))
+        off, largest = decay(sums[-1:], sums, errors[-1:] - errors)
+        state = (off[:, None] * keys).T @ values + (largest[:, None] * keys).T @ value_errors
+        off, _ = decay(sums[-1:], np.zeros(1), errors[-1:])
+        return output, np.asarray(state + off * np.abs(of.state))
 
     def _measure(
         self,
@@ -234,10 +265,10 @@ class RecurrentCall:
             # The product and the sum with what is added are rounded, perhaps to the output's format.
             sizes = np.abs(self.skip[head]) + np.abs(wanted)
             worst = worst + 3 * float(way.output.u) * sizes[places]
-        if self.eta_steps:
-            more, of_state = self._bound_own_steps(of, places)
-            worst = _SECOND_ORDER * worst + more
-            worst_state = _SECOND_ORDER * worst_state + of_state
+        if self.gate_errors is not None:
+            more, of_state = self._bound_own_steps(head, places)
+            worst = _SECOND_ORDER * (worst + more)
+            worst_state = _SECOND_ORDER * (worst_state + of_state)
         off = np.abs(got.output[head] - wanted)[places]
         ratios = _divide(off, worst)
         row = places[int(ratios.max(axis=1).argmax())]
@@ -303,7 +334,14 @@ class RecurrentCall:
             for name, a in self.arrays.items()
             if name != "initial_state"
         }
-        short = replace(self, arrays=first, skip=None, chosen=(0,), others={})
+        gate_errors, value_errors = (
+            None if one is None else one[head : head + 1, :length]
+            for one in (self.gate_errors, self.value_errors)
+        )
+        short = replace(
+            self, arrays=first, skip=None, chosen=(0,), others={}, gate_errors=gate_errors,
+            value_errors=value_errors,
+        )  # fmt: skip
         bound = short._compute_common_limits(output)
         added = 0.0 if self.skip is None else self.skip[head, :length]
         returned = got.output[head, :length] - added
@@ -329,10 +367,10 @@ class RecurrentCall:
         ways = islice(self._list_arithmetics(output), 2)
         bounds = [limits(self.heads[0], way, with_state=False, with_sharp=False) for way in ways]
         worst: Floats = np.max([one.worst for one in bounds], axis=0)
-        if not self.eta_steps:
+        if self.gate_errors is None:
             return worst
-        more, _ = self._bound_own_steps(self.heads[0], range(len(worst)))
-        return np.asarray(_SECOND_ORDER * worst + more)
+        more, _ = self._bound_own_steps(0, range(len(worst)))
+        return np.asarray(_SECOND_ORDER * (worst + more))
 
 
 @dataclass(frozen=True)
@@ -359,11 +397,3 @@ def _choose_rows(error: Floats, rows: int | None) -> list[int]:
     furthest = np.argsort(error.max(axis=1))[-(rows + 1) // 2 :]
     even = np.linspace(0, length - 1, max(rows // 2, 1)).astype(int)
     return sorted({*map(int, furthest), *map(int, even)})
-
-
-def choose_heads(count: int, length: int) -> list[int]:
-    """Return the heads to judge: all of a small call, evenly spaced ones of a large one."""
-    most = max(1, MAX_JUDGED_TOKENS // max(length, 1))
-    if count <= most:
-        return list(range(count))
-    return sorted({int(i) for i in np.linspace(0, count - 1, most)})
