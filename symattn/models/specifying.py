@@ -5,24 +5,37 @@ An inferred specification is what the installed code of Transformers does. One w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from symattn.attention.fields import whole
 from symattn.attention.spec import Attention
+from symattn.document.errors import InputError, SymattnError
 from symattn.models.configurations.configuration import (
     CannotTell,
     Configuration,
     configuration,
 )
-from symattn.models.configurations.model_families import FAMILIES
-from symattn.models.configurations.promised_layers import attention
+from symattn.models.configurations.promised_layers import attention, known
 from symattn.models.inferring.field_promises import width_of_heads
-from symattn.models.inferring.inference import InferredPart, infer_configuration
+from symattn.models.inferring.inference import (
+    InferredPart,
+    infer_configuration,
+    require_transformers,
+)
 from symattn.models.inferring.inferred_call import CallFacts
 from symattn.models.inferring.lock import line_of, read_lock
 from symattn.models.inferring.promised_numbers import expressions
-from symattn.models.inferring.tiny_models import kept_layers, kinds_of_layers, text_part, tiny_of
+from symattn.models.inferring.tiny_models import (
+    DEPTH,
+    MAX_LAYERS,
+    kept_layers,
+    kinds_of_layers,
+    text_part,
+    tiny_of,
+)
+from symattn.programs.refusing import one_line
 from symattn.verification.definitions.linear import LinearAttention
 
 #: Numbers of a specification that shrink with a tiny model; others stay as they are in the configuration.
@@ -58,9 +71,10 @@ def specify(
     'row'
     """
     c = configuration(source)
-    if c.model_type in FAMILIES:
+    row = _find_row(c)
+    if row:
         spec = attention(c, layer, kind)
-        return Specified(spec, "row", f"by the row of {c.model_type} in docs/models.md")
+        return Specified(spec, "row", f"by the row of {row} in docs/models.md")
     if kind != "self":
         c.cannot_tell(
             f"no family is called {c.model_type!r}, and only attention of kind self is inferred"
@@ -68,13 +82,43 @@ def specify(
     return infer_layer(c, layer, lock)
 
 
+def _find_row(c: Configuration) -> str:
+    """Return the family whose row describes a configuration, or its text part; "" if there is none."""
+    try:
+        return known(c)[0].model_type
+    except CannotTell:
+        return ""
+
+
 def infer_layer(source: object, layer: int = 0, lock: str | None = None) -> Specified:
     """Return the attention of a layer as ``specify`` does for a family without a row. Raises as it does."""
     c = configuration(source)
+    require_transformers()
+    _check_depth(c)
+    try:
+        return _infer_layer(c, layer, lock)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # SymattnError is a ValueError too, with a line of its own; a file may hold any other value in a field.
+        if isinstance(error, SymattnError):
+            raise
+        raise InputError(f"{c}: its fields cannot be read: {one_line(error)[:200]}") from error
+
+
+def _check_depth(c: Configuration) -> None:
+    """Raise ``InputError`` for a number of layers that no model has."""
+    inner = c.data.get("text_config")
+    for data in (c.data, inner if isinstance(inner, Mapping) else {}):
+        for name in DEPTH:
+            depth = data.get(name)
+            if isinstance(depth, (int, float)) and not 1 <= depth <= MAX_LAYERS:
+                raise c.refusal(name, depth, f"a number of layers from 1 to {MAX_LAYERS}")
+
+
+def _infer_layer(c: Configuration, layer: int, lock: str | None) -> Specified:
     config = text_part(c.completed)
     data = config.to_dict()
     kinds = kinds_of_layers(data)
-    if not 0 <= layer < len(kinds):
+    if not whole(layer, 0) or layer >= len(kinds):
         c.cannot_tell(f"layer {layer} was requested; there are {len(kinds)}, counted from 0")
     inference = infer_configuration(config)
     alike = [place for place, i in enumerate(kept_layers(data)) if kinds[i] == kinds[layer]]
@@ -120,12 +164,16 @@ def _in_full_size(c: Configuration, config: Any, part: InferredPart, layer: int)
     for name in _SHRUNK:
         if numbers[name] in (None, False):
             continue
-        promise = part.promises.get(name)
-        if promise is None or promise not in values[name]:
+        fitting = {e: values[name][e] for e in part.fitting.get(name, []) if e in values[name]}
+        if not fitting:
             c.cannot_tell(
                 f"{name} is {numbers[name]} in a tiny model of {part.kind}, and no field gives it"
             )
-        full[name] = values[name][promise]
+        # Fields that are equal in both tiny models may differ in the configuration itself.
+        if len(set(fitting.values())) > 1:
+            several = " or ".join(f"{e} = {x:g}" for e, x in fitting.items())
+            c.cannot_tell(f"{name} may be {several}: tiny models of {part.kind} do not tell which")
+        full[name] = next(iter(fitting.values()))
     return _enlarge(facts, d_k, full)
 
 

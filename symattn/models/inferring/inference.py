@@ -10,7 +10,7 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Document, Note, Table, WithVerdict, headers
-from symattn.models.auditing.dependence.mixing import MixingPart, within
+from symattn.models.auditing.dependence.mixing import MixingPart, sees_more, within
 from symattn.models.auditing.dependence.probing import probed
 from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
@@ -19,12 +19,19 @@ from symattn.models.auditing.setting import Module
 from symattn.models.inferring.column_sources import EQUAL
 from symattn.models.inferring.field_promises import disagreements, said
 from symattn.models.inferring.inferred_call import (
+    CHANGED_RATES,
+    CLOSE_BASE,
     EXPLAINED,
     FACTOR_OF_POSITION,
     CallFacts,
     facts_of,
 )
-from symattn.models.inferring.promised_numbers import OTHER_NUMBERS, expressions, layer_of, promised
+from symattn.models.inferring.promised_numbers import (
+    OTHER_NUMBERS,
+    expressions,
+    find_fitting_expressions,
+    layer_of,
+)
 from symattn.models.inferring.scaled_rotations import settle_scaled_rotation
 from symattn.models.inferring.tiny_models import (
     default_configuration,
@@ -44,7 +51,8 @@ class InferredPart:
     """A part that mixes tokens, what was read off its call, and where the fields of the configuration differ.
 
     ``facts`` is None for a part without a call of attention, ``mixers`` are its calls of recurrences and convolutions.
-    ``promises`` gives numbers as expressions in fields.
+    ``reach`` is how many tokens an output depends on, None without a window. ``fitting`` gives for each number all
+    expressions in fields that hold in two configurations, ``promises`` the first.
     """
 
     layer: int | None
@@ -53,7 +61,9 @@ class InferredPart:
     sees: str
     facts: CallFacts | None = None
     mixers: list[TracedMixer] = field(default_factory=list)
+    reach: int | None = None
     differs: list[str] = field(default_factory=list)
+    fitting: dict[str, list[str]] = field(default_factory=dict)
     promises: dict[str, str] = field(default_factory=dict)
     expressions: dict[str, dict[str, float]] = field(default_factory=dict)
     RECORD = "layer, name, kind, sees, spec, promises, chain, missing, unknown, differs"
@@ -114,6 +124,12 @@ class InferredPart:
                 result.append(one.reason)
             elif not one.error <= EXPLAINED:
                 result.append(f"the output of a {one.call.kind}, which differs by {one.error:.1g}")
+        if self.mixers and self.facts is None and not self._recurrences:
+            calls = [one.call for one in self.mixers if isinstance(one.call, ConvolutionCall)]
+            widest = max((call.taps.shape[1] for call in calls), default=0)
+            # Such as a state space after the convolution, in code that is not seen.
+            if sees_more(self.reach, widest):
+                result.append(f"what mixes {self.sees} besides a convolution of {widest}")
         return result
 
 
@@ -195,13 +211,13 @@ def infer(model_type: str) -> Inference:
     expression in fields only if that holds in a second configuration as well. Raises ``InputError`` for an unknown type
     and for one whose tiny model does not run, ``MissingExtra`` without Transformers.
     """
-    _require_transformers()
+    require_transformers()
     return infer_configuration(default_configuration(model_type), model_type)
 
 
 def infer_configuration(config: Any, model_type: str = "") -> Inference:
     """Return the attention that models of this configuration have, as ``infer`` does; it is of a language model."""
-    version = _require_transformers()
+    version = require_transformers()
     model = tiny_of(config)
     parts = parts_of(model)
     own = text_part(model.config).to_dict()
@@ -218,13 +234,15 @@ def infer_configuration(config: Any, model_type: str = "") -> Inference:
     except InputError:
         other = {}
     for part in parts:
-        part.promises = promised(part, other.get(part.name))
+        part.fitting = find_fitting_expressions(part, other.get(part.name))
+        part.promises = {name: fits[0] for name, fits in part.fitting.items()}
     return Inference(model_type or config.model_type, version, parts)
 
 
-def _require_transformers() -> str:
-    """Return the version of Transformers. Raises ``MissingExtra`` without it."""
+def require_transformers() -> str:
+    """Return the version of Transformers. Raises ``MissingExtra`` without it, or without torch."""
     try:
+        import torch  # noqa: F401  # without it Transformers has configurations, and no model
         import transformers
     except ImportError as error:
         raise MissingExtra("transformers", "transformers") from error
@@ -249,6 +267,9 @@ def _add_far_forms(facts: CallFacts, far: CallFacts) -> None:
     """Add forms that only far positions show, such as a factor that grows with the position."""
     if abs(far.scale - facts.scale) > EQUAL * abs(facts.scale):
         facts.missing.append(FACTOR_OF_POSITION)
+    # Rates of a dynamic scaling are powers of another base beyond the trained length.
+    if facts.base and far.base and abs(far.base - facts.base) > CLOSE_BASE * facts.base:
+        facts.missing.append(CHANGED_RATES)
     facts.missing += [form for form in far.missing if form not in facts.missing]
     facts.unknown += [words for words in far.unknown if words not in facts.unknown]
 
@@ -265,7 +286,9 @@ def parts_of(model: Module) -> list[InferredPart]:
         dependence = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
     mixing: Sequence[MixingPart] = dependence.parts if dependence is not None else []
     parts = {
-        part.name: InferredPart(layer_of(part.name), part.name, part.kind, part.sees)
+        part.name: InferredPart(
+            layer_of(part.name), part.name, part.kind, part.sees, reach=part.reach
+        )
         for part in mixing
     }
     for mixer in run.mixers:

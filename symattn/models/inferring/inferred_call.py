@@ -22,6 +22,10 @@ _ROUND = 2.0**-30
 FACTOR_OF_POSITION = "queries: times a factor of the position"
 #: What is said of a rotation whose rates nothing explains.
 UNKNOWN_RATES = "rates that are no powers of a base"
+#: What is said of a rotation whose rates are others at far positions.
+CHANGED_RATES = "rates that change with the number of tokens"
+#: Bases that differ by less are equal: each is fitted to the rates of a run.
+CLOSE_BASE = 2.0**-16
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 Window = int | tuple[int, int] | str | None
 

@@ -15,6 +15,8 @@ OTHER_NUMBERS: dict[str, Any] = {
     "attn_logit_softcapping": 30.0, "attention_multiplier": 0.3, "head_dim": 24, "num_key_value_heads": 1,
 }  # fmt: skip
 _CLOSE = 2.0**-26
+#: Fields that count heads of other parts than attention.
+_OF_OTHER_PARTS = re.compile(r"linear|gdn|kda|delta|mamba|ssm|index")
 
 
 def layer_of(name: str) -> int | None:
@@ -45,7 +47,10 @@ def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
     def pick(*words: str) -> dict[str, float]:
         return {name: x for name, x in named.items() if any(word in name for word in words)}
 
-    heads, keys = pick("heads", "n_head"), pick("key_value_heads", "kv_heads")
+    heads, keys = (
+        {name: x for name, x in pick(*words).items() if not _OF_OTHER_PARTS.search(name)}
+        for words in (("heads", "n_head"), ("key_value_heads", "kv_heads"))
+    )
     halves = {f"{name} // 2": x // 2 for name, x in pick("local_attention").items()}
     roots = {f"1/√{name}": x**-0.5 for name, x in pick("pre_attn_scalar").items() if x > 0}
     shares = {
@@ -80,12 +85,14 @@ def _convert_window_to_number(x: Any) -> float | None:
     return None if x is None or isinstance(x, bool) else float(x)
 
 
-def promised(part: InferredPart, other: InferredPart | None) -> dict[str, str]:
-    """Return the numbers of a part as expressions that hold in both configurations; {} without a second one."""
+def find_fitting_expressions(
+    part: InferredPart, other: InferredPart | None
+) -> dict[str, list[str]]:
+    """Return for the numbers of a part the expressions that hold in both configurations; {} without a second one."""
     if part.facts is None or other is None or other.facts is None:
         return {}
     again = other.facts.numbers()
-    result: dict[str, str] = {}
+    result: dict[str, list[str]] = {}
     for name, value in part.facts.numbers().items():
         first, second = _convert_window_to_number(value), _convert_window_to_number(again[name])
         if first is None or second is None:
@@ -98,7 +105,7 @@ def promised(part: InferredPart, other: InferredPart | None) -> dict[str, str]:
             and _is_near_promised_number(second, other.expressions[name].get(e))
         ]
         if fits:
-            result[name] = fits[0]
+            result[name] = fits
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +21,12 @@ MAX_PARAMETERS = 50_000_000
 # At most so many layers, one of each kind.
 _MAX_LAYERS = 6
 # Names of the fields for the number of layers, and for the width.
-_DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _WIDTH = ("hidden_size", "d_model", "n_embd")
+# Fields that name code from elsewhere, which an untrusted file must not choose.
+_OF_CODE = ("auto_map", "attn_implementation", "_attn_implementation", "experts_implementation")
+#: Layers of the largest model: lists of layers are written out, so that a larger number takes all memory.
+MAX_LAYERS = 10_000
 #: Fields that are kept: they say where something stands, or its form, rather than its size.
 _KEPT = re.compile(
     r"_ids?$|_idx|index_$|kernel|d_conv|conv_l|patch|stride|dilat|offset|multiple|ratio|expand|_rank_|query_groups|_bits"
@@ -89,7 +94,7 @@ def _first_number(data: Mapping[str, Any], names: tuple[str, ...], otherwise: in
 
 def kinds_of_layers(data: Mapping[str, Any]) -> list[str]:
     """Return a text for each layer, equal for layers of one kind by the entries of all lists of layers."""
-    depth = _first_number(data, _DEPTH, 4)
+    depth = _first_number(data, DEPTH, 4)
     lists = [x for x in data.values() if isinstance(x, (list, tuple)) and len(x) == depth]
     own = {int(i): x for i, x in (data.get("per_layer_config") or {}).items()}
     shared = data.get("num_kv_shared_layers") or 0
@@ -107,7 +112,7 @@ def kept_layers(data: Mapping[str, Any]) -> list[int]:
 def shrunk(config: Any) -> dict[str, Any]:
     """Return the fields of a configuration, made small by the rules on their names."""
     data = copy.deepcopy(config.to_dict())
-    layers, depth = kept_layers(data), _first_number(data, _DEPTH, 4)
+    layers, depth = kept_layers(data), _first_number(data, DEPTH, 4)
     width = _first_number(data, _WIDTH, 1024)
 
     def size(name: str, x: Any) -> Any:
@@ -128,6 +133,7 @@ def shrunk(config: Any) -> dict[str, Any]:
             "architectures",
             "dtype",
             "_name_or_path",
+            *_OF_CODE,
         ):
             continue
         if name == "per_layer_config" and value:
@@ -141,7 +147,7 @@ def shrunk(config: Any) -> dict[str, Any]:
             sizes = all(type(x) is int and x > 2 for x in value)
             result[name] = [size(name, value[i]) if sizes else value[i] for i in layers]
         else:
-            result[name] = len(layers) if name in _DEPTH else size(name, value)
+            result[name] = len(layers) if name in DEPTH else size(name, value)
     _reconcile_dependent_fields(data, result, layers, depth)
     return result
 
@@ -192,8 +198,9 @@ def _yield_model_makers(config: Any) -> Iterator[Callable[..., Module]]:
     """Yield ways to make a model of a configuration: the two tables of Transformers, then classes of its own file."""
     from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
-    yield AutoModelForCausalLM.from_config
-    yield AutoModel.from_config
+    # Otherwise a field auto_map asks at the terminal whether code from elsewhere may run.
+    yield partial(AutoModelForCausalLM.from_config, trust_remote_code=False)
+    yield partial(AutoModel.from_config, trust_remote_code=False)
     try:
         file = import_module(type(config).__module__.replace("configuration_", "modeling_"))
     except ImportError:
@@ -241,8 +248,15 @@ def tiny_of(config: Any, **fields: Any) -> Module:
     """Return a tiny model of the configuration of a language model. Raises as ``tiny``."""
     model_type = config.model_type
     error: Exception | None = None
+    try:
+        small = shrunk(config)
+    # The fields of a file may hold anything.
+    except Exception as problem:
+        raise InputError(
+            f"models: the fields of {model_type} cannot be shrunk: {one_line(problem)[:200]}"
+        ) from None
     for repair in _REPAIRS:
-        data = {**shrunk(config), **fields}
+        data = {**small, **fields}
         data = {
             k: repair.get(k, x)
             for k, x in data.items()
@@ -269,7 +283,8 @@ def _make_running_tiny_model(make: Callable[..., Module], config: Any) -> Module
     import torch
 
     with torch.device("meta"):
-        size = sum(p.numel() for p in make(copy.deepcopy(config)).parameters())
+        model = make(copy.deepcopy(config), attn_implementation="eager")
+        size = sum(p.numel() for p in model.parameters())
     if size > MAX_PARAMETERS:
         raise TooLarge(f"its tiny model has {size} parameters; at most {MAX_PARAMETERS} are built")
     with torch.random.fork_rng(devices=[]), lifted(), torch.no_grad():

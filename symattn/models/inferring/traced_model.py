@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.models.auditing.begun import defect
 from symattn.models.auditing.dependence.in_float64 import lifted
 from symattn.models.auditing.dependence.token_rows import first
 from symattn.models.auditing.mixers.mixer_judge import (
@@ -140,6 +141,8 @@ class _Recorder:
                 record.error = measure_relative_error(call, out)
             except UnreadCall as reason:
                 record.reason = str(reason)
+            except Exception as error:
+                record.reason = defect(error)
         self.run.mixers.append(record)
         return out
 

@@ -1,5 +1,6 @@
 """The attention of a layer: by its row, else inferred in the sizes of the configuration, as rows that exist say."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
+from symattn.document.errors import InputError, MissingExtra
+from symattn.document.evidence import Verdict
 from symattn.models.configurations import attention
 from symattn.models.configurations.configuration import CannotTell
+from symattn.models.inferring.inference import infer
 from symattn.models.inferring.lock import lines_of
 from symattn.models.specifying import infer_layer, specify
 from symattn.verification.definitions.linear import LinearAttention
@@ -67,3 +71,69 @@ def test_forms_without_a_field_and_layers_that_are_not_there_are_refused() -> No
         specify(_EXAONE, 8)
     with pytest.raises(CannotTell, match="only attention of kind self is inferred"):
         specify(_EXAONE, 0, kind="cross")
+
+
+# -- untrusted configurations, and what a run does not tell ------------------------------------------------------------
+_LLAMA: dict[str, Any] = {"model_type": "llama", **_SIZES}
+
+
+def test_code_that_a_configuration_names_is_never_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda words="": questions.append(words) or "y")
+    named = {"AutoModelForCausalLM": "someone/else--modeling.Model", "AutoModel": "someone/else--modeling.Model"}
+    # A type without a causal language model in Transformers, for which its tables look for other code.
+    found = specify({"model_type": "clip_text_model", "auto_map": named})
+    assert found.specification == Attention(causal=True, heads=8)
+    assert not questions
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be a number of layers from 1 to 10000"),
+        ({"num_hidden_layers": float("inf")}, "num_hidden_layers must be a number of layers from 1 to 10000"),
+        ({"num_kv_shared_layers": "x"}, "its fields cannot be read: TypeError"),
+    ],
+)
+def test_fields_that_no_model_has_are_refused_in_one_line(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        infer_layer({**_LLAMA, **fields}, 1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layer", ["1", True, -1])
+def test_a_layer_that_is_no_number_of_one_is_refused(layer: Any) -> None:
+    with pytest.raises(CannotTell, match=f"layer {layer} was requested"):
+        specify(_EXAONE, layer)
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match="transformers"):
+        infer_layer(_LLAMA)
+
+
+def test_the_text_part_of_a_multimodal_model_has_the_row_of_its_family() -> None:
+    assert specify({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}).source == "row"
+
+
+def test_rates_that_change_with_the_number_of_tokens_have_no_field() -> None:
+    scaling = {"rope_type": "dynamic", "factor": 4.0}
+    with pytest.raises(CannotTell, match="rates that change with the number of tokens"):
+        infer_layer({**_LLAMA, "max_position_embeddings": 2048, "rope_theta": 1e4, "rope_scaling": scaling})
+
+
+def test_fields_that_only_tiny_models_have_in_common_are_not_exchanged() -> None:
+    with pytest.raises(CannotTell, match="heads may be num_attention_heads = 12 or num_sliding_attention_heads = 24"):
+        infer_layer({**_LLAMA, "num_sliding_attention_heads": 24})
+    heads = specify({"model_type": "qwen3_next", "linear_num_value_heads": 64}, 3).specification
+    assert isinstance(heads, Attention)
+    assert (heads.heads, heads.kv_heads) == (16, 2)
+
+
+def test_a_convolution_does_not_explain_the_state_space_behind_it() -> None:
+    inference = infer("mamba")
+    assert inference.verdict is Verdict.UNDECIDED
+    words = "what mixes all earlier tokens besides a convolution of 4"
+    assert [(part.spec, part.unknown) for part in inference.parts] == [("", [words])] * 2
