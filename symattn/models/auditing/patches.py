@@ -228,5 +228,15 @@ def _wrap_for_watchers(function: Function, seen: Callable[[Audit, Function], Fun
 def _replace(owner: object, name: str, new: object) -> None:
     # None: the attribute is inherited, and is deleted again.
     own = vars(owner).get(name)
+
+    def restore() -> None:
+        # What other code has put there since the audit began is its own.
+        if vars(owner).get(name) is not new:
+            return
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
     setattr(owner, name, new)
-    _undo.append(lambda: setattr(owner, name, own) if own is not None else delattr(owner, name))
+    _undo.append(restore)

@@ -140,6 +140,20 @@ def test_steps_below_the_normal_numbers_have_few_digits() -> None:
     )
 
 
+def test_a_function_that_is_replaced_during_an_audit_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.qwen3_next import modeling_qwen3_next as file
+
+    own = file.causal_conv1d_fn
+    monkeypatch.setattr(file, "causal_conv1d_fn", own)  # put back at the end
+    with torch.no_grad(), audit(model := hybrid(), dependence=False):
+        model(_TOKENS[:, :8])
+        seen = file.causal_conv1d_fn
+        replacement = lambda *args, **kwargs: seen(*args, **kwargs)  # noqa: E731
+        file.causal_conv1d_fn = replacement
+    assert seen is not own
+    assert file.causal_conv1d_fn is replacement
+
+
 # -- samples, parts and gradients --------------------------------------------------------------------------------------
 def test_some_channels_of_a_large_convolution_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_JUDGED_NUMBERS", 90)
