@@ -20,7 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -44,17 +44,29 @@ def libraries_of(paths: Sequence[Path | None]) -> tuple[str, ...]:
     folders = [Path.cwd(), *(path.parent for path in paths if path is not None)]
 
     def imported(name: str) -> bool:
-        # In JSON, a statement follows the letter of an escaped end of line.
-        statement = re.compile(rf"(?:import\s+(?:[\w. ]+,\s*)*|from\s+){name}\b")
         shadowed = any((f / name).exists() or (f / f"{name}.py").exists() for f in folders)
-        return not shadowed and any(map(statement.search, texts)) and find_spec(name) is not None
+        named = any(name in _names_of_imports(text) for text in texts)
+        return not shadowed and named and find_spec(name) is not None
 
     return tuple(filter(imported, LIBRARIES))
 
 
+#: The names after an import, and the module after "from". In JSON, a statement follows the letter of an escaped end of
+#: line. Each character can be matched in one way only, so that no text takes long.
+_IMPORTS = re.compile(r"import\s+([\w.][\w. ]*(?:,\s*[\w.][\w. ]*)*)|from\s+(\w+)")
+
+
+def _names_of_imports(text: str) -> Iterator[str]:
+    for names, module in _IMPORTS.findall(text):
+        yield module
+        # A list that ends with a comma may go on with the next statement: "a, import b".
+        yield from (re.split(r"[. ]", name.strip().removeprefix("import "))[0] for name in names.split(","))
+
+
 def _text_of(path: Path) -> str:
     try:
-        return path.read_bytes()[:_MAX_TEXT].decode("utf-8", "replace")
+        with path.open("rb") as file:
+            return file.read(_MAX_TEXT).decode("utf-8", "replace")
     except OSError:
         return ""
 

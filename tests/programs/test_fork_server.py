@@ -85,3 +85,18 @@ def test_libraries_are_those_that_the_text_imports(tmp_path: Path) -> None:
     assert libraries_of([path]) == ()
     path.write_text("# this imports no library\nimport torchlike\n")
     assert libraries_of([path, tmp_path / "missing.py"]) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["import " + "a,  " * 10_000 + "!", "import " * 100_000, "import a," * 50_000, "import" + " " * 100_000]
+)
+def test_no_text_takes_long_to_be_looked_through(text: str) -> None:
+    assert "torch" not in set(fork_server._names_of_imports(text))
+
+
+def test_names_of_imports_are_seen_in_every_form() -> None:
+    for text in ("import torch", "import a as b,  torch.nn as n", "from torch import nn", "x\\nimport math, torch\\n",
+                 "# imports a,\nimport torch", "import a; import torch", "\timport torch as t"):  # fmt: skip
+        assert "torch" in set(fork_server._names_of_imports(text)), text
+    for text in ("import torchlike", "import a as torch"):
+        assert "torch" not in set(fork_server._names_of_imports(text)), text
