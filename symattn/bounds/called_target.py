@@ -6,7 +6,7 @@ finds the user's function and calls it, in this process or in a child.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
@@ -80,6 +80,12 @@ class Argument:
         return text if self.positional else f"{self.parameter}={text}"
 
 
+def objects_among(values: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """Return the values that are no literals, by name: they may be any objects of the user's."""
+    literals = bool, int, float, str, bytes, type(None)
+    return {name: value for name, value in values if not isinstance(value, literals)}
+
+
 @dataclass(frozen=True, slots=True)
 class Convention:
     """How a function is called: with which arrays, in which layout, by which names.
@@ -107,6 +113,11 @@ class Convention:
             a.input for a in self.arguments if a.input is not None and a.input not in MADE
         )
         return tuple(dict.fromkeys(input_names))
+
+    def objects(self) -> dict[str, object]:
+        """Return the constants that are no literals, by parameter."""
+        constants = ((a.parameter, a.value) for a in self.arguments if a.input is None)
+        return objects_among(constants)
 
     def batch_axes(self, heads: int) -> int:
         """Return the number of batch axes of the layout; the axis of heads counts if the specification has one head.
@@ -148,6 +159,15 @@ class Failure:
     refused: Refusal = ""
     exit_code: int | None = None
 
+    @property
+    def has_fitting_types(self) -> bool:
+        """Return whether the fields have their types."""
+        texts = (self.reason, self.message, self.type, self.where, self.refused)
+        code = self.exit_code
+        return all(isinstance(text, str) for text in texts) and (
+            code is None or isinstance(code, int)
+        )
+
     def __str__(self) -> str:
         words = (
             f"{self.type}: {self.message}"
@@ -181,6 +201,23 @@ class Outcome:
     views: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     runtime: str = ""
+
+    @property
+    def has_fitting_types(self) -> bool:
+        """Return whether the fields have their types; those of an untrusted process may be anything."""
+        groups = self.shape, self.others, self.mutated, self.views, self.warnings
+        if not all(isinstance(group, tuple) for group in groups):
+            return False
+        arrays = [a for a in (self.output, *self.others) if a is not None]
+        texts = (self.dtype, self.stdout, self.runtime, *self.mutated, *self.views, *self.warnings)
+        numbers = (self.returned, self.overwrote, *self.shape)
+        failed = self.error is not None
+        return (
+            all(isinstance(a, np.ndarray) and a.dtype == np.float64 for a in arrays)
+            and all(isinstance(text, str) for text in texts)
+            and all(isinstance(number, int) for number in numbers)
+            and (not failed or (isinstance(self.error, Failure) and self.error.has_fitting_types))
+        )
 
     @property
     def late(self) -> bool:

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import (
@@ -85,6 +85,7 @@ if sys.platform == "win32":
 _ENDED = object()
 #: Stands there for what is no answer, but was written into the pipe by the target.
 _UNREADABLE = object()
+_WRITES = "it writes into the pipe of the judge's answers"
 _ENDING_SECONDS = 60.0  # for the end of a process whose pipe is closed
 _CALL = ("call",)  # the worker announces another call of the function
 MAX_PROCESSES = 64  # that a confined process may have started and not ended
@@ -116,7 +117,9 @@ class Process:
         # A thread reads the pipe, so that waiting for an answer can be limited.
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         marks = (partial(self._answers.put, mark) for mark in (_ENDED, _UNREADABLE))
-        passed_on = self._replies, self._answers, *marks
+        # Objects of the user that answers name instead of bringing them.
+        self._known: dict[str, object] = {}
+        passed_on = self._replies, self._answers, *marks, self._known
         self._reader = threading.Thread(target=receive, args=passed_on, daemon=True)
         self._reader.start()
 
@@ -126,6 +129,9 @@ class Process:
 
     def send(self, message: tuple[object, ...]) -> bool:
         """Send ``message``; return False if the process has ended."""
+        for part in message:
+            if isinstance(part, Request | Convention):
+                self._known.update(part.objects())
         try:
             pickle.dump(message, self._requests)
             self._requests.flush()
@@ -195,8 +201,8 @@ class Process:
                 answer = self._answers.get(timeout=min(limit, 0.1))
                 if answer is _ENDED:
                     return answer
-                if answer is _UNREADABLE:
-                    raise Tampered("it writes into the pipe of the judge's answers")
+                if answer is _UNREADABLE or not _is_answer(answer):
+                    raise Tampered(_WRITES)
                 self.spent, answer = answer
                 if answer != _CALL:
                     return answer
@@ -237,6 +243,16 @@ class Process:
         # ``faulthandler`` lists the innermost frame first.
         place = users_frame(frames[::-1])
         return Failure("ended", f"ended the process with {ending}", "", place, exit_code=code)
+
+
+def _is_answer(message: Any) -> bool:
+    """Return whether a message has the form of a worker's: its times, and a call that begins, or a reply."""
+    match message:
+        case ((float(), float()), ("call",) | ("done", _) | ("defect", str())):
+            return True
+        case ((float(), float()), ("refused", type() as kind, str())):
+            return issubclass(kind, SymattnError)
+    return False
 
 
 def _start_process(
@@ -378,7 +394,9 @@ class Child(AbstractContextManager["Child"]):
                 answer = self._ask_worker("run", dict(inputs), memory)
         if isinstance(answer, Failure):
             return Outcome(error=answer)
-        outcome: Outcome = answer
+        outcome = _checked_type(answer, Outcome)
+        if not outcome.has_fitting_types:
+            raise Tampered(_WRITES)
         return outcome
 
     def semantics(
@@ -431,7 +449,11 @@ class Child(AbstractContextManager["Child"]):
             raise _kind_of(result)(
                 f"{self._target} cannot be imported: its import {result.message}"
             )
-        self.display, self._request = result
+        display, settled = (
+            result if isinstance(result, tuple) and len(result) == 2 else (None, None)
+        )
+        self.display, likely = _checked_type(display, str), _checked_type(settled, Request).likely
+        self._request = replace(self._request, likely=likely)
         return self._agreed_call()
 
     def _agreed_call(self) -> Convention:
@@ -445,7 +467,7 @@ class Child(AbstractContextManager["Child"]):
             answer = self._restart_target_if_ended()
         if isinstance(answer, Failure):
             raise _kind_of(answer)(f"{self._target} cannot be called: it {answer.message}")
-        return answer  # type: ignore[no-any-return]
+        return _checked_type(answer, Convention)
 
     def _restart_target_if_ended(self) -> Any:
         """Restart the target if its process has ended; return a ``Failure`` if that is impossible."""
@@ -519,7 +541,7 @@ class Child(AbstractContextManager["Child"]):
         question = "watch", place_of(self._target), secret, os.getpid()
         left_open = process.ask(question, self._limits.start)
         if not isinstance(left_open, Failure):
-            self.notes = _content_of(left_open)
+            self.notes = _checked_type(_content_of(left_open), tuple)
 
 
 class WithArraysAlone(Child):
@@ -575,6 +597,16 @@ class WithArraysAlone(Child):
         return self._ask_worker(
             "hold", self._target, self._request.form, convention, self._adviser.returns_lists
         )
+
+
+T = TypeVar("T")
+
+
+def _checked_type(content: Any, kind: type[T]) -> T:
+    """Return a content of a reply. Raises ``Tampered`` unless it is of this kind: the worker's own always are."""
+    if not isinstance(content, kind):
+        raise Tampered(_WRITES)
+    return content
 
 
 def _content_of(reply: Any) -> Any:

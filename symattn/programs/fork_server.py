@@ -60,7 +60,9 @@ def _names_of_imports(text: str) -> Iterator[str]:
     for names, module in _IMPORTS.findall(text):
         yield module
         # A list that ends with a comma may go on with the next statement: "a, import b".
-        yield from (re.split(r"[. ]", name.strip().removeprefix("import "))[0] for name in names.split(","))
+        yield from (
+            re.split(r"[. ]", name.strip().removeprefix("import "))[0] for name in names.split(",")
+        )
 
 
 def _text_of(path: Path) -> str:

@@ -16,13 +16,11 @@ import select
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from symattn.document.errors import SymattnError
+from symattn.programs.messages import DataAlone
 from symattn.verification.effort import exhausted, ready_time
 
 
@@ -121,51 +119,23 @@ def receive(
     into: queue.SimpleQueue[Any],
     ended: Callable[[], None],
     unreadable: Callable[[], None] | None = None,
+    known: Mapping[str, object] | None = None,
 ) -> None:
     """Put messages ``into`` a queue until there are no more, then call ``ended``.
 
     With ``unreadable`` the other end is not trusted: only data are read, and it is called at the first other message.
+    Such a message may name the objects that are ``known`` here.
     """
-    try:
-        while True:
-            into.put(pickle.load(messages) if unreadable is None else _DataAlone(messages).load())
-    except (EOFError, OSError):
-        ended()
-    except Exception:  # broken data can make any operation of the format fail
-        (unreadable or ended)()
-
-
-#: What messages may name beside data of symattn: the parts of arrays and of numbers, which run no other code.
-_NAMED_IN_DATA = {
-    "builtins": {"set", "frozenset", "complex", "slice", "range", "bytearray"},
-    "collections": {"OrderedDict", "Counter", "deque"},
-    "fractions": {"Fraction"},
-    "numpy": {"ndarray", "dtype"},
-    "numpy.core.multiarray": {"_reconstruct", "scalar"},
-    "numpy._core.multiarray": {"_reconstruct", "scalar"},
-    "numpy._core.numeric": {"_frombuffer"},
-    "numpy.core.numeric": {"_frombuffer"},
-}
-
-
-class _DataAlone(pickle.Unpickler):
-    """Reads arrays, numbers, texts, and symattn's own dataclasses, enumerations and errors; nothing that runs code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what a message names. Raises ``UnpicklingError`` for anything but data."""
-        known = _NAMED_IN_DATA.get(module, ())
-        own = module.split(".")[0] == "symattn"
-        if name not in known and not own:
-            raise pickle.UnpicklingError(f"{module}.{name} is no data")
-        result = super().find_class(module, name)
-        if own and not (isinstance(result, type) and _is_data_of_symattn(result)):
-            raise pickle.UnpicklingError(f"{module}.{name} is no data")
-        return result
-
-
-def _is_data_of_symattn(kind: type) -> bool:
-    is_own = kind.__module__.split(".")[0] == "symattn"
-    return is_own and (is_dataclass(kind) or issubclass(kind, Enum | SymattnError | tuple | dict))
+    while True:
+        reader = pickle.Unpickler(messages) if unreadable is None else DataAlone(messages, known)
+        try:
+            into.put(reader.load())
+        except (EOFError, OSError):
+            return ended()
+        except Exception:  # broken data can make any operation of the format fail
+            # A process that ends while it writes leaves a part of a message.
+            is_part = isinstance(reader, DataAlone) and reader.ended
+            return ended() if unreadable is None or is_part else unreadable()
 
 
 class NotDone(Exception):

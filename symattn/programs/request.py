@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.attention.inputs import OPTIONAL, required
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Alignment, Framework, Layout
+from symattn.bounds.called_target import Alignment, Framework, Layout, objects_among
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.programs.names import MASKS, SETTINGS
@@ -65,6 +65,10 @@ class Request:
             if self.likely == "torch"
             else ("numpy", "jax" if self.likely == "jax" else "torch")
         )
+
+    def objects(self) -> dict[str, object]:
+        """Return the values of ``call`` that are no literals, by keyword: objects of the user's own."""
+        return objects_among(self.call)
 
     @classmethod
     def of(cls, spec: Attention, **keywords: Any) -> Request:

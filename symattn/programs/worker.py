@@ -7,13 +7,13 @@ reads or prints, in Python or in C, reaches them. Messages are pickles between a
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
-import pickle
 import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,6 +22,7 @@ from symattn.document.errors import CannotRun, NeedsMemory, SymattnError
 from symattn.programs import confining, guard
 from symattn.programs.calls import Target, announced, captured
 from symattn.programs.loading import load
+from symattn.programs.messages import MAX_BYTES, Sender
 from symattn.programs.names import Function
 from symattn.programs.process import receive
 from symattn.programs.refusing import where
@@ -52,6 +53,7 @@ def main() -> None:
     server = _Server(partial(_send_timed_message, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
+        _remember_objects(rest)
         for arguments in rest[0] if question == "ahead" else [rest]:
             try:
                 result = getattr(server, "run" if question == "ahead" else question)(*arguments)
@@ -169,6 +171,11 @@ class _Server:
             return Outcome(error=Failure("raised", "", "KeyboardInterrupt", where(error)))
         if confining.memory_limit is not None and _lacks_memory(outcome.error):
             return Outcome(error=Failure("memory limit", _out_of_memory(), "MemoryLimit"))
+        outputs = [a for a in (outcome.output, *outcome.others) if a is not None]
+        # No right output is nearly so large, and a longer message would be taken for an attack.
+        if sum(a.nbytes for a in outputs) > MAX_BYTES // 2:
+            message = f"returned {sum(a.size for a in outputs)} numbers, too many to be read"
+            return Outcome(error=Failure("output", message))
         return outcome
 
 
@@ -209,6 +216,17 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 _own_process = 0
 
 
+#: Objects of the user's own in the calls, with their names: an answer names them, since it brings data alone.
+_objects: list[tuple[str, object]] = []
+
+
+def _remember_objects(arguments: Iterable[object]) -> None:
+    """Remember the objects of requests and conventions, as the parent does."""
+    for argument in arguments:
+        if hasattr(argument, "objects"):
+            _objects.extend(argument.objects().items())
+
+
 def _send_timed_message(replies: BinaryIO, message: tuple[object, ...]) -> None:
     """Send the processor time of this process and of its ended children, how long it was ready, and the message.
 
@@ -216,7 +234,10 @@ def _send_timed_message(replies: BinaryIO, message: tuple[object, ...]) -> None:
     """
     if os.getpid() != _own_process:
         return
-    replies.write(pickle.dumps(((sum(os.times()[:4]), ready_time()), message)))
+    timed_message = (sum(os.times()[:4]), ready_time()), message
+    written = io.BytesIO()
+    Sender(written, {id(thing): name for name, thing in _objects}).dump(timed_message)
+    replies.write(written.getbuffer())
     replies.flush()
 
 

@@ -51,6 +51,20 @@ TAMPERING = {
         "    return zeros(q, k, v)",
         "pipe of the judge's answers",
     ),
+    "changes a status of the judge": (
+        "import os\nMESSAGE = (b'\\x80\\x04csymattn.programs.judging.judgement\\nStatus\\nX\\4\\0\\0\\0FAIL\\x85R}'\n"
+        "    b'X\\7\\0\\0\\0_value_X\\4\\0\\0\\0PASSsb0'\n"
+        "    b'G' + bytes(8) + b'G' + bytes(8) + b'\\x86X\\4\\0\\0\\0call\\x85\\x86.')\n"
+        "def f(q, k, v):\n    for pipe in range(3, 64):\n        try:\n            os.write(pipe, MESSAGE)\n"
+        "        except OSError:\n            pass\n    return zeros(q, k, v)",
+        "pipe of the judge's answers",
+    ),
+    "sends an answer of another form": (
+        "import os, pickle\ndef f(q, k, v):\n    for pipe in range(3, 64):\n        try:\n"
+        "            os.write(pipe, pickle.dumps(None))\n        except OSError:\n            pass\n"
+        "    return zeros(q, k, v)",
+        "pipe of the judge's answers",
+    ),
     "reads the judge's process": (
         "import os\ndef f(q, k, v):\n    open(f'/proc/{os.getppid()}/maps').read()\n    return right(q, k, v)",
         "of another process",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from symattn import Attention, judge
@@ -140,3 +141,15 @@ def test_the_seconds_of_a_call_without_an_answer_are_counted(tmp_path: Path) -> 
     judgement = judged(tmp_path, busy)
     assert judgement.status is Status.TAMPERED
     assert judgement.seconds.candidate > 1.4
+
+
+def test_objects_that_are_passed_to_a_right_candidate_are_no_tampering(tmp_path: Path) -> None:
+    text = "def f(q, k, v, kind, into):\n    return right(q, k, v).astype(kind, copy=len(into) == 0)"
+    judgement = judged(tmp_path, text, call={"kind": np.float32, "into": []})
+    assert judgement.passed, judgement
+
+
+def test_a_judge_keeps_its_statuses(tmp_path: Path) -> None:
+    text, words = TAMPERING["changes a status of the judge"]
+    assert words in judged(tmp_path, text).reason
+    assert [status.value for status in Status] == [status.name for status in Status]
