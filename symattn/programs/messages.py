@@ -112,10 +112,14 @@ _MAKERS: Mapping[tuple[str, str], Any] = {
 }
 
 
-class DataAlone(pickle._Unpickler):
+#: The reader that is written in Python, whose operations can be replaced; the types know little of it.
+_Reader: Any = pickle._Unpickler
+
+
+class DataAlone(_Reader):  # type: ignore[misc]
     """Reads one message. What a message names by a word of ``known`` is that object of the caller's own."""
 
-    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_Reader.dispatch)
 
     def __init__(self, pipe: IO[bytes], known: Mapping[str, object] | None = None) -> None:
         self._bounded, self._known = _Bounded(pipe), {} if known is None else known
@@ -226,7 +230,8 @@ def _fill_array(
     is_shape = type(shape) is tuple and all(type(size) is int and size >= 0 for size in shape)
     if not (is_shape and isinstance(dtype, np.dtype) and type(data) is bytes):
         raise pickle.UnpicklingError("this is no array")
-    array.__setstate__((version, shape, dtype, bool(order), data))
+    set_state: Any = array.__setstate__
+    set_state((version, shape, dtype, bool(order), data))
 
 
 def _check_dtype_state(version: int, order: str, *parts: Any) -> None:
