@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, FrameType, FunctionType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from symattn.document.errors import SymattnError
@@ -225,10 +225,26 @@ class Guard:
 
     def _is_replaced_by_library(self, now: Any, name: str) -> bool:
         """Return whether a function is a library's, which may wrap functions as more of it is loaded, or symattn's."""
+        now = now.__func__ if isinstance(now, MethodType) else now
+        # One function of a library in the place of another one is the candidate's deed.
+        if any(now is other for other in self._functions[name.split(".")[0]].values()):
+            return False
         if isinstance(now, FunctionType):
             file = now.__code__.co_filename
-            return not file.startswith("<") and not self._is_candidates(file)
+            is_own = os.path.realpath(file).startswith(_folder_of(name.split(".")[0]))
+            return not file.startswith("<") and (is_own or not self._is_candidates(file))
+        if isinstance(now, type):
+            return not self._is_candidates(getattr(sys.modules.get(now.__module__), "__file__", ""))
+        if isinstance(now, BuiltinFunctionType):
+            # A method of an object, such as of a list, is no function of a library.
+            return now.__self__ is None or isinstance(now.__self__, ModuleType | type)
         return now is not None and _is_function_of_library(now, name)
+
+
+def _folder_of(library: str) -> str:
+    """Return the folder of a loaded library, which need not be installed: it may be imported where it is built."""
+    file = getattr(sys.modules.get(library), "__file__", None) or os.devnull
+    return os.path.join(os.path.dirname(os.path.realpath(file)), "")
 
 
 def _functions_of(library: str) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Candidates that act against their judge, one of each class: each fails, or is said to have tampered."""
 
+import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from symattn import Attention, judge
+from symattn.programs import guard
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge
@@ -53,6 +56,49 @@ def test_what_gives_nothing_to_judge_does_not_pass(tmp_path: Path, text: str, st
     judgement = judged(tmp_path, text, time_limit=0.2)
     assert (judgement.status, judgement.passed) == (status, False), judgement
     assert words in judgement.reason
+
+
+class Evil:
+    def answers(self, *_: object) -> np.ndarray:
+        return np.ones(1, bool)
+
+
+@pytest.mark.parametrize(
+    "other", [Evil().answers, Evil, Evil(), lambda array: array, [].append, np.zeros_like], ids=repr
+)
+def test_whatever_stands_in_the_place_of_a_function_is_noticed(monkeypatch: pytest.MonkeyPatch, other: object) -> None:
+    monkeypatch.setattr(sys, "addaudithook", id)  # no hook can be removed again
+    watching = guard.Guard(__file__)
+    monkeypatch.setattr(np, "isfinite", other)
+    watching._look_for_replaced()
+    assert watching.events == ["it replaces numpy.isfinite"]
+
+
+@pytest.mark.torch
+def test_libraries_that_wrap_functions_as_they_are_loaded_are_no_candidates(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import torch
+
+    monkeypatch.setattr(sys, "addaudithook", id)
+    watching = guard.Guard(str(tmp_path / "kernel.py"))
+    monkeypatch.setattr(torch, "manual_seed", torch.hub.load)
+    watching._look_for_replaced()
+    assert watching.events == []
+    # A library may be imported from where it is built.
+    built = tmp_path / "torch" / "__init__.py"
+    built.parent.mkdir()
+    built.write_text("def wrapped(*_):\n    return None\n")
+    spec = importlib.util.spec_from_file_location("built", built)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(torch, "manual_seed", module.wrapped)
+    watching._look_for_replaced()
+    assert watching.events == ["it replaces torch.manual_seed"]
+    watching.events.clear()
+    monkeypatch.setattr(torch, "__file__", str(built))
+    watching._look_for_replaced()
+    assert watching.events == []
 
 
 TENSORS = """
