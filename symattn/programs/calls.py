@@ -424,22 +424,34 @@ def _export_call_output(output: Tensor) -> Tensor:
         return {name: _export_call_output(item) for name, item in output.items()}
     if _is_plain_array(output):
         return output
-    return _in_memory(output) if _overrides_functions_alone(output) else frameworks.exported(output)
+    return _in_memory(output) if _has_memory(output) else frameworks.exported(output)
 
 
-def _overrides_functions_alone(output: Tensor) -> bool:
-    """Return whether an output is a tensor with memory of its own whose class may override torch's functions."""
+def _has_memory(output: Tensor) -> bool:
+    """Return whether an output is a tensor with memory of its own, whatever its class overrides."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(output, torch.Tensor):
+    if torch is None or not issubclass(type(output), torch.Tensor):
         return False
-    return type(output).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    with _without_overrides():
+        try:
+            return bool(torch.Tensor.untyped_storage(output).data_ptr())
+        except (NotImplementedError, RuntimeError):  # sparse, or made of other tensors
+            return False
 
 
 def _in_memory(output: Tensor) -> Tensor:
     """Return the tensor that is in memory, which a kernel reads, whatever the methods of its class answer."""
     torch = sys.modules["torch"]
-    with torch._C.DisableTorchFunctionSubclass():
+    with _without_overrides():
         return torch.Tensor.as_subclass(output, torch.Tensor)
+
+
+@contextlib.contextmanager
+def _without_overrides() -> Iterator[None]:
+    """Have torch call its own functions for tensors of every class."""
+    torch = sys.modules["torch"]
+    with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
+        yield
 
 
 def _is_plain_array(output: Tensor) -> bool:
@@ -448,7 +460,9 @@ def _is_plain_array(output: Tensor) -> bool:
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None:
         kinds += [torch.Tensor, torch.nn.Parameter]
-    if type(output) in kinds or isinstance(output, np.generic):
+    # By identity, and by its true type: a class may say that it equals others, and an object that it is of another one.
+    kind = type(output)
+    if any(kind is other for other in kinds) or issubclass(kind, np.generic):
         return True
     return jax is not None and isinstance(output, jax.Array)
 

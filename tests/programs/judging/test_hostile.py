@@ -113,8 +113,33 @@ class Lazy(torch.Tensor):
         arguments = [right_tensors(*a.given) if isinstance(a, Lazy) else a for a in arguments]
         return function(*arguments, **(keywords or {}))
 
+class Equal(type(torch.Tensor)):
+    def __eq__(cls, other):
+        return True
+    def __hash__(cls):
+        return 1
+
+class LazyAndEqual(Lazy, metaclass=Equal):
+    pass
+
+class LazyNumber(Lazy):
+    __class__ = property(lambda self: np.float64)
+
+class LazyDispatch(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), keywords=None):
+        arguments = [right_tensors(*a.given) if isinstance(a, LazyDispatch) else a for a in arguments]
+        return function(*arguments, **(keywords or {}))
+    def __array__(self, dtype=None, copy=None):
+        return right_tensors(*self.given).numpy()
+
 class Named(torch.Tensor):
     pass
+
+def lazy(kind, q, k, v):
+    out = torch.zeros(len(q), v.shape[1], dtype=q.dtype).as_subclass(kind)
+    out.given = q, k, v
+    return out
 """
 
 
@@ -123,12 +148,14 @@ class Named(torch.Tensor):
     ("text", "status", "words"),
     [
         ("return right_tensors(q, k, v).as_subclass(Named)", None, ""),
-        ("out = torch.zeros(len(q), v.shape[1], dtype=q.dtype).as_subclass(Lazy)\n    out.given = q, k, v\n"
-         "    return out", Status.FAIL, "is 0, expected"),
+        ("return lazy(Lazy, q, k, v)", Status.FAIL, "is 0, expected"),
+        ("return lazy(LazyAndEqual, q, k, v)", Status.FAIL, "is 0, expected"),
+        ("return lazy(LazyNumber, q, k, v)", Status.FAIL, "is 0, expected"),
+        ("return lazy(LazyDispatch, q, k, v)", Status.FAIL, "is 0, expected"),
         ("return right_tensors(q, k, v).to_sparse()", Status.FAIL, "without numbers to read"),
         ("return torch.empty(len(q), v.shape[1], device='meta')", Status.FAIL, "without numbers to read"),
     ],
-    ids=["a class of its own", "lazy", "sparse", "meta"],
+    ids=["a class of its own", "lazy", "equal", "number", "dispatch", "sparse", "meta"],
 )  # fmt: skip
 def test_what_a_tensor_has_in_memory_is_judged(tmp_path: Path, text: str, status: Status | None, words: str) -> None:
     judgement = judged(tmp_path, f"{TENSORS}\ndef f(q, k, v):\n    {text}\n")
