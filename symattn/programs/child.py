@@ -163,12 +163,12 @@ class Process:
         """Kill the process and all that it started, and wait for its end."""
         # Before the process is waited for, since the system then forgets its time.
         self._measure_processor_time()
-        if self._confined:
+        if self._confined and not self._is_number_of_another():
             # Descendants first, while they can be reached from the process.
             end_descendants(self._process.pid)
         if sys.platform == "win32":
             self._process.kill()
-        else:
+        elif not self._is_number_of_another():
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended by itself
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -176,6 +176,13 @@ class Process:
         for stream in (self._requests, self._replies, self._errors):
             with contextlib.suppress(OSError):  # unflushed data has no reader any more
                 stream.close()
+
+    def _is_number_of_another(self) -> bool:
+        """Return whether the process has ended, and another one has its number, which a group that lives on keeps."""
+        process = self._process
+        if not isinstance(process, ForkedProcess) or process.poll() is None:
+            return False
+        return process.is_forgotten and Path(f"/proc/{process.pid}").exists()
 
     def _has_ended(self) -> bool:
         """Return whether the process has ended, without forgetting its processor time."""

@@ -121,6 +121,8 @@ class ForkedProcess:
     """A copy of the server, with the attributes and methods of ``subprocess.Popen`` that are used of a worker."""
 
     returncode: int | None = None
+    #: Whether it was waited for, so that another process may have its number.
+    is_forgotten = False
     #: The processor time of the process and of its ended children, once it was waited for.
     worked = 0.0
 
@@ -165,7 +167,7 @@ class ForkedProcess:
             os.close(self._status)
             # Nothing is read if whoever waits for the process was killed, as all of a machine may be.
             code, self.worked = _STATUS.unpack(ending) if ending else (signal.SIGKILL, 0.0)
-            self.returncode = os.waitstatus_to_exitcode(code)
+            self.returncode, self.is_forgotten = os.waitstatus_to_exitcode(code), bool(ending)
         return self.returncode
 
     def kill(self) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,6 +63,24 @@ def test_processes_are_killed_and_outlive_their_server(tmp_path: Path) -> None:
     copy = process._process
     process.end()
     assert copy.poll() == copy.wait() == -signal.SIGKILL
+
+
+def test_another_process_with_the_number_of_an_ended_one_lives_on(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(KERNEL)
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other,
+        with_fork_server(TargetOptions(), path) as how,
+    ):
+        assert isinstance(how, TargetOptions)
+        process = Process(4.0, (), how.server)
+        copy = process._process
+        os.kill(copy.pid, signal.SIGKILL)
+        assert copy.wait() == -signal.SIGKILL
+        copy.pid = other.pid  # as the system may give it again
+        process.end()
+        assert other.poll() is None
+        other.kill()
 
 
 def test_without_a_server_processes_start_alone(monkeypatch: pytest.MonkeyPatch) -> None:
