@@ -212,8 +212,10 @@ class AuditReport(WithVerdict):
         for one in self.findings:
             if one.layer not in unread:
                 earlier = judged.get(one.layer, 0)
-                unbounded = earlier is None or one.reach is None
-                judged[one.layer] = None if unbounded else max(earlier, one.reach)
+                if earlier is None or one.reach is None:
+                    judged[one.layer] = None
+                else:
+                    judged[one.layer] = max(earlier, one.reach)
         return [d.judging(judged) for d in self.dependence]
 
     @property
