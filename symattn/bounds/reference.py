@@ -179,7 +179,7 @@ class Run:
 
     @property
     def merges_heads(self) -> bool:
-        """Whether the output has the heads side by side, or summed by a projection."""
+        """Return whether the output has the heads side by side, or summed by a projection."""
         return self.output_step is not None and self.spec.heads > 1 and "x" in self.inputs
 
     @property

@@ -441,7 +441,7 @@ class Child(AbstractContextManager["Child"]):
 
     @property
     def returns_lists(self) -> bool:
-        """Whether the outputs of a definition may come as a list, which stands for a tuple."""
+        """Return whether the outputs of a definition may come as a list, which stands for a tuple."""
         return hasattr(self.convention, "needs_definition")
 
     @property

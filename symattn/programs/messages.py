@@ -47,7 +47,7 @@ class _Bounded:
 
 
 class _Maker:
-    """What a message may call, in the place of a function or class of its name."""
+    """A callable that a message may have, in the place of a function or class of its name."""
 
     def __init__(self, make: Callable[..., Any], *kinds: type) -> None:
         self._make, self._kinds = make, kinds
@@ -127,7 +127,7 @@ class DataAlone(_Reader):  # type: ignore[misc]
 
     @property
     def ended(self) -> bool:
-        """Whether the other end closed the pipe before the message was complete."""
+        """Return whether the other end closed the pipe before the message was complete."""
         return self._bounded.ended
 
     def find_class(self, module: str, name: str) -> Any:

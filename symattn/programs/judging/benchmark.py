@@ -52,7 +52,7 @@ class Benchmark:
 
     @property
     def tokens(self) -> bool:
-        """Whether the model takes one array, such as tokens."""
+        """Return whether the model takes one array, such as tokens."""
         return len(self.shapes) == 1
 
 

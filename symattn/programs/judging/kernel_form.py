@@ -110,7 +110,7 @@ class RequestBatch:
 
     @property
     def decodes(self) -> bool:
-        """Whether each request has one query."""
+        """Return whether each request has one query."""
         return Q_OFFSETS not in dict(self.roles).values()
 
     def shapes(

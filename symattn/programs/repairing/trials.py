@@ -67,7 +67,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a search edits: the file, its digest, and the longest block of kernels, 0 without any."""
+    """The object of a search: the file, its digest, and the longest block of kernels, 0 without any."""
 
     file: str
     digest: str

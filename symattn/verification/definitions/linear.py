@@ -470,7 +470,7 @@ def _as_columns(x: Array | None, q: Array) -> Array | None:
 
 
 class Produced(NamedTuple):
-    """What a form computes: the outputs (…, n, d_v) and the final state (…, f, d_v), None if it has none."""
+    """The results of a form: the outputs (…, n, d_v) and the final state (…, f, d_v), None if it has none."""
 
     output: Array
     state: Array | None = None

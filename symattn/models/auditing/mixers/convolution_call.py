@@ -53,13 +53,13 @@ class ConvolutionCall:
 
     @property
     def kind(self) -> str:
-        """What the call computes."""
+        """The name of the computation."""
         after = f", {self.activation}" if self.activation else ""
         return f"convolution of {self.taps.shape[1]} tokens{after}"
 
     @property
     def words(self) -> str:
-        """What the call computes, and its sizes."""
+        """The computation and its sizes."""
         return f"{self.kind}, {self.sizes}"
 
     @cached_property

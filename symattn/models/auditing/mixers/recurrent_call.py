@@ -49,7 +49,7 @@ _SUMS = Format("float32")
 
 @dataclass(frozen=True, eq=False)
 class RecurrentResult:
-    """What a call returned in the judged heads: outputs (heads, n, d_v), and the final state or None."""
+    """The result of a call in the judged heads: outputs (heads, n, d_v), and the final state or None."""
 
     output: Floats
     state: Floats | None
@@ -84,7 +84,7 @@ class RecurrentCall:
 
     @property
     def words(self) -> str:
-        """What the call computes, and its sizes."""
+        """The computation and its sizes."""
         return f"{self.kind}, {self.sizes}"
 
     # -- the exact result ----------------------------------------------------------------------------------------------
