@@ -64,7 +64,9 @@ class Evil:
 
 
 @pytest.mark.parametrize(
-    "other", [Evil().answers, Evil, Evil(), lambda array: array, [].append, np.zeros_like], ids=repr
+    "other",
+    [Evil().answers, Evil, Evil(), lambda array: array, [].append, np.zeros_like],
+    ids=["method", "class", "object", "lambda", "method of a list", "another function"],
 )
 def test_whatever_stands_in_the_place_of_a_function_is_noticed(monkeypatch: pytest.MonkeyPatch, other: object) -> None:
     monkeypatch.setattr(sys, "addaudithook", id)  # no hook can be removed again
