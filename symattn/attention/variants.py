@@ -59,6 +59,9 @@ class NamedVariant:
 _GROUPED = Attention(heads=6, kv_heads=2, causal=True)
 _LATENTS, _ABSORBED = Latent(queries=True), Latent(absorbed=True)
 _ROTATED = Rotary(triples=_TRIPLES)
+# A projection of gated outputs adds h d_v fractions, each over its own gate's 1 + e^-x: an exact
+# numerator has 2^(h d_v) terms.
+_GATED = {"d_v": 2}
 
 # Each variant differs from plain attention in one field or few, so that a failure names it.
 VARIANTS: dict[str, NamedVariant] = {
@@ -119,7 +122,7 @@ VARIANTS: dict[str, NamedVariant] = {
     "dropout": NamedVariant("normalisers", Attention(dropout=0.25), f"{_QKV} drop"),
     "output gate": NamedVariant("heads", Attention(output_gate=True), f"{_QKV} gate"),
     "output gate, of tokens": NamedVariant(
-        "heads", Attention(heads=2, output_gate=True), f"{_X} gate"
+        "heads", Attention(heads=2, output_gate=True), f"{_X} gate", _GATED
     ),
     "self-attention": NamedVariant("heads", Attention(), _X),
     "cross-attention": NamedVariant("heads", Attention(), f"y {_X}"),
