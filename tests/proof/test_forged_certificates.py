@@ -334,6 +334,7 @@ def test_numbers_know_what_is_false() -> None:
     assert fails(put(RECORDS["shift"], ("equations", 0, "left"), ["number", "1"]), seeds=4)
 
 
+@pytest.mark.long
 @BY_TOPIC
 def test_what_certificates_say_holds_in_numbers(topic: str) -> None:
     for theorem in of_topic(topic):

@@ -140,6 +140,7 @@ SAME = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("topic", TOPICS)
 def test_the_checker_accepts_what_was_proved_as_it_is_written(topic: str):

@@ -327,6 +327,7 @@ def test_numbers_at_which_a_strict_bound_is_too_near_to_tell_refute_nothing(says
     assert grades(printed(says)) == [Grade.SEARCHED]
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("topic", one_in(4, [*TOPICS]))
 def test_every_print_of_the_catalogue_holds(topic: str) -> None:

@@ -106,6 +106,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize(("case", "precision"), RIGHT)
 def test_a_right_program_is_not_accused(case, precision: str) -> None:

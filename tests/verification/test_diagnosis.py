@@ -167,6 +167,7 @@ NAMED = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("name", NAMED)
 def test_it_is_named(name: str) -> None:

@@ -280,6 +280,7 @@ PROGRAMS = [pytest.param(e.program, e.spec, id=e.name) for name in WHOLE.split()
 TILED = [pytest.param(in_tiles(*asked), asked[0], id=name) for name, asked in VARIANTS.items()]
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize(("function", "spec"), PROGRAMS + TILED)

@@ -18,6 +18,7 @@ SDPA = "torch.nn.functional:scaled_dot_product_attention"
 TYPES = ("float64", "float32", "float16", "bfloat16")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
     ("spec", "call"),
