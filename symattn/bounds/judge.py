@@ -135,8 +135,9 @@ class Traced(Expected):
     def decisive(self) -> np.ndarray:
         """Return where less is allowed than other weights could change the output: |y − o| for y one of the values."""
         # Other weights give a mean of the values, so y is among their extremes.
-        run = self.run
-        values = centres(run.values[run.values_name]) if self.values is None else self.values
+        values = self.values
+        if values is None:
+            values = centres(self.run.values[self.run.values_name])
         return np.asarray(self.allowed < largest(values))
 
     @property
