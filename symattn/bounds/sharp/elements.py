@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -27,9 +28,8 @@ Rows = dict[tuple[int, ...], np.ndarray]
 class Accused:
     """The elements beyond the sharp tolerance: their ``rows``, and the worst element.
 
-    ``certain`` is the error in the worst row over what all roundings together can do, the least of all ``ways``.
-    ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter ``counts`` if
-    it is below ``GUARD``. ``share`` is the worst element's error as a part of its tolerance; if it is at most 1,
+    ``replayed`` computes ``guard``. ``certain`` is the error in the worst row over what all roundings together can do,
+    the least of all ``ways``. ``share`` is the worst element's error as a part of its tolerance; if it is at most 1,
     nothing is accused.
     """
 
@@ -37,9 +37,17 @@ class Accused:
     rows: tuple[int, ...]
     worst: tuple[int, ...]
     tolerance: float
-    guard: float
+    replayed: Callable[[], float] = field(repr=False, compare=False)
     certain: float
     share: float
+
+    @cached_property
+    def guard(self) -> float:
+        """The largest share of the tolerance that right replays need on the worst rows.
+
+        Computed on demand: replays cost more than the filter, and a certain error needs none.
+        """
+        return self.replayed()
 
     @property
     def counts(self) -> bool:
@@ -163,11 +171,15 @@ class _Tried:
 
     def accused(self, certain: float) -> Accused:
         top, worst, tolerance = self.top
-        if not self.count:
-            return Accused(0, (), worst, tolerance, 0.0, certain, top)
         # The worst row comes first, then the others in order.
         others = {int(i) for bad in self.rows.values() for i in bad}
-        rows = sorted(others - {worst[-2]})
+        rows = (worst[-2], *sorted(others - {worst[-2]})) if self.count else ()
+        return Accused(
+            self.count, rows, worst, tolerance, self._largest_share_of_replays, certain, top
+        )
+
+    def _largest_share_of_replays(self) -> float:
+        """Return the largest share of right replays on some of the accused rows; 0 if none is accused."""
         some = _sampled_rows(self.rows, _GUARDED)
         looked = ((spec, head, some.get(head.index, ())) for spec, head in self.taken)
         replayed = (
@@ -176,9 +188,7 @@ class _Tried:
             for b in blocks(spec, head, np.asarray(of))
             for x in self._yield_shares_of_replays(b)
         )
-        guard = max(replayed, default=0.0)
-        accused_rows = (worst[-2], *rows)
-        return Accused(self.count, accused_rows, worst, tolerance, guard, certain, top)
+        return max(replayed, default=0.0)
 
     def _yield_shares_of_replays(self, block: QueryBlock) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)

@@ -9,10 +9,11 @@ errs anew in each row is seen in their squares (``squares``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import prod, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,19 +45,28 @@ _MOVED = 20.0  # rows in which roundings move a weight's logarithm by more are i
 _KEPT = 1 << 21  # largest number of scores of all heads that are cached for a second pass
 
 
-class MeanBeyondLimit(NamedTuple):
+@dataclass(frozen=True)
+class MeanBeyondLimit:
     """A mean beyond its limit: the part of the output, what it looks like, and the share that right replays need.
 
     ``share`` is the mean over its limit, ``certain`` over what all roundings together can do, the least of all
-    ``ways``; ``guard`` must be less than ``most``.
+    ``ways``; ``guard``, which ``replayed`` computes, must be less than ``most``.
     """
 
     place: str
     words: str
     share: float
-    guard: float
+    replayed: Callable[[], float] = field(repr=False, compare=False)
     certain: float
     most: float = GUARD
+
+    @cached_property
+    def guard(self) -> float:
+        """The largest share of the limit that right replays need.
+
+        Computed on demand: replays cost more than the filter, and a certain error needs none.
+        """
+        return self.replayed()
 
     @property
     def counts(self) -> bool:
@@ -102,9 +112,8 @@ def judged(
     if first is None or best is None:
         return None
     (share, name, *_), scan = best
-    return MeanBeyondLimit(
-        *first, share, scan.guard(name), certain, MOST if name == EACH else GUARD
-    )
+    most = MOST if name == EACH else GUARD
+    return MeanBeyondLimit(*first, share, partial(scan.guard, name), certain, most)
 
 
 def looks_like(
