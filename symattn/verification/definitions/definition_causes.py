@@ -24,7 +24,7 @@ from symattn.verification.definitions.definition_subject import CountedKeys, Def
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.diagnosis import outofrange, parts, screening
 from symattn.verification.diagnosis.attention_search import AttentionSearch
-from symattn.verification.diagnosis.causes import Cause, Way, by_size, where_made
+from symattn.verification.diagnosis.causes import KEPT, Cause, Outputs, Way, by_size, where_made
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
 from symattn.verification.rules import operations, recording
 from symattn.verification.rules.predicates import Pairs
@@ -41,6 +41,9 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
     # All wrong cases, 30 right ones and no failed calls are judged by balls.
     judged = (10**6, 30, 0)
     _known_of: dict[Any, Sequence[DefinitionMistake]] = field(default_factory=dict)
+    _before_change: screening.ComputedValues[Outputs] = field(
+        default_factory=screening.ComputedValues
+    )
 
     @property
     def subject(self) -> Definition:
@@ -391,4 +394,17 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
 
     def run_way(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
         """Return the outputs by a way of computing, in float64."""
+        if isinstance(way, definition_mistakes.OutputsChanged):
+            before = self._outputs_before_change(judged, way.run)
+            with np.errstate(all="ignore"):
+                return [np.asarray(y, dtype=np.float64) for y in way.change([*before])]
         return reference.float64_outputs(partial(self.subject.run, way), judged.case.inputs)
+
+    def _outputs_before_change(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
+        """Return the outputs of a way that mistakes change, which is run once for all of them."""
+        small = judged.case.size <= KEPT
+        # Another store for large cases, of which each store has the latest alone.
+        store = self.computed if small else self._before_change
+        outputs = store.once((judged, way), lambda: self.run_way(judged, way), small)
+        # None is stored in the place of outputs that a mistake cannot give: the run raises why.
+        return self.run_way(judged, way) if outputs is None else outputs

@@ -188,7 +188,7 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
         words = f"{_name_changed_output(subject, name)} is multiplied by {{}}"
 
         def times(x: float, k: int = k) -> Compute:
-            return partial(_change_one_output, subject.ways[0], k, lambda y: y * number(x, y))
+            return _change_one_output(subject.ways[0], k, lambda y: y * number(x, y))
 
         yield Numbered(subject.step, words, times, grid)
 
@@ -198,7 +198,7 @@ def constants(subject: Definition) -> Iterator[DefinitionMistake]:
     way = subject.ways[0]
     for k, name in enumerate(subject.outputs):
         noun = _name_changed_output(subject, name)
-        zero = partial(_change_one_output, way, k, lambda y: y * 0)
+        zero = _change_one_output(way, k, lambda y: y * 0)
         yield DefinitionMistake(subject.step, f"{noun} is 0", zero)
         for i in subject.inputs if len(subject.outputs) == 1 else ():
             if i.made is None and i.entries is None and i.shape:
@@ -225,11 +225,11 @@ def changes(subject: Definition) -> Iterator[DefinitionMistake]:
     for k, name in enumerate(subject.outputs):
         yield mistake(
             f"{_name_changed_output(subject, name)} has the other sign",
-            lambda run, k=k: partial(_change_one_output, run, k, neg),  # type: ignore[misc]
+            lambda run, k=k: _change_one_output(run, k, neg),  # type: ignore[misc]
         )
     for i, j in combinations(range(len(subject.outputs)), 2):
         words = f"{subject.outputs[i]} and {subject.outputs[j]} are exchanged"
-        yield mistake(words, lambda run, i=i, j=j: partial(_exchange_two_outputs, run, i, j))  # type: ignore[misc]
+        yield mistake(words, lambda run, i=i, j=j: _exchange_two_outputs(run, i, j))  # type: ignore[misc]
     drawn = [i for i in subject.inputs if i.made is None and i.shape]
     for one, other in combinations(drawn, 2):
         if one.shape == other.shape and len(one.shape.split()) > 1:
@@ -257,7 +257,7 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
     tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
     for k, name in enumerate(subject.outputs):
         for operator in operators(tokens):
-            run = partial(_change_one_output, way, k, operator.run)
+            run = _change_one_output(way, k, operator.run)
             yield DefinitionMistake(
                 subject.step,
                 operator.words.format(f"entries of {_name_changed_output(subject, name)}"),
@@ -291,23 +291,34 @@ def _name_changed_output(subject: Definition, name: str) -> str:
     return "the output" if len(subject.outputs) == 1 or name == "output" else name
 
 
-def _list_definition_outputs(run: Compute, inputs: dict[str, Any]) -> list[Any]:
-    result = run(**inputs)
-    return list(result) if isinstance(result, tuple) else [result]
+@dataclass(frozen=True, eq=False)
+class OutputsChanged:
+    """The outputs of a way of computing, changed afterwards.
+
+    Many mistakes change outputs of one way, so that whoever has these for some inputs need not run it again. ``change``
+    takes all outputs, and leaves the arrays as they are.
+    """
+
+    run: Compute
+    change: Callable[[list[Any]], list[Any]]
+
+    def __call__(self, /, **keywords: Any) -> tuple[Any, ...]:
+        """Run the way, and change its outputs."""
+        result = self.run(**keywords)
+        return tuple(self.change(list(result) if isinstance(result, tuple) else [result]))
 
 
-def _change_one_output(
-    run: Compute, k: int, change: Callable[[Any], Any], /, **keywords: Any
-) -> tuple[Any, ...]:
-    result = _list_definition_outputs(run, keywords)
-    result[k] = change(result[k])
-    return tuple(result)
+def _change_one_output(run: Compute, k: int, change: Callable[[Any], Any]) -> OutputsChanged:
+    return OutputsChanged(run, lambda every: [*every[:k], change(every[k]), *every[k + 1 :]])
 
 
-def _exchange_two_outputs(run: Compute, i: int, j: int, /, **keywords: Any) -> tuple[Any, ...]:
-    result = _list_definition_outputs(run, keywords)
-    result[i], result[j] = result[j], result[i]
-    return tuple(result)
+def _exchange_two_outputs(run: Compute, i: int, j: int) -> OutputsChanged:
+    def exchange(every: list[Any]) -> list[Any]:
+        places = [*range(len(every))]
+        places[i], places[j] = j, i
+        return [every[place] for place in places]
+
+    return OutputsChanged(run, exchange)
 
 
 def _run_with_inputs_replaced(run: Compute, of: dict[str, str], /, **keywords: Any) -> Any:

@@ -44,7 +44,7 @@ _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
 _IN_PAIRS = 30_000  # the same for all pairs of mistakes
 _SHOWN = 12  # smallest wrong cases among which one with different sizes is chosen
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
-_KEPT = 512  # entries of the inputs of cases whose outputs are stored
+KEPT = 512  # entries of the inputs of cases whose outputs are stored
 _BALLS = 50  # runs in float64 that take as long as one in balls
 
 
@@ -358,7 +358,7 @@ class Search(ABC, Generic[M]):
             except UNFIT:
                 return None
 
-        return self.computed.once((judged, mistake.computes), run, judged.case.size <= _KEPT)
+        return self.computed.once((judged, mistake.computes), run, judged.case.size <= KEPT)
 
     def answer(self, judged: CaseResult, mistake: M) -> bool | None:
         """Return False if the mistake cannot have given the case's output, True if it can and the definition cannot,
