@@ -212,8 +212,11 @@ def from_polynomial(p: Any, low: int, step: int) -> Sum:
 def ball(u: Unit, f: Sum) -> flint.arb:
     """Return a ball that contains the sum, at the working precision of the caller."""
     total = flint.arb(0)
+    # Keys are multiples of the unit, so that its root is enclosed once for all terms.
+    one = None if u == PLAIN else enclosure(exponent(u, 1))
     for k, c in f.items():
-        total += enclosure(c) * enclosure(exponent(u, k)).exp()
+        exponential = (enclosure(k) if one is None else one * k).exp()
+        total += exponential * (c if isinstance(c, int) else enclosure(c))
     return total
 
 
