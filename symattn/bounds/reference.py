@@ -41,8 +41,8 @@ class Variant:
 
 
 RIGHT = Variant()
-# The defaults that ``usual`` compares with.
-_PLAIN = Attention()
+# The steps of usual attention to queries, keys and values.
+_USUAL_STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
 # Enclosures of cosines and sines are slow, and depend on sizes alone.
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
 _MOST_ANGLES, _ROWS = 128, 8  # largest number of cached tables, least number of positions in one
@@ -249,21 +249,11 @@ def variant_values(spec: Attention, inputs: Values, variant: Variant = RIGHT) ->
 
 def usual(spec: Attention) -> bool:
     """Return whether scores are dot products with a scale, and weights their softmax under masks."""
-    varied = (
-        "score",
-        "truncate",
-        "qk_norm",
-        "value_norm",
-        "softcap",
-        "bias",
-        "latent",
-        "position",
-        "base",
-        "sink",
-        "dropout",
-        "output_gate",
-    )
-    return spec.is_softmax and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
+    fields_of_usual_steps = spec.score == "dot" and spec.base is None and spec.sink is None
+    if not spec.is_softmax or not fields_of_usual_steps or spec.latent is not None:
+        return False
+    # A variant has a step of its own, or changes one of these by the fields above.
+    return {step.name for step in spec.pipeline("qkv")} <= _USUAL_STEPS
 
 
 def of_products(spec: Attention) -> bool:
