@@ -68,6 +68,7 @@ _LETTERS = {
     "cos_q",
     "sin_q",
     "slopes",
+    "tau",
     "r_k",
     "p_k",
     "p_q",
@@ -261,6 +262,7 @@ def _yield_score_operation_order(spec: Attention) -> Iterator[str]:
     """Yield the order of the operations on scores, unless it is the usual one."""
     by_distance = isinstance(spec.position, Alibi | Buckets)
     operations = [("scaled", spec.scale != 1 and (spec.scale is not None or spec.score == "dot")),
+                  ("multiplied by temperatures", spec.temperature is not None),
                   ("capped", spec.softcap is not None), ("biased", spec.bias or by_distance),
                   ("masked", spec.masks_anything)]  # fmt: skip
     words = [word for word, applies in operations if applies]
@@ -272,6 +274,8 @@ def _yield_score_operation_order(spec: Attention) -> Iterator[str]:
 def _yield_position_conventions(spec: Attention) -> Iterator[str]:
     position = spec.position
     end = "last" if spec.alignment == "bottom-right" else "first"
+    if spec.temperature is not None:
+        yield f"places of temperatures are counted from {spec.temperature_start}, the place of the first key"
     if isinstance(position, Rotary):
         yield from _yield_rotary_conventions(position, end)
     elif isinstance(position, Alibi):

@@ -298,6 +298,8 @@ ARRAYS: dict[str, Named] = {
     "v_shared": Named("V'", "Values for each head of queries", "… [h] n_k d_v", "value"),
     "scores": Named("S", "Scores", _SCORES, "score"),
     "scaled": Named("S'", "Scaled scores", _SCORES, "score"),
+    "tau": Named("τ", "Temperatures of the queries", "n_q", "score"),
+    "tempered": Named("S_τ", "Scores with their temperatures", _SCORES, "score"),
     "capped": Named("S_cap", "Capped scores", _SCORES, "score"),
     "biased": Named("S_bias", "Scores with their bias", _SCORES, "score"),
     "masked": Named("S''", "Masked scores", _SCORES, "score"),

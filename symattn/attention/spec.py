@@ -209,6 +209,22 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     "keys of a latent have scores that are dot products of all their columns; hint: score='dot', truncate=None": (
         lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None)
     ),
+    "temperature_rate and temperature_start belong to temperature; hint: temperature=0.1": (
+        lambda s: s.temperature is None and (s.temperature_rate, s.temperature_start) != (8192, 1)
+    ),
+    "log f is 0 for temperature_rate 1; hint: temperature_rate=2": (
+        lambda s: s.temperature == "log" and s.temperature_rate == 1
+    ),
+    "a temperature counts places from the first key, not within documents; hint: temperature=None": (
+        lambda s: s.temperature is not None and s.documents
+    ),
+    "a temperature counts places, which are not those of a rotary position; hint: Rotary(given='tables'), start=0": (
+        lambda s: (
+            s.temperature is not None
+            and isinstance(s.position, Rotary)
+            and (s.position.given == "positions" or bool(s.position.start))
+        )
+    ),
     # -- masks
     "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)": (
         lambda s: isinstance(s.window, int) and not s.causal

@@ -62,6 +62,21 @@ class Fields:
         "number of leading columns of queries and keys that the scores use; no token is removed",
         _COUNT,
     )
+    temperature: int | float | Fraction | Literal["log"] | None = described(
+        None,
+        "multiply the scores of query i by τ_i = 1 + β log(⌊p_i/f⌋ + 1) for the number β, with p_i the query's place "
+        "(Llama 4); ``log``: by max(1, log p_i/log f) (Qwen)",
+        (
+            lambda x: x == "log" if isinstance(x, str) else finite(x) and x > 0,
+            "be a finite number above 0, 'log' or None",
+        ),
+    )
+    temperature_rate: int = described(8192, "the number f of places of ``temperature``", _COUNT)
+    temperature_start: int = described(
+        1,
+        "place of the first token for ``temperature``: 1 (Llama 4) or 0 (Ministral 3)",
+        (lambda n: whole(n, 0), "be an integer of at least 0"),
+    )
     softcap: int | float | Fraction | None = described(
         None, "c in the soft cap c tanh(S/c) of the scores S", _POSITIVE
     )

@@ -50,7 +50,7 @@ _MOST_NUMBERS = 1 << 24  # in all cached tables: 256 MiB
 _CLOSING = ("attended", "attended_latents", "output")  # where weights multiply values
 _LATER = ("capped", "biased", "masked")  # steps after scaling
 #: The names that scores have, one after another (positions are added before or after they are scaled).
-SCORES = ("scores", "positioned", "scaled", *_LATER)
+SCORES = ("scores", "positioned", "scaled", "tempered", *_LATER)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,10 @@ A score becomes what the softmax receives in up to four steps, each with an erro
 
 1. Sums of products (of q and k, through matrices and projections, with terms for distances): no monomial passes more
    than N_j + K + a roundings, in whatever order it is summed with what is added, so τ = g(N_j + K + a) |t|_j.
+   Temperatures τ_i ≥ 1 multiply queries or scores, and are stored: K + 2 in place of K. They are computed in float32
+   or better: log c is off by the part ε_w of it, or as a quotient of two logarithms by 2ε_w, the quotient of whole
+   numbers below 2²⁴ is rounded down exactly, and no more than 12 roundings of nonnegative numbers follow. So τ_i is off
+   by the part g_w(12) + 2ε_w, and the score by that part of |t|_j + τ.
 2. Vectors that were changed first. Let |q̂ − q| ≤ e_q, let A_q be the sum of the absolute values of what q is summed
    of, and the same for k. Then τ = e_q A_k + A_q e_k + e_q e_k + g(N + K + a)(A_q + e_q)(A_k + e_k), since a factor
    may also be multiplied into q before it is rotated. The vectors' own errors:
@@ -68,11 +72,14 @@ from symattn.document.errors import InputError
 # K of H3: roundings of the scale, in constants and products together.
 SCALE_ROUNDINGS = 6
 LOG2_E = 1.5  # rounded up
+# Roundings of a temperature, stored and multiplied, and those of its computation (part 1).
+TEMPERATURE_ROUNDINGS, _OF_ONE_TEMPERATURE = 2, 12
 #: Every step that the proofs here and in ``worst_case`` cover.
 _PROVED = """
     w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
     v_absorbed q_normed k_normed v_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared
-    r_k p_k p_q scores positioned scaled capped biased masked weights dropped lse attended attended_latents gated output
+    r_k p_k p_q scores positioned scaled tau tempered capped biased masked weights dropped lse attended
+    attended_latents gated output
 """
 _STEPS = frozenset(_PROVED.split())
 # Steps that only move, join or repeat entries: sizes and errors pass through unchanged.
@@ -121,6 +128,8 @@ class _Scores:
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}
+        if "tempered" in self.steps:
+            self.constant += TEMPERATURE_ROUNDINGS
         # A step without a proof must not get a bound.
         unknown = self.steps.keys() - _STEPS
         if unknown:
@@ -138,7 +147,7 @@ class _Scores:
     def errors(self) -> ScoreErrors:
         """Return the errors by parts 1 to 4."""
         tau, sizes, roundings = self._bound_scaled_score_errors()
-        tau = tau + self._bound_score_underflow(sizes)
+        tau = tau + self._bound_temperature_error(sizes + tau) + self._bound_score_underflow(sizes)
         shift = self._bound_shift_of_rows()
         # Errors pass through the later steps in their order, since their sizes change on the way.
         sums = shift
@@ -200,11 +209,18 @@ class _Scores:
         return self._scale_score_sizes(tau), self._scale_score_sizes(wide), d + 4
 
     def _scale_score_sizes(self, sizes: Balls) -> Balls:
-        step = self.steps.get("scaled")
-        if step is None:
-            return sizes
-        operands = (self.run.values[n] for n in step.of[1:])
-        return size(step.run(sizes, *operands))
+        """Return sizes times the scale and the temperatures."""
+        for step in (self.steps[name] for name in ("scaled", "tempered") if name in self.steps):
+            operands = (self.run.values[n] for n in step.of[1:])
+            sizes = size(step.run(sizes, *operands))
+        return sizes
+
+    def _bound_temperature_error(self, sizes: Balls) -> Balls:
+        """Bound what the errors of computed temperatures do to scores of these sizes (part 1)."""
+        if "tempered" not in self.steps:
+            return sizes * 0
+        eps = 2 * self.precision.exp_ulps * float(self.wide.u)
+        return sizes * (self._growth_in_score_kind(_OF_ONE_TEMPERATURE, self.wide) + 2 * eps)
 
     def _bound_additive_scores(self) -> tuple[Balls, Balls, Any]:
         result = self._vectors_in_rounded_arithmetic()[self.run.raw]
@@ -425,6 +441,8 @@ class _Scores:
         most = 1.0
         if scale is not None and not isinstance(scale, str):
             most = max(1.0, abs(float(scale)))
+        if "tempered" in self.steps:
+            most = most * float(upper(size(run.values["tau"])).max(initial=1.0))
         any_term = (run.terms > 0).astype(float)
         return each * any_term * (float(f.eta) * steps * LOG2_E * most)
 

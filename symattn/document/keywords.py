@@ -17,6 +17,7 @@ _Instance = TypeVar("_Instance")
 #: The fields of ``Attention`` with their other names on the command line, in Python and in users' code.
 FIELDS = {
     "score": "", "scale": "softmax_scale sm_scale scaling", "truncate": "",
+    "temperature": "", "temperature_rate": "floor_scale", "temperature_start": "",
     "softcap": "soft_cap logit_softcap logits_soft_cap attn_logit_softcapping logit_softcapping attn_softcap",
     "bias": "attn_bias attention_bias position_bias", "causal": "is_causal use_causal use_causal_mask",
     "alignment": "", "window": "window_size sliding_window", "block": "", "prefix": "",

@@ -244,6 +244,7 @@ _FEW = 64  # most entries for which the exact value and the steps are computed
 _STEPS = (
     "scores",
     "scaled",
+    "tempered",
     "capped",
     "positioned",
     "biased",

@@ -170,7 +170,7 @@ def row(spec: Attention, given: Given, head: int, q: Rows, k: Rows, i: int) -> t
             continue
         s = score(spec, given, q[i], k[j])
         inner, outer = extra(i, j, q[i], k[j])
-        s = scaled(spec, given, s + inner, len(q[i]))
+        s = scaled(spec, given, s + inner, len(q[i])) * temperature(spec, i + spec.offset(n_q, n_k))
         s = num(spec.softcap) * mpmath.tanh(s / num(spec.softcap)) if spec.softcap is not None else s
         s += outer + (at(given["bias"], i, j) if spec.bias else 0)
         s += at(given["mask"], i, j) if spec.mask == "additive" else 0
@@ -223,6 +223,15 @@ def scaled(spec: Attention, given: Given, s: Any, d: int) -> Any:
     if spec.scale == "given":
         return s * given["scale"]
     return s / d if spec.scale == "1/d_k" else s * num(spec.scale)
+
+
+def temperature(spec: Attention, place: int) -> Any:
+    """1 + β log(⌊p/f⌋ + 1), or max(1, log p/log f), with the place p of a query; ``place``: counted from 0."""
+    p, f = max(place + spec.temperature_start, 0), spec.temperature_rate
+    if spec.temperature == "log":
+        return max(mpmath.mpf(1), mpmath.log(p) / mpmath.log(f)) if p else mpmath.mpf(1)
+    beta = Fraction(str(spec.temperature or 0))
+    return 1 + num(beta) * mpmath.log(mpmath.floor(mpmath.mpf(p) / f) + 1)
 
 
 def may(spec: Attention, given: Given, n_q: int, n_k: int, i: int, j: int) -> bool:

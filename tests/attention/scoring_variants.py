@@ -52,6 +52,7 @@ GIVEN["g_v"] = np.array([0.5, -2.0, 1.5, 3.0])
 #: Why a kind cannot run a variant.
 TANH = {"exact": "leaves the decided field"}
 ORDER = {"modular": "residues have no order", "letters": "true"}
+LOGARITHMS = {"exact": "integer multiples only"}
 TWO = {"exact": "integer multiples only"}
 
 
@@ -111,6 +112,10 @@ VARIANTS: dict[str, Definition] = {
     ),
     "documents, top-left, blocks": _v("doc_q, doc_k", documents=True, block=2, alignment="top-left"),
     "documents, prefix": _v("doc_q, doc_k", documents=True, causal=True, prefix=1, alignment="top-left"),
+    "temperature": _v("", LOGARITHMS, temperature=0.1, temperature_rate=2),
+    "temperature, from 0, top-left": _v("", LOGARITHMS, temperature=Fraction(3, 2), temperature_rate=1,
+        temperature_start=0, alignment="top-left", causal=True),
+    "log-n scaling": _v("", LOGARITHMS, temperature="log", temperature_rate=2, scale=1, causal=True),
     "sink": _v("sink", sink="given"),
     "sink and an empty row": _v("sink, mask", sink="given", mask="boolean"),
     "sink, not stabilised": _v("sink", sink="given", causal=True, stabilised=False),

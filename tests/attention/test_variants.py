@@ -88,7 +88,8 @@ REFUSED: dict[str, str] = {
     "masks combined": WINDOW, "ReLU": SORTED, "sparsemax": SORTED, "entmax": SORTED,
     "packed projections": "indexed", "latent": "indexed", "latent, absorbed": "indexed", "rotary, latent": "indexed",
     "rotary, half": ROTARY, "rotary, interleaved": ROTARY, "rotary, in part": ROTARY,
-    "rotary, true frequencies": "indexed exact", "RMS norm after rotation": ROTARY,
+    "rotary, true frequencies": "indexed exact", "temperature by place": "indexed exact",
+    "log-n scaling": "indexed exact", "RMS norm after rotation": ROTARY,
     "T5 buckets": "indexed", "Shaw": "indexed", "Transformer-XL": "indexed", "DeBERTa": "indexed",
 }  # fmt: skip
 LETTERS = [n for n in VARIANTS if not {"exact", "indexed"} & set(REFUSED.get(n, "").split())]

@@ -177,8 +177,60 @@ def gate_after(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, gate: A
     return (side_by_side(heads) @ w_o) * sigmoid(side_by_side(gate))
 
 
+PLACES = Attention(heads=2, causal=True, temperature=0.5, temperature_rate=3)
+LOGARITHM = Attention(temperature="log", temperature_rate=4)
+
+
+def places(q: Array, k: Array) -> Array:
+    """The places of queries from 1 on, the last one that of the last key."""
+    return np.arange(1 + k.shape[-2] - q.shape[-2], 1 + k.shape[-2])
+
+
+def causal(q: Array, k: Array, v: Array) -> Array:
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+    s = np.where(places(q, k)[:, None] > np.arange(k.shape[-2]), s, q.dtype.type(-np.inf))
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return (e / e.sum(axis=-1, keepdims=True)) @ v
+
+
+def times(q: Array, temperatures: Array) -> Array:
+    return q * temperatures.astype(q.dtype)[:, None]
+
+
+def tempered(q: Array, k: Array, v: Array) -> Array:
+    return causal(times(q, 1 + 0.5 * np.log(np.floor(places(q, k) / 3) + 1)), k, v)
+
+
+def tempered_from_0(q: Array, k: Array, v: Array) -> Array:
+    return causal(times(q, 1 + 0.5 * np.log((places(q, k) - 1) // 3 + 1)), k, v)
+
+
+def tempered_without_cache(q: Array, k: Array, v: Array) -> Array:
+    return causal(times(q, 1 + 0.5 * np.log(np.arange(1, 1 + q.shape[-2]) // 3 + 1)), k, v)
+
+
+def tempered_without_floor(q: Array, k: Array, v: Array) -> Array:
+    return causal(times(q, 1 + 0.5 * np.log(places(q, k) / 3 + 1)), k, v)
+
+
+def tempered_keys(q: Array, k: Array, v: Array) -> Array:
+    return causal(q, times(k, 1 + 0.5 * np.log(np.arange(1, 1 + k.shape[-2]) // 3 + 1)), v)
+
+
+def tempered_by_a_fifth(q: Array, k: Array, v: Array) -> Array:
+    return causal(times(q, 1 + 0.2 * np.log(places(q, k) // 3 + 1)), k, v)
+
+
+def log_n(q: Array, k: Array, v: Array) -> Array:
+    return attended(times(q, np.maximum(1, np.log(places(q, k)) / np.log(4))), k, v)
+
+
+def log_n_below_one(q: Array, k: Array, v: Array) -> Array:
+    return attended(times(q, np.log(places(q, k)) / np.log(4)), k, v)
+
+
 RIGHT = [(late, LATE), (values, VALUES), (values_with_reciprocal, VALUES), (gated, GATED), (gated_by_tanh, GATED),
-         (gated_tokens, OF_TOKENS)]  # fmt: skip
+         (gated_tokens, OF_TOKENS), (tempered, PLACES), (log_n, LOGARITHM)]  # fmt: skip
 WRONG: list[tuple[Callable[..., Array], Attention, str]] = [
     (late_before, LATE, "queries and keys are normalised before the rotation, not after"),
     (late_without_eps, LATE, "ε is left out"),
@@ -203,6 +255,13 @@ WRONG: list[tuple[Callable[..., Array], Attention, str]] = [
 
 
 WRONG += [
+    (causal, PLACES, "the temperatures of queries are left out"),
+    (tempered_from_0, PLACES, "the temperatures' places are one too small"),
+    (tempered_without_cache, PLACES, "the temperatures' places take the other alignment of queries and keys"),
+    (tempered_without_floor, PLACES, "the temperatures are 1 + β log(p/f + 1): the quotient is not rounded down"),
+    (tempered_keys, PLACES, "the temperatures are those of the keys' places, not of the queries'"),
+    (tempered_by_a_fifth, PLACES, "the slope β of the temperatures is 1/5"),
+    (log_n_below_one, LOGARITHM, "the temperatures are log p/log f also where p is below f: they are not at least 1"),
     (values_of_larger_eps, SMALL_EPS, "in the norm of the values: ε is 3e−05"),
     (mean_of_values, SMALL_EPS, "the output is the mean of all values: queries and keys are ignored"),
 ]
@@ -238,6 +297,10 @@ def test_a_gate_that_overflows_is_found() -> None:
 @pytest.mark.parametrize("fields", [{"qk_norm": "rms"}, {"value_norm": "rms"}])
 def test_a_cache_holds_what_is_normalised(fields: dict[str, Any]) -> None:
     refuses(Cached, Attention(causal=True, **fields), says="a cache holds what is normalised")
+
+
+def test_queries_of_a_cache_are_multiplied_before() -> None:
+    refuses(Cached, Attention(causal=True, temperature=0.1), says="temperatures depend on places")
 
 
 @pytest.mark.deep

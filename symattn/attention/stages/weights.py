@@ -19,11 +19,12 @@ from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.arrays.array import Array
-from symattn.attention import latent, masks, norms, projections, scores, softmax
+from symattn.attention import latent, masks, norms, projections, scores, softmax, temperatures
 from symattn.attention.flow import EACH, Flow
 from symattn.attention.letters_of_attention import causal_condition, query_place
 from symattn.attention.positions.position_fields import Shaw
 from symattn.attention.stages import positions, tokens
+from symattn.document.notation import Like
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -180,6 +181,36 @@ def scaling(flow: Flow) -> None:
         run, reason, of = partial(scores.scale_by, factor=scale), "as specified", ["scores"]
         written, values = "@0" if scale == 1 else "@scale @0", {"scale": Fraction(scale)}
     flow.add("scaled", run, written, of, role="scores", reason=reason, entries=typed, values=values)
+
+
+def tempering(flow: Flow) -> None:
+    """Multiply the scores of each query by the temperature of its place."""
+    temperature = temperatures.temperature_of(flow.spec)
+    place = query_place(temperature.alignment, temperature.start - 1)
+    values: dict[str, Like] = {"rate": temperature.rate}
+    if temperature.slope is None:
+        count, logarithm = f"max(1, {{{place}}}/@rate)", "{log c}/{log @rate}"
+    else:
+        count, logarithm = f"⌊{{{place}}}/@rate⌋ + 1", "@slope log c"
+        values["slope"] = temperature.slope
+    flow.add(
+        "tau",
+        partial(temperatures.by_place, temperature=temperature),
+        f"1 + {logarithm}",
+        ["scores"],
+        reason=f"$c_i = {count}$",
+        entries=f"out[i] = 1 + {logarithm.replace('log c', 'log c_i')}",
+        values=values,
+    )
+    flow.add(
+        "tempered",
+        temperatures.tempered,
+        "diag(@1) @0",
+        ["scores", "tau"],
+        role="scores",
+        reason="by a factor that grows with the place of the query",
+        entries="out[i,j] = 1[i] 0[i,j]",
+    )
 
 
 def capping(flow: Flow) -> None:
@@ -569,7 +600,8 @@ STAGES: tuple[tuple[str, Callable[[Flow], None]], ...] = (
         ("value_norm", norming_values),
     ),
     *(("latent", tokens.joining), ("kv_heads", tokens.sharing), ("truncate", truncating)),
-    *(("", scoring), ("position", positions.relating), ("", scaling), ("softcap", capping)),
+    *(("", scoring), ("position", positions.relating), ("", scaling)),
+    *(("temperature", tempering), ("softcap", capping)),
     *(("position", positions.placing), ("bias", biasing), ("masks_anything", masking)),
     *(("", weighing), ("lse", summing), ("dropout", dropping), ("", closing)),
 )

@@ -239,6 +239,10 @@ def attend(
         raise InputError(
             "positions would be those of slots; hint: rotate queries and keys before they are cached"
         )
+    if getattr(attention, "temperature", None) is not None:
+        raise InputError(
+            "places of temperatures would be those of slots; hint: multiply the queries before, without temperature"
+        )
     for field in ("causal", "window", "block", "prefix", "documents"):
         if getattr(attention, field, None):
             raise InputError(

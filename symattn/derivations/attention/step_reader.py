@@ -195,7 +195,8 @@ class StepReader(Reader):
             heads = self.request.spec.heads
             blocks = x.reshape((x.shape[0], heads, x.shape[1] // heads))
             return Value(blocks.xp.permute_dims(blocks, (1, 0, 2)), (HEAD,), 2)
-        if len(axes) == 1 and array != "lse":
+        # A vector with a number for each query is a column.
+        if len(axes) == 1 and axes != ["n_q"]:
             return Value(x[..., None, :], letters, 2)
         return Value(x, letters, len(axes))
 

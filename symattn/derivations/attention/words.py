@@ -21,6 +21,7 @@ from symattn.attention.positions.position_fields import (
     Shaw,
     TransformerXL,
 )
+from symattn.attention.temperatures import temperature_of
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document import notation as nt
 from symattn.document.notation import Name
@@ -217,6 +218,12 @@ def letters(reader: StepReader) -> dict[str, Callable[[Any], Value]]:
             for head in "ha"
         }
         result["D"] = lambda _: Value(reader.one(nt.name("d", "i", "j")).array, (), 2)
+    if step.name == "tau":
+        n_q, n_k = reader.here[step.of[0]].shape[-2:]
+        counts = temperature_of(spec).counts(n_q, n_k)
+        of_places = reader.kind.lift(np.array(counts, dtype=object))
+        result["c"] = lambda _: Value(of_places, (), 1)
+        result[text(nt.name("c", "i"))] = lambda _: Value(of_places, ("i",))
     return result
 
 

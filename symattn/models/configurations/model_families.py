@@ -41,6 +41,7 @@ from symattn.models.configurations.position_rules import (
     gptj,
     latent,
     mpt,
+    normed_or_tempered,
     rotary,
     unless_full,
     where_sliding,
@@ -202,7 +203,7 @@ FAMILIES: dict[str, ModelFamily] = {
     "falcon": _make_self_attention_family(causal, falcon, packing="groups"),
     "llama4_text": replace(
         _make_self_attention_family(causal, grouped, by_list(rotary("interleaved")), by_types()),
-        before="queries and keys are normalised after their rotation, or queries are scaled by their place",
+        whole=(normed_or_tempered,),
     ),
     # -- other positions -----------------------------------------------------------------------------------------------
     "gpt2": _make_self_attention_family(causal, heads, gpt2_scale),

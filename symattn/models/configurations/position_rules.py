@@ -17,6 +17,7 @@ from symattn.models.configurations.field_rules import (
     LayerPlace,
     fixed,
     layer_type,
+    normed,
     rule,
 )
 
@@ -75,20 +76,36 @@ def unless_full(rule: FieldRule) -> FieldRule:
 
 def by_list(rule: FieldRule) -> FieldRule:
     """Return a rule for positions in layers where ``no_rope_layers`` has a 1, which means that in spite of its name."""
-
-    def is_switched_on(at: LayerPlace) -> bool:
-        switches = at.c.required("no_rope_layers")
-        if (
-            not isinstance(switches, (list, tuple))
-            or len(switches) <= at.layer
-            or switches[at.layer] not in (0, 1)
-        ):
-            raise at.c.refusal("no_rope_layers", switches, "a list of 0 and 1, one for each layer")
-        return bool(switches[at.layer])
-
     return _restrict_rule_to_layers(
-        rule, ", where `no_rope_layers` has a 1; no positions where it has a 0", is_switched_on
+        rule, ", where `no_rope_layers` has a 1; no positions where it has a 0", _is_switched_on
     )
+
+
+def _is_switched_on(at: LayerPlace) -> bool:
+    """Return whether ``no_rope_layers`` has a 1 for the layer."""
+    switches = at.c.required("no_rope_layers")
+    if (
+        not isinstance(switches, (list, tuple))
+        or len(switches) <= at.layer
+        or switches[at.layer] not in (0, 1)
+    ):
+        raise at.c.refusal("no_rope_layers", switches, "a list of 0 and 1, one for each layer")
+    return bool(switches[at.layer])
+
+
+@rule(
+    "with rotations queries and keys are normalised (rms) head by head, after rotations, with ε = `rms_norm_eps`, if "
+    "`use_qk_norm`; without them queries have temperatures 1 + `attn_scale` log(⌊p/`floor_scale`⌋ + 1) by their place "
+    "p, from 1 on, if `attn_temperature_tuning`"
+)
+def normed_or_tempered(at: LayerPlace) -> Fields:
+    if _is_switched_on(at):
+        return normed(switch="use_qk_norm", place="after")(at)
+    # Older files have a number, which stands for true.
+    if not at.c.find("attn_temperature_tuning"):
+        return {}
+    rate = at.c.as_count("floor_scale", at.c.find("floor_scale"))
+    return {"temperature": at.c.number("attn_scale"), "temperature_rate": rate}
 
 
 def rope_of(at: LayerPlace, local: str = "") -> RopeFields:

@@ -70,6 +70,11 @@ class Cached(keywords.Answering):
             self.attention.position, position_fields.Rotary | None
         ):
             raise errors.InputError("Cached: of the output alone, with positions by Rotary or none")
+        # The keys that a call is given are all slots, empty ones included, so that places would be counted wrongly.
+        if self.attention.temperature is not None:
+            raise errors.InputError(
+                "Cached: temperatures depend on places; hint: multiply the queries before, without temperature"
+            )
         # Code caches what it has normalised, and would be accused of not doing it again.
         if self.attention.qk_norm is not None or self.attention.value_norm is not None:
             raise errors.InputError(

@@ -11,6 +11,7 @@ from numbers import Real
 import numpy as np
 
 from symattn.attention.letters_of_attention import ARRAYS
+from symattn.attention.spec import Attention
 from symattn.bounds.extras import places
 from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.bounds.rule import limit
@@ -483,8 +484,33 @@ def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
                 )
 
 
+def least_tokens_of_temperatures(spec: Attention) -> int:
+    """Return the least number of tokens at which a temperature differs from 1; 0 without temperatures."""
+    if spec.temperature is None:
+        return 0
+    # For ``log`` the temperature of the place f is still 1.
+    least = spec.temperature_rate + (spec.temperature == "log")
+    return max(least + 1 - spec.temperature_start, 1)
+
+
+def _temperatures(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Yield few queries around the places at which temperatures change, or as many as keys if there must be."""
+    spec, least = maker.spec, least_tokens_of_temperatures(maker.spec)
+    rate = spec.temperature_rate
+    for n in (least, least + 1, least + rate, least + 3 * rate) if least else ():
+        few = min(n, 3)
+        # With the alignment at the top the places are those of the queries alone.
+        n_q, n_k = (
+            (n, n) if maker.square else (few, n) if spec.alignment == "bottom-right" else (n, few)
+        )
+        if n <= maker.domain.max_tokens and n_q * n_k * spec.heads <= CELLS:
+            sizes = Sizes(n_q, n_k, 6, 2, 5)
+            yield f"{n_q} × {n_k}, places of temperatures", maker.make(sizes, small(rng), rng)
+
+
 def positions(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield far positions, and few new tokens on caches of several lengths."""
+    """Yield far positions, few new tokens on caches of several lengths, and places where temperatures change."""
+    yield from _temperatures(maker, rng)
     if maker.spec.position is None:
         return
     most = maker.domain.max_tokens

@@ -21,6 +21,7 @@ from symattn.verification.rules import (
     scoring,
     softmaxes,
     steps,
+    tempering,
     tiling,
 )
 from symattn.verification.rules.forbidding import SOME_KEYS
@@ -36,6 +37,8 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from scoring.mistakes(spec)
     yield from scoring.of_distances(spec)
     yield from (where_scaled(spec, m) for m in steps.mistakes(spec))
+    if spec.temperature is not None:
+        yield from tempering.mistakes(spec)
     yield from gating.mistakes(spec, names)
     yield from forbidding.mistakes(spec)
     yield from forbidding.of_labels(spec, names)

@@ -24,6 +24,7 @@ from symattn.verification.rules import (
     rotating,
     scoring,
     softmaxes,
+    tempering,
 )
 from symattn.verification.rules.steps import times
 
@@ -94,6 +95,9 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield scaled(
             "scores are scaled by {} for every d_k", wrong=lambda x, at: at.first * at.number(x)
         )
+    if spec.temperature not in (None, "log"):
+        words, grid = "the slope β of the temperatures is {}", _make_logarithmic_grid(1e-3, 10, 40)
+        yield MistakeFamily("scale", words, ("tau",), tempering.by_slope, grid)
     if spec.masks_anything:
         yield from fills()
     if spec.softcap is not None:

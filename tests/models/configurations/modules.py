@@ -13,7 +13,10 @@ from symattn.models.configurations.stored_weights import inputs
 from tests.models.seen import Seen, built, look, numbers, run, tokens
 
 #: Steps that layers take in float32 whatever their weights are. The bound holds for those that do not, too.
-SINGLE = ("cos", "sin", "weights", "q_normed", "k_normed", "c_q", "c_kv", "scores", "positioned", "scaled", "masked")
+SINGLE = (
+    "cos", "sin", "weights", "q_rotated", "k_rotated", "q_normed", "k_normed", "c_q", "c_kv", "scores", "positioned",
+    "scaled", "tau", "masked",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,10 @@ LONG = {
     "rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0],
     "original_max_position_embeddings": 64, "factor": 4.0,
 }  # fmt: skip
+LLAMA4 = {
+    **PLAIN, "no_rope_layers": [1, 0], "attention_chunk_size": 5, "num_local_experts": 2, "intermediate_size_mlp": 8,
+    "floor_scale": 2, "attn_scale": 0.5, "pad_token_id": None,
+}  # fmt: skip
 MLA = {
     **MHA, "num_key_value_heads": 4, "q_lora_rank": 6, "kv_lora_rank": 5, "qk_nope_head_dim": 3,
     "qk_rope_head_dim": 4, "v_head_dim": 5, "first_k_dense_replace": 2, "n_routed_experts": 2, "n_group": 1,
@@ -202,6 +209,10 @@ MODULES: dict[str, Module] = {
     "hunyuan_v1_dense": Module("hunyuan_v1_dense", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01})),
     "hunyuan_v1_dense, stretched": Module("hunyuan_v1_dense", {**GROUPED, "head_dim": 8, "rope_parameters": STRETCHED},
         changes=({"rope_parameters": {**STRETCHED, "alpha": 3.0}}, {"rope_parameters": {**STRETCHED, "alpha": 0}})),
+    "llama4_text, rotated": Module("llama4_text", LLAMA4, changes=(BASE, {"rms_norm_eps": 0.5}, {"use_qk_norm": False},
+        {"attention_chunk_size": 4})),
+    "llama4_text, by place": Module("llama4_text", LLAMA4, layer=1, changes=({"floor_scale": 3}, {"attn_scale": 0.9},
+        {"attn_temperature_tuning": False}, {"no_rope_layers": [0, 1]})),
     "qwen3": Module("qwen3", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01}, {"model_type": "qwen2"})),
     "qwen2_moe": Module("qwen2_moe", {**PLAIN, **EXPERTS, "use_sliding_window": True, "sliding_window": 3,
         "max_window_layers": 1}, changes=(FULL, {"sliding_window": 2})),
