@@ -16,9 +16,10 @@ def command(name: str) -> int:
     \b
     symattn schema sheet > sheet.schema.json
     """
+    from symattn.attention.codec.sheet_schema import sheet_schema
     from symattn.document import schemas
 
     from . import stream
 
-    stream.write(schemas.text(name))
+    stream.write(sheet_schema() if name == "sheet" else schemas.text(name))
     return 0

@@ -1,5 +1,5 @@
 """JSON Schemas of what symattn writes and reads: ``document`` (``-f json``), ``judgement`` (what ``judge`` gives) and
-``sheet`` (what ``walk`` takes)."""
+``sheet`` (what ``walk`` takes; ``symattn.attention.codec.sheet_schema`` adds the fields of an attention)."""
 
 from __future__ import annotations
 
