@@ -390,9 +390,6 @@ class _EditsOfFunction:
                     self._edit_statement(node, parent, name, index, scope, block_rules)
             elif runs and _is_read(node, parent):
                 place = Place(node, parent, name, self._function.kind(node), scope, self._function)
-                # The launcher of a kernel reads its defaults from the kernel as it is.
-                if place.is_kernel and place.is_default:
-                    continue
                 self._places.append(place)
                 self.add_at(place, rules)
         if EVERYWHERE_TIER in tiers:

@@ -101,12 +101,7 @@ class SourceFunction:
 
     @property
     def defaults(self) -> list[tuple[ast.expr, Any]]:
-        """The default values of parameters: expressions of the definition, with their values.
-
-        A kernel has none here, since its launcher reads them from the kernel as it is.
-        """
-        if self.is_kernel:
-            return []
+        """The default values of parameters: expressions of the definition, with their values."""
         named = self.function.__kwdefaults__ or {}
         positional, keywords = _default_expressions(self.tree)
         result = list(zip(positional, self.function.__defaults__ or (), strict=False))

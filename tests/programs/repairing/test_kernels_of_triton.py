@@ -120,6 +120,14 @@ def test_a_rule_repairs_a_kernel(loaded: Any, rule: str, tier: int, wrong: str, 
     assert repairs_of(text, expected, loaded, rule, tier)
 
 
+def test_the_default_of_a_kernels_parameter_is_repaired(loaded: Any) -> None:
+    text = BODY.replace("BODY", "z = a * S").replace("D: tl.constexpr)", "D: tl.constexpr, S: tl.constexpr = 2)")
+    expected = loaded(text).f(*given())
+    wrong = text.replace("S: tl.constexpr = 2", "S: tl.constexpr = 3")
+    (repair,) = repairs_of(wrong, expected, loaded, "constant", 1)
+    assert (repair.old, repair.new) == ("3", "2")
+
+
 def test_kernels_their_helpers_and_the_launching_function_are_rebuilt(loaded: Any) -> None:
     import torch
 
