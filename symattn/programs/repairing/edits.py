@@ -113,6 +113,8 @@ class FunctionPlaces:
         self.free_names |= vars(builtins).keys()
         self.expressions = self._short_expressions()
         self.bounds = self._names_that_bound()
+        self.unread = self._names_assigned_and_never_read()
+        self.rescalers = self._names_subtracted_in_calls()
 
     def _names_that_bound(self) -> set[str]:
         """Return the names in comparisons, ranges, minima and maxima."""
@@ -122,6 +124,33 @@ class FunctionPlaces:
             called = str(getattr(word, "attr", getattr(word, "id", "")))
             if isinstance(node, ast.Compare) or called in _BOUNDING:
                 result |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return result
+
+    def _names_assigned_and_never_read(self) -> set[str]:
+        """Return the names that a statement or a loop assigns and nothing reads, but for ``_``.
+
+        The code computes them for nothing: a mistake may have taken the place where one was read.
+        """
+        names = [n for n in ast.walk(self.found.tree) if isinstance(n, ast.Name)]
+        read = {n.id for n in names if isinstance(n.ctx, ast.Load)}
+        written = {n.id for n in names if isinstance(n.ctx, ast.Store)}
+        return {name for name in written - read if not name.startswith("_")}
+
+    def _names_subtracted_in_calls(self) -> dict[str, set[str]]:
+        """Return the names that calls of one argument subtract, by the function: ``exp`` of ``x - m``."""
+        result: dict[str, set[str]] = {}
+        for node in ast.walk(self.found.tree):
+            is_call = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+            argument = node.args[0] if is_call else None  # type: ignore[attr-defined]
+            if not isinstance(argument, ast.BinOp) or not isinstance(argument.op, ast.Sub):
+                continue
+            # ``m[:, None]`` is ``m`` as a column.
+            subtracted = argument.right
+            if isinstance(subtracted, ast.Subscript):
+                subtracted = subtracted.value
+            if isinstance(subtracted, ast.Name):
+                function = ast.unparse(node.func)  # type: ignore[attr-defined]
+                result.setdefault(function, set()).add(subtracted.id)
         return result
 
     def _short_expressions(self) -> dict[str, tuple[Kind, set[str]]]:
@@ -204,20 +233,25 @@ class Place:
     def whole_names(self) -> list[str]:
         """The names of whole numbers that a term or a bound may be made of.
 
-        A kernel has dozens of strides; there only numbers that bound something elsewhere are taken.
+        A kernel has dozens of strides; there only numbers that bound something elsewhere are taken, and those that
+        are assigned and never read.
         """
-        names = list(self.names("int"))
-        return [n for n in names if n in self.function.bounds] if self.is_kernel else names
+        names, known = list(self.names("int")), self.function.bounds | self.function.unread
+        return [n for n in names if n in known] if self.is_kernel else names
 
     def most_similar(self, names: Iterable[str]) -> list[str]:
-        """Return the names that read most like this one; all of them where there is no kernel."""
+        """Return the names that look most like this one; all of them where there is no kernel.
+
+        Names that are assigned and never read come before all others.
+        """
         if not self.is_kernel:
             return list(names)
 
-        def unlikeness(name: str) -> float:
-            return -difflib.SequenceMatcher(None, self.node.id, name).ratio()
+        def order(name: str) -> tuple[bool, float]:
+            likeness = difflib.SequenceMatcher(None, self.node.id, name).ratio()
+            return name not in self.function.unread, -likeness
 
-        return sorted(names, key=unlikeness)[:MOST_NAMES_IN_KERNEL]
+        return sorted(names, key=order)[:MOST_NAMES_IN_KERNEL]
 
     def kind_of(self, node: ast.AST) -> Kind:
         """Return the kind of another expression of the function."""
@@ -529,6 +563,20 @@ class _EditsOfFunction:
             old, new = shorten(old), shorten(new)
             edit = Edit(rule.name, rule.tier, self._function.place, replacements, old, new, likely)
             self._result.append(edit)
+
+
+#: A block of one axis as a column and as a row of two axes.
+_NEW_AXES = ("[:, None]", "[None, :]")
+
+
+def forms_of(text: str, kind: Kind, of: Kind) -> Iterator[str]:
+    """Yield the ways in which an array of one axis, or a number, meets an array of two axes."""
+    if len(kind.shape) == 1 and len(of.shape) == 2:
+        for axis, words in enumerate(_NEW_AXES):
+            if kind.shape[0] in (1, of.shape[axis]):
+                yield text + words
+    elif kind.broadcasts_to(of):
+        yield text
 
 
 def overlapping(replacements: Sequence[Replacement]) -> bool:

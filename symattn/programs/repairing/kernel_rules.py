@@ -10,7 +10,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from symattn.programs.repairing.edits import BlockRule, BlockStatement, EditRule, Place, Where
+from symattn.programs.repairing.edits import (
+    BlockRule,
+    BlockStatement,
+    EditRule,
+    Place,
+    Where,
+    forms_of,
+)
 from symattn.programs.repairing.observing import Kind
 from symattn.verification.repair import Replacement
 
@@ -21,8 +28,6 @@ _GROUPS_OF_TWINS = (
     ("program_id", "num_programs"), ("store", "atomic_add"), ("exp", "exp2"), ("log", "log2"),
     ("max", "min", "sum"), ("maximum", "minimum"), ("sum", "cumsum"), ("zeros", "zeros_like"),
 )  # fmt: skip
-#: A block of one axis as a column and as a row of two axes.
-_NEW_AXES = ("[:, None]", "[None, :]")
 _MOST_MASKS = 8  # conditions of the kernel that are tried in one place
 #: The factor between exponents to the bases e and 2.
 _LOG2_OF_E = "1.4426950408889634"
@@ -79,17 +84,7 @@ def _is_infinity(node: ast.expr) -> bool:
 def forms_of_rows(p: Place) -> Iterator[str]:
     """Yield the names that are factors or terms of an expression, rows with a new axis."""
     for name, kind in p.names("int", "float", "floats").items():
-        yield from (form for form in _forms(name, kind, p.kind) if form != name)
-
-
-def _forms(name: str, kind: Kind, of: Kind) -> Iterator[str]:
-    """Yield the ways in which a block of one axis, or a number, meets a block of two axes."""
-    if len(kind.shape) == 1 and len(of.shape) == 2:
-        for axis, words in enumerate(_NEW_AXES):
-            if kind.shape[0] in (1, of.shape[axis]):
-                yield name + words
-    elif kind.broadcasts_to(of):
-        yield name
+        yield from (form for form in forms_of(name, kind, p.kind) if form != name)
 
 
 def _is_computed(p: Place) -> bool:
@@ -106,6 +101,17 @@ def insert_row(p: Place) -> Changes:
             yield f"{p.text} / {form}"
         yield f"{p.text} + {form}"
         yield f"{p.text} - {form}"
+
+
+def take_row(p: Place) -> Changes:
+    """A block of one axis of whole numbers, with the new axis of an expression in its place."""
+    if p.kind.name != "ints" or len(p.kind.shape) != 2 or not isinstance(p.node, ast.BinOp):
+        return
+    for name, kind in p.names("ints").items():
+        for form in forms_of(name, kind, p.kind):
+            # The axis that the expression has itself: positions of rows stay positions of rows.
+            if form != name and form.removeprefix(name) in p.plain_text:
+                yield form
 
 
 def shift_compared(p: Place) -> Changes:
@@ -196,7 +202,7 @@ def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacemen
     for row, row_kind in s.scope.items():
         if row == name or not row_kind.is_real:
             continue
-        for form in _forms(row, row_kind, kind):
+        for form in forms_of(row, row_kind, kind):
             for sign in ("*", "/"):
                 new = f"{name} = {name} {sign} {form}"
                 lines = [s.indent(s.node) + new]
@@ -214,6 +220,7 @@ RULES: tuple[EditRule, ...] = (
     ),
     EditRule("factor", 2, ANY, insert_log2_of_e, where=KERNELS),
     EditRule("row", 2, ANY, insert_row, likely=True, added=_LOOKED_AT, where=KERNELS),
+    EditRule("variable", 2, ast.BinOp, take_row, added=_LOOKED_AT, where=KERNELS),
     EditRule("offset", 2, ANY, shift_compared, likely=True, added=_LOOKED_AT, where=KERNELS),
     EditRule("mask", 2, ANY, add_condition, where=KERNELS),
     EditRule("mask", 2, ANY, keep_by_condition, where=KERNELS),

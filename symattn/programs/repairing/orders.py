@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
+from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place, forms_of
 from symattn.programs.repairing.observing import NUMBERS
 
 #: New expressions, as text or as trees.
@@ -38,6 +38,17 @@ def distribute(p: Place) -> Changes:
             yield ast.BinOp(one.left, one.op, ast.BinOp(one.right, node.op, other))
         elif isinstance(node.op, adds) and isinstance(one.op, scales):
             yield ast.BinOp(ast.BinOp(one.left, node.op, other), one.op, one.right)
+
+
+def swap_operators(p: Place) -> Changes:
+    """Two neighbouring operators exchanged, between operands that stay: ``a + b * c`` and ``a * b + c``."""
+    node = p.node
+    if isinstance(node.right, ast.BinOp) and type(node.right.op) is not type(node.op):
+        inner = node.right
+        yield ast.BinOp(ast.BinOp(node.left, inner.op, inner.left), node.op, inner.right)
+    if isinstance(node.left, ast.BinOp) and type(node.left.op) is not type(node.op):
+        inner = node.left
+        yield ast.BinOp(inner.left, node.op, ast.BinOp(inner.right, inner.op, node.right))
 
 
 def _with_first(call: ast.Call, first: ast.expr) -> ast.Call:
@@ -184,9 +195,39 @@ def take_small_number(p: Place) -> Changes:
 
 
 def take_zero(p: Place) -> Changes:
-    """Zero in place of a whole number that a call gets by name, such as the start of a range."""
-    if isinstance(p.parent, ast.Call) and p.field == "args" and p.kind.name == "int":
+    """Zero in place of a whole number that a call gets, or another name, such as the start of a range."""
+    is_argument = isinstance(p.parent, ast.Call) and p.field == "args"
+    is_assigned = isinstance(p.parent, ast.Assign | ast.Tuple)
+    if (is_argument or is_assigned) and p.kind.name == "int":
         yield "0"
+
+
+def take_unread_name(p: Place) -> Changes:
+    """A name that is assigned and never read, in place of a number or an expression of the same kind."""
+    if p.is_called or p.kind.name not in NUMBERS or isinstance(p.node, ast.Name):
+        return
+    for name in sorted(p.function.unread & p.scope.keys()):
+        if p.scope[name] == p.kind:
+            yield name
+
+
+def rescale_by_difference(p: Place) -> Changes:
+    """A term times a function of the difference of two names, one of which the code subtracts in such a call.
+
+    So sums over parts are brought to another largest number: ``total * exp(old - new)``.
+    """
+    is_term = isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.Add | ast.Sub)
+    if not (is_term or isinstance(p.parent, ast.Assign)) or not p.kind.is_real or p.is_called:
+        return
+    if isinstance(p.node, ast.Constant):
+        return
+    for function, subtracted in p.function.rescalers.items():
+        for name in sorted(subtracted & p.scope.keys()):
+            kind = p.scope[name]
+            for other, other_kind in p.names("float", "floats").items():
+                if other != name and other_kind == kind:
+                    factor = f"{function}({other} - {name})"
+                    yield from (f"{p.text} * {form}" for form in forms_of(factor, kind, p.kind))
 
 
 def take_plain_number(p: Place) -> Changes:
@@ -270,7 +311,10 @@ RULES: tuple[EditRule, ...] = (
     EditRule("variable", 2, ast.Name, take_plain_number, added=LOOKED_AT),
     EditRule("zero", 2, ast.Name, take_zero, likely=True, added=LOOKED_AT),
     EditRule("expression", 3, ast.Constant, replace_number_by_name, added=LOOKED_AT),
+    EditRule("variable", 2, ANY, take_unread_name, likely=True, added=LOOKED_AT),
+    EditRule("rescaled", 3, ANY, rescale_by_difference, likely=True, added=LOOKED_AT),
     EditRule("brackets", 2, ast.BinOp, distribute, added=LOOKED_AT),
+    EditRule("order of operations", 2, ast.BinOp, swap_operators, added=LOOKED_AT),
     EditRule("order of operations", 2, (ast.BinOp, ast.Call), move_operation, added=LOOKED_AT),
     EditRule("order of calls", 2, ast.Call, swap_nested_calls, added=LOOKED_AT),
     EditRule("repeated", 2, ast.Call, repeat_or_tile, likely=True, added=LOOKED_AT, where="arrays"),

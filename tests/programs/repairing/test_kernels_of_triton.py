@@ -60,6 +60,9 @@ BODIES = [
      "w = i < n\n    z = a + tl.load(m + i, mask=w, other=0.0)[:, None]"),
     ("term", 2, "s = tl.dot(a, tl.trans(b))\n    z = a + tl.sum(tl.dot(a, tl.trans(b)), 1)[:, None]",
      "s = tl.dot(a, tl.trans(b))\n    z = a + tl.sum(tl.dot(a, tl.trans(b), s), 1)[:, None]"),
+    ("variable", 2, "w = i * 3 % 8\n    z = tl.load(x + (n - n + i[:, None]) * D + c[None, :])",
+     "w = i * 3 % 8\n    z = tl.load(x + w[:, None] * D + c[None, :])"),
+    ("rescaled", 3, "s = tl.exp(a - b)\n    z = b + s", "s = tl.exp(a - b)\n    z = b * tl.exp(a - b) + s"),
     ("transposed", 2, "z = a + tl.dot(tl.dot(a, tl.trans(b)), b)",
      "z = a + tl.dot(tl.trans(tl.dot(a, tl.trans(b))), b)"),
 ]  # fmt: skip
