@@ -149,14 +149,36 @@ def test_an_inverse_by_powers_is_within_the_law_of_any_system_alone(kind: str) -
 
 
 def test_the_law_leaves_out_what_it_does_not_cover() -> None:
-    law, float32 = RecurrentLaw(GATED, "nd"), Precision.of("float32")
+    law = RecurrentLaw(GATED, "nd")
     one = np.ones((4, 3))
     inputs = {"q": one, "k": one, "v": one, "g": np.full(4, -0.5)}
-    assert law.covers(inputs, float32)
-    assert not law.covers(inputs, Precision.of("float64"))
-    assert not law.covers({**inputs, "g": np.full(4, 0.5)}, float32)
-    assert not law.covers({**inputs, "v": one * np.inf}, float32)
-    assert not RecurrentLaw(LinearAttention(), "nd").covers(inputs, float32)
+    assert law.covers(inputs)
+    assert not law.covers({**inputs, "g": np.full(4, 0.5)})
+    assert not law.covers({**inputs, "v": one * np.inf})
+    assert not RecurrentLaw(LinearAttention(), "nd").covers(inputs)
+
+
+def by_systems(q: Array, k: Array, v: Array, beta: Array, size: int = 48) -> Array:
+    """The delta rule in the format of its inputs, a system of equations for each chunk."""
+    state, parts = np.zeros((k.shape[-1], v.shape[-1]), v.dtype), []
+    for lo in range(0, len(q), size):
+        of_q, of_k, of_v, b = (a[lo : lo + size] for a in (q, k, v, beta[:, None]))
+        system = np.tril(b * (of_k @ of_k.T), -1) + np.eye(len(of_q), dtype=q.dtype)
+        u = np.linalg.solve(system, b * (of_v - of_k @ state))
+        parts.append(of_q @ state + np.tril(of_q @ of_k.T) @ u)
+        state = state + of_k.T @ u
+    return np.concatenate(parts)
+
+
+def test_the_law_judges_many_tokens_in_float64() -> None:
+    law, rng = RecurrentLaw(DELTA, "nd"), np.random.default_rng(0)
+    drawn = {name: rng.standard_normal((260, 24)) for name in "qkv"} | {"beta": rng.standard_normal(260)}
+    inputs = law.as_in_models(drawn, 0.0, rng)
+    assert law.covers(inputs)
+    (expected,) = law.ways(inputs, Precision.of("float64"))[0]()
+    got = by_systems(**inputs)
+    assert (np.abs(got - expected.near) <= expected.allowed).all()
+    assert (np.abs(got * (1 + 1e-9) - expected.near) > expected.allowed).any()
 
 
 @pytest.mark.parametrize("layout", ["nd", "bhnd", "bnhd"])

@@ -75,8 +75,6 @@ _LARGEST_BOUNDED_IN_OTHER_FORMATS = 512
 SEVERAL_CHUNKS_GROUP = "several chunks"
 #: Mean of −g in long inputs of a recurrence, so that early tokens matter to late ones.
 _SLOW_DECAY = 0.02
-#: Width of long inputs of a recurrence in a format that its law does not cover.
-_NARROW_WIDTH = 8
 _MOST_AT_ONCE = 2**21  # entries of an array of which bounds hold some twenty copies
 _TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
@@ -540,14 +538,9 @@ class Definition(Subject):
             )
 
     def _together_as_in_models(self, session: Session, wanted: Sizes, rng: Random) -> Case:
-        """Return a case of a recurrence with as many tokens, in wide rows if the law says what rounding allows."""
-        assert self.law is not None
-        widths = {"d_k": wanted.d_k, "d_v": wanted.d_v}
-        if not self.law.covers_format(session.precision):
-            # Outputs without a law are enclosed token by token, which takes minutes in wide rows.
-            widths = dict.fromkeys(widths, _NARROW_WIDTH)
-        lengths = {"n_q": wanted.n_q, "n_k": wanted.n_k}
-        return self._as_in_models(session, "together", {**lengths, **widths}, _SLOW_DECAY, rng)
+        """Return a case of a recurrence with as many tokens in wide rows."""
+        sizes = {name: getattr(wanted, name) for name in ("n_q", "n_k", "d_k", "d_v")}
+        return self._as_in_models(session, "together", sizes, _SLOW_DECAY, rng)
 
     def _in_memory(self, wanted: Sizes) -> Sizes:
         """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""
@@ -812,14 +805,14 @@ class Definition(Subject):
             x: self.meaning(x) for x in sizes})  # fmt: skip
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def law_of(self, inputs: Inputs, precision: Precision) -> RecurrentLaw | None:
+    def law_of(self, inputs: Inputs) -> RecurrentLaw | None:
         """Return the law of rounding if it covers these inputs."""
-        covered = self.law is not None and self.law.covers(inputs, precision)
+        covered = self.law is not None and self.law.covers(inputs)
         return self.law if covered else None
 
     def screened(self, precision: Precision, inputs: Inputs) -> Sequence[Expected] | None:
         """See ``Subject``; a recurrence that a law covers is computed in chunks."""
-        law = self.law_of(inputs, precision)
+        law = self.law_of(inputs)
         if law is None:
             return super().screened(precision, inputs)
         near = law.compute_exactly(inputs)

@@ -158,12 +158,12 @@ class RecurrentLaw:
             " of LU factors may be exchanged, the bound of every usual form counts too."
         )
 
-    def covers(self, inputs: Inputs, precision: Precision) -> bool:
-        """Return whether the law is about these inputs: finite numbers, gates of at most 0, sums coarser than float64.
+    def covers(self, inputs: Inputs) -> bool:
+        """Return whether the law is about these inputs: finite numbers, and gates of at most 0.
 
         Lengths of queries and keys must be equal, as a recurrence has one for each token.
         """
-        if not self.covers_format(precision):
+        if explain_uncovered(self.spec):
             return False
         numbers = [np.asarray(a) for a in inputs.values()]
         if not all(a.dtype.kind == "f" and np.isfinite(a).all() for a in numbers):
@@ -181,11 +181,6 @@ class RecurrentLaw:
         if self.spec.values_per_key > 1:
             front[heads] *= self.spec.values_per_key
         return tuple(front[:-1])
-
-    def covers_format(self, precision: Precision) -> bool:
-        """Return whether the law is about this recurrence and sums coarser than float64."""
-        # Exact values in float64 are too coarse to judge float64.
-        return precision.score.name != "float64" and not explain_uncovered(self.spec)
 
     def in_order(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs in float64 as (…, n, d), with a column for one number a token."""
