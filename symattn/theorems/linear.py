@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.linear import causal_linear_attention, delta_step, linear_state
+from symattn.attention.linear import (
+    causal_linear_attention,
+    chunk_of_sums,
+    decayed_scores,
+    delta_step,
+    delta_token,
+    linear_state,
+)
 from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import Node, name
 from symattn.document.text import text
@@ -16,7 +23,7 @@ from symattn.proof.relations.random_arrays import mean_of_exponential
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared
-from symattn.theorems.letters import eye
+from symattn.theorems.letters import exp, eye, rows
 from symattn.theorems.texts import of_file
 
 
@@ -71,6 +78,155 @@ def _new_state(reader: Reader) -> Array:
     return delta_step(s, k, v, reader.array("β"))
 
 
+# -- gates and the delta rule -----------------------------------------------------------------------------------------
+_STATES = {**ARRAY_ROLES, "S": None, "E": None, "D": None}
+
+
+def _decay(end: Array, c: Array, state: Array) -> Array:
+    """Return the state of a run for another c: e^{end − c} ⊙ S."""
+    return exp((end - c).mT) * state
+
+
+# A state of a run for any c: (c, Σ_j (k_j e^{c − G_j})ᵀ v_j). The sum of gates up to its end is one such c.
+RUNS_DECAYED = Fold(
+    Declared({"k": "p d_k", "v": "p d_v", "G": "p d_k", "c": "1 d_k"}),
+    "p",
+    lambda k, v, G, c: (c, (k * exp(c - G)).mT @ v),
+    lambda x, y, given: (given["c"], _decay(given["c"], *x) + _decay(given["c"], *y)),
+    lambda x, y, given: (given["c"], _decay(given["c"], *x) + y[1]),
+    ("c",),
+)
+"""The state of a run of tokens with gates is the sum of those of its parts, each decayed to the end of all."""
+
+
+def _gated_state(after: str, *added: str) -> Callable[[Reader], Array]:
+    """Return the state after the token k, v, β, g, from the sum of the states before it that are named."""
+
+    def made(reader: Reader) -> Array:
+        before = sum((reader.one(name(x)).array for x in added), reader.one(name(after)).array)
+        k, v, g = (reader.array(x)[None, :] for x in "kvg")
+        state, _ = delta_token(before, k, k, v, reader.array("β"), g)
+        return state
+
+    return made
+
+
+TOKEN = Glossary(
+    {"S": "d_k d_v", "k": "d_k", "v": "d_v", "g": "d_k", "β": ""},
+    roles=_STATES,
+    defined={"S′": _gated_state("S"), "I": eye("d_k")},
+    rows=True,
+).where("a = exp(g)")
+"""One token of the gated delta rule, by the implementation; a are the factors of its gate."""
+
+
+def _state_after_run(reader: Reader) -> Array:
+    """Return S_n, the state after n tokens with the corrections U from the state S."""
+    k, u, sums = (reader.array(x) for x in ("K", "U", "G"))
+    state, _ = chunk_of_sums(reader.array("S"), k, k, u, sums, reader.array("c")[None, :])
+    return state
+
+
+def _next_row(reader: Reader) -> Array:
+    """Return the last row of L, but for its diagonal, of n tokens and one more."""
+    k = rows(reader.array("K"), reader.array("k")[None, :])
+    sums = rows(reader.array("G"), (reader.array("c") + reader.array("g"))[None, :])
+    n = reader.length("n")
+    below = reader.array("β") * decayed_scores(k, k, sums, itself=False)
+    return below[n:, :n][0]
+
+
+NEXT_TOKEN = TOKEN.also(
+    {"K": "n d_k", "U": "n d_v", "G": "n d_k", "c": "d_k"},
+    sizes={"n": "n"},
+    index={"j": "n", "f": "d_k"},
+    defined={"S_n": _state_after_run, "S′": _gated_state("S_n"), "L": _next_row},
+)
+"""n tokens with the corrections U, whose gates add up to c, and one more."""
+
+
+def _chunk_and_token(part: int) -> Callable[[Reader], Any]:
+    """Return the state (0) or the outputs (1) of one chunk of n + 1 tokens, with the corrections U and u."""
+
+    def made(reader: Reader) -> Any:
+        more = ((x, reader.one(name(x.lower())).array) for x in "QKU")
+        every = [rows(reader.array(x), last[None, :]) for x, last in more]
+        whole = (reader.array("c") + reader.array("g"))[None, :]
+        sums = rows(reader.array("G"), whole)
+        return chunk_of_sums(reader.array("S"), *every, sums, whole)[part]
+
+    return made
+
+
+def _outputs_of_run(reader: Reader) -> Array:
+    """Return the outputs of the n tokens, from the state S."""
+    q, k, u, sums = (reader.array(x) for x in "QKUG")
+    return chunk_of_sums(reader.array("S"), q, k, u, sums, reader.array("c")[None, :])[1]
+
+
+CHUNK_AND_TOKEN = NEXT_TOKEN.also(
+    {"Q": "n d_k", "q": "d_k"},
+    defined={"S″": _chunk_and_token(0), "O″": _chunk_and_token(1), "O": _outputs_of_run},
+).where("u = β (v − (k ⊙ exp(c + g)) S) − Σ_{j=1}^n L_j U_j")
+"""n tokens as a chunk and one token more, and all n + 1 as one chunk: S″ and O″."""
+
+
+def _chunk(part: int, *runs: str) -> Callable[[Reader], Any]:
+    """Return the state after runs of tokens, each by a chunk (0), or the outputs of the last of them (1)."""
+
+    def made(reader: Reader) -> Any:
+        state = reader.array("S")
+        for run in runs:
+            q, k, v, sums, whole = (reader.one(name(x + run)).array for x in "QKVGc")
+            state, output = chunk_of_sums(state, q, k, v, sums, whole[None, :])
+        return output if part else state
+
+    return made
+
+
+def _joined(letter: str, gates: bool = False) -> Callable[[Reader], Any]:
+    """Return the rows of both runs; sums of gates go on from those of the first run."""
+
+    def made(reader: Reader) -> Any:
+        first, second = reader.array(f"{letter}₁"), reader.array(f"{letter}₂")
+        return rows(first, reader.array("c₁")[None, :] + second if gates else second)
+
+    return made
+
+
+TWO_RUNS = Glossary(
+    {
+        "S": "d_k d_v",
+        **{x + "₁": f"n {d}" for x, d in (("Q", "d_k"), ("K", "d_k"), ("V", "d_v"), ("G", "d_k"))},
+        **{x + "₂": f"m {d}" for x, d in (("Q", "d_k"), ("K", "d_k"), ("V", "d_v"), ("G", "d_k"))},
+        **{"c₁": "d_k", "c₂": "d_k"},
+    },
+    sizes={"n": "n", "m": "m"},
+    index={"i": "n", "j": "n", "l": "m"},
+    defined={
+        **{x: _joined(x) for x in "QKV"},
+        "G": _joined("G", gates=True),
+        "S₁": _chunk(0, "₁"),
+        "O₁": _chunk(1, "₁"),
+        "S₂": _chunk(0, "₁", "₂"),
+        "O₂": _chunk(1, "₁", "₂"),
+        "S′": _chunk(0, ""),
+        "O′": _chunk(1, ""),
+    },
+    roles=_STATES,
+    rows=True,
+).where("c = c₁ + c₂")
+"""n tokens and m more, with sums of gates G from the beginning of each run to c at its end; without an index, all."""
+
+_SCORES = Glossary(
+    {"Q": "n d_k", "K": "n d_k", "G": "n d_k", "m": "d_k"},
+    index={"i": "n", "j": "n", "f": "d_k"},
+    defined={"S": lambda reader: decayed_scores(*map(reader.array, "QKG"))},
+    rows=True,
+)
+"""Scores of n tokens with gates whose sums are G, by the implementation."""
+
+
 def _make_rising_numbers(first: str, steps: str) -> Callable[[Reader], Any]:
     """x < x + u₁ < x + u₁ + u₂ < …"""
 
@@ -85,6 +241,12 @@ THEOREMS = of_file(
     "linear",
     {
         "": TOKENS,
+        "token": TOKEN,
+        "next token": NEXT_TOKEN,
+        "chunk and token": CHUNK_AND_TOKEN,
+        "errors": TOKEN.also({"E": "d_k d_v"}, defined={"S″": _gated_state("S", "E")}),
+        "runs": TWO_RUNS,
+        "scores": _SCORES,
         "updated": Glossary(defined={"S′": _new_state, "I": eye("f")}, rows=True),
         "performer-positive-features": Glossary(
             {"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}

@@ -12,7 +12,7 @@ import pytest
 
 from symattn import Grade
 from symattn.arrays.exact import Exact
-from symattn.attention import masks
+from symattn.attention import linear, masks
 from symattn.attention import softmax as softmaxes
 from symattn.attention.linear import delta_step
 from symattn.attention.masks import forbid, window
@@ -44,6 +44,7 @@ GRADES = {
         "layernorm-invariance",
         "layernorm-jacobian",
         "power-kernel-features",
+        "delta-rule-chunk",
         "dot-product-error",
         "one-hot-saturation",
         "shifted-softmax-error",
@@ -115,6 +116,9 @@ MISTAKES: list[tuple[Callable[..., object], str, str, str]] = [
     (masks.causal, "j <= i", "j < i", "causal-first-row"),
     (masks.window, "width - 1", "width", "window-receptive-field"),
     (masks.forbid, "allowed, s, -xp.inf", "allowed, -xp.inf, s", "mask-is-restriction"),
+    (linear.chunk_of_sums, "whole - sums", "0 - sums", "linear-rnn-chunks"),
+    (linear.delta_token, "decayed(state, g)", "state", "delta-rule-gated"),
+    (linear.decayed_scores, "- sums[..., None, :, :]", "+ sums[..., None, :, :]", "linear-rnn-split-decay"),
 ]
 
 
