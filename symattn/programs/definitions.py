@@ -67,7 +67,8 @@ def check_domain(spec: object, domain: Domain) -> None:
             raise InputError(
                 f"{result}: definitions other than plain attention do not know it; hint: leave it out"
             )
-        if promise == "nonfinite_forbidden" and not subject.returns_attended:
+        reads_all = not subject.returns_attended and subject.undefined is None
+        if promise == "nonfinite_forbidden" and reads_all:
             raise InputError(
                 f"{result}: {subject.title} does not return the output of an attention; hint: leave it out"
             )

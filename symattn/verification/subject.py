@@ -35,6 +35,8 @@ Array = np.ndarray
 Random = np.random.Generator
 #: Yields the cases of a group.
 Cases = Callable[["Session", Random], Iterator[Case]]
+#: The same inputs twice: with zeros in some numbers, and with NaN there.
+InputPairs = Iterator[tuple[dict[str, Array], dict[str, Array]]]
 
 
 class Subject(ABC):
@@ -51,6 +53,7 @@ class Subject(ABC):
     costs     number of runs that one run counts for
     trials    effort of the search for a smaller input that shows a fault
     returns_attended  whether the first output is that of an attention, as ``attended`` returns it
+    leak      what a leak of NaN is, in words
     screened_groups  groups whose calls are compared with float64 first, however small they are
     """
 
@@ -65,6 +68,7 @@ class Subject(ABC):
     costs: int = 1
     trials: int = TRIALS
     returns_attended: bool = False
+    leak: str = "NaN in a key or value that no query may attend to reaches an output"
     screened_groups: frozenset[str] = frozenset()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -232,6 +236,10 @@ class Subject(ABC):
 
     def misconduct(self, session: Session) -> Iterator[Fault]:
         """Yield further faults: of how the function behaves, not of what it computes."""
+        yield from ()
+
+    def weightless(self, session: Session, rng: Random) -> InputPairs:
+        """Yield inputs in pairs: with zeros in numbers that have the weight 0 whatever they are, and with NaN there."""
         yield from ()
 
     def look_closer(self, session: Session) -> None:  # noqa: B027 - most subjects have nothing more

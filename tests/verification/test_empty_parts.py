@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Merge, Verdict
+from symattn import Attention, Domain, Merge, Verdict
 from symattn.programs.layouts import numbers_of_documents
 from symattn.programs.verify import verify
 from tests.faults.programs import softmax
@@ -86,6 +86,19 @@ def many_rows(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]
     return np.where(lost, o2, o), lse
 
 
+def read_at_weight_one(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    """The output of a part without keys is added as it is, which shows only if it is not 0."""
+    o, lse = merged(o1, l1, o2, l2)
+    return np.where(np.isneginf(l1)[..., None], o1 + o2, o), lse
+
+
+def guarded(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    """Whatever the output of a part without keys holds, it is not read."""
+    empty1, empty2 = (np.isneginf(lse)[..., None] for lse in (l1, l2))
+    zero = o1.dtype.type(0)
+    return merged(np.where(empty1, zero, o1), l1, np.where(empty2, zero, o2), l2)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
@@ -94,10 +107,11 @@ def many_rows(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]
         (all_rows, Verdict.FAULT),
         (infinite_log_sum, Verdict.FAULT),
         (many_rows, Verdict.FAULT),
+        (read_at_weight_one, Verdict.FAULT),
         (by_sigmoid, Verdict.NO_FAULT),
         (merged, Verdict.NO_FAULT),
     ],
-    ids=["every row", "−∞ for a number", "more than 128 rows", "NaN alone", "right"],
+    ids=["every row", "−∞ for a number", "more than 128 rows", "read at weight 1", "NaN alone", "right"],
 )
 def test_parts_without_keys_are_tried_on_either_side(program: Any, verdict: Verdict, precision: Any) -> None:
     with np.errstate(all="ignore"):
@@ -116,3 +130,24 @@ def test_infinities_are_no_result_of_an_earlier_call() -> None:
         faults = verify(overflowing, Merge(), framework="numpy", examples=0, precision="float16").faults
     assert faults
     assert not any("earlier call" in fault.message for fault in faults)
+
+
+@pytest.mark.parametrize(("program", "leaks"), [(merged, True), (guarded, False)], ids=["0 · NaN", "not read"])
+def test_undefined_outputs_of_empty_parts_are_a_fault_on_request(program: Any, leaks: bool) -> None:
+    words = "NaN in the output of a part without keys"
+    promised = Domain(nonfinite_forbidden=True)
+    with np.errstate(all="ignore"):
+        report, strict = (
+            verify(program, Merge(), framework="numpy", examples=0, domain=domain) for domain in (Domain(), promised)
+        )
+    assert report.verdict is Verdict.NO_FAULT
+    assert any(words in note for note in report.notes) is leaks
+    assert [fault.step for fault in strict.faults if words in fault.message] == ["merge"] * leaks
+
+
+def test_the_definition_reads_no_output_of_an_empty_part() -> None:
+    nothing, something = (np.full(2, np.nan), np.array(-np.inf)), (np.arange(2.0), np.array(3.0))
+    for first, second in ((nothing, something), (something, nothing)):
+        output, lse = Merge()(*first, *second)
+        assert output.tolist() == [0, 1]
+        assert lse == 3

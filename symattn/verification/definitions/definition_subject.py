@@ -47,7 +47,7 @@ from symattn.verification.definitions.recurrent_law import (
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import behaviour, hints, probes
 from symattn.verification.probing.together import few_keys_together, lengths_of_several
-from symattn.verification.subject import Array, Cases, Random, Subject
+from symattn.verification.subject import Array, Cases, InputPairs, Random, Subject
 
 if TYPE_CHECKING:
     from symattn.bounds.reference import Run
@@ -151,6 +151,7 @@ class Definition(Subject):
     distant   a family, by distance, in which most exponentials are that far below the largest ones (None: there are no
               exponentials)
     empties   changes of inputs that leave a part without keys, or a cache empty or full, each in words
+    undefined changes of inputs in pairs: with zeros in numbers of the weight 0, and with NaN there
     kept      letters that are the same in every case, however small
     width     the smallest legal d_k that is at least a given number
     means     letters that stand for the n_q, n_k, d_k, d_v or d_model of a domain, with the factor by
@@ -175,6 +176,7 @@ class Definition(Subject):
     by_column whether a way of computing holds the products of all queries and keys for each column at once
     in_wide_rows  a change of inputs with wide rows and many tokens, after which outputs are of ordinary size
     inner     the attention that it contains, whose probes are tried; None if it contains none
+    leak      what it is, in words, if NaN in numbers of the weight 0 reaches an output
     law       the law of rounding of a recurrence, which replaces the bounds of ``ways`` on the inputs that it covers
     """
 
@@ -190,6 +192,7 @@ class Definition(Subject):
     settings: Mapping[str, Any] = field(default_factory=dict)
     distant: Callable[[float], Family] | None = None
     empties: Callable[[dict[str, Array]], Iterator[tuple[str, dict[str, Array]]]] | None = None
+    undefined: Callable[[dict[str, Array]], InputPairs] | None = None
     kept: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
     loose: frozenset[str] = frozenset()
@@ -213,6 +216,7 @@ class Definition(Subject):
     in_wide_rows: Callable[[dict[str, Array]], dict[str, Array]] = lambda inputs: inputs
     inner: InnerAttention | None = None
     law: RecurrentLaw | None = None
+    leak: str = Subject.leak
     enough = 12
     climbed = 200
     meant = frozenset({"sizes", "scale", "structure", "mask", "windows", "tiles", "long"})
@@ -359,8 +363,17 @@ class Definition(Subject):
         return self.inner is not None and self.inner.returned
 
     def misconduct(self, session: Session) -> Iterator[Fault]:
-        """Yield a fault if NaN leaks through a mask and the domain forbids that."""
+        """Yield a fault if NaN leaks through a mask or out of an empty part, and the domain forbids that."""
         yield from behaviour.faults_of_leaks(session)
+
+    def weightless(self, session: Session, rng: Random) -> InputPairs:
+        """See ``Subject``."""
+        if self.undefined is None:
+            return
+        family = self._name_ordinary_family
+        for sizes in self._list_admitted_shapes(session)[:2]:
+            drawn = self._draw_definition_case(session, behaviour.GROUP, family, sizes, rng)
+            yield from self.undefined(dict(drawn.inputs))
 
     @property
     def attention(self) -> Attention | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from symattn.verification.definitions.definition_subject import (
     Input,
     Numbers,
 )
-from symattn.verification.subject import Random
+from symattn.verification.subject import InputPairs, Random
 
 # Rows n and widths d of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
@@ -44,12 +45,15 @@ class Merge(keywords.Answering):
 
     base  None: log-sum-exps are natural; 2: they are logarithms of base 2, and powers those of 2
 
-    A function takes outputs o1, o2 (…, d) and log-sum-exps l1, l2 (…), and returns (o, l).
+    A function takes outputs o1, o2 (…, d) and log-sum-exps l1, l2 (…), and returns (o, l). A part without keys has
+    l = −∞, and so the weight 0: the result is that of the other part, whatever the part's output holds, NaN included.
 
     >>> import numpy as np
     >>> o, l = Merge(base=2)(np.array([1.0]), np.array(0.0), np.array([4.0]), np.array(1.0))
     >>> o, l == np.log2(3)
     (array([3.]), np.True_)
+    >>> Merge()(np.array([np.nan]), np.array(-np.inf), np.array([4.0]), np.array(1.0))
+    (array([4.]), array(1.))
 
     Source: Liu et al., Ring Attention (2023); Dao, Flash-Decoding (2023).
     """
@@ -65,7 +69,9 @@ class Merge(keywords.Answering):
 
     def __call__(self, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
         """Return the output over all keys, and its log-sum-exp."""
-        o, lse = _merge_two_outputs(self.base, o1, _as_lse_column(l1), o2, _as_lse_column(l2))
+        l1, l2 = _as_lse_column(l1), _as_lse_column(l2)
+        o1, o2 = _drop_undefined_output(o1, l1), _drop_undefined_output(o2, l2)
+        o, lse = _merge_two_outputs(self.base, o1, l1, o2, l2)
         return o, lse[..., 0]
 
 
@@ -114,6 +120,8 @@ def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lif
         families={**FAMILIES, "offset": _draw_offset_log_sums},
         distant=_make_distant_lse_family,
         empties=partial(_without_keys, lift, lower),
+        undefined=partial(_undefined_without_keys, lift, lower),
+        leak="NaN in the output of a part without keys, l = −∞, reaches the result",
         settings={"base": spec.base},
     )
 
@@ -144,29 +152,69 @@ def _make_distant_lse_family(distance: float) -> Family:
     return family
 
 
-#: The parts without keys, and in which one of so many rows, of all heads and items in order, they have none.
-_EMPTY_PARTS: dict[str, tuple[str, int]] = {
-    "l1 = −∞": ("1", 3),
-    "l2 = −∞": ("2", 3),
-    "l1 = l2 = −∞": ("12", 3),
-    "l1 = −∞ in every row": ("1", 1),
-    "l2 = −∞ in every row": ("2", 1),
+class _Emptied(NamedTuple):
+    """The parts of a merge that are without keys, in one of ``step`` rows, of all heads and items in order.
+
+    ``output`` is what the output of such a part holds there; with None, the numbers that were drawn stay.
+    """
+
+    parts: str
+    step: int
+    output: float | None = 0.0
+
+
+#: With both parts empty, outputs are 0: there is no other part whose output would be the result.
+_EMPTY_PARTS = {
+    "l1 = −∞": _Emptied("1", 3),
+    "l2 = −∞": _Emptied("2", 3),
+    "l1 = l2 = −∞": _Emptied("12", 3),
+    "l1 = −∞ in every row": _Emptied("1", 1),
+    "l2 = −∞ in every row": _Emptied("2", 1),
+    "l1 = −∞, o1 ≠ 0": _Emptied("1", 2, None),
+    "l2 = −∞, o2 ≠ 0": _Emptied("2", 2, None),
 }
 
 
 def _without_keys(
     lift: Lift, lower: Lift, inputs: dict[str, np.ndarray]
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield the inputs with the first part, the second, or both without keys in some rows: o = 0 and l = −∞."""
-    for words, (parts, step) in _EMPTY_PARTS.items():
-        result = dict(inputs)
-        for part in parts:
-            # A copy, as some of its rows become −∞.
-            column = np.array(lift(inputs[f"l{part}"]))
-            column.reshape(-1)[::step] = -np.inf
-            result[f"o{part}"] = np.where(np.isneginf(column), 0.0, inputs[f"o{part}"])
-            result[f"l{part}"] = np.ascontiguousarray(lower(column))
-        yield f"{words} (a part without keys)", result
+    """Yield the inputs with the first part, the second, or both without keys in some rows: l = −∞, o zeros or not."""
+    for words, emptied in _EMPTY_PARTS.items():
+        yield f"{words} (a part without keys)", _empty_parts(lift, lower, emptied, inputs)
+
+
+def _undefined_without_keys(lift: Lift, lower: Lift, inputs: dict[str, np.ndarray]) -> InputPairs:
+    """Yield inputs of which one part has no keys in some rows, with zeros as its output there, and with NaN."""
+    for part in "12":
+        zeros, undefined = (
+            _empty_parts(lift, lower, _Emptied(part, 2, output), inputs) for output in (0.0, np.nan)
+        )
+        yield zeros, undefined
+
+
+def _empty_parts(
+    lift: Lift, lower: Lift, emptied: _Emptied, inputs: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    result = dict(inputs)
+    for part in emptied.parts:
+        # A copy, as some of its rows become −∞.
+        column = np.array(lift(inputs[f"l{part}"]))
+        column.reshape(-1)[:: emptied.step] = -np.inf
+        if emptied.output is not None:
+            outputs = inputs[f"o{part}"]
+            filled = np.where(np.isneginf(column), emptied.output, outputs)
+            result[f"o{part}"] = filled.astype(outputs.dtype)
+        result[f"l{part}"] = np.ascontiguousarray(lower(column))
+    return result
+
+
+def _drop_undefined_output(o: Array, lse: Array) -> Array:
+    """Return the output of a part with 0 for NaN and infinities where the part has no keys.
+
+    Shapes: o (…, d), lse (…, 1).
+    """
+    xp = namespace_of(o)
+    return xp.where(xp.isfinite(lse), o, xp.where(xp.isfinite(o), o, 0))
 
 
 def _as_lse_column(lse: Array) -> Array:

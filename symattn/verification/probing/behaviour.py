@@ -98,7 +98,11 @@ def notes(session: Session) -> Iterator[str]:
 
 
 def notes_of_leaks(session: Session) -> Iterator[str]:
-    """Yield a note if NaN behind the mask reaches an output, though the domain does not forbid that."""
+    """Yield a note if NaN of the weight 0 reaches an output, though the domain does not forbid that."""
+    if session.subject.attention is None:
+        if leaking(session, "all") and not session.domain.nonfinite_forbidden:
+            yield f"{session.subject.leak}; --nonfinite-forbidden makes that a fault."
+        return
     if leaking(session, "some") or (
         leaking(session, "all") and not session.domain.nonfinite_forbidden
     ):
@@ -106,22 +110,26 @@ def notes_of_leaks(session: Session) -> Iterator[str]:
 
 
 def faults_of_leaks(session: Session) -> Iterator[Fault]:
-    """Yield a fault if NaN leaks through a mask and the domain forbids that."""
+    """Yield a fault if NaN of the weight 0 reaches an output and the domain forbids that."""
+    subject = session.subject
     leak = leaking(session, "all") if session.domain.nonfinite_forbidden else None
     if leak is not None:
-        cause = "NaN in a key or value that no query may attend to reaches an output"
-        yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
+        step = subject.step if subject.attention is None else "mask"
+        shown = Counterexample({n: a.tolist() for n, a in leak.items()})
+        yield Fault(step, subject.leak, subject.leak, shown)
 
 
 def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, Array] | None:
     """Return inputs whose NaN behind the mask reaches a query that may not see it, or None.
 
-    The NaN is in a value that some queries but not all may attend to, or in a key or value that none may. The search
-    runs once per session.
+    The NaN is in a value that some queries but not all may attend to, or in a key or value that none may; without an
+    attention, in numbers that have the weight 0, which is "all". The search runs once per session.
     """
     spec = session.subject.attention
+    if spec is None and not (session.leaks or session.over):
+        session.leaks["all"] = _find_weightless_inputs_leaking_nan(session)
     if spec is None or not session.subject.returns_attended:
-        return None
+        return session.leaks.get(hidden_from)
     if spec.masks_anything and not session.maker.tokens and not (session.leaks or session.over):
         rng = np.random.default_rng(session.seed)
         tried = [
@@ -171,3 +179,23 @@ def _find_inputs_leaking_nan(
             if output is not None and not np.isfinite(output[..., ~open_[:, key], :]).all():
                 return {**inputs, name: poisoned}
     return None
+
+
+def _find_weightless_inputs_leaking_nan(session: Session) -> dict[str, Array] | None:
+    """Return inputs with NaN in numbers of the weight 0 if an output shows it that is finite with zeros there."""
+    rng = np.random.default_rng((session.seed, 24))
+    for zeros, undefined in session.subject.weightless(session, rng):
+        right, outputs = (_call_for_outputs(session, inputs) for inputs in (zeros, undefined))
+        # What is wrong with zeros is judged by itself.
+        for finite, got in zip(right, outputs, strict=False):
+            if got.shape == finite.shape and (np.isfinite(finite) & ~np.isfinite(got)).any():
+                return undefined
+    return None
+
+
+def _call_for_outputs(session: Session, inputs: dict[str, Array]) -> list[Array]:
+    """Return the outputs of a call as floats; none if it fails, or returns what is no array."""
+    outcome = session.call(Case(GROUP, "", inputs))
+    arrays = [outcome.output, *outcome.others]
+    known = [np.asarray(a, float) for a in arrays if a is not None]
+    return known if len(known) == len(arrays) else []
