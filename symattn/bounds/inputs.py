@@ -239,7 +239,7 @@ class Maker:
         )
         rotated = isinstance(self.spec.position, Rotary)  # queries stand at places of keys
         # Each query needs a key at its place or before.
-        if causal or rotated or self.spec.documents:
+        if causal or rotated or self.spec.documents or self._has_temperatures_from_last_key:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
         if self.domain.decoding or self.domain.fully_masked_rows:
             return n_q, n_k
@@ -260,10 +260,18 @@ class Maker:
             (np.diff(inputs[n]) >= 0).all() for n in bounds if n is not None and n in inputs
         ):
             return False
+        # A query before the first key has no place.
+        if self._has_temperatures_from_last_key and sizes["n_q"] > sizes["n_k"]:
+            return False
         # The cheap check of masks comes before the scores.
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything
         rows = rows or open_rows(self.spec, sizes["n_q"], sizes["n_k"], inputs)
         return rows and self._largest_score_to_tame(inputs) <= self.largest_score
+
+    @property
+    def _has_temperatures_from_last_key(self) -> bool:
+        """Return whether the last query has the temperature of the last key's place."""
+        return self.spec.temperature is not None and self.spec.alignment == "bottom-right"
 
     @property
     def _same_width(self) -> bool:
