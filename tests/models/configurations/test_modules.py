@@ -1,12 +1,18 @@
 """What is read from a configuration is what the module computes, within rounding; a changed field is told apart."""
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
+from symattn.bounds.reference import variant_values
 from symattn.document.errors import InputError
 from symattn.models.configurations import FAMILIES, attention
 from symattn.models.configurations.field_rules import HEAD_DIM
+from symattn.verification.rules import tempering
 from tests.models.configurations.modules import MODULES, Module
 from tests.models.seen import Seen
 
@@ -60,6 +66,30 @@ def test_a_changed_field_is_told_apart(name: str) -> None:
         else:
             with pytest.raises(InputError, match=words):
                 of.agrees(seen_of(of), of.spec(seen_of(of), **change))
+
+
+#: Functions of torch that Llama 4 calls for temperatures, others in their place, and how the mistakes are called.
+PLANTED: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
+    ("torch.floor", lambda x: x, "1 + β log(p/f + 1): the quotient is not rounded down"),
+    ("torch.floor", lambda x: (x - 0.5) // 1, "places are one too small"),
+    ("torch.log1p", lambda x: x, "1 + β ⌊p/f⌋: the logarithm is left out"),
+    ("torch.log1p", lambda x: (1 + x).log2(), "the logarithm has the base 2"),
+    ("torch.log1p", lambda x: 0 * x, "the temperatures of queries are left out"),
+)
+
+
+def test_mistakes_planted_in_temperatures_are_named() -> None:
+    of = MODULES["llama4_text, by place"]
+    right = of.spec(seen_of(of))
+    arrays = of.arrays(seen_of(of), right)
+    made = {m.cause: variant_values(right, arrays, m.variant)["output"] for m in tempering.mistakes(right)}
+    for function, other, cause in PLANTED:
+        with patch(function, other):
+            seen = of.seen()
+        assert not of.agrees(seen, right), cause
+        rest = {words: float(np.abs(output - seen.output).max()) for words, output in made.items()}
+        found = min(rest, key=lambda words: rest[words])
+        assert cause in found, (cause, found, rest)
 
 
 def test_every_family_is_held_against_a_module() -> None:
