@@ -97,7 +97,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         )
     if spec.temperature not in (None, "log"):
         words, grid = "the slope β of the temperatures is {}", _make_logarithmic_grid(1e-3, 10, 40)
-        yield MistakeFamily("scale", words, ("tau",), tempering.by_slope, grid)
+        yield MistakeFamily("score", words, ("tau",), tempering.by_slope, grid)
     if spec.masks_anything:
         yield from fills()
     if spec.softcap is not None:

@@ -405,7 +405,7 @@ def _describe_replacement(words: Callable[[], str], right: Callable[[], str], li
 #: The step to blame, by the end of the name of an array of the specification.
 _BLAMED = {
     "normed": "norm", "norm.output": "norm", "rotated": "position", "scores": "score", "scaled": "scale",
-    "tempered": "scale", "capped": "softcap", "positioned": "bias", "biased": "bias", "masked": "mask",
+    "tempered": "score", "capped": "softcap", "positioned": "bias", "biased": "bias", "masked": "mask",
     "weights": "normalize", "dropped": "dropout", "attended": "values", "gated": "gate", "stream": "residual",
     "q": "project", "k": "project", "v": "project", "up": "project", "gate": "project", "hidden": "project",
     "output": "output",

@@ -21,24 +21,24 @@ Function = Callable[[Temperature, np.ndarray], Any]
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in the temperatures of a specification that has them."""
-    yield in_steps("scale", "the temperatures of queries are left out", tempered=left_out)
+    yield in_steps("score", "the temperatures of queries are left out", tempered=left_out)
     for words, off in (("large", 1), ("small", -1)):
         words = f"the temperatures' places are one too {words}"
-        yield in_steps("scale", words, tau=partial(_of_other_places, off))
+        yield in_steps("score", words, tau=partial(_of_other_places, off))
     words = "the temperatures' places take the other alignment of queries and keys"
-    yield in_steps("scale", words, tau=_of_other_alignment)
+    yield in_steps("score", words, tau=_of_other_alignment)
     for words, place in (("last", -1), ("first", 0)):
         words = f"the temperature of the {words} query is used for all"
-        yield in_steps("scale", words, tau=partial(_of_one_query, place))
+        yield in_steps("score", words, tau=partial(_of_one_query, place))
     functions = _OF_LOGARITHM if spec.temperature == "log" else _OF_SLOPE
     for words, function in functions.items():
-        yield in_steps("scale", words, tau=partial(_of_function, function))
+        yield in_steps("score", words, tau=partial(_of_function, function))
     for words, wrong in _ELSEWHERE.items():
-        yield in_steps("scale", words, tempered=wrong)
+        yield in_steps("score", words, tempered=wrong)
     words = "weights are multiplied by the temperatures, not scores"
-    yield in_steps("scale", words, False, tempered=left_out, weights=_times_weights)
+    yield in_steps("score", words, False, tempered=left_out, weights=_times_weights)
     for words, rate in _other_rates(spec):
-        yield in_fields("scale", f"the rate of the temperatures is {words}", temperature_rate=rate)
+        yield in_fields("score", f"the rate of the temperatures is {words}", temperature_rate=rate)
 
 
 def _other_rates(spec: Attention) -> Iterator[tuple[str, int]]:
