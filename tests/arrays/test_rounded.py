@@ -1,6 +1,7 @@
 """``rounded``: what is computed lawfully, however its roundings fall, is within the bound, and else is told."""
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import flint
@@ -9,6 +10,7 @@ import pytest
 
 from symattn import Attention, Precision, Refused, Undecided
 from symattn.arrays import kind as kind_of
+from symattn.arrays.formats import Format
 from symattn.arrays.rounded import Rounded, RoundedSums, rounded
 from symattn.arrays.rounding import bounds, elementwise
 from symattn.attention import norms
@@ -335,3 +337,21 @@ def test_the_simulated_arithmetic_is_that_of_the_precision() -> None:
     assert machine.fl(3.0) == 3 * (1 + 2.0**-11)
     assert machine.function(math.exp, 1.0) == math.e * (1 - 2.0**-10)
     assert machine.fl(3.0) == 3
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_numbers_are_rounded_once(name: str) -> None:
+    """Beside ties, which float32 in between would make even first, and where the numbers of float32 end."""
+    storage = Format(name)
+    every = np.unique(storage.numbers().astype(np.float64))
+    drawn = np.random.default_rng(0).integers(len(every) - 1, size=300)
+    ties = (every[drawn] + every[drawn + 1]) / 2
+    beside = [ties * (1 + by) for by in (0, 2.0**-26, -(2.0**-26), 2.0**-40, -(2.0**-40))]
+    least = [2.0**-126, 2.0**-150, 1e-300, 0.0, -0.0]
+    wide = np.concatenate([*beside, least, every])
+    some = wide[:: max(1, len(wide) // 3000)]
+    wanted = [float(storage.nearest(Fraction(x))) for x in some.tolist()]
+    np.testing.assert_array_equal(storage.rounded(some), wanted)
+    if name == "bfloat16":
+        twice = some.astype(np.float32).astype(storage.dtype)
+        assert (twice.astype(np.float64) != wanted).any()
