@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import product
 from math import prod
 from random import Random
@@ -33,6 +32,7 @@ from symattn.verification.semantics import (
     IdentityResult,
     ResidueRun,
     identity_test,
+    join_stages,
     residue_work,
     settle,
 )
@@ -205,18 +205,10 @@ def tried_apart(
     # A GPU's state does not survive the copy, so the test runs again in this process.
     if copied and _OF_GPU in results[-1].reason:
         results = list(tests())
-    differing = [result for result in results if result.agrees is False]
-    if differing:
-        # A difference of numbers that are nearly equal says less, so it comes last.
-        return next((result for result in differing if not result.nearly), differing[0])
-    if not results[0].agrees:
-        return results[0]
-    agreeing, planned = [result for result in results if result.agrees], results[-1].planned
-    late = f"it did not end within {seconds:g} s" if len(agreeing) < planned else ""
-    joined = reduce(IdentityResult.joined, agreeing)
-    return replace(
-        joined, stages=len(agreeing), planned=planned, stopped=results[-1].reason or late
-    )
+    planned = results[-1].planned
+    agreeing = sum(result.agrees is True for result in results)
+    late = f"it did not end within {seconds:g} s" if agreeing < planned else ""
+    return join_stages(results, planned, late)
 
 
 def _not_tried(reason: str) -> IdentityResult:

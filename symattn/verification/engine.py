@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import combinations, islice
-from math import inf, prod
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +58,6 @@ _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many score
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 # These sizes are printed first, and also if they are 1.
-_PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")
 _MEMORY, _BASES = (
     "memory",
     3,
@@ -730,29 +729,7 @@ def _find_largest_judged_sizes(session: Session) -> LargestSizes:
     """Return the sizes of the largest call that was judged, and of the largest on residues."""
     every = (*session.records, *session.larger)
     judged = [session.subject.sizes(r) for r in every if r.outcome.error is None]
-    floats: Mapping[str, int] = max(judged, key=_multiply_sizes, default={})
-    identity = session.identity
-    if identity is None or not identity.agrees:
-        return LargestSizes(_in_order(floats))
-    residues: Mapping[str, int] = max(
-        (*identity.shapes, *identity.unbounded), key=_multiply_sizes, default={}
-    )
-    bounded, stages = residues in identity.shapes, (identity.stages, identity.planned)
-    return LargestSizes(_in_order(floats), _in_order(residues), bounded, *stages, identity.stopped)
-
-
-def _multiply_sizes(sizes: Mapping[str, int]) -> int:
-    return prod(sizes.values())
-
-
-def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes in the order in which they are printed, without axes of length 1 before the others."""
-    shown = {name: size for name, size in sizes.items() if name in _PRINTED_SIZES or size > 1}
-    order = [
-        *(name for name in _PRINTED_SIZES if name in shown),
-        *(n for n in shown if n not in _PRINTED_SIZES),
-    ]
-    return {name: shown[name] for name in order}
+    return hints.largest_sizes(judged, session.identity)
 
 
 def _yield_group_case_counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import reduce
 from random import Random
 from typing import Any
 
@@ -161,6 +162,29 @@ class IdentityResult:
         pairs, notes = self.pairs + other.pairs, tuple(dict.fromkeys((*self.notes, *other.notes)))
         both = replace(self, evidence=evidence, epsilon=total, pairs=pairs, notes=notes)
         return replace(both, shapes=shapes, unbounded=unbounded)
+
+
+def join_stages(
+    results: Sequence[IdentityResult], planned: int, unfinished: str = ""
+) -> IdentityResult:
+    """Return the results of consecutive stages of sizes as one: one that differs, else those that agree, joined.
+
+    Of ``planned`` stages all ran, or one did not agree, or ``unfinished`` says why the next one did not end.
+    """
+    differing = [result for result in results if result.agrees is False]
+    if differing:
+        # A difference of numbers that are nearly equal says less, so it comes last.
+        return next((result for result in differing if not result.nearly), differing[0])
+    if not results[0].agrees:
+        return results[0]
+    agreeing = [result for result in results if result.agrees]
+    joined = reduce(IdentityResult.joined, agreeing)
+    return replace(
+        joined,
+        stages=len(agreeing),
+        planned=planned,
+        stopped=results[-1].reason or unfinished,
+    )
 
 
 def identity_test(

@@ -202,6 +202,9 @@ def bound(
 
 # -- the sizes of a graph: open ones, fixed ones, and those at which it is tested --------------------------------------
 _TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, if they are open
+#: Several blocks of 128 queries and of 128 keys, if they are open; the first with few enough scores is tried.
+_SEVERAL_BLOCKS = ((140, 270), (140, 150))
+_CELLS = 1 << 17  # scores of all heads, in an item of several blocks
 # More than one item, so that a mix-up of items changes the output.
 _BATCH = 2
 _BEYOND = 3  # number of positions beyond the last at which a specification changes
@@ -231,15 +234,31 @@ class MeasuredSizes:
 
         One reaches beyond every window, block and prefix of ``spec``, unless ``untried`` reports that it is too long.
         """
-        batch = tuple(_BATCH if isinstance(n, str) else n for n in self.batch)
-        result, far = [], farthest(spec)
+        far = farthest(spec)
         beyond = ((far + _BEYOND, far + _BEYOND),) if 0 < far <= _MOST else ()
-        for n_q, n_k in (*_TRIED, *beyond):
-            q = n_q if isinstance(self.n_q, str) else self.n_q
-            # In self-attention both numbers are one open size, so the keys follow the queries.
-            k = q if self.n_k == self.n_q else n_k if isinstance(self.n_k, str) else self.n_k
-            result.append(Sizes(q, k, self.d_k, self.d_v, self.d_model, batch))
-        return tuple(dict.fromkeys(result))
+        lengths = (*_TRIED, *beyond)
+        return tuple(dict.fromkeys(self._of_lengths(n_q, n_k, _BATCH) for n_q, n_k in lengths))
+
+    def together(self, spec: Attention) -> tuple[Sizes, ...]:
+        """Return the sizes of several blocks of queries and of keys at once; () if no number of tokens is open, or
+        arrays would be too large.
+
+        A graph may hold a mask, a slice or a tile of a fixed length, beyond which alone it is wrong.
+        """
+        if not isinstance(self.n_q, str) and not isinstance(self.n_k, str):
+            return ()
+        one_item = [self._of_lengths(n_q, n_k, 1) for n_q, n_k in _SEVERAL_BLOCKS]
+        few = (s for s in one_item if spec.heads * s.n_q * s.n_k <= _CELLS)
+        chosen = next(few, one_item[-1])
+        return (chosen,) if _count_entries(spec, chosen) <= _ENTRIES else ()
+
+    def _of_lengths(self, n_q: int, n_k: int, items: int) -> Sizes:
+        """Return sizes with these lengths and so many items, where they are open."""
+        batch = tuple(items if isinstance(n, str) else n for n in self.batch)
+        q = n_q if isinstance(self.n_q, str) else self.n_q
+        # In self-attention both numbers are one open size, so the keys follow the queries.
+        k = q if self.n_k == self.n_q else n_k if isinstance(self.n_k, str) else self.n_k
+        return Sizes(q, k, self.d_k, self.d_v, self.d_model, batch)
 
     def untried(self, spec: Attention) -> str:
         """Say why no size that is tried reaches beyond the windows of ``spec``; "" if one does."""
@@ -282,15 +301,18 @@ def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> Mea
     # raise ``InputError`` for arrays that would be too large: of scores, tokens, or weights
     of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
     for s in measured_sizes.tried(spec):
-        many = math.prod(s.batch) * spec.heads
-        most = max(
-            of_weights, many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model)
-        )
+        most = max(of_weights, _count_entries(spec, s))
         if most > _ENTRIES:
             raise InputError(
                 f"{graph.name}: at {s} there are {most} entries; at most {_ENTRIES} are run"
             )
     return measured_sizes
+
+
+def _count_entries(spec: Attention, s: Sizes) -> int:
+    """Return the entries of the larger of the scores, and of the tokens with what is projected from them."""
+    many = math.prod(s.batch) * spec.heads
+    return max(many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model))
 
 
 def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:

@@ -28,8 +28,15 @@ from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.definition_mistakes import expected as expected_gradients
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
+from symattn.verification.probing import hints
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.semantics import Difference, IdentityResult, drawn, identity_test
+from symattn.verification.semantics import (
+    Difference,
+    IdentityResult,
+    drawn,
+    identity_test,
+    join_stages,
+)
 
 _JUDGED = Precision.of(
     "float32"
@@ -112,6 +119,8 @@ def judge_graph(
     further = () if open_ else judged.why
     if wrt:
         further = (*summed, "Not proved for all sizes: gradients are tested at sizes.")
+    halted = tuple(f"{hints.stopped(r)}." for r in results if r.stopped)
+    limits = (*halted, *_format_hypothesis_notes([*assumed, *judged.hypotheses]))
     return Report(
         judged.verdict,
         graph.name,
@@ -120,13 +129,12 @@ def judge_graph(
         seed,
         judged.faults,
         (*checks, *judged.checks),
-        (*notes_of(programs[0], [*assumed, *judged.hypotheses], results[0]), *further),
+        (*notes_of(programs[0], [*assumed, *judged.hypotheses], results[0]), *halted, *further),
         command=command,
         fields=changed_fields(attention),
         missing=judged.why if open_ else (),
-        reservations=_format_hypothesis_notes([*assumed, *judged.hypotheses])
-        if judged.verdict is Verdict.NO_FAULT
-        else (),
+        reservations=limits if judged.verdict is Verdict.NO_FAULT else (),
+        largest=hints.largest_sizes((), results[0]),
     )
 
 
@@ -141,13 +149,18 @@ def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:
             wrong.append(InputError(f"{program.graph.name}: {error}"))
             raise
 
-    spec = program.spec
-    result = identity_test(
-        lambda kind: run, spec, program.names, program.sizes.tried(spec), epsilon, seed
-    )
-    if wrong:
-        raise wrong[-1]
-    return result
+    spec, names = program.spec, program.names
+    stages = [*filter(None, (program.sizes.tried(spec), program.sizes.together(spec)))]
+    results: list[IdentityResult] = []
+    for sizes in stages:
+        share = epsilon / len(stages)
+        results.append(identity_test(lambda kind: run, spec, names, sizes, share, seed))
+        # What cannot be computed at a few tokens is an error of the graph; later it ends the test.
+        if wrong and len(results) == 1:
+            raise wrong[-1]
+        if not results[-1].agrees:
+            break
+    return join_stages(results, len(stages))
 
 
 class _Proved(NamedTuple):

@@ -6,7 +6,7 @@ A difference on residues is no fault: 1e-9 in a denominator is truly unequal, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ _TRIES = 4
 # Parts of notes and of evidence that are read again.
 _LITERAL = re.compile(r"the literal (\S+) was read as -inf")
 _SIZES = re.compile(r"n_q = (\d+), n_k = (\d+), d_k = (\d+)")
+_PRINTED_SIZES = ("n_q", "n_k", "d_k", "d_v")  # in this order, and also if they are 1
 
 
 def residues(session: Session) -> IdentityResult | None:
@@ -131,10 +132,7 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
         shown = f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; {at}"
         yield f"Modulo random primes it agrees with the specification ({shown}){without}."
         if found.stopped:
-            yield (
-                f"Residues stopped after {found.stages} of {found.planned} stages of sizes ({found.stopped}); beyond "
-                "these sizes floats alone were tried, and all of them."
-            )
+            yield f"{stopped(found)}; beyond these sizes floats alone were tried, and all of them."
         # Notes on accesses out of bounds come first, and two notes are enough.
         yield from (
             f"On residues: {note}."
@@ -149,3 +147,42 @@ def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
         )
         where = _locate_residue_difference(found.difference)
         yield f"Modulo random primes it differs from the specification ({where}): {why}; no input in floats shows it."
+
+
+def stopped(identity: IdentityResult) -> str:
+    """Return after which stage of sizes residues stopped, and why."""
+    stages = f"{identity.stages} of {identity.planned} stages of sizes"
+    return f"Residues stopped after {stages} ({identity.stopped})"
+
+
+def largest_sizes(
+    judged: Iterable[Mapping[str, int]], identity: IdentityResult | None
+) -> report.LargestSizes:
+    """Return the largest of the sizes that were tried together: of the ``judged`` calls, and on residues."""
+    floats = _in_order(max(judged, key=_multiply_sizes, default={}))
+    if identity is None or not identity.agrees:
+        return report.LargestSizes(floats)
+    shapes = (*identity.shapes, *identity.unbounded)
+    residues: Mapping[str, int] = max(shapes, key=_multiply_sizes, default={})
+    return report.LargestSizes(
+        floats,
+        _in_order(residues),
+        residues in identity.shapes,
+        identity.stages,
+        identity.planned,
+        identity.stopped,
+    )
+
+
+def _multiply_sizes(sizes: Mapping[str, int]) -> int:
+    return prod(sizes.values())
+
+
+def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes in the order in which they are printed, without axes of length 1 before the others."""
+    shown = {name: size for name, size in sizes.items() if name in _PRINTED_SIZES or size > 1}
+    order = [
+        *(name for name in _PRINTED_SIZES if name in shown),
+        *(n for n in shown if n not in _PRINTED_SIZES),
+    ]
+    return {name: shown[name] for name in order}

@@ -368,3 +368,21 @@ def test_a_long_length_is_refused_in_one_line() -> None:
     reader = SimpleNamespace(_sizes={"n": 1})
     with pytest.raises(InputError, match="sums and products of sizes"):
         _JaxprReader._add_symbolic_length(reader, "n + " * 60 + "n")  # type: ignore[arg-type]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("block", "verdict"), [(128, Verdict.FAULT), (1024, Verdict.NO_FAULT)])
+def test_open_lengths_are_tried_in_several_blocks(block: int, verdict: Verdict) -> None:
+    """A graph that computes each block of queries from the first is wrong beyond the first alone."""
+
+    def blocks(q: Any, k: Any, v: Any) -> Any:
+        first = q[jnp.arange(q.shape[0]) % block]
+        return jax.nn.softmax(first @ k.T / 2) @ v
+
+    n, m = jax.export.symbolic_shape("n, m")
+    queries, keys = (jax.ShapeDtypeStruct((length, 4), jnp.float32) for length in (n, m))
+    report = verify_graph(traced(blocks, queries, keys, keys))
+    assert report.verdict is verdict
+    if verdict is Verdict.NO_FAULT:
+        assert report.largest.residues == {"n_q": 140, "n_k": 270, "d_k": 4, "d_v": 4}
+        assert (report.largest.stages, report.largest.planned) == (2, 2)

@@ -13,7 +13,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from symattn import Attention
-from symattn.graphs import verify_graph
+from symattn.graphs import proved, verify_graph
+from symattn.programs.graphs.graph_program import GraphProgram
 from symattn.programs.graphs.onnx_reader import _read_onnx_graph_input
 from symattn.programs.graphs.running import unknown
 from symattn.programs.program import read
@@ -33,7 +34,9 @@ def test_a_whole_layer_is_tested_within_epsilon() -> None:
     assert check.epsilon <= 1e-12
     printed = " ".join(str(report).split())
     assert f"NO FAULT: {check.cases} pairs of primes, tested ε" in printed
-    assert f"Tried: {check.cases} pairs of primes. Grade: tested" in printed
+    largest = r"on residues n_q = \S+ n_k = \S+ .* at once \(2 of 2 stages\)"
+    assert re.search(rf"Tried: {check.cases} pairs of primes; {largest}\. Grade: tested", printed)
+    assert report.largest.residues == {"n_q": 140, "n_k": 140, "d_k": 4, "d_v": 4}
     assert "proved" not in printed
 
 
@@ -45,7 +48,7 @@ def test_a_layer_is_proved_for_all_sizes_that_it_leaves_open(
     assert main(["verify", str(path), "--causal", "--heads", "2"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert re.search(r"NO FAULT: \d+ pairs of primes, tested ε ≤ \S+; proved for all b, n\. ", printed)
-    assert re.search(r"Tried: \d+ pairs of primes\. Grade: .* Proved for all b, n\. ", printed)
+    assert re.search(r"Tried: \d+ pairs of primes; .*\. Grade: .* Proved for all b, n\. ", printed)
     assert "! Hypothesis: every row has an allowed key" in printed, "a proof is printed with what it assumes"
 
 
@@ -100,10 +103,14 @@ def test_a_window_is_tested_beyond_it() -> None:
     assert verify_graph(layer("window"), replace(CAUSAL, window=15), prove=False).verdict.value == "fault"
 
 
-def test_what_the_proof_refutes_is_a_fault() -> None:
-    report = verify_graph(layer("window", d=2, heads=1), Attention(causal=True))
+def test_a_window_that_only_the_graph_has_is_refuted() -> None:
+    model, spec = layer("window", d=2, heads=1), Attention(causal=True)
+    report = verify_graph(model, spec)
     assert (report.verdict.value, report.exit_code) == ("fault", 1)
     assert {report.checks[-1].grade.value, report.grade.grade.value} == {"refuted"}
+    # Several blocks of tokens show it; a window longer than these is left to the proof, which refutes both alike.
+    evidence, *_ = proved(GraphProgram.of(read(model), spec))
+    assert evidence.grade.value == "refuted"
 
 
 def test_a_place_too_far_to_try_leaves_a_graph_undecided() -> None:
