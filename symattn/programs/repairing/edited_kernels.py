@@ -1,8 +1,10 @@
-"""Kernels of Triton as sources: found behind their decorators, and rebuilt for Triton's interpreter.
+"""Kernels of Triton and Helion as sources: found behind their decorators, and rebuilt for interpretation.
 
 A kernel that is interpreted is an object around a function of Python, perhaps within objects that tune it. The
 interpreter reads the function's file, changes its tree, and keeps the result. An edited kernel has no file: its
 tree is changed in the same way, and the code is put in the place of what the interpreter would keep.
+
+Helion's interpreter calls the function of its kernel as it is: an edited one is a function on tensors of torch.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from symattn.programs.frameworks import INTERPRETER
 
 #: The module of Triton's objects that choose configurations.
 _TUNER = "triton.runtime.autotuner"
+#: Helion's modules, and the one of its objects around a function.
+HELION = "helion."
+_HELION_KERNEL = f"{HELION}runtime.kernel"
 #: The module of the values of kernels.
 LANGUAGE = "triton.language"
 
@@ -36,6 +41,23 @@ def is_kernel(x: object) -> bool:
 def is_tuned(x: object) -> bool:
     """Return whether an object chooses configurations for a kernel."""
     return type(x).__module__ == _TUNER and hasattr(x, "fn")
+
+
+def is_helion_kernel(x: object) -> bool:
+    """Return whether Helion calls the function of this object as it is, and makes no kernel of Triton."""
+    if type(x).__module__ != _HELION_KERNEL or not isinstance(
+        getattr(x, "fn", None), types.FunctionType
+    ):
+        return False
+    mode = getattr(getattr(x, "settings", None), "ref_mode", None)
+    return getattr(mode, "name", "OFF") != "OFF"
+
+
+def with_helion_function(kernel: Any, function: types.FunctionType) -> Any:
+    """Return a kernel of Helion with the settings of another one, for another function."""
+    # A copy would share the calls that the user's kernel has bound to its own function.
+    key = getattr(kernel, "_key_fn", None)
+    return type(kernel)(function, configs=kernel.configs, settings=kernel.settings, key=key)
 
 
 def with_function(kernel: Any, function: types.FunctionType) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from symattn.programs.names import Function
-from symattn.programs.repairing.edited_kernels import LANGUAGE
+from symattn.programs.repairing.edited_kernels import HELION, LANGUAGE
 from symattn.programs.repairing.source import SourceFunction, Sources
 
 #: Kinds of values; a plural is an array.
@@ -93,6 +93,9 @@ def kind_of(x: object) -> Kind:
     """Return the kind of a value."""
     if type(x).__module__.startswith(LANGUAGE):
         return _kind_in_kernel(x)
+    # Tiles of Helion are indices alone, and raise where anything else is asked of them.
+    if type(x).__module__.startswith(HELION):
+        return Kind("other")
     # Before whole numbers, since True is one of them in Python.
     if isinstance(x, bool | np.bool_):
         return Kind("bool")

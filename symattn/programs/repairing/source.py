@@ -480,6 +480,9 @@ class Sources:
         elif isinstance(x, _CACHED) or _is_jitted(x):
             self._objects[id(x)] = x
             self._collect_reachable_objects(x.__wrapped__)
+        elif edited_kernels.is_helion_kernel(x):
+            self._objects[id(x)] = x
+            self._collect_reachable_objects(x.fn)
         elif isinstance(x, types.MethodType):
             self._objects[id(x)] = x
             self._collect_reachable_objects(x.__func__)
@@ -656,6 +659,8 @@ class _Rebuilt:
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
         elif isinstance(x, types.FunctionType):
             return self._rebuild_function(x)
+        elif edited_kernels.is_helion_kernel(x):
+            self._made[id(x)] = edited_kernels.with_helion_function(x, self.value(x.fn))
         elif edited_kernels.is_kernel(x):
             self._made[id(x)] = edited_kernels.with_function(x, self.value(x.fn))
         elif edited_kernels.is_tuned(x):
@@ -806,6 +811,8 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
             root = root.__func__
         elif isinstance(root, _CACHED) or _is_jitted(root):
             root = root.__wrapped__
+        elif edited_kernels.is_helion_kernel(root):
+            root = root.fn
         else:
             break
     # A module of torch is called through ``forward``.

@@ -33,6 +33,42 @@ def attention(q, k, v):
     return jax.nn.softmax(s, -1) @ v
 """
 
+# What Helion makes of a function, as far as an edit needs it.
+HELION = """
+import numpy as np
+
+
+class Mode:
+    name = "EAGER"
+
+
+class Settings:
+    ref_mode = Mode()
+
+
+class Kernel:
+    def __init__(self, fn, *, configs=None, settings=None, key=None):
+        self.fn, self.configs, self.settings, self.bound = fn, configs, settings, fn
+
+    def __call__(self, *args):
+        return self.bound(*args)
+
+
+Kernel.__module__ = "helion.runtime.kernel"
+
+
+def weights(q, k):
+    e = np.exp(q @ k.T / np.sqrt(q.shape[0]))
+    return e / e.sum(1, keepdims=True)
+
+
+weights = Kernel(weights, configs=[], settings=Settings())
+
+
+def attention(q, k, v):
+    return weights(q, k) @ v
+"""
+
 
 def _edits_that_repair(folder: Path, text: str, given: tuple[Any, ...], right: np.ndarray) -> list[tuple[str, str]]:
     sources = Sources(loaded(folder, text))
@@ -181,3 +217,8 @@ def test_code_that_the_wrong_call_does_not_run_is_not_edited(tmp_path: Path) -> 
     lines = {e.line for e in enumerate_edits(sources, seen)}
     seen.of_wrong = True
     assert lines - {e.line for e in enumerate_edits(sources, seen)} == {6}
+
+
+def test_a_kernel_that_helion_calls_as_it_is(tmp_path: Path) -> None:
+    given, right = _given()
+    assert ("0", "1") in _edits_that_repair(tmp_path, HELION, tuple(given), right)
