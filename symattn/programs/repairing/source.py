@@ -488,8 +488,12 @@ class Sources:
             self._collect_reachable_objects(x.__func__)
             self._collect_reachable_objects(x.__self__)
         elif isinstance(x, types.FunctionType):
-            # Code of other files runs as it is.
+            # Code of other files runs as it is, but for the function that a decorator there wraps.
             if x.__code__.co_filename != self.file:
+                wrapped = _wrapped_by_another_file(x)
+                if wrapped is not None and wrapped.__code__.co_filename == self.file:
+                    self._objects[id(x)] = x
+                    self._collect_reachable_objects(wrapped)
                 return
             self._objects[id(x)] = x
             if (source := read_function(x, self.text)) is not None:
@@ -802,6 +806,18 @@ def _is_jitted(x: Any) -> bool:
     )
 
 
+def _wrapped_by_another_file(x: Any) -> types.FunctionType | None:
+    """Return the function that a decorator of another file wraps, as ``torch.no_grad()`` does, or None."""
+    wrapped = getattr(x, "__wrapped__", None)
+    if not isinstance(x, types.FunctionType) or not isinstance(wrapped, types.FunctionType):
+        return None
+    if x.__code__.co_filename == wrapped.__code__.co_filename:
+        return None
+    # Only what the wrapper holds in its closure can be exchanged there.
+    contents = (content for _, content in _yield_closure_contents(x))
+    return wrapped if any(content is wrapped for content in contents) else None
+
+
 def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
     """Return the code of a function, or of the method that calls an instance, and its globals."""
     while True:
@@ -813,6 +829,8 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
             root = root.__wrapped__
         elif edited_kernels.is_helion_kernel(root):
             root = root.fn
+        elif (wrapped := _wrapped_by_another_file(root)) is not None:
+            root = wrapped
         else:
             break
     # A module of torch is called through ``forward``.

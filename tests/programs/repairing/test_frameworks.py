@@ -222,3 +222,26 @@ def test_code_that_the_wrong_call_does_not_run_is_not_edited(tmp_path: Path) -> 
 def test_a_kernel_that_helion_calls_as_it_is(tmp_path: Path) -> None:
     given, right = _given()
     assert ("0", "1") in _edits_that_repair(tmp_path, HELION, tuple(given), right)
+
+
+# NumPy's decorator stands for torch's ``no_grad``: both wrap the function in code of their own.
+WRAPPED = """
+import numpy as np
+
+
+@np.errstate(all="ignore")
+def weights(q, k):
+    e = np.exp(q @ k.T / np.sqrt(q.shape[0]))
+    return e / e.sum(1, keepdims=True)
+
+
+DECORATOR
+def attention(q, k, v):
+    return weights(q, k) @ v
+"""
+
+
+@pytest.mark.parametrize("decorator", ["", "@np.errstate(all='ignore')"])
+def test_a_function_that_a_decorator_of_another_file_wraps(tmp_path: Path, decorator: str) -> None:
+    given, right = _given()
+    assert ("0", "1") in _edits_that_repair(tmp_path, WRAPPED.replace("DECORATOR", decorator), tuple(given), right)
