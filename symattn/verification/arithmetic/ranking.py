@@ -16,7 +16,12 @@ import numpy as np
 from symattn.bounds.contracts import Contract, Made, family, near
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT
-from symattn.verification.arithmetic.suspects import BitSample, Suspect, suspects
+from symattn.verification.arithmetic.suspects import (
+    BitSample,
+    Suspect,
+    distance_in_roundings,
+    suspects,
+)
 
 FITS = 0.98  # least share of the bits that the function's own contract gives
 ROW = 0.5  # least share of the bits of every row that it gives,
@@ -98,9 +103,12 @@ def _yield_suspected_mistakes(
     sample: BitSample, more: Iterable[Suspect], any_mistake: bool
 ) -> Iterator[Suspect]:
     """Yield the mistakes to try; thousands are compared only once the first ones explain nothing."""
-    if any_mistake:
-        yield from suspects(sample, numbered_alone=True)
-    yield from suspects(sample)
+    distance = distance_in_roundings(sample)
+    first = suspects(sample, numbered_alone=True, distance=distance) if any_mistake else []
+    yield from first
+    # Those with a number are the same objects again, and explain the bits no better.
+    tried = {*map(id, first)}
+    yield from (s for s in suspects(sample, distance=distance) if id(s) not in tried)
     yield from more
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -68,21 +69,23 @@ class Suspect:
     number: float = 0.0
 
 
-def suspects(sample: BitSample, most: int = _MOST, numbered_alone: bool = False) -> list[Suspect]:
+def suspects(
+    sample: BitSample,
+    most: int = _MOST,
+    numbered_alone: bool = False,
+    distance: Distance | None = None,
+) -> list[Suspect]:
     """Return the mistakes that reduce the distance most, the best first.
 
-    Those with a number, such as another scale, are few; with ``numbered_alone`` no others are tried.
+    Those with a number, such as another scale, are few; with ``numbered_alone`` no others are tried. A ``distance`` of
+    the sample in roundings keeps the fitted numbers for another call.
     """
     kinds = _yield_fitted_suspects if numbered_alone else _yield_all_suspects
     with np.errstate(all="ignore"):
-        size = np.abs(sample.got[np.isfinite(sample.got)])
-        unit = (
-            np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
-        )  # of roundings
-        distance = _Distance(sample, unit)
+        measured = distance or distance_in_roundings(sample)
         result = [
-            (distance.taken(suspect.mistake.variant), suspect)
-            for suspect in kinds(sample, distance)
+            (measured.taken(suspect.mistake.variant), suspect)
+            for suspect in kinds(sample, measured)
         ]
     result = sorted(
         (x for x in result if x[0] >= _WORTH),
@@ -91,7 +94,17 @@ def suspects(sample: BitSample, most: int = _MOST, numbered_alone: bool = False)
     return [suspect for _, suspect in result[:most]]
 
 
-def _yield_all_suspects(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
+def distance_in_roundings(sample: BitSample) -> Distance:
+    """Return the distance of a sample's outputs from the definition, in units of their roundings."""
+    with np.errstate(all="ignore"):
+        size = np.abs(sample.got[np.isfinite(sample.got)])
+        unit = (
+            np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
+        )  # of roundings
+        return Distance(sample, unit)
+
+
+def _yield_all_suspects(sample: BitSample, distance: Distance) -> Iterator[Suspect]:
     """Yield mistakes with a fitted number, and mistakes by rule except those that only store a number."""
     spec, names = sample.spec, frozenset(sample.inputs)
     yield from _yield_fitted_suspects(sample, distance)
@@ -104,14 +117,12 @@ def _yield_all_suspects(sample: BitSample, distance: _Distance) -> Iterator[Susp
     )
 
 
-def _yield_fitted_suspects(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
+def _yield_fitted_suspects(sample: BitSample, distance: Distance) -> Iterator[Suspect]:
     """Yield mistakes with a number, fitted."""
-    for family in families(sample.spec):
-        number = _fit_family_number(family, distance)
-        yield Suspect(family.mistake(number, f"{number:.6g}"), family, number)
+    yield from distance.fitted
 
 
-def _fit_family_number(family: MistakeFamily, distance: _Distance) -> float:
+def _fit_family_number(family: MistakeFamily, distance: Distance) -> float:
     """Return the number with which the family's mistake reduces the distance most: by a grid, then by least squares."""
     x = max((1.0, *family.grid), key=lambda x: distance.taken(family.variant(x)))
     most = distance.taken(family.variant(x))
@@ -137,7 +148,7 @@ def explained(
     It must not leave more of the ``others``, which are of other sizes. Where several give the same numbers for all of
     them, the cause names the plainest, as ``A; or B``.
     """
-    distance, elsewhere = _Distance(sample, 1.0), [_Distance(other, 1.0) for other in others]
+    distance, elsewhere = Distance(sample, 1.0), [Distance(other, 1.0) for other in others]
     shares = (
         (s, distance.share(s.mistake.variant))
         for s in (suspects(sample, _ALIKE) if distance.whole else ())
@@ -164,7 +175,7 @@ def share_left(left: float, whole: float, own: float) -> float:
     return left / max(min(whole, own), _TINY)
 
 
-class _Distance:
+class Distance:
     """The distance of a function's outputs from the definition and from variants of it, in a unit."""
 
     def __init__(self, sample: BitSample, unit: float | np.ndarray) -> None:
@@ -173,6 +184,12 @@ class _Distance:
         self.got = np.asarray(sample.got[self.finite] / unit)
         self._whole = self.left(RIGHT)
         self.whole = 0.0 if self._whole is None else float((self._whole**2).sum())
+
+    @cached_property
+    def fitted(self) -> tuple[Suspect, ...]:
+        """The mistakes with a number, fitted."""
+        fits = ((f, _fit_family_number(f, self)) for f in families(self.sample.spec))
+        return tuple(Suspect(f.mistake(x, f"{x:.6g}"), f, x) for f, x in fits)
 
     def _variant_residuals(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; NaN where it says nothing, None where it cannot run."""
