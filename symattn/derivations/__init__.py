@@ -61,6 +61,8 @@ _ENTRIES = (
     Entry("sinks", "a sink is one more key of value 0", ()),
     Entry("gqa", "shared heads = heads repeated r times", ("heads", "dk", "dv")),
     Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: a latent is kept", ()),
+    Entry("linear-rnn", "linear attention = a state that decays", ()),
+    Entry("delta-rule", "‖kS − v‖²/2 → S + βkᵀ(v − kS) → chunks", ()),
     Entry("variants", "what runs on which kind of array", ()),
     Entry("attention", "every step of a specification", ()),
 )
@@ -80,7 +82,10 @@ _TOPICS = {
     "permutation": ("equivariance",), "latent": ("mla",), "matrix": ("matrix-form",), "init": ("initialisation",),
     "multihead": ("attention --heads 2",), "mha": ("attention --heads 2",), "mask": ("attention --causal",),
     "masks": ("attention --causal",), "causal": ("attention --causal",), "alibi": ("attention --position alibi",),
-    "window": ("attention --causal --window 2",), "softcap": ("attention --softcap 30",),
+    "window": ("attention --causal --window 2",), "linear": ("linear-rnn",), "rnn": ("linear-rnn",),
+    "recurrence": ("linear-rnn", "delta-rule"), "retention": ("linear-rnn",), "mamba": ("linear-rnn",),
+    "delta": ("delta-rule",), "deltanet": ("delta-rule",), "gateddeltanet": ("delta-rule",), "wy": ("delta-rule",),
+    "softcap": ("attention --softcap 30",),
 }  # fmt: skip
 
 

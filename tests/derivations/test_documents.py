@@ -55,6 +55,8 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("gqa", {}),
     ("gqa", {"heads": 6, "dk": 3, "dv": 5}),
     ("mla", {}),
+    ("linear-rnn", {}),
+    ("delta-rule", {}),
     ("attention", {}),
     ("attention", {"dk": 4, "tokens": 3, "heads": 2, "causal": True}),
     ("attention", {"tokens": 2, "keys": 3, "cross": True, "biases": True, "heads": 2, "dk": 1}),
@@ -110,6 +112,8 @@ AT_SIZES = {
     "sinks": {"this example"},
     "gqa": {"this example"},
     "mla": {"this example"},
+    "linear-rnn": {"this example"},
+    "delta-rule": {"this example"},
 }
 """What is checked at sizes or in examples alone; all else is proved or argued, or enclosed where it is a number."""
 FOR_ALL = (Grade.PROVED, Grade.ARGUED)

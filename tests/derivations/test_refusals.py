@@ -12,10 +12,12 @@ from symattn import Attention, Grade, Undecided, theorems
 from symattn.attention.positions.angles import rotate_interleaved
 from symattn.attention.softmax import softmax
 from symattn.derivations import (
+    delta_rule,
     derivation_texts,
     derive,
     implemented,
     jacobian,
+    linear_rnn,
     rope,
     scaling,
     scaling_numpy,
@@ -54,6 +56,8 @@ D_K = nt.name("d", "k")
         ("sinks", "1/(2 + e)]", "1/(1 + e)]"),
         ("backward", "-¼, 0, 0, 0]", "¼, 0, 0, 0]"),
         ("kv-cache", "o_2 = 3", "o_2 = 4"),
+        ("linear-rnn", "(q ⊙ a) S + {q·k} v", "q S + {q·k} v"),
+        ("delta-rule", "S′ = S + β kᵀ (v − k S)", "S′ = S + β kᵀ v"),
     ],
 )
 def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +141,8 @@ SPOILT: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
     ("matrix-form", implemented, "ATTENTION", set_to(Attention(scale=1))),
     ("matrix-form", implemented, "ATTENTION", set_to(MASKED)),
     ("equivariance", implemented, "ATTENTION", set_to(MASKED)),
+    ("linear-rnn", linear_rnn, "decayed_scores", doubled),
+    ("delta-rule", delta_rule, "delta_step", doubled),
     ("scaling", scaling_numpy, "cube", set_to(lambda *a: np.zeros((a[1], 4), dtype=np.int64))),
     ("scaling", scaling, "variance_formula", set_to(lambda setting, size: setting.formula(size + "σ²"))),
 ]
@@ -175,6 +181,7 @@ THEOREMS = [
     ("sinks", "scores", "sink-is-a-gate"),
     ("gqa", "heads", "gqa-is-mha"),
     ("mla", "heads", "mla-absorb"),
+    ("delta-rule", "linear", "delta-rule-chunk"),
 ]
 
 
