@@ -120,14 +120,14 @@ TOKEN = Glossary(
 """One token of the gated delta rule, by the implementation; a are the factors of its gate."""
 
 
-def _state_after_run(reader: Reader) -> Array:
+def _state_after_run(reader: Reader) -> Any:
     """Return S_n, the state after n tokens with the corrections U from the state S."""
     k, u, sums = (reader.array(x) for x in ("K", "U", "G"))
     state, _ = chunk_of_sums(reader.array("S"), k, k, u, sums, reader.array("c")[None, :])
     return state
 
 
-def _next_row(reader: Reader) -> Array:
+def _next_row(reader: Reader) -> Any:
     """Return the last row of L, but for its diagonal, of n tokens and one more."""
     k = rows(reader.array("K"), reader.array("k")[None, :])
     sums = rows(reader.array("G"), (reader.array("c") + reader.array("g"))[None, :])
@@ -150,15 +150,15 @@ def _chunk_and_token(part: int) -> Callable[[Reader], Any]:
 
     def made(reader: Reader) -> Any:
         more = ((x, reader.one(name(x.lower())).array) for x in "QKU")
-        every = [rows(reader.array(x), last[None, :]) for x, last in more]
+        q, k, u = (rows(reader.array(x), last[None, :]) for x, last in more)
         whole = (reader.array("c") + reader.array("g"))[None, :]
         sums = rows(reader.array("G"), whole)
-        return chunk_of_sums(reader.array("S"), *every, sums, whole)[part]
+        return chunk_of_sums(reader.array("S"), q, k, u, sums, whole)[part]
 
     return made
 
 
-def _outputs_of_run(reader: Reader) -> Array:
+def _outputs_of_run(reader: Reader) -> Any:
     """Return the outputs of the n tokens, from the state S."""
     q, k, u, sums = (reader.array(x) for x in "QKUG")
     return chunk_of_sums(reader.array("S"), q, k, u, sums, reader.array("c")[None, :])[1]
