@@ -90,7 +90,9 @@ VARIANTS: dict[str, NamedVariant] = {
         "scores", Attention(value_norm="rms", eps=0.25), f"{_QKV} g_v"
     ),
     "q and k of length 1": NamedVariant("scores", Attention(qk_norm="l2", scale=10)),
-    "temperature by place": NamedVariant("scores", Attention(temperature=0.5, temperature_rate=2)),
+    "temperature by place": NamedVariant(
+        "scores", Attention(temperature=0.5, temperature_rate=2, temperature_start=0)
+    ),
     "log-n scaling": NamedVariant("scores", Attention(temperature="log", temperature_rate=2)),
     "softcap": NamedVariant("scores", Attention(softcap=2)),
     "truncated": NamedVariant("scores", Attention(truncate=2)),
