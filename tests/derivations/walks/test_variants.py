@@ -37,7 +37,7 @@ from tests.derivations.asking import agrees
 
 IN_BALLS = {
     "additive", "softcap", "base 2", "multi-query", "grouped-query, of tokens", "rotary, true frequencies",
-    "decoder step",
+    "decoder step", "temperature by place", "log-n scaling",
 }  # fmt: skip
 
 
