@@ -555,17 +555,18 @@ class WithArraysAlone(Child):
     """A ``Child`` whose process is given nothing but the target's name, how it is called, and arrays.
 
     What needs the definition (how it is called, whether it agrees on residues) is asked of an ``adviser``, the same
-    target in a process of its own.
+    target in a process of its own, which ends with this one unless it is ``shared``.
     """
 
-    def __init__(self, adviser: Child, secret: tuple[str, ...]) -> None:
-        self._adviser = adviser
+    def __init__(self, adviser: Child, secret: tuple[str, ...], shared: bool = False) -> None:
+        self._adviser, self._shared = adviser, shared
         arguments = adviser._target, adviser._request, adviser._limits
         super().__init__(*arguments, secret=secret, started=adviser._tell, server=adviser._server)
 
     def close(self) -> None:
-        """End both processes."""
-        self._adviser.close()
+        """End the process, and that of its own adviser."""
+        if not self._shared:
+            self._adviser.close()
         super().close()
 
     def semantics(
@@ -604,6 +605,30 @@ class WithArraysAlone(Child):
         return self._ask_worker(
             "hold", self._target, self._request.form, convention, self._adviser.returns_lists
         )
+
+
+class SharedAdviser(AbstractContextManager["SharedAdviser"]):
+    """The adviser of a target that is judged by several definitions, one after the other.
+
+    What residues need to run a function of torch takes seconds to import, so that one process does it for all.
+    """
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._child is not None:
+            self._child.close()
+
+    def turned_to(self, request: Request, opened: Callable[[], Child]) -> Child:
+        """Return the adviser for a request: the one of the last request if its process lives, else one just opened."""
+        if self._child is None or self._child.process is None:
+            self._child = opened()
+        else:
+            # The target is not imported again: code that registers operators can do so only once.
+            likely = self._child._request.likely
+            self._child.turn_to(replace(request, likely=likely))
+        return self._child
 
 
 T = TypeVar("T")
@@ -653,6 +678,7 @@ class TargetOptions(Options):
     target does against its judge is noticed, these files are none that it may read, and its memory is limited to
     ``memory_limit`` GiB. ``form`` is how the kernel of a benchmark takes its inputs.
     ``started`` is called with each process that is started for the target, as a copy of the ``server`` if there is one.
+    An ``adviser`` is shared by all definitions by which the target is judged.
     """
 
     origin: RequestOrigin | None = None
@@ -663,6 +689,7 @@ class TargetOptions(Options):
     form: KernelForm | None = None
     started: Callable[[Process], None] = lambda process: None
     server: ForkServer | None = None
+    adviser: SharedAdviser | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be used."""
@@ -680,14 +707,24 @@ class TargetOptions(Options):
             **{name: limit for name, limit in limit_options.items() if limit is not None}
         )
         request = self.request(spec)
-        child = Child(
-            function, request, limits, secret=self.secret, started=self.started, server=self.server
+        open_child = partial(
+            Child,
+            function,
+            request,
+            limits,
+            secret=self.secret,
+            started=self.started,
+            server=self.server,
         )
+        if self.secret is None:
+            return open_child()
+        adviser = self.adviser
+        child = open_child() if adviser is None else adviser.turned_to(request, open_child)
         # A call that needs the definition cannot do with arrays alone.
-        if self.secret is None or getattr(child.convention, "needs_definition", False):
+        if getattr(child.convention, "needs_definition", False):
             return child
         try:
-            return WithArraysAlone(child, self.secret)
+            return WithArraysAlone(child, self.secret, shared=adviser is not None)
         except BaseException:
             child.close()
             raise
@@ -720,6 +757,17 @@ def with_fork_server(how: Options, *paths: Path | None) -> Iterator[Options]:
     command = [*_INTERPRETER, _SERVER_PROGRAM]
     with ForkServer(command, libraries_of(paths), _environment()) as server:
         yield replace(how, server=server)
+
+
+@contextlib.contextmanager
+def with_shared_adviser(how: Options) -> Iterator[Options]:
+    """Yield the options of a watched target with an adviser for all definitions by which it is judged; others as they
+    are."""
+    if not isinstance(how, TargetOptions) or how.secret is None:
+        yield how
+        return
+    with SharedAdviser() as adviser:
+        yield replace(how, adviser=adviser)
 
 
 #: Options that a command line repeats where they differ from their defaults.

@@ -17,7 +17,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.codec import differing
 from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory
 from symattn.document.evidence import Evidence, Grade, Verdict
-from symattn.programs.child import TargetOptions, with_fork_server
+from symattn.programs.child import TargetOptions, with_fork_server, with_shared_adviser
 from symattn.programs.guard import Tampered
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.hashes import file_of_target, hash_of_symattn, hash_of_target
@@ -153,7 +153,10 @@ class CandidateJudge:
 
     def judgement(self) -> Judgement:
         """Return the judgement. Raises ``InputError`` for what cannot be used as it was given."""
-        with with_fork_server(self.how, file_of_target(self.candidate)) as how:
+        with (
+            with_fork_server(self.how, file_of_target(self.candidate)) as with_server,
+            with_shared_adviser(with_server) as how,
+        ):
             return replace(self, how=how)._judgement()
 
     def _judgement(self) -> Judgement:
