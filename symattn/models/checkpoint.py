@@ -42,7 +42,8 @@ class Checkpoint:
         below = re.compile(
             rf"^(?:.*\.)?(?:layers?|h|blocks?|albert_layer_groups)\.{layer}\.(?:albert_layers\.0\.)?(?:layer\.\d\.)?(?:{which})\.(.+)$"
         )
-        names = {m[1]: name for name in self.arrays if half in name and (m := below.match(name))}
+        of_half = (name for name in self.arrays if half in name)
+        names = {m[1]: name for name in of_half if (m := below.match(name))}
         arrays = {
             inner: self._read_float_tensor(name)
             for inner, name in names.items()

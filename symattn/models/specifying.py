@@ -121,7 +121,8 @@ def _infer_layer(c: Configuration, layer: int, lock: str | None) -> Specified:
     if not whole(layer, 0) or layer >= len(kinds):
         c.cannot_tell(f"layer {layer} was requested; there are {len(kinds)}, counted from 0")
     inference = infer_configuration(config)
-    alike = [place for place, i in enumerate(kept_layers(data)) if kinds[i] == kinds[layer]]
+    kept = enumerate(kept_layers(data))
+    alike = [place for place, i in kept if kinds[i] == kinds[layer]]
     parts = [part for part in inference.parts if part.layer in alike]
     if not parts:
         c.cannot_tell("no part of such a layer mixes tokens in a tiny model")
@@ -148,7 +149,8 @@ def _infer_layer(c: Configuration, layer: int, lock: str | None) -> Specified:
 def _refuse_part(c: Configuration, part: InferredPart) -> None:
     reasons = [f"no field: {form}" for form in part.missing]
     reasons += [f"not explained: {words}" for words in part.unknown]
-    c.cannot_tell(f"{part.name} ({part.kind}): {'; '.join(reasons) or 'only a ' + part.spec}")
+    why = "; ".join(reasons) or "only a " + part.spec
+    c.cannot_tell(f"{part.name} ({part.kind}): {why}")
 
 
 def _in_full_size(c: Configuration, config: Any, part: InferredPart, layer: int) -> Attention:
@@ -164,7 +166,8 @@ def _in_full_size(c: Configuration, config: Any, part: InferredPart, layer: int)
     for name in _SHRUNK:
         if numbers[name] in (None, False):
             continue
-        fitting = {e: values[name][e] for e in part.fitting.get(name, []) if e in values[name]}
+        candidates = part.fitting.get(name, [])
+        fitting = {e: values[name][e] for e in candidates if e in values[name]}
         if not fitting:
             c.cannot_tell(
                 f"{name} is {numbers[name]} in a tiny model of {part.kind}, and no field gives it"

@@ -244,7 +244,8 @@ class Audit:
         """Return whether a module that ran is audited and runs in no other that is."""
         if self._model is None:
             return len(doing.modules) == 1
-        return module in self._names and not any(m in self._names for m in doing.modules[:-1])
+        outer_modules = doing.modules[:-1]
+        return module in self._names and not any(m in self._names for m in outer_modules)
 
     def _probe_first_pass(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         """Probe the first pass of a model in which tokens can be changed; later passes are those of a cache."""
@@ -353,8 +354,11 @@ class Audit:
 
     def _record_module_paths(self, root: Module) -> None:
         """Record the paths of a module's modules and the addresses of its parameters."""
-        self._names.update({m: path or type(m).__name__ for path, m in root.named_modules()})
-        self._parameters |= {p.untyped_storage().data_ptr(): ref(p) for p in root.parameters()}
+        for path, module in root.named_modules():
+            self._names[module] = path or type(module).__name__
+        for parameter in root.parameters():
+            address = parameter.untyped_storage().data_ptr()
+            self._parameters[address] = ref(parameter)
 
     def _follow_thread_operators(self) -> None:
         """Follow every operator of this thread."""

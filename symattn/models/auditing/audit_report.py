@@ -224,7 +224,8 @@ class AuditReport(WithVerdict):
         meant = sum(f.intent is not None for f in self.findings)
         empty = sum(f.empty for f in self.findings)
         undefined = sum(f.undefined for f in self.findings)
-        passed = sum(bool(f.backward and f.backward.ratios) for f in self.findings)
+        backwards = (f.backward for f in self.findings)
+        passed = sum(bool(backward and backward.ratios) for backward in backwards)
         gradients = f", gradients of {passed} judged" if self.gradients else ""
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
@@ -421,7 +422,8 @@ class AuditReport(WithVerdict):
         if not self.gradients:
             return f"{rest}, gradients and dropout"
         looked = [f.backward for f in self.findings if f.backward and f.backward.heads]
-        judged, every = sum(b.heads for b in looked), sum(b.of for b in looked)
+        judged = sum(b.heads for b in looked)
+        every = sum(b.of for b in looked)
         return (
             "`gradients` is the largest error of dQ, dK and dV as a fraction of what all roundings together allow, in"
             f" {judged} of {every} heads of keys. {rest}"
@@ -465,7 +467,8 @@ class AuditReport(WithVerdict):
 
 def _all_calls(calls: Sequence[CallFinding]) -> str:
     """Return the layer of the first call, and how many others are like it."""
-    return calls[0].layer + (f" and {len(calls) - 1} more" if len(calls) > 1 else "")
+    further = len(calls) - 1
+    return calls[0].layer + (f" and {further} more" if further > 0 else "")
 
 
 def _largest_errors(calls: Sequence[CallFinding]) -> tuple[str, str]:
@@ -483,7 +486,8 @@ def _table_of_findings(
     """A table in which the rows that do not pass are marked."""
     columns = headers(*(f">{t}" if t in numbers else t for t in titles))
     cells = tuple(tuple((words,) for words in row) for row in rows)
-    return Table(columns, cells, tuple(i for i, state in enumerate(states) if state not in PASSES))
+    marked = (i for i, state in enumerate(states) if state not in PASSES)
+    return Table(columns, cells, tuple(marked))
 
 
 def _write_verdict_with_code(finding: CallFinding | LayerFinding) -> str:

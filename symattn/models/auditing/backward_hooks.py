@@ -107,9 +107,8 @@ class WatchedCall:
         """End the audit of this call: gradients that have not come yet would come too late."""
         if self._done:
             return
-        missing = ", ".join(
-            dict.fromkeys(SYMBOLS[n[:2]] for n in sorted(self._wanted - set(self._got)))
-        )
+        absent = sorted(self._wanted - set(self._got))
+        missing = ", ".join(dict.fromkeys(SYMBOLS[name[:2]] for name in absent))
         if self._do is not None:
             self._end_watched_call(
                 Backward(reason=f"{missing}: no such gradient came, and one of the output did")
@@ -142,7 +141,8 @@ class WatchedCall:
     def _record_output_gradient(self, grad: Tensor) -> None:
         # A new gradient of the output begins another backward pass.
         whole = heads_apart(grad)
-        self._do, self._got = (whole.transpose(1, 2) if self._heads_last else whole).clone(), {}
+        heads_first = whole.transpose(1, 2) if self._heads_last else whole
+        self._do, self._got = heads_first.clone(), {}
 
     def _record_input_gradient(self, name: str, grad: Tensor) -> None:
         self._got[name] = grad.clone()
@@ -150,7 +150,8 @@ class WatchedCall:
             self._end_watched_call(self._judge_recorded_gradients())
 
     def _judge_recorded_gradients(self) -> Backward:
-        changed = next((name for name, t, version in self._versions if t._version != version), "")
+        written = (name for name, t, version in self._versions if t._version != version)
+        changed = next(written, "")
         if changed:
             return Backward(reason=_CHANGED.format(changed))
         if self._elsewhere or self._do is None:

@@ -64,10 +64,12 @@ class Draws:
                 self._add_dropout_draw(array != 0)
 
     def _has_shape_of_weights(self, array: Tensor) -> bool:
-        return array.numel() == np.prod(self.shape) and tuple(array.shape[-2:]) == self.shape[-2:]
+        of_pairs = tuple(array.shape[-2:])
+        return array.numel() == np.prod(self.shape) and of_pairs == self.shape[-2:]
 
     def _add_dropout_draw(self, kept: Tensor) -> None:
-        self.kept.append(kept.detach().cpu().numpy().reshape(self.shape))
+        entries = kept.detach().cpu().numpy()
+        self.kept.append(entries.reshape(self.shape))
 
 
 def watching(draws: Draws | None) -> Any:
@@ -86,7 +88,10 @@ def watching(draws: Draws | None) -> Any:
 def draws_of(call: AttentionCall) -> Draws | None:
     """Return the draws of a call with dropout; None for one without."""
     rate = call.received.dropout
-    return Draws((*call.given.q.shape[:2], call.n_q, call.n_k), rate) if rate else None
+    if not rate:
+        return None
+    shape_of_scores = (*call.given.q.shape[:2], call.n_q, call.n_k)
+    return Draws(shape_of_scores, rate)
 
 
 def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mask]:

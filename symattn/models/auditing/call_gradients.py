@@ -58,7 +58,8 @@ def ratio(groups: Sequence[Group], came: Tensor) -> float:
     got = numbers(heads_apart(came))[..., :n_k]
     best = np.inf
     for taken in zip(*(scalings(g.spec, g.inputs, g.how) for g in groups), strict=True):
-        best = min(best, float(_sum_exact_gradients(groups, taken, got.shape).ratios(got).max()))
+        exact = _sum_exact_gradients(groups, taken, got.shape)
+        best = min(best, float(exact.ratios(got).max()))
         # One scale within the bound is enough.
         if best <= 1:
             break
@@ -78,7 +79,8 @@ def _sum_exact_gradients(
             group.heads if shape[1] > 1 else slice(None),
         )
         for whole, part in ((value, ds), (error, off), (size, np.abs(ds))):
-            whole[at] += part.sum(axis=tuple(a for a in (1, 2) if shape[a] == 1), keepdims=True)
+            shared_axes = tuple(axis for axis in (1, 2) if shape[axis] == 1)
+            whole[at] += part.sum(axis=shared_axes, keepdims=True)
         terms += ds.size
     # So many terms are summed into each number of the gradient.
     count, how = max(1, terms // value.size), groups[0].how
@@ -133,13 +135,15 @@ def cause(head: Judged) -> str:
     Wrong formulas are tried first; the gradients of other attention only if no formula fits up to rounding.
     """
     spec, inputs, factors = head.group.spec, head.group.inputs, head.group.factors
-    scores = int(np.prod(inputs["q"].shape[:-1])) * int(inputs["k"].shape[-2])
+    rows_of_queries = int(np.prod(inputs["q"].shape[:-1]))
+    scores = rows_of_queries * int(inputs["k"].shape[-2])
     formulas = mistakes(spec) if factors is None else dropping(spec, factors)
     fitting = _add_fitting_mistakes(formulas, head) if scores <= _TRIED else []
     if all(f.off > _CLOSE for f in fitting) and scores <= _OTHERS and factors is None:
         fitting = _add_fitting_mistakes(of_wrong_attention(spec), head, fitting)
     least = min((f.off for f in fitting), default=0.0)
-    named = [f.words for f in sorted(fitting, key=lambda f: f.off) if f.off <= _APART * least]
+    nearest = [f for f in fitting if f.off <= _APART * least]
+    named = [f.words for f in sorted(nearest, key=lambda f: f.off)]
     return one_of(named)
 
 
@@ -176,10 +180,14 @@ def _measure_gradient_distance(values: Grads, head: Judged) -> float | None:
         mine, theirs = gradient.of(values[name]), gradient.of(got)
         with np.errstate(all="ignore"):
             # Numbers larger than the exact ones also have larger rounding errors.
-            size = max(1.0, float(np.abs(mine).max() / np.abs(gradient.exact).max(initial=1e-300)))
-            shares.append((np.abs(mine - theirs) / (size * gradient.allowed)).ravel())
+            largest_exact = np.abs(gradient.exact).max(initial=1e-300)
+            size = max(1.0, float(np.abs(mine).max() / largest_exact))
+            share = np.abs(mine - theirs) / (size * gradient.allowed)
+            shares.append(share.ravel())
     whole = np.concatenate(shares) if shares else np.zeros(1)
-    return float(np.sqrt(np.mean(whole**2))) if (whole <= _ROOM).all() else None
+    if not (whole <= _ROOM).all():
+        return None
+    return float(np.sqrt(np.mean(whole**2)))
 
 
 def _are_gradients_alike(values: Grads, other: Grads, head: Judged) -> bool:
@@ -251,13 +259,13 @@ class Passed:
     def places(self) -> list[tuple[int, int]]:
         """The items and heads of keys that are judged: all, or as many as the limit on scores allows."""
         b, h, g, n_q, n_k = self.sizes
-        count = (
-            b * g
-            if self.rows is None
-            else max(1, min(b * g, _SCORES // max(1, h // g * n_q * n_k)))
-        )
+        count = b * g
+        if self.rows is not None:
+            scores_of_group = max(1, h // g * n_q * n_k)
+            count = max(1, min(count, _SCORES // scores_of_group))
         # Heads are evenly spread over all items.
-        return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
+        spread = np.linspace(0, b * g - 1, count).astype(int)
+        return [divmod(int(i), g) for i in np.unique(spread)]
 
     def judged(self, item: int, head: int) -> Judged:
         """Judge one head of keys. Raises ``UnreadCall`` and what the bound raises."""
@@ -284,7 +292,8 @@ class Passed:
         got = {name: _slice_numbers_of_heads(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
-        many, how = slice(head * h // g, (head + 1) * h // g), together(call.arithmetic)
+        many = slice(head * h // g, (head + 1) * h // g)
+        how = together(call.arithmetic)
         own = None if self.factors is None else self.factors[item : item + 1, many]
         result = nearest(spec, inputs, do, how, got, queries, keys, own)
         return Judged(Group(item, many, spec, inputs, do, how, own), got, result)
@@ -326,7 +335,8 @@ def judge_gradients(passed: Passed) -> Backward:
 def bounded(call_setting: CallSetting) -> Bounded:
     """Return the specification and inputs of a call that the bound covers. Raises ``UnreadCall`` for others."""
     spec, inputs = replace(call_setting.spec(), fully_masked="zeros"), call_setting.inputs()
-    if not all(np.isfinite(a).all() for a in (call_setting.q, call_setting.k, call_setting.v)):
+    arrays = (call_setting.q, call_setting.k, call_setting.v)
+    if not all(np.isfinite(a).all() for a in arrays):
         raise UnreadCall("q, k or v holds NaN or infinity: the cause is before the call")
     if not within(spec, inputs):
         raise UnreadCall("there is no bound for this kind of attention here")
@@ -336,12 +346,14 @@ def bounded(call_setting: CallSetting) -> Bounded:
 def _narrow_call_to_head(received: Received, item: int, head: int) -> Received:
     """Return the call for one item and one head of keys."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
-    if len({int(t.shape[0]) for t in (q, k, v)}) > 1 or int(q.shape[1]) % int(k.shape[1]):
+    batches = {int(t.shape[0]) for t in (q, k, v)}
+    if len(batches) > 1 or int(q.shape[1]) % int(k.shape[1]):
         raise UnreadCall(
             "q, k and v have other numbers of items or heads, so that gradients are sums over them"
         )
     times = int(q.shape[1]) // int(k.shape[1])
-    one, many = slice(head, head + 1), slice(head * times, (head + 1) * times)
+    one = slice(head, head + 1)
+    many = slice(head * times, (head + 1) * times)
     return replace(
         received,
         q=q[item : item + 1, many],
@@ -365,4 +377,5 @@ def _slice_numbers_of_heads(array: Tensor, item: int, head: int, groups: int) ->
     """Return the heads of an array that belong to a head of keys."""
     whole = heads_apart(array)
     times = int(whole.shape[1]) // groups
-    return numbers(whole[item : item + 1, head * times : (head + 1) * times])
+    heads_of_group = slice(head * times, (head + 1) * times)
+    return numbers(whole[item : item + 1, heads_of_group])

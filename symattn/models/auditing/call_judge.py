@@ -70,7 +70,8 @@ def judge(
 ) -> CallJudgement:
     """Judge ``got`` (b, h, r, d_v) as the result of ``setting``, with weights times ``factors`` of dropout."""
     empty = setting.empty()
-    undefined = int((empty & ~np.isfinite(got).all(axis=-1)).sum())
+    is_finite_row = np.isfinite(got).all(axis=-1)
+    undefined = int((empty & ~is_finite_row).sum())
     judgement = _of_others(setting, got, arithmetic, alpha, empty, factors)
     return replace(judgement, empty=int(empty.sum()), undefined=undefined)
 
@@ -230,7 +231,8 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
     for mistake in head_mistakes.mistakes(spec, frozenset(inputs)):
         # Other mistakes of heads change steps before or after the call.
         if mistake.variant.steps and mistake.variant.steps.keys() <= {"k_shared", "v_shared"}:
-            changed = {name: change(spec, values) for name, change in mistake.variant.steps.items()}
+            steps = mistake.variant.steps
+            changed = {name: change(spec, values) for name, change in steps.items()}
             k, v = (changed.get(name, values[name]) for name in ("k_shared", "v_shared"))
             yield Hypothesis(mistake.cause, replace(right, k=k, v=v))
 

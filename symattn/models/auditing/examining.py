@@ -43,7 +43,8 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
             call.received.masks,
         )  # keeps ids valid
     rows, cells, _ = intent.compared[key]
-    return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
+    words_of_mask = (_of_mask(call, intent, rows),) if cells else ()
+    return (*words, *words_of_mask), cells
 
 
 def _yield_promised_arguments(
@@ -67,9 +68,8 @@ def _choose_argument_tolerance(name: str, call: AttentionCall) -> float:
 
 def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
     if name == "scale":
-        known = {
-            w: s for w, s in scales(call.given, promised).items() if equal(asked, s, _ARGUMENT)
-        }
+        known_scales = scales(call.given, promised).items()
+        known = {w: s for w, s in known_scales if equal(asked, s, _ARGUMENT)}
         return next(
             iter(known), f"scores are scaled by {asked / promised:.4g} times the correct scale"
         )
@@ -144,8 +144,10 @@ def _mask_counted_rows(masking: Masking, promised: Mask) -> Mask:
 
 def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     """The known mistake that gives the call's mask, in words."""
-    masking = replace(intent.masking, rows=sorted({*call.rows, *rows[:_NAMED]}), left_out=None)
-    values, counts = call.allowed(masking.rows), _mask_counted_rows(masking, masking.allowed())
+    compared_rows = sorted({*call.rows, *rows[:_NAMED]})
+    masking = replace(intent.masking, rows=compared_rows, left_out=None)
+    values = call.allowed(masking.rows)
+    counts = _mask_counted_rows(masking, masking.allowed())
     for words, wrong in masking.mistakes():
         if not ((wrong != values) & counts).any():
             return words

@@ -195,7 +195,9 @@ def _patch_mixers(kind: type) -> None:
             return
         _searched_kinds.add(kind)
         for file in {base.__module__ for base in kind.__mro__}:
-            for name, function in list(vars(sys.modules.get(file, object)).items()):
+            module = sys.modules.get(file, object)
+            # A copy, since patching writes into the module.
+            for name, function in list(vars(module).items()):
                 reader = find_reader(name) if callable(function) else None
                 if reader is None or hasattr(function, "_symattn_watched"):
                     continue

@@ -355,10 +355,9 @@ def compare_bias(
         words = "it is not that of the buckets of the table"
         right = ((got == promised) | (got == other) | ~visible).all()
     elif place == Alibi() and not gaps and not spec.bias:
-        promised = (
-            np.array([2.0 ** -float(e) for e in slope_exponents(call.given.heads)])[:, None, None]
-            * ahead
-        )
+        exponents = slope_exponents(call.given.heads)
+        slopes = np.array([2.0 ** -float(e) for e in exponents])
+        promised = slopes[:, None, None] * ahead
         words, right = (
             "it is not ALiBi's",
             _are_rows_nearly_constant(got - promised, _bound_alibi_error(call, got), visible),
@@ -381,8 +380,10 @@ def _bound_alibi_error(call: AttentionCall, got: Floats) -> Floats:
     then to the format of the call, and to that in which it is received.
     """
     arrays = (rows_of(m, call.rows, call.n_k) for m in call.received.masks if m is not None)
-    stored = max((Format(name).u for name in map(dtype_name, arrays) if name in FORMATS), default=0)
-    relative = float(stored + call.arithmetic.input.u) + (call.given.heads + _FUNCTION + 2) * _U
+    formats = (name for name in map(dtype_name, arrays) if name in FORMATS)
+    stored = max((Format(name).u for name in formats), default=0)
+    roundings = call.given.heads + _FUNCTION + 2
+    relative = float(stored + call.arithmetic.input.u) + roundings * _U
     return np.asarray(relative / (1 - relative) * np.abs(got))
 
 
@@ -423,8 +424,11 @@ def _bucket_rounded_distances(place: Buckets, ahead: Integers, way: int) -> Inte
     start = side // 2
     span, size = log(place.max_distance / start), side - start
     behind = np.abs(ahead) if place.bidirectional else np.maximum(-ahead, 0)
-    exact = np.log(np.maximum(behind, start) / start) / span * size
-    rounded = exact + way * _U * ((_FUNCTION + 3) * exact + size / span)
+    beyond_start = np.maximum(behind, start) / start
+    exact = np.log(beyond_start) / span * size
+    of_roundings = (_FUNCTION + 3) * exact + size / span
+    rounded = exact + way * _U * of_roundings
     far = start + np.clip(np.floor(rounded), 0, size - 1)
     half = side * (ahead > 0) if place.bidirectional else 0
-    return np.asarray(np.where(behind < start, behind, far) + half, dtype=np.int64)
+    buckets = np.where(behind < start, behind, far) + half
+    return np.asarray(buckets, dtype=np.int64)

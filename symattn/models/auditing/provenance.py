@@ -36,7 +36,8 @@ class Added:
             else self.array.expand(n_q, n_k)
         )
         chosen = whole[..., list(rows), :]
-        whole_rows = chosen.expand(*front, len(rows), n_k).reshape(1, -1, len(rows), n_k)
+        of_all_heads = chosen.expand(*front, len(rows), n_k)
+        whole_rows = of_all_heads.reshape(1, -1, len(rows), n_k)
         return ~whole_rows if self.forbids else whole_rows * self.factor
 
 

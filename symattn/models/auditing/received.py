@@ -96,7 +96,8 @@ class AttentionCall:
 
         Raises ``UnreadCall`` for anything but such an array.
         """
-        shape = (*self.given.q.shape[:2], self.n_q, self.given.v.shape[-1])
+        q, v = self.given.q, self.given.v
+        shape = (*q.shape[:2], self.n_q, v.shape[-1])
         if not hasattr(out, "shape"):
             raise UnreadCall(f"it returned {type(out).__name__}, no tensor")
         whole = heads_apart(out)
@@ -130,7 +131,8 @@ def read(
     if h % g or int(v.shape[1]) != g or (g not in (1, h) and not received.grouped):
         raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
-    rows = chosen_rows(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
+    first_mask = next(iter(received.masks), None)
+    rows = chosen_rows(n_q, n_k, count, [*specs, received.places], first_mask)
     setting = setting_of(received, rows)
     chosen = contract or ("eager" if received.eager else "fused")
     arithmetic = arithmetic_of(dtype, "eager" if chosen == "eager" else "fused")
@@ -150,9 +152,8 @@ def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
     # A batch of 1 in one array meets all items of the others.
     batch = max(int(t.shape[0]) for t in (q, k, v))
     arrays = (numbers(t) for t in (q[:, :, rows], k, v))
-    queries, keys, values = (
-        np.ascontiguousarray(np.broadcast_to(a, (batch, *a.shape[1:]))) for a in arrays
-    )
+    of_whole_batch = (np.broadcast_to(a, (batch, *a.shape[1:])) for a in arrays)
+    queries, keys, values = map(np.ascontiguousarray, of_whole_batch)
     return CallSetting(
         queries,
         keys,
@@ -337,7 +338,8 @@ def _convert_flash_padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """
     if mask is None:
         return None
-    n_q, size = int(q.shape[-2]), (int(k.shape[0]), int(k.shape[-2]))
+    n_q = int(q.shape[-2])
+    size = (int(k.shape[0]), int(k.shape[-2]))
     if tuple(mask.shape) != size:
         raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, and padding has {size}")
     keep = mask.bool()

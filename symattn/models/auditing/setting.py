@@ -83,7 +83,8 @@ class CallSetting:
 
     def whole(self, array: np.ndarray) -> np.ndarray:
         """Return an array broadcast to the shape of the scores, (b, h, r, n)."""
-        return np.ascontiguousarray(np.broadcast_to(array, (*self.q.shape[:3], self.k.shape[2])))
+        shape_of_scores = (*self.q.shape[:3], self.k.shape[2])
+        return np.ascontiguousarray(np.broadcast_to(array, shape_of_scores))
 
     def empty(self) -> Mask:
         """Return which queries see no key and no sink, so that their result is not defined, (b, h, r)."""
@@ -116,11 +117,12 @@ def equal(a: Floats | float | None, b: Floats | float | None, apart: float) -> b
     """Return whether both are None, or numbers of one shape that differ by at most the relative error ``apart``."""
     if a is None or b is None or a is b:
         return a is b
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    a, b = (np.asarray(array, dtype=np.float64) for array in (a, b))
     if a.shape != b.shape:
         return False
     with np.errstate(invalid="ignore"):  # equal infinities, whose difference is NaN
-        near = np.abs(a - b) <= apart * np.maximum(np.abs(a), np.abs(b))
+        sizes = np.maximum(np.abs(a), np.abs(b))
+        near = np.abs(a - b) <= apart * sizes
     return bool((near | (a == b)).all())
 
 
@@ -277,15 +279,18 @@ class Masking:
             return None
         if self.spec.block is None or self.keep is None:
             return visible(self.spec, self.rows, self.n_q, self.total)
-        block = (np.arange(self.total) - self.keep.argmax(axis=1)[:, None]) // self.spec.block
-        same = self._select_columns_of_queries(block)[:, None, :, None] == block[:, None, None, :]
+        first_real = self.keep.argmax(axis=1)[:, None]
+        block = (np.arange(self.total) - first_real) // self.spec.block
+        of_queries = self._select_columns_of_queries(block)
+        same = of_queries[:, None, :, None] == block[:, None, None, :]
         return np.asarray(
             same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total)
         )
 
     def _select_columns_of_queries(self, of_tokens: np.ndarray) -> np.ndarray:
         """Return the columns (b, r) of the queries from those of all tokens."""
-        return of_tokens[:, [self.total - self.n_q + i for i in self.rows]]
+        older = self.total - self.n_q
+        return of_tokens[:, [older + row for row in self.rows]]
 
     def _combine_mask_with_keys(self, places: Mask | None, keep: Mask | None) -> Mask:
         allowed = np.ones((1, 1, len(self.rows), self.total), dtype=bool)
@@ -344,5 +349,6 @@ def chosen_rows(
     if mask is not None and hasattr(mask, "ndim") and mask.ndim > 1 and mask.shape[-2] == n_q:
         # the rows where the first key becomes visible or hidden, in the first item
         open_ = allowed_of(mask[(0,) * (mask.ndim - 2)][:, 0])
-        rows |= {int(at) + k for at in np.flatnonzero(open_[1:] != open_[:-1])[:2] for k in (0, 1)}
+        changes = np.flatnonzero(open_[1:] != open_[:-1])[:2]
+        rows |= {int(at) + after for at in changes for after in (0, 1)}
     return sorted(rows)

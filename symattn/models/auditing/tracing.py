@@ -140,7 +140,8 @@ class Tracer:
         import torch
 
         # A softmax of torch's module belongs to the module around that.
-        around = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
+        innermost = doing.modules[-2:]
+        around = [m for m in innermost if not isinstance(m, torch.nn.Softmax)]
         has_heads = heads_of(around[-1] if around else None) is not None
         traced_softmax = provenance.TracedSoftmax(module, read, has_heads)
         if not in_backward():
@@ -180,7 +181,8 @@ class Tracer:
             reason = weights.reason or "its weights meet the values in an unknown form"
             self.audit.unread("operators", module, reason)
             return
-        q, k, v, shaped = (t[None] if t.ndim == 2 else t for t in (scores.q, scores.k, values, out))
+        arrays = (scores.q, scores.k, values, out)
+        q, k, v, shaped = (t[None] if t.ndim == 2 else t for t in arrays)
         h = heads_of(module) or 1
         # A number of heads that does not divide the batch is not that of this product.
         h = h if not len(q) % h else 1

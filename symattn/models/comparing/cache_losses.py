@@ -138,7 +138,8 @@ def _describe_first_cache_loss(
         wanted = stored if last is None else np.concatenate([last, stored], axis=2)
         if back.shape != wanted.shape:
             return f"{back.shape[2]} columns of {what} are returned where {wanted.shape[2]} were stored"
-        room = step(wanted, most) + _ROUNDINGS * u * np.abs(wanted).max()
+        of_roundings = _ROUNDINGS * u * np.abs(wanted).max()
+        room = step(wanted, most) + of_roundings
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():
             columns = np.flatnonzero(beyond.any(axis=(0, 1, 3)))
@@ -157,14 +158,18 @@ def _describe_returned_columns(back: Array, wanted: Array, room: Array, columns:
     a, b, r = (x[:, :, columns] for x in (back, wanted, room))
     if not np.isfinite(a).all():
         return "as NaN or infinity"
-    c = float((a * b).sum() / max((b * b).sum(), _LEAST))
-    if (np.abs(a - c * b) <= r * max(1.0, abs(c))).all():
+    square = max((b * b).sum(), _LEAST)
+    c = float((a * b).sum() / square)
+    off = np.abs(a - c * b)
+    if (off <= r * max(1.0, abs(c))).all():
         return f"{c:.3g} times as large as they were stored"
     # Perhaps another column was returned in its place.
     first = int(columns[0])
-    errors = np.abs(back[:, :, first : first + 1] - wanted) - room
+    column = back[:, :, first : first + 1]
+    errors = np.abs(column - wanted) - room
     other = int(errors.max(axis=(0, 1, 3)).argmin())
     if errors[:, :, other].max() <= 0:
         return f"as those in column {other}"
-    times = float((np.abs(a - b) / np.maximum(r, _LEAST)).max())
+    steps = np.abs(a - b) / np.maximum(r, _LEAST)
+    times = float(steps.max())
     return f"{times:.2g} steps of quantisation from what was stored"

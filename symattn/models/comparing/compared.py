@@ -162,9 +162,8 @@ def compare_traces(
     spec, paths = spec or Attention(), (first, second)
     one, other = (read(path, spec, layout) for path in paths)
     if precision is None and one["q"].dtype != other["q"].dtype:
-        raise InputError(
-            f"{first} is of {one['q'].dtype}, {second} of {other['q'].dtype}; hint: --dtype {one['q'].dtype}"
-        )
+        mine, theirs = one["q"].dtype, other["q"].dtype
+        raise InputError(f"{first} is of {mine}, {second} of {theirs}; hint: --dtype {mine}")
     for path, arrays in zip(paths, (one, other), strict=True):
         with _prefix_errors_with_file(path):
             next(pieces(spec, arrays), None)
@@ -184,9 +183,11 @@ def compare_traces(
     if unlike:
         words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
         return Comparison(sides[0], sides[1], JointRun(unlike=unlike), command, (words,))
-    arithmetic, joint_run = Precision.of(precision or one["q"].dtype.name, contract), JointRun()
+    arithmetic = Precision.of(precision or one["q"].dtype.name, contract)
+    joint_run = JointRun()
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
-        looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
+        sample = chosen(mine.spec, mine.inputs, rows)
+        looked = sorted({*sample, *apart.get(mine.place, ())})
         begins, most = _locate_differing_entries(mine, theirs, arithmetic, looked) or (None, None)
         joint_run = joint_run.joined(begins, most, mine.place not in apart)
     return Comparison(sides[0], sides[1], joint_run, command)
@@ -214,11 +215,15 @@ def _find_diverging_queries(
         if differ.any():
             with np.errstate(all="ignore"):
                 off = np.abs(a - b)
-                relative = off / np.maximum(np.abs(a), np.abs(b)).max(axis=-1, keepdims=True)
-            axes = tuple(i for i in range(differ.ndim) if i != differ.ndim - 2)
-            far = (np.where(differ, np.nan_to_num(x, nan=np.inf), 0.0) for x in (off, relative))
+                sizes = np.maximum(np.abs(a), np.abs(b))
+                relative = off / sizes.max(axis=-1, keepdims=True)
+            axis_of_rows = differ.ndim - 2
+            axes = tuple(i for i in range(differ.ndim) if i != axis_of_rows)
+            finite = (np.nan_to_num(x, nan=np.inf) for x in (off, relative))
+            far = (np.where(differ, x, 0.0) for x in finite)
             most = (x.max(axis=axes).argmax() for x in far)
-            rows[mine.place] = sorted({int(differ.any(axis=axes).argmax()), *map(int, most)})
+            first_row = int(differ.any(axis=axes).argmax())
+            rows[mine.place] = sorted({first_row, *map(int, most)})
     return rows
 
 
@@ -244,7 +249,8 @@ def _locate_differing_entries(
     one: TracePiece, other: TracePiece, precision: Precision, rows: Sequence[int]
 ) -> tuple[DifferingEntry, DifferingEntry] | None:
     """Return the first entry in some rows at which the outputs differ, and the entry where they differ most."""
-    a, b = (floats_of(p.made["o"])[0][..., list(rows), :] for p in (one, other))
+    outputs = (floats_of(piece.made["o"])[0] for piece in (one, other))
+    a, b = (output[..., list(rows), :] for output in outputs)
     differ = differing(a, b)
     if not differ.any():
         return None

@@ -71,9 +71,8 @@ class DifferingEntry:
     @property
     def apart(self) -> float:
         """|first − second| / allowed error; at most 2 for two legal outputs."""
-        return float(
-            difference(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed))
-        )
+        first, second = np.array(self.first.got), np.array(self.second.got)
+        return float(difference(first, second, np.array(self.allowed)))
 
     RECORD = (
         "case, output, index, exact, allowed, first, second, difference / allowed = apart, inputs"
@@ -227,7 +226,8 @@ def _select_differing_entry(
             tuple(map(int, np.unravel_index(int(size.argmax()), size.shape))),
         )
         one, other = (SideEntry(float(got[at]), float(ratios[at])) for got, ratios in pairs)
-        near, allowed = float(a.expected.near[at]), float(a.expected.allowed[at])
+        near = float(a.expected.near[at])
+        allowed = float(a.expected.allowed[at])
         case = f"{first.case.group}: {first.case.name}"
         result = DifferingEntry(case, output, at, near, allowed, one, other, inputs)
     return result
@@ -237,12 +237,14 @@ def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Return |a − b| / limits; 0 where both are equal or both NaN, and +∞ where only one is NaN."""
     with np.errstate(all="ignore"):
         off = np.abs(a - b) / limits
-    return np.where(differing(a, b), np.where(np.isnan(off), np.inf, np.maximum(off, _LEAST)), 0.0)
+    distance = np.where(np.isnan(off), np.inf, np.maximum(off, _LEAST))
+    return np.where(differing(a, b), distance, 0.0)
 
 
 def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return where two outputs differ; two NaNs are equal."""
-    return np.asarray(~((a == b) | (np.isnan(a) & np.isnan(b))))
+    both_nan = np.isnan(a) & np.isnan(b)
+    return np.asarray(~((a == b) | both_nan))
 
 
 # -- ``Comparison``: which of two is wrong, as a document --------------------------------------------------------------

@@ -153,7 +153,8 @@ class StateErrors:
         for state, one in enumerate(self.states):
             if one.blind.any():
                 return f"the reference itself is not finite in {self.dtype} from {self._name_layer_of_state(state)} on"
-            far, usual = float(one.mine.max()), float(one.alone.max())
+            far = float(one.mine.max())
+            usual = float(one.alone.max())
             if not far <= max(ROUGH * usual, _LARGE * one.size):
                 result = f"in {self.dtype} it is {far:.2g} from its float64 self at {self._name_layer_of_state(state)}"
                 return (
@@ -165,9 +166,8 @@ class StateErrors:
     @property
     def used(self) -> float:
         """The largest share of the room that is used."""
-        return max(
-            float(np.nan_to_num(one.off / one.room, nan=np.inf).max()) for one in self.states
-        )
+        shares = (np.nan_to_num(one.off / one.room, nan=np.inf) for one in self.states)
+        return max(float(share.max()) for share in shares)
 
     def _name_layer_of_state(self, state: int) -> str:
         if state == 0:
@@ -185,7 +185,8 @@ def _allowance_for_rounding(mine: Array, alone: Array, size: float, dtype: str) 
     """
     u, size = float(Format(dtype).u), max(size, _LEAST)
     usual = _largest_finite_entry(alone)
-    measured = max(usual, min(_largest_finite_entry(mine), _COARSEST * max(usual, u * size)))
+    coarsest = _COARSEST * max(usual, u * size)
+    measured = max(usual, min(_largest_finite_entry(mine), coarsest))
     return _ROOM * (U / u * measured + U * size)
 
 
@@ -196,13 +197,16 @@ def _largest_finite_entry(a: Array) -> float:
 def _largest_token_differences(a: Array, b: Array) -> Array:
     """Return the largest difference of an entry of each token; equal infinities, as of excluded words, differ by 0."""
     with np.errstate(invalid="ignore", over="ignore"):
-        result: Array = np.where(a == b, 0.0, np.abs(a - b)).max(axis=-1)
-    return result
+        # Equal infinities differ by NaN, so their distance is set to 0.
+        distance = np.where(a == b, 0.0, np.abs(a - b))
+        result: Array = distance.max(axis=-1)
+        return result
 
 
 def _find_tokens_turned_nonfinite(a: Array, b: Array) -> Array:
     """Return which tokens have an entry that is not finite where the other is."""
-    result: Array = (~np.isfinite(a) & np.isfinite(b)).any(axis=-1)
+    only_other_is_finite = ~np.isfinite(a) & np.isfinite(b)
+    result: Array = only_other_is_finite.any(axis=-1)
     return result
 
 

@@ -110,7 +110,8 @@ class WayRunner:
         # Another continuation tests the model's own prefill, and is compared with that.
         if way.other:
             return (reference.mine or reference.chosen,)
-        return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
+        own = (reference.others[name],) if name in reference.others else ()
+        return (*own, reference.chosen)
 
     def _replay_cached_numbers(
         self, way: GenerationWay, stored: tuple[Recorded, Recorded]
@@ -310,8 +311,9 @@ def generation(
     own_caches = (
         way for way in plan if way.cache in (caches or {}).values() and not way.drafts
     )  # not every cache takes tokens back
-    requests = (way.name for way in (plan if ways is not None else own_caches))
-    return Generation(type(model).__name__, dtype, length, rows, tuple(notes), frozenset(requests))
+    requested = plan if ways is not None else own_caches
+    requests = frozenset(way.name for way in requested)
+    return Generation(type(model).__name__, dtype, length, rows, tuple(notes), requests)
 
 
 def _select_generation_ways(
@@ -324,7 +326,8 @@ def _select_generation_ways(
         raise InputError(
             f"{twice!r} is a way that there is without your cache; hint: another name of the cache"
         )
-    known = {way.name: way for way in (*WAYS, *of_caches(caches)) if not (encodes and way.padding)}
+    every = (*WAYS, *of_caches(caches))
+    known = {way.name: way for way in every if not (encodes and way.padding)}
     for name in names or ():
         if name not in known:
             raise InputError(f"there is no way {name!r}; known: {'; '.join(known)}")
@@ -348,7 +351,8 @@ def _make_token_sequences(
         tokens = min(max(_USUAL, window_of(config) + _BEYOND), most)
     first = _choose_longer_sequence(tokens, words, most, rng)
     # Shorter, so that a batch of both needs padding.
-    texts = Text(first), Text(rng.integers(1, words, len(first) * 5 // 8))
+    shorter = rng.integers(1, words, len(first) * 5 // 8)
+    texts = Text(first), Text(shorter)
     if not model.config.is_encoder_decoder:
         return texts
     first_source, second_source = (_draw_encoder_input(model, len(text), rng) for text in texts)

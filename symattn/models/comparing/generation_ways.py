@@ -178,14 +178,16 @@ def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, A
     ids = np.full((len(sequences), max(lengths)), pad)
     mask = np.zeros(ids.shape, dtype=bool)
     for row, s in enumerate(sequences):
-        at = slice(ids.shape[1] - len(s), None) if padding == "left" else slice(0, len(s))
+        free = ids.shape[1] - len(s)
+        at = slice(free, None) if padding == "left" else slice(0, len(s))
         ids[row, at], mask[row, at] = s, True
     return ids, mask
 
 
 def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
     """Return the states of one item of a batch over consecutive steps, at the columns that hold tokens."""
-    whole = (np.concatenate([part[k][item] for part in parts]) for k in range(len(parts[0])))
+    states = range(len(parts[0]))
+    whole = (np.concatenate([part[state][item] for part in parts]) for state in states)
     return tuple(a[columns[: len(a)]] for a in whole)
 
 
@@ -272,7 +274,8 @@ class GenerationWay:
         reads = _run_generation_way(self, model, ids, mask, positions, model.encoded(texts, pad))
         if not self.other:
             return reads
-        return [tuple(x[: len(s) // 2] for x in read) for read, s in zip(reads, texts, strict=True)]
+        pairs = zip(reads, texts, strict=True)
+        return [tuple(x[: len(s) // 2] for x in read) for read, s in pairs]
 
 
 def _run_generation_way(
@@ -286,8 +289,11 @@ def _run_generation_way(
     """Run a way; ``further`` arguments are passed to every step."""
     import torch
 
-    rows, token_mask = torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
-    cache = model.cached(way.cache(model.config, ids.shape[1] + way.drafts) if way.cache else None)
+    rows = torch.from_numpy(ids)
+    token_mask = torch.from_numpy(mask.astype(np.int64))
+    most_tokens = ids.shape[1] + way.drafts
+    empty_cache = way.cache(model.config, most_tokens) if way.cache else None
+    cache = model.cached(empty_cache)
     # Some caches roll back only what they have recorded.
     if way.drafts and hasattr(cache, "activate_past_recording"):
         cache.activate_past_recording()
@@ -296,7 +302,8 @@ def _run_generation_way(
         end = start + count
         if way.drafts and start:
             # Wrong tokens go through the cache first, and are cropped again.
-            tokens = rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts]
+            repeated = rows[:, start:end].repeat(1, way.drafts)
+            tokens = repeated[:, : way.drafts]
             wrong = (tokens + way.draft) % _words_of_drafts(model.config)
             model.step(wrong, cache, use_cache=True, **further)
             cache.crop(-way.drafts)
@@ -306,11 +313,8 @@ def _run_generation_way(
                 "attention_mask": token_mask[:, :end],
                 "position_ids": positions(token_mask[:, :end], start),
             }
-        parts.append(
-            model.step(
-                rows[:, start:end], cache, **{n: x for n, x in arguments.items() if x is not None}
-            )
-        )
+        passed = {name: x for name, x in arguments.items() if x is not None}
+        parts.append(model.step(rows[:, start:end], cache, **passed))
         start = end
     return [joined(parts, mask[item], item) for item in range(len(ids))]
 

@@ -235,7 +235,8 @@ def _check_size(path: Path, make: Callable[[], Module]) -> None:
 
     with torch.device("meta"):
         model = make()
-    size = sum(a.numel() for a in (*model.parameters(), *model.buffers()))
+    arrays = (*model.parameters(), *model.buffers())
+    size = sum(a.numel() for a in arrays)
     if size > MOST:
         raise InputError(
             f"{path}: {size:,} parameters, and at most {MOST:,} are made; hint: --random --set "

@@ -104,8 +104,10 @@ def attention(
         setting = setting.with_mask(
             visible(_read_promised_attention(module), list(range(n_q)), n_q, n_k)[None, None]
         )
-    o = np.asarray(replace(setting.spec(), fully_masked="zeros")(**setting.inputs()))
-    return torch.from_numpy(o).to(query.dtype).to(query.device).transpose(1, 2).contiguous(), None
+    spec = replace(setting.spec(), fully_masked="zeros")
+    o = np.asarray(spec(**setting.inputs()))
+    output = torch.from_numpy(o).to(query.dtype).to(query.device)
+    return output.transpose(1, 2).contiguous(), None
 
 
 def _read_promised_attention(module: object) -> Attention:
@@ -265,7 +267,8 @@ class _Candidates:
                     candidate,
                     f"{words} With {later} tokens see later ones, so it is not trusted as a reference.",
                 )
-        names = " and ".join((self.own.own, *apart) if self.own.own in results else results)
+        differing = (self.own.own, *apart) if self.own.own in results else results
+        names = " and ".join(differing)
         return Reference(first, words, doubt=f"{what} {names} differ", others=results)
 
     def _is_candidate_causal(self, candidate: Candidate) -> bool:
@@ -273,9 +276,8 @@ class _Candidates:
         for k, sequence in enumerate(self.sequences):
             way = GenerationWay(CONTINUATION, implementation=candidate.implementation, other=True)
             own, wide = (way.run(m, (sequence,), generates, 0)[0] for m in (self.own, self.wide))
-            if (
-                StateErrors.of(own, wide, candidate.own[k], candidate.wide[k], self.dtype).first(k)
-                is not None
-            ):
+            expected = candidate.own[k], candidate.wide[k]
+            errors = StateErrors.of(own, wide, *expected, self.dtype)
+            if errors.first(k) is not None:
                 return False
         return True

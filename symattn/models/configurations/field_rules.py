@@ -33,7 +33,8 @@ class LayerPlace:
         """The number of heads, which may differ between encoder and decoder."""
         half = "encoder" if self.kind == "encoder" else "decoder"
         own = f"{half}_attention_heads"
-        return self.c.count(own if self.kind != "self" and own in self.c else HEADS[0], *HEADS[1:])
+        has_own = self.kind != "self" and own in self.c
+        return self.c.count(own if has_own else HEADS[0], *HEADS[1:])
 
     def sharing(self, field: str, keys: int) -> Fields:
         """Return the numbers of heads, and of key heads. Raises ``InputError`` if the ``field`` is no divisor."""

@@ -166,7 +166,8 @@ class RopeFields:
 
     def _stretch_of_base(self, alpha: str) -> float:
         """Return α^(d/(d − 2)), d the number of columns."""
-        c, columns, value = self.at.c, self.at.d_k, self.number(alpha)
+        c, columns = self.at.c, self.at.d_k
+        value = self.number(alpha)
         if columns <= 2:
             c.cannot_tell(f"{alpha} is given, and has no meaning for {columns} columns")
         return float(value ** (columns / (columns - 2)))
@@ -304,7 +305,9 @@ def latent(at: LayerPlace) -> Fields:
     latent = Latent(queries=c.find("q_lora_rank") is not None, norm="rms", eps=1e-6)
     scaling, scale = place.scaling, None  # None is 1/√d_k
     if isinstance(scaling, YarnScaling) and scaling.shared and scaling.factor > 1:
-        scale = float((1 + 0.1 * scaling.shared * log(scaling.factor)) ** 2 / sqrt(columns))
+        magnitude = 1 + 0.1 * scaling.shared * log(scaling.factor)
+        # Queries and keys are both scaled by the magnitude, hence its square.
+        scale = float(magnitude**2 / sqrt(columns))
     return {"heads": at.heads, "latent": latent, "position": place, "scale": scale}
 
 

@@ -284,7 +284,8 @@ def _convert_block_parameter(
 ) -> dict[str, np.ndarray]:
     """Return a parameter of a norm or of the feed-forward layer under its name in ``Block``."""
     path, _, what = name.rpartition(".")
-    part = next((p for p, known in promise.layout.paths.items() if known == path), "")
+    paths = promise.layout.paths.items()
+    part = next((p for p, known in paths if known == path), "")
     if not part or what not in ("weight", "bias"):
         raise CannotTell(f"cannot tell what the parameter {name[:60]!r} of the layer is")
     if "norm" in part:
@@ -344,7 +345,8 @@ def _paths_of_projections(
 ) -> dict[str, str]:
     """Return the paths of an attention's projections: ``q_proj``, ``k_proj``, ``v_proj``, or one for all three."""
     names = {"in": packed} if packed else dict(zip("qkv", each.split(), strict=True))
-    below = {f"attention.{part}": f"{attention}.{name}" for part, name in {**names, "o": o}.items()}
+    names_below = {**names, "o": o}.items()
+    below = {f"attention.{part}": f"{attention}.{name}" for part, name in names_below}
     return {"attention": attention, **below}
 
 

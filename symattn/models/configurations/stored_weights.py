@@ -93,7 +93,9 @@ def split(packed: np.ndarray, spec: Attention, packing: Packing) -> list[np.ndar
     queries, front = spec.group, packed.shape[:-1]
     each = _divide_packed_columns(packed, spec.key_heads * (queries + 2))
     groups = packed.reshape(*front, spec.key_heads, queries + 2, each)
-    parts = groups[..., :queries, :], groups[..., queries, :], groups[..., queries + 1, :]
+    # After the queries of a group come its key and its value.
+    of_queries = groups[..., :queries, :]
+    parts = of_queries, groups[..., queries, :], groups[..., queries + 1, :]
     return [part.reshape(*front, -1) for part in parts]
 
 

@@ -63,7 +63,8 @@ class Pool:
         if size < _ZERO:
             return None
         # Equal columns have projections within this distance.
-        key, reach = float(self.direction @ column), TOKENS * EQUAL * size * 4
+        key = float(self.direction @ column)
+        reach = TOKENS * EQUAL * size * 4
         low, high = np.searchsorted(self.keys, [key - reach, key + reach])
         equal = [
             i
@@ -131,7 +132,8 @@ class ColumnSources:
             if n not in within and one.gave.shape[1] <= MAX_COLUMNS
         }
         self.runs = {**within, **others}
-        self.pool = Pool([(name, one.gave) for name, one in self.runs.items()])
+        outputs = [(name, one.gave) for name, one in self.runs.items()]
+        self.pool = Pool(outputs)
         self._pairs: dict[int, Pool] = {}
 
     def _is_module_small(self, name: str, runs: list[ModuleRun]) -> bool:
@@ -142,8 +144,10 @@ class ColumnSources:
     def pairs(self, gap: int) -> Pool:
         """Return the lengths of pairs of columns that are ``gap`` apart."""
         if gap not in self._pairs:
-            wide = [(name, one.gave) for name, one in self.runs.items() if one.gave.shape[1] > gap]
-            self._pairs[gap] = Pool([(name, np.hypot(a[:, :-gap], a[:, gap:])) for name, a in wide])
+            outputs = ((name, one.gave) for name, one in self.runs.items())
+            wide = [(name, gave) for name, gave in outputs if gave.shape[1] > gap]
+            lengths = [(name, np.hypot(gave[:, :-gap], gave[:, gap:])) for name, gave in wide]
+            self._pairs[gap] = Pool(lengths)
         return self._pairs[gap]
 
     def origin(self, wanted: Floats, depth: int = 0) -> ColumnOrigin:
@@ -158,7 +162,8 @@ class ColumnSources:
         if rest and turn is None:
             return self._find_scaled_origin(wanted, depth)
         names = [turn.source] if turn else []
-        names = list(dict.fromkeys(names + [source[0] for source in sources if source is not None]))
+        names += [source[0] for source in sources if source is not None]
+        names = list(dict.fromkeys(names))
         if not names:
             raise UnknownOrigin
         origin = ColumnOrigin(["rotation"] if turn else [], turn)
@@ -217,7 +222,8 @@ class ColumnSources:
 
     def _recognise_gate_function(self, ratio: Floats, around: str) -> str:
         """Return the function of a module's output that gives these factors; "" if there is none."""
-        near = [(name, one.gave) for name, one in self.runs.items() if name.startswith(around)]
+        outputs = ((name, one.gave) for name, one in self.runs.items())
+        near = [(name, gave) for name, gave in outputs if name.startswith(around)]
         near = [(name, gave) for name, gave in near if gave.shape[1] <= MAX_COLUMNS]
         for gate, function in GATES.items():
             with np.errstate(all="ignore"):
@@ -241,14 +247,16 @@ class ColumnSources:
         low = place // d * d
         inner = None
         try:
-            inner = self.origin(self.runs[name].given[:, low : low + d], depth + 1)
+            columns = self.runs[name].given[:, low : low + d]
+            inner = self.origin(columns, depth + 1)
         except UnknownOrigin:
             origin.steps.append(name)
             origin.own = name.startswith(self.own)
         if inner is not None:
             origin.steps += inner.steps
             origin.own = inner.own
-            origin.special += inner.special + [f"times {inner.factor:.6g}"] * (inner.factor != 1)
+            origin.special += inner.special
+            origin.special += [f"times {inner.factor:.6g}"] * (inner.factor != 1)
             # Without gains a length is the same before and after a rotation.
             gains = getattr(self.runs[name].module, "weight", None)
             origin.late = inner.turn is not None and (kind != "rms" or gains is not None)
@@ -277,12 +285,14 @@ class ColumnSources:
         last = rest[-1] == d - 1 and rest[0] != 0
         even = len(rest) + len(rest) % 2
         # Some pairs turn too little to show, so that more columns may be rotated.
-        for width in sorted({even, d, *(w for w in (8, 12, 16, 24, 32) if even <= w <= d)}):
+        usual_widths = (w for w in (8, 12, 16, 24, 32) if even <= w <= d)
+        for width in sorted({even, d, *usual_widths}):
             block = list(range(d - width, d)) if last else list(range(width))
             if width % 2 or not set(rest) <= set(block):
                 continue
             halves = block[: width // 2], block[width // 2 :]
-            for layout, (a, b) in (("half", halves), ("interleaved", (block[::2], block[1::2]))):
+            alternating = block[::2], block[1::2]
+            for layout, (a, b) in (("half", halves), ("interleaved", alternating)):
                 for gap, stored in ((width // 2, "half"), (1, "interleaved")):
                     turn = self._match_rotated_pairs(wanted[:, a], wanted[:, b], gap)
                     if turn is not None:
@@ -300,17 +310,18 @@ class ColumnSources:
             return None
         stored = [self.runs[name].gave for name, _ in known]
         places = [j for _, j in known]
-        before = np.stack(
-            [x[:, j] + 1j * x[:, j + gap] for x, j in zip(stored, places, strict=True)], axis=1
-        )
+        pairs = zip(stored, places, strict=True)
+        before = np.stack([x[:, j] + 1j * x[:, j + gap] for x, j in pairs], axis=1)
         with np.errstate(all="ignore"):
             turned = (a + 1j * b) / before
             # From each token to the next, a pair turns by the same angle.
             step = turned[1] / turned[0]
-            even = np.abs(turned[1:] / turned[:-1] - step).max() < EQUAL * 16
+            steps = turned[1:] / turned[:-1]
+            even = np.abs(steps - step).max() < EQUAL * 16
         if not even:
             return None
-        return np.abs(np.angle(step)), float(np.sign(np.angle(step[0]))), known[0][0], places
+        direction = float(np.sign(np.angle(step[0])))
+        return np.abs(np.angle(step)), direction, known[0][0], places
 
     def _find_scaled_origin(self, wanted: Floats, depth: int) -> ColumnOrigin:
         """Return the origin of columns that are others times one number, or one of each token."""
@@ -321,7 +332,8 @@ class ColumnSources:
             gave = self.runs[name].gave
             for low in range(0, gave.shape[1] if gave.shape[1] % d == 0 else 0, d):
                 with np.errstate(all="ignore"):
-                    ratio = size / np.linalg.norm(gave[:, low : low + d], axis=1)
+                    columns = gave[:, low : low + d]
+                    ratio = size / np.linalg.norm(columns, axis=1)
                 # One factor, one length as after a norm, or few factors as by position.
                 one = np.ptp(ratio) <= EQUAL * ratio[0]
                 unit = np.ptp(size) <= 1e-4 * size[0]
@@ -358,15 +370,18 @@ def norm_of(one: ModuleRun, d: int) -> tuple[str, int, float]:
     """Return the kind of a norm (rms, layer, unknown), over how many columns it is, and its ε, by what it gave."""
     weight = getattr(one.module, "weight", None)
     size = int(weight.shape[-1]) if weight is not None else d
-    x, gave = one.given.reshape(TOKENS, -1, size), one.gave.reshape(TOKENS, -1, size)
+    x = one.given.reshape(TOKENS, -1, size)
+    gave = one.gave.reshape(TOKENS, -1, size)
     bias = getattr(one.module, "bias", None)
     gave = gave if bias is None else gave - numbers(bias)
     own = [getattr(one.module, name, None) for name in ("variance_epsilon", "eps", "epsilon")]
     for kind, centred in (("rms", x), ("layer", x - x.mean(-1, keepdims=True))):
         for eps in (float(e) for e in (*own, 1e-6, 1e-5, 0.0) if e is not None):
             with np.errstate(all="ignore"):
-                gain = gave * np.sqrt((centred**2).mean(-1, keepdims=True) + eps) / centred
+                mean_square = (centred**2).mean(-1, keepdims=True)
+                gain = gave * np.sqrt(mean_square + eps) / centred
             # A norm of this kind and ε leaves the same gains for every token.
-            if np.nanmax(np.abs(gain - gain[:1])) < EQUAL * 64 * np.nanmax(np.abs(gain)):
+            largest_change = np.nanmax(np.abs(gain - gain[:1]))
+            if largest_change < EQUAL * 64 * np.nanmax(np.abs(gain)):
                 return kind, size, eps
     return "unknown", size, 0.0

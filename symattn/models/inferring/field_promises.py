@@ -28,7 +28,8 @@ class LayerFields:
 
     def find(self, *names: str) -> Any:
         """Return the first field that is set, of this layer if the configuration has a list for all."""
-        own = {int(i): x for i, x in (self.config.to_dict().get("per_layer_config") or {}).items()}
+        by_layer = self.config.to_dict().get("per_layer_config") or {}
+        own = {int(i): fields for i, fields in by_layer.items()}
         mine = own.get(self.layer, {})
         for name in names:
             value = mine[name] if name in mine else self._read_whole_config_field(name)

@@ -221,7 +221,8 @@ def infer_configuration(config: Any, model_type: str = "") -> Inference:
     model = tiny_of(config)
     parts = parts_of(model)
     own = text_part(model.config).to_dict()
-    changed = {name: x for name, x in OTHER_NUMBERS.items() if own.get(name) is not None}
+    numbers = OTHER_NUMBERS.items()
+    changed = {name: x for name, x in numbers if own.get(name) is not None}
     if own.get("kv_lora_rank"):
         changed = {
             name: x
@@ -307,4 +308,9 @@ def parts_of(model: Module) -> list[InferredPart]:
             settle_scaled_rotation(part.facts, config, part.layer)
             part.differs = disagreements(said(config, part.layer), part.facts)
             part.expressions = expressions(config, part.facts.d_k)
-    return sorted(parts.values(), key=lambda part: (part.layer is None, part.layer or 0, part.name))
+
+    # Parts that belong to no layer come last.
+    def place_in_order(part: InferredPart) -> tuple[bool, int, str]:
+        return part.layer is None, part.layer or 0, part.name
+
+    return sorted(parts.values(), key=place_in_order)

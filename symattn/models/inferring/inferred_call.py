@@ -130,7 +130,9 @@ def mask_form(seen: Mask) -> tuple[bool, Window]:
     if (seen == past & (np.abs(behind) < width)).all():
         return causal, width if causal else (width - 1, width - 1)
     for size in range(2, TOKENS):
-        if (seen == past & (places[:, None] // size == places[None] // size)).all():
+        block = places // size
+        in_block = block[:, None] == block[None]
+        if (seen == past & in_block).all():
             return causal, f"blocks of {size}"
     return causal, "chosen"
 
@@ -182,11 +184,10 @@ def _explain_output(facts: CallFacts, setting: CallSetting, out: Floats) -> None
     except Exception:
         facts.unknown.append("the output of the call")
         return
-    error = (
-        float(np.abs(wanted - out).max() / np.abs(wanted).max())
-        if wanted.shape == out.shape
-        else np.inf
-    )
+    error = np.inf
+    if wanted.shape == out.shape:
+        largest_error = np.abs(wanted - out).max()
+        error = float(largest_error / np.abs(wanted).max())
     if not error <= EXPLAINED:
         facts.unknown.append(f"the output of the call, which differs by {error:.1g}")
 

@@ -91,7 +91,8 @@ class LockCheck(WithVerdict):
 
     def document(self) -> Document:
         """The comparison as a document."""
-        rows = [("−", line) for line in self.gone] + [("+", line) for line in self.new]
+        rows = [("−", line) for line in self.gone]
+        rows += [("+", line) for line in self.new]
         cells = tuple(((sign,), (Code(line),)) for sign, line in rows)
         blocks: tuple[Block, ...] = (Table(headers("", "line"), cells),) if rows else ()
         words = f"{len(self.gone)} lines are gone and {len(self.new)} are new, of {self.types} model types"
@@ -125,9 +126,9 @@ def check_lock(path: str) -> LockCheck:
     kept = read_lock(path)
     types = list(dict.fromkeys(line.partition(_SEPARATOR)[0] for line in kept))
     now = [line for model_type in types for line in lines_of(model_type)]
-    return LockCheck(
-        path, len(types), [x for x in kept if x not in now], [x for x in now if x not in kept]
-    )
+    gone = [line for line in kept if line not in now]
+    new = [line for line in now if line not in kept]
+    return LockCheck(path, len(types), gone, new)
 
 
 def lock_text(types: Sequence[str]) -> str:

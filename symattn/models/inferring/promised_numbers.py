@@ -34,9 +34,8 @@ def _flatten_config_numbers(config: Any) -> dict[str, float]:
             deeper = x.items() if isinstance(x, Mapping) else [("", x)]
             for last, y in deeper:
                 if type(y) in (int, float):
-                    result[".".join(str(part) for part in (name, key, last) if part != "")] = float(
-                        y
-                    )
+                    path = (str(part) for part in (name, key, last) if part != "")
+                    result[".".join(path)] = float(y)
     return result
 
 
@@ -52,7 +51,8 @@ def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
         for words in (("heads", "n_head"), ("key_value_heads", "kv_heads"))
     )
     halves = {f"{name} // 2": x // 2 for name, x in pick("local_attention").items()}
-    roots = {f"1/√{name}": x**-0.5 for name, x in pick("pre_attn_scalar").items() if x > 0}
+    scalars = pick("pre_attn_scalar").items()
+    roots = {f"1/√{name}": x**-0.5 for name, x in scalars if x > 0}
     shares = {
         f"d_k · {name}": float(int(d_k * x))
         for name, x in pick("partial_rotary", "rotary_pct").items()

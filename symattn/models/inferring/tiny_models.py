@@ -89,16 +89,21 @@ def text_part(config: Any) -> Any:
 
 
 def _first_number(data: Mapping[str, Any], names: tuple[str, ...], otherwise: int) -> int:
-    return next((data[name] for name in names if type(data.get(name)) is int), otherwise)
+    whole_numbers = (data[name] for name in names if type(data.get(name)) is int)
+    return next(whole_numbers, otherwise)
 
 
 def kinds_of_layers(data: Mapping[str, Any]) -> list[str]:
     """Return a text for each layer, equal for layers of one kind by the entries of all lists of layers."""
     depth = _first_number(data, DEPTH, 4)
-    lists = [x for x in data.values() if isinstance(x, (list, tuple)) and len(x) == depth]
-    own = {int(i): x for i, x in (data.get("per_layer_config") or {}).items()}
+    sequences = (x for x in data.values() if isinstance(x, (list, tuple)))
+    lists = [x for x in sequences if len(x) == depth]
+    by_layer = data.get("per_layer_config") or {}
+    own = {int(i): fields for i, fields in by_layer.items()}
     shared = data.get("num_kv_shared_layers") or 0
-    return [repr([[x[i] for x in lists], i >= depth - shared, own.get(i)]) for i in range(depth)]
+    first_shared = depth - shared
+    kinds = ([[x[i] for x in lists], i >= first_shared, own.get(i)] for i in range(depth))
+    return [repr(kind) for kind in kinds]
 
 
 def kept_layers(data: Mapping[str, Any]) -> list[int]:
@@ -191,7 +196,8 @@ def _reconcile_dependent_fields(
     }  # fmt: skip
     if "n_mamba_heads" in result:
         fixed |= {"attention_hidden_size": 128, "attention_head_dim": 32}
-    result.update({name: value for name, value in fixed.items() if name in result})
+    known = {name: value for name, value in fixed.items() if name in result}
+    result.update(known)
 
 
 def _yield_model_makers(config: Any) -> Iterator[Callable[..., Module]]:
@@ -205,7 +211,8 @@ def _yield_model_makers(config: Any) -> Iterator[Callable[..., Module]]:
         file = import_module(type(config).__module__.replace("configuration_", "modeling_"))
     except ImportError:
         return
-    own = [c for c in vars(file).values() if isinstance(c, type) and issubclass(c, PreTrainedModel)]
+    classes = (c for c in vars(file).values() if isinstance(c, type))
+    own = [c for c in classes if issubclass(c, PreTrainedModel)]
     # Bare models come last, since a head may be part of the type.
     for kind in sorted(own, key=lambda c: c.__name__.endswith("Model")):
         if kind.config_class is type(config) and kind.__name__.endswith(

@@ -91,7 +91,9 @@ def columns(x: Any) -> Floats | None:
     """Return an array of one item as (tokens, columns); None if it has no axis of tokens."""
     if not hasattr(x, "is_floating_point") or not x.is_floating_point() or TOKENS not in x.shape:
         return None
-    return np.moveaxis(numbers(x), list(x.shape).index(TOKENS), 0).reshape(TOKENS, -1)
+    axis_of_tokens = list(x.shape).index(TOKENS)
+    tokens_first = np.moveaxis(numbers(x), axis_of_tokens, 0)
+    return tokens_first.reshape(TOKENS, -1)
 
 
 class _Recorder:
@@ -159,7 +161,8 @@ class _Recorder:
         inner = next((m for m in reversed(doing.modules) if m in self.names), None)
         module = module if module in self.names else inner
         name = self.names.get(module, "–")
-        call = TracedCall(name, module, sum(c.name == name for c in self.run.calls))
+        earlier = sum(call.name == name for call in self.run.calls)
+        call = TracedCall(name, module, earlier)
         try:
             received = read()
             if received.q.shape[-2] != TOKENS:
@@ -177,9 +180,8 @@ class _Recorder:
         if module not in self.names or result is None:
             return
         # A module without an input of tokens is its own input.
-        input_columns = next(
-            (c for c in map(columns, (*args, *kwargs.values())) if c is not None), result
-        )
+        of_arguments = map(columns, (*args, *kwargs.values()))
+        input_columns = next((c for c in of_arguments if c is not None), result)
         self.run.runs.setdefault(self.names[module], []).append(
             ModuleRun(module, input_columns, result)
         )

@@ -19,7 +19,8 @@ def promised_causal(model: Module, kwargs: Kwargs) -> bool | None:
     if not hasattr(config, "model_type"):
         return None
     masked = getattr(kwargs.get("attention_mask"), "ndim", 2) > 2
-    kinds = [x for name, x in kwargs.items() if "token_type_ids" in name and hasattr(x, "any")]
+    of_types = [x for name, x in kwargs.items() if "token_type_ids" in name]
+    kinds = [x for x in of_types if hasattr(x, "any")]
     if masked or any(bool(x.any()) for x in kinds):
         return None
     try:

@@ -80,7 +80,8 @@ def really_changes(
             if held is not None:
                 held.begin(changed, copies)
             with lifted():
-                outputs.append(tokens.flat(first(wide(*doubled(args), **doubled(kwargs)))))
+                output = wide(*doubled(args), **doubled(kwargs))
+                outputs.append(tokens.flat(first(output)))
     # A module may refuse float64 by any error.
     except Exception:
         return None

@@ -83,7 +83,8 @@ class Dependence:
     def faults(self) -> list[str]:
         """Return every leak in words, with the name of the part."""
         inside = [f"{p.name} ({p.kind}): {p.leak.words}" for p in self.parts if p.leak]
-        return inside + [f"{leak.module}: {leak.words}" for leak in self.leaks]
+        of_modules = [f"{leak.module}: {leak.words}" for leak in self.leaks]
+        return inside + of_modules
 
     @property
     def unjudged(self) -> list[MixingPart]:

@@ -210,7 +210,8 @@ class Probe:
         if run.others(()).any():
             return MixingPart(name, kind, SOME_EARLIER, reason=_UNSTEADY)
         # The ends and two neighbours in the middle: blocks and windows show at one of them.
-        probed = {token: run.really(token) for token in (ends[0], *middle, ends[1])}
+        sampled_tokens = (ends[0], *middle, ends[1])
+        probed = {token: run.really(token) for token in sampled_tokens}
         if not any(bool(rows.any()) for rows in probed.values()):
             return (
                 MixingPart(name, kind, SOME_EARLIER, reason=_ROUNDING_UNKNOWN)
@@ -335,7 +336,8 @@ class Probe:
         run((), base.see)
         run((token,), other.see)
         forbidden = self._mask_forbidden_outputs(token)
-        rows = differing(other.passes[0].flat, base.passes[0].flat).cpu() & forbidden
+        changed_rows = differing(other.passes[0].flat, base.passes[0].flat).cpu()
+        rows = changed_rows & forbidden
         for a, b in zip(base.passes, other.passes, strict=False):
             differs = differing(b.flat, a.flat).cpu() & forbidden
             if not differs.any():
@@ -352,8 +354,10 @@ class Probe:
         """Return whether both passes gave a module the same numbers for these tokens; some array holds tokens."""
         pairs = list(zip(a.arrays(), b.arrays(), strict=True))
         flat = [(self.tokens.flat(x), self.tokens.flat(y)) for x, y in pairs]
-        known = [(x, y) for x, y in flat if x is not None and y is not None and x.shape == y.shape]
-        return bool(known) and not any((differing(x, y).cpu() & rows).any() for x, y in known)
+        read = [(x, y) for x, y in flat if x is not None and y is not None]
+        known = [(x, y) for x, y in read if x.shape == y.shape]
+        changed_rows = (differing(x, y).cpu() & rows for x, y in known)
+        return bool(known) and not any(changed.any() for changed in changed_rows)
 
 
 @dataclass
@@ -401,7 +405,8 @@ class _Repeated:
     def __init__(
         self, probe: Probe, running: Running, args: Args, kwargs: Kwargs, base: Tensor
     ) -> None:
-        self.tokens, self.real, self.base, self.held = probe.tokens, probe.real, base, probe.held
+        self.tokens, self.real = probe.tokens, probe.real
+        self.base, self.held = base, probe.held
         self.module, self.drawn, self.args, self.kwargs = (
             running.module,
             running.drawn,
@@ -482,7 +487,8 @@ def coarse(x: Tensor) -> float:
     """Return the root of the rounding unit of a format, of float32 in float64: much code computes in float32 there."""
     import torch
 
-    return float(max(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps) ** 0.5)
+    largest_eps = max(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps)
+    return float(largest_eps**0.5)
 
 
 def _never_mixes(module: Module) -> bool:

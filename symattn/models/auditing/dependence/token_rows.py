@@ -57,10 +57,12 @@ class Tokens:
         placed = self.placed(copy)
         assert placed is not None
         for s in tokens:
-            row, other = placed[0, s].clone(), placed[0, (s + 2) % self.n].clone()
+            row = placed[0, s].clone()
+            other = placed[0, (s + 2) % self.n].clone()
             # The new token must differ in some number.
             other = other.flip(-1) if bool((other == row).all()) else other
-            placed[0, s] = row + 1 if bool((other == row).all()) else other
+            is_same = bool((other == row).all())
+            placed[0, s] = row + 1 if is_same else other
         return copy
 
     def arguments(
@@ -83,7 +85,8 @@ class Tokens:
             return None
         new = {key: self.changed(x, tokens) if tokens else x for key, x in chosen.items()}
         every = tuple(new.get(i, _copy_argument_container(x)) for i, x in enumerate(args))
-        return every, {k: new.get(k, _copy_argument_container(x)) for k, x in kwargs.items()}
+        by_name = {k: new.get(k, _copy_argument_container(x)) for k, x in kwargs.items()}
+        return every, by_name
 
 
 def _copy_argument_container(x: Any) -> Any:
@@ -101,14 +104,16 @@ def first(out: Any) -> Any:
 
 def differing(a: Tensor, b: Tensor) -> Tensor:
     """Return which tokens (b, n) of two arrays (b, n, columns) differ in any bit; two NaN, or two zeros, are equal."""
-    return ((a != b) & ~(a.isnan() & b.isnan())).any(-1)
+    both_nan = a.isnan() & b.isnan()
+    return ((a != b) & ~both_nan).any(-1)
 
 
 def change(a: Tensor, b: Tensor, rows: Tensor) -> float:
     """Return the largest difference in these tokens as a fraction of the largest number of the whole array."""
     a, b = a.double(), b.double()
     size = float(b.nan_to_num(0.0, 0.0, 0.0).abs().max())
-    return float((a - b)[rows].abs().nan_to_num(1.0, 1.0, 1.0).max()) / (size or 1.0)
+    differences = (a - b)[rows].abs().nan_to_num(1.0, 1.0, 1.0)
+    return float(differences.max()) / (size or 1.0)
 
 
 def digests(x: Tensor) -> Tensor:
@@ -144,6 +149,7 @@ def laid_out(root: Module, args: Args, kwargs: Kwargs) -> tuple[Tokens, int | st
         ids = x.ndim == 2 and not x.is_floating_point() and x.dtype != torch.bool
         if ids or (x.ndim == 3 and x.is_floating_point()):
             axes = (1, 0) if first_not and not ids else (0, 1)
-            tokens = Tokens(int(x.shape[axes[0]]), int(x.shape[axes[1]]), first_not and not ids)
+            b, n = (int(x.shape[axis]) for axis in axes)
+            tokens = Tokens(b, n, first_not and not ids)
             return tokens, key
     return None

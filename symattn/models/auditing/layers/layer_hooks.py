@@ -157,7 +157,8 @@ class Layers:
         self._list_running_layers().append((layer, layer_pass))
         if layer_pass is None:
             return
-        cache = next((a for a in (*args, *kwargs.values()) if hasattr(a, "get_seq_length")), None)
+        arguments = (*args, *kwargs.values())
+        cache = next((a for a in arguments if hasattr(a, "get_seq_length")), None)
         # Passes over one cache belong together: older keys must come back unchanged.
         if cache is not None:
             layer_pass.name, layer_pass.noted = name, self._noted.setdefault(cache, {})
@@ -208,11 +209,13 @@ class Layers:
             return
         tables = kwargs.get("position_embeddings")
         if tables is None:
-            tables = next((a for a in args if isinstance(a, tuple) and len(a) == 2), None)
+            pairs = (a for a in args if isinstance(a, tuple) and len(a) == 2)
+            tables = next(pairs, None)
         stored, places = getattr(module, "embed_positions", None), kwargs.get("position_ids")
         # GPT-J looks up its tables, in which sines come before cosines.
         if tables is None and stored is not None and hasattr(stored, "ndim") and places is not None:
-            sin, cos = stored[places].to(_find_first_tensor(args, kwargs).dtype).chunk(2, dim=-1)
+            rows = stored[places].to(_find_first_tensor(args, kwargs).dtype)
+            sin, cos = rows.chunk(2, dim=-1)
             tables = cos, sin
         layer_pass.tables = None if tables is None else layer_pass.of_tables(tables)
 
@@ -226,7 +229,8 @@ class Layers:
         kwargs: Kwargs,
         out: Tensor,
     ) -> None:
-        layer_pass, out = self._pop_ended_layer(layer), out[0] if isinstance(out, tuple) else out
+        layer_pass = self._pop_ended_layer(layer)
+        out = out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
             return
         ran = getattr(self._running, "ran", None)
@@ -305,9 +309,8 @@ def _yield_decoder_layers(root: Module) -> Iterator[tuple[str, Module, object]]:
             tuple(f"{outer}." for outer in names)
         ):
             continue
-        inner = [
-            m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()
-        ]
+        below = (m for name, m in module.named_modules() if name)
+        inner = [m for m in below if "attention" in type(m).__name__.lower()]
         own = next(
             (
                 m.config
@@ -332,7 +335,8 @@ def _yield_fault_of_order(
     # The layer that ran before belongs to another list, or none did.
     if before is None or before[0].rpartition(".")[0] != path:
         return
-    tokens, gave = seen.gave.get("x"), None if before[1] is None else before[1].gave.get("output")
+    tokens = seen.gave.get("x")
+    gave = None if before[1] is None else before[1].gave.get("output")
     cause = ""
     if before[0] != f"{path}.{int(place) - 1}":
         cause = f"the layer runs after {before[0]}"

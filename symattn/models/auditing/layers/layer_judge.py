@@ -101,7 +101,8 @@ class Judge:
             if getattr(module, field, None) is not None:
                 inputs[wanted] = numbers(getattr(module, field))
         # An ε of ten times the size changes little: the finding lists it if it fits as well.
-        subject, near = part_definitions.norm(*results), [part_definitions.other_eps(*results, 10)]
+        subject = part_definitions.norm(*results)
+        near = [part_definitions.other_eps(*results, 10)]
         return judged(
             name, subject, inputs, [y.values], format_of(x, y), ["fused"], self.search, near
         )
@@ -126,7 +127,8 @@ class Judge:
         if same(wanted, got):
             return
         # If the output of another part fits, the finding names that part.
-        others = {n: a for n, a in self.seen.gave.items() if n != source and same(a, got)}
+        outputs = self.seen.gave.items()
+        others = {name: a for name, a in outputs if name != source and same(a, got)}
         words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
         yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
 

@@ -99,12 +99,13 @@ def _make_rough_rotary_tables(
     spec: Rotary, name: str, positions: np.ndarray, x: Array
 ) -> tuple[Array, Array]:
     """Return tables by frequencies that were rounded to a narrow format."""
-    plain = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, np.zeros(1))
+    columns = spec.width or int(x.shape[-1])
+    plain = inverse_frequencies(columns, spec.base, np.zeros(1))
     if spec.scaling is not None:
-        plain = spec.scaling.frequencies(plain, spec.base, int(np.max(positions)) + 1)
-    cos, sin = tables(
-        positions, lifted(Format(name).rounded(np.asarray(plain, dtype=np.float64)), type(x))
-    )
+        length = int(np.max(positions)) + 1
+        plain = spec.scaling.frequencies(plain, spec.base, length)
+    rounded = Format(name).rounded(np.asarray(plain, dtype=np.float64))
+    cos, sin = tables(positions, lifted(rounded, type(x)))
     size = 1 if spec.scaling is None else spec.scaling.magnitude(x)
     return cos * size, sin * size
 

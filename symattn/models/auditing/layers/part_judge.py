@@ -101,7 +101,8 @@ class LayerFinding:
     @property
     def code(self) -> str:
         """The codes of the wrong parts, each once; "" without one."""
-        return ", ".join(dict.fromkeys(p.code for p in self.parts if p.wrong and p.code))
+        codes = (p.code for p in self.parts if p.wrong and p.code)
+        return ", ".join(dict.fromkeys(codes))
 
     RECORD = "layer, state, verdict, code, parts"
 
@@ -243,7 +244,8 @@ def judged_linear(
     part: str, got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str
 ) -> PartFinding:
     """Judge ``got`` (r, m) as x W + b for x (r, n), W (n, m)."""
-    if not all(np.isfinite(a).all() for a in (x, w, *([] if b is None else [b]))):
+    factors = (x, w, *([] if b is None else [b]))
+    if not all(np.isfinite(a).all() for a in factors):
         return PartFinding(part, reason="NaN or infinity reaches it")
     if got.shape != (len(x), w.shape[-1]):
         return PartFinding(
@@ -274,9 +276,8 @@ def judged_linear(
                 _cast_floats_to_format(w, name),
                 None if b is None else _cast_floats_to_format(b, name),
             )
-            finite = all(
-                np.isfinite(a).all() for a in (tokens, matrix, *([] if bias is None else [bias]))
-            )
+            factors = (tokens, matrix, *([] if bias is None else [bias]))
+            finite = all(np.isfinite(a).all() for a in factors)
             if finite and _measure_linear_error_ratio(got, tokens, matrix, bias, name) <= 1:
                 fitting.append(f"it is computed in {name}")
     return PartFinding(part, ratio, True, one_of(fitting) or NONE)
@@ -299,13 +300,15 @@ def _measure_linear_error_ratio(
     Numbers that are ``vague`` are skipped.
     """
     exact = _enclose_linear_output(x, w, b)
-    ratios = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
+    allowed = allowed_of(x, w, b, dtype)
+    ratios = shares(got, exact.mid, exact.rad, allowed)[0]
     for bias in (
         b,
         None,
     ):  # infinity is legal where the result, or the product before the bias, may overflow so
         exact = _enclose_linear_output(x, w, bias)
-        furthest = np.sign(got) * exact.mid + exact.rad + allowed_of(x, w, bias, dtype)
+        furthest_exact = np.sign(got) * exact.mid + exact.rad
+        furthest = furthest_exact + allowed_of(x, w, bias, dtype)
         ratios = np.where(
             np.isinf(got) & (up(furthest) >= _least_overflowing_number(Format(dtype))), 0.0, ratios
         )
@@ -313,7 +316,8 @@ def _measure_linear_error_ratio(
 
 
 def _enclose_linear_output(x: Floats, w: Floats, b: Floats | None) -> Any:
-    return project(Enclosure.lift(x), Enclosure.lift(w), None if b is None else Enclosure.lift(b))
+    bias = None if b is None else Enclosure.lift(b)
+    return project(Enclosure.lift(x), Enclosure.lift(w), bias)
 
 
 def _least_overflowing_number(f: Format) -> float:
@@ -341,7 +345,8 @@ def allowed_of(x: Floats, w: Floats, b: Floats | None, dtype: str) -> Floats:
     wide, n = _choose_sum_format(f), x.shape[-1] + 1
     size = size_of(x, w, b)
     grown = growth(wide, n)
-    summed = grown * size + 2 * n * float(wide.eta) * (1 + grown)
+    underflows = 2 * n * float(wide.eta) * (1 + grown)
+    summed = grown * size + underflows
     # Sums in the format itself are not rounded once more.
     if f == wide:
         return np.asarray(up(summed))
@@ -350,7 +355,7 @@ def allowed_of(x: Floats, w: Floats, b: Floats | None, dtype: str) -> Floats:
     whole = np.abs(exact) + n * 2.0**-52 * size + summed
     before = whole + bias if b is not None else 0.0
     # The result is stored once after the bias, and perhaps once before it.
-    stored = float(f.u) * (whole + before * (1 + float(f.u))) + (1 if b is None else 2) * float(
-        f.eta
-    )
-    return np.asarray(up((summed + stored) * (1 + float(f.u))))
+    u, eta = float(f.u), float(f.eta)
+    stores = 1 if b is None else 2
+    stored = u * (whole + before * (1 + u)) + stores * eta
+    return np.asarray(up((summed + stored) * (1 + u)))

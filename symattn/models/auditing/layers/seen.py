@@ -82,7 +82,8 @@ class Pass:
         if tuple(tensor.shape[:2]) == (self.batch, self.n):
             return TokenRows(numbers(tensor[self.items, self.places]), dtype_name(tensor))
         if tensor.shape[0] == self.batch * self.n:
-            at = [i * self.n + t for i, t in zip(self.items, self.places, strict=True)]
+            tokens = zip(self.items, self.places, strict=True)
+            at = [item * self.n + place for item, place in tokens]
             return TokenRows(numbers(tensor[at]), dtype_name(tensor))
         return None
 
@@ -116,7 +117,8 @@ class Pass:
         """The positions of the tokens, as given by the model's caller, or consecutive after the cached tokens."""
         result = self.context.arguments.get("position_ids") if self.context else None
         if result is not None and hasattr(result, "ndim") and result.ndim == 2:
-            whole = np.broadcast_to(result.detach().cpu().numpy(), (self.batch, self.n))
+            entries = result.detach().cpu().numpy()
+            whole = np.broadcast_to(entries, (self.batch, self.n))
             return np.asarray(whole[self.items, self.places])
         return self.past + np.asarray(self.places)
 
@@ -166,7 +168,10 @@ class Pass:
         digests = np.stack([_digest_token_bits(k), _digest_token_bits(v)], axis=-1)[
             :, : older + self.n
         ]
-        form = received.via, *(t for a in (k, v) for t in (a.dtype, a.shape[1], a.shape[3]))
+        form = (
+            received.via,
+            *(entry for array in (k, v) for entry in (array.dtype, array.shape[1], array.shape[3])),
+        )
         # The next pass of this layer over the same cache is compared with these digests.
         self.noted[self.name] = TokenDigests(form, past - older, past, digests)
         if not older or last is None or last.form != form:
@@ -179,7 +184,8 @@ class Pass:
             digests[:, :older], last.digests[:, start:stop], past - older
         )
         # The tokens of this pass follow the older ones.
-        whole = np.concatenate([last.digests[items, :stop], digests[:, older:]], axis=1)
+        earlier = last.digests[items, :stop]
+        whole = np.concatenate([earlier, digests[:, older:]], axis=1)
         self.noted[self.name] = last._replace(digests=whole)
         if past - older >= last.known or finding.wrong:
             self.cached = (finding,)
@@ -193,13 +199,10 @@ def _digest_token_bits(tensor: Tensor) -> NDArray[np.int64]:
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
     # A fixed seed, so that digests of different passes compare; odd factors are invertible modulo
     # 2⁶⁴, so that a single changed entry shows.
-    factors = (
-        np.random.default_rng(0).integers(-(2**63), 2**63, (tensor.shape[1], 1, tensor.shape[3]))
-        | 1
-    )
-    product = tensor.detach().view(bits).long() * torch.from_numpy(factors).to(
-        tensor.device
-    )  # modulo 2⁶⁴
+    shape_of_factors = (tensor.shape[1], 1, tensor.shape[3])
+    factors = np.random.default_rng(0).integers(-(2**63), 2**63, shape_of_factors) | 1
+    numbered_bits = tensor.detach().view(bits).long()
+    product = numbered_bits * torch.from_numpy(factors).to(tensor.device)  # modulo 2⁶⁴
     return np.asarray(product.sum(dim=(1, 3)).cpu().numpy())
 
 
@@ -210,7 +213,10 @@ def _match_cached_items(
     own = np.arange(len(wanted))
     items = np.array(
         # An item prefers itself among equal ones.
-        [((a == wanted).sum(axis=(1, 2)) + (own == i) / 2).argmax() for i, a in enumerate(got)]
+        [
+            ((a == wanted).sum(axis=(1, 2)) + (own == item) / 2).argmax()
+            for item, a in enumerate(got)
+        ]
     )
     differs = (got != wanted[items]).any(axis=0)
     for column, name in enumerate(("key", "value")):
@@ -229,8 +235,11 @@ def begun(context: ModelCall | None, tokens: Tensor) -> Pass | None:
         return None
     b, n, width = (int(s) for s in tokens.shape)
     count = min(max(_ENTRIES // width, _FEWEST), _MOST)
-    at = sorted({int(i) for i in np.linspace(0, b * n - 1, count).round()})
-    return Pass(context, [i // n for i in at], [i % n for i in at], n, b)
+    spread = np.linspace(0, b * n - 1, count).round()
+    at = sorted({int(i) for i in spread})
+    items = [i // n for i in at]
+    places = [i % n for i in at]
+    return Pass(context, items, places, n, b)
 
 
 class Open(Exception):
@@ -274,8 +283,9 @@ def narrow(table: Floats, width: int) -> Floats:
     """Return a table for ``width`` columns with each angle once; it may hold each twice, in halves or side by side."""
     if table.shape[-1] != width:
         return table
-    halves = np.array_equal(table[..., : width // 2], table[..., width // 2 :])
-    return table[..., : width // 2] if halves else table[..., ::2]
+    first_half, second_half = table[..., : width // 2], table[..., width // 2 :]
+    halves = np.array_equal(first_half, second_half)
+    return first_half if halves else table[..., ::2]
 
 
 def matrix(module: Module) -> tuple[Floats, Floats | None]:

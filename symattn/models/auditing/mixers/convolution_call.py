@@ -75,31 +75,38 @@ class ConvolutionCall:
     @cached_property
     def _terms(self) -> Floats:
         """How large the terms of each sum are together, (channels, n)."""
-        return _sum_of_products(np.abs(self.x), np.abs(self.taps)) + np.abs(self.bias)
+        of_taps = _sum_of_products(np.abs(self.x), np.abs(self.taps))
+        return of_taps + np.abs(self.bias)
 
     @cached_property
     def bound(self) -> Floats:
         """How far any order of the sum in the call's format may be off, (channels, n)."""
         _, slope, roundings = ACTIVATIONS[self.activation]
         # The reference errs as a call in float64 may.
-        u, width = float(self.format.u) + _FLOAT64, self.taps.shape[1]
+        u = float(self.format.u) + _FLOAT64
+        width = self.taps.shape[1]
         # A product and at most as many sums as taps for each term, and a stored result.
         lost = np.expm1((width + 3 + self.casts) * u) * self._terms
         least = (2 * width + 3) * float(self.format.eta)
-        return np.asarray(slope * (lost + least) + roundings * u * np.abs(self.output) + least)
+        of_sums = slope * (lost + least)
+        of_activation = roundings * u * np.abs(self.output)
+        return np.asarray(of_sums + of_activation + least)
 
     def relative_error(self, got: Floats) -> float:
         """Return the largest error as a fraction of the largest output."""
-        return float(np.abs(got - self.output).max() / np.abs(self.output).max())
+        largest_error = np.abs(got - self.output).max()
+        return float(largest_error / np.abs(self.output).max())
 
     def judge(self, got: Floats) -> CallJudgement:
         """Judge the whole output."""
-        if not all(np.isfinite(a).all() for a in (self.x, self.taps, self.bias)):
+        arrays = (self.x, self.taps, self.bias)
+        if not all(np.isfinite(a).all() for a in arrays):
             return CallJudgement(
                 np.nan, "unknown", "it received NaN or infinity: the cause is before the call"
             )
         # No sum that is smaller than the largest number of the format overflows.
-        beyond = ~np.isfinite(got) & (self._terms + self.bound >= float(self.format.largest))
+        may_overflow = self._terms + self.bound >= float(self.format.largest)
+        beyond = ~np.isfinite(got) & may_overflow
         with np.errstate(invalid="ignore"):
             error = np.abs(got - self.output)
             ratios = np.where(np.isfinite(error), error / self.bound, np.inf)
@@ -134,7 +141,8 @@ class ConvolutionCall:
 
     def _shifted(self) -> ConvolutionCall:
         """Return the call for the tokens from the second on, and a token of zeros."""
-        return replace(self, x=np.pad(self.x, ((0, 0), (0, 1)))[:, 1:])
+        with_zeros = np.pad(self.x, ((0, 0), (0, 1)))
+        return replace(self, x=with_zeros[:, 1:])
 
 
 def _sum_of_products(x: Floats, taps: Floats, late: int = 0) -> Floats:
@@ -144,5 +152,6 @@ def _sum_of_products(x: Floats, taps: Floats, late: int = 0) -> Floats:
     result = np.zeros_like(x)
     for tap in range(width):
         first = tap + late
-        result += taps[:, tap, None] * padded[:, first : first + length]
+        terms = padded[:, first : first + length]
+        result += taps[:, tap, None] * terms
     return result

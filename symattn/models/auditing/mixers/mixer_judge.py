@@ -82,7 +82,8 @@ def _read_convolved(call: ConvolutionCall, out: Any) -> Floats:
     output, _ = _take_output(out)
     if output.ndim != 3 or output.shape[1:] != (call.channels, call.x.shape[1]):
         raise UnreadCall(f"it returned an array of the shape {tuple(output.shape)}")
-    items, places = zip(*(divmod(one, call.channels) for one in call.chosen), strict=True)
+    pairs = (divmod(one, call.channels) for one in call.chosen)
+    items, places = zip(*pairs, strict=True)
     return numbers(output[list(items), list(places)])
 
 

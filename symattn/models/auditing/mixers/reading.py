@@ -133,7 +133,8 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     batch, length, groups, width = k.shape
     heads = v.shape[2]
     if heads % groups or q.shape != k.shape:
-        raise UnreadCall(f"q, k, v have the shapes {(*map(tuple, (q.shape, k.shape, v.shape)),)}")
+        shapes = tuple(map(tuple, (q.shape, k.shape, v.shape)))
+        raise UnreadCall(f"q, k, v have the shapes {shapes}")
     chosen = choose_heads(batch * heads, length)
 
     def take(x: Tensor, tiled: bool = False) -> Floats:
@@ -192,7 +193,8 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
         return take_heads(y, heads, chosen, tiled)
 
     step, step_errors = _read_steps(given, take(dt[..., None]), of_head)
-    values, decay = take(x), numbers(a)[of_head][:, None, None]
+    values = take(x)
+    decay = numbers(a)[of_head][:, None, None]
     arrays = {"q": take(c), "k": take(b), "v": step * values, "g": step * decay}
     state = given.get("initial_state")
     if state is not None:
@@ -207,7 +209,8 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
         others["heads of keys are tiled (repeat), not repeated (repeat_interleave)"] = turned
     skip = None
     if given.get("D") is not None:
-        skip = numbers(given["D"]).reshape(heads, -1)[of_head][:, None] * values
+        factors = numbers(given["D"]).reshape(heads, -1)[of_head]
+        skip = factors[:, None] * values
     spec = LinearAttention(feature="identity", normalised=False, gate="token")
     form = _format_of_products(x)
     kind = "state space of Mamba-2, gates of tokens" + ", D x added" * (skip is not None)
@@ -264,7 +267,8 @@ def read_convolution(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     items, places = (np.asarray(part) for part in np.divmod(chosen, channels))
     taps = numbers(weight).reshape(channels, -1)
     offset = np.zeros((channels, 1)) if bias is None else numbers(bias)[:, None]
-    some = f", {len(chosen)} of {batch * channels} judged" if len(chosen) < batch * channels else ""
+    every = batch * channels
+    some = f", {len(chosen)} of {every} judged" if len(chosen) < every else ""
     return ConvolutionCall(
         numbers(x[items.tolist(), places.tolist()]), taps[places], offset[places], activation, form,
         f"{channels} channels{some} {length} tokens {form.name}", channels, chosen,

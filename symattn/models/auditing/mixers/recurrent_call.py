@@ -212,15 +212,19 @@ class RecurrentCall:
 
         places, keys, values = np.asarray(rows), np.abs(of.k), np.abs(of.v)
         products = np.abs(of.q)[places] @ keys.T
-        seen = products * (np.arange(len(of.q))[None] <= places[:, None])
+        is_before = np.arange(len(of.q))[None] <= places[:, None]
+        seen = products * is_before
         between = errors[places, None] - errors[None]
         off, largest = decay(sums[places, None], sums[None], between)
         output = (seen * off) @ values + (seen * largest) @ value_errors
         # The state before the first token is no value that the call computes.
         off, _ = decay(sums[places], np.zeros(1), errors[places])
-        output = output + off[:, None] * (np.abs(of.q)[places] @ np.abs(of.state))
+        from_state = np.abs(of.q)[places] @ np.abs(of.state)
+        output = output + off[:, None] * from_state
         off, largest = decay(sums[-1:], sums, errors[-1:] - errors)
-        state = (off[:, None] * keys).T @ values + (largest[:, None] * keys).T @ value_errors
+        of_decay = (off[:, None] * keys).T @ values
+        of_values = (largest[:, None] * keys).T @ value_errors
+        state = of_decay + of_values
         off, _ = decay(sums[-1:], np.zeros(1), errors[-1:])
         return output, np.asarray(state + off * np.abs(of.state))
 
@@ -272,9 +276,11 @@ class RecurrentCall:
         off = np.abs(got.output[head] - wanted)[places]
         ratios = _divide(off, worst)
         row = places[int(ratios.max(axis=1).argmax())]
-        result = [_Measured(float(ratios.max()), bool(np.isfinite(worst).all()), head, row)]
+        finite = bool(np.isfinite(worst).all())
+        result = [_Measured(float(ratios.max()), finite, head, row)]
         if with_state and got.state is not None:
-            ratios = _divide(np.abs(got.state[head] - self.exact[head].state), worst_state)
+            errors = np.abs(got.state[head] - self.exact[head].state)
+            ratios = _divide(errors, worst_state)
             finite = bool(np.isfinite(worst_state).all())
             result.append(_Measured(float(ratios.max()), finite, head, None))
         return result
@@ -345,7 +351,10 @@ class RecurrentCall:
         bound = short._compute_common_limits(output)
         added = 0.0 if self.skip is None else self.skip[head, :length]
         returned = got.output[head, :length] - added
-        by_token = {n: a[..., 0] if self._is_by_token(n) else a for n, a in first.items()}
+        by_token = {
+            name: array[..., 0] if self._is_by_token(name) else array
+            for name, array in first.items()
+        }
         for mistake in subject(self.spec).mistakes:
             if not mistake.exact:
                 continue
