@@ -109,7 +109,8 @@ def without_controls(x: Any) -> Any:
         unchanged = all(a is b for a, b in zip(x, parts, strict=True))
         return x if unchanged else tuple(parts)
     if is_dataclass(x) and not isinstance(x, type):
-        values = {f.name: getattr(x, f.name) for f in fields(x) if f.init}
+        names = (f.name for f in fields(x) if f.init)
+        values = {name: getattr(x, name) for name in names}
         changed = {
             name: y for name, value in values.items() if (y := without_controls(value)) is not value
         }

@@ -92,7 +92,8 @@ def spelled(value: object, without: str = "") -> str:
     usual = {f.name: f.default for f in fields(value) if f.name != without}
     changed = {n: getattr(value, n) for n in usual if getattr(value, n) != usual[n]}
     name = type(value).__name__
-    arguments = ", ".join(f"{n}={inside(x)}" for n, x in changed.items())
+    words = (f"{n}={inside(x)}" for n, x in changed.items())
+    arguments = ", ".join(words)
     return f"{name}({arguments})" if changed else name.lower()
 
 
@@ -120,7 +121,8 @@ def changed_fields(spec: object) -> dict[str, str]:
 
 def called(spec: object) -> str:
     """Return the name of a specification in reports: ``Rotary(base=500000, layout=interleaved)``."""
-    arguments = ", ".join(f"{name}={value}" for name, value in changed_fields(spec).items())
+    changed = changed_fields(spec).items()
+    arguments = ", ".join(f"{name}={value}" for name, value in changed)
     return f"{type(spec).__name__}({arguments})"
 
 

@@ -125,7 +125,8 @@ def at_least_checked(grade: Grade) -> bool:
 
 def both(words: Sequence[str]) -> str:
     """Join words: A1; A1 and A2; A1, A2 and A4; but A1–A3 for all labels up to A3."""
-    if len(words) > 2 and list(words) == [f"A{i}" for i in range(1, len(words) + 1)]:
+    first_labels = [f"A{i}" for i in range(1, len(words) + 1)]
+    if len(words) > 2 and list(words) == first_labels:
         return f"{words[0]}–{words[-1]}"
     all_but_last = [", ".join(words[:-1])] if words[1:] else []
     return " and ".join([*all_but_last, *words[-1:]])

@@ -44,8 +44,8 @@ class Bindings:
 def is_as_in_files() -> bool:
     """Return whether no loaded module of symattn was seen to differ from its file."""
     imported = list(sys.modules.items())
-    modules = [(name, m) for name, m in imported if name.partition(".")[0] == _PACKAGE]
-    return all(_is_as_in_file(name, module) for name, module in modules)
+    own = ((name, module) for name, module in imported if name.partition(".")[0] == _PACKAGE)
+    return all(_is_as_in_file(name, module) for name, module in own)
 
 
 def _is_as_in_file(name: str, module: ModuleType) -> bool:

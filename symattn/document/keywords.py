@@ -102,7 +102,8 @@ def kind_name(word: str, known: Iterable[str]) -> str:
     >>> kind_name("RoPE", ["rotary", "alibi"]), kind_name("RoPE", ["alibi"])
     ('rotary', '')
     """
-    names = {plain(also): kind for kind, words in KINDS.items() for also in words.split()}
+    kinds = KINDS.items()
+    names = {plain(also): kind for kind, words in kinds for also in words.split()}
     name = names.get(plain(word), "")
     return name if name in known else ""
 

@@ -287,7 +287,8 @@ class Document(Printable):
         if not self.brief:
             return self
         command = self.command and _with_option(self.command, self.option)
-        hints = tuple(hint for hint in self.hints if not hint.startswith(f"{self.option} "))
+        of_option = f"{self.option} "
+        hints = tuple(hint for hint in self.hints if not hint.startswith(of_option))
         return replace(self, brief=(), command=command, hints=hints)
 
     def printed(self) -> Document:

@@ -258,7 +258,8 @@ def call(function: Like, *arguments: Like) -> Call:
 
 def matrix(rows: Sequence[Sequence[Like]]) -> Matrix:
     """Return a matrix of nodes or numbers."""
-    return Matrix(tuple(tuple(node(x) for x in row) for row in rows))
+    nodes = (tuple(node(x) for x in row) for row in rows)
+    return Matrix(tuple(nodes))
 
 
 def commas(*parts: Like) -> Commas:

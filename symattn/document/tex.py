@@ -178,7 +178,8 @@ class _LatexPrinter(Printer):
 
     def big(self, x: nt.Big, flat: bool) -> str:
         index = self.show(x.index, True)
-        below = index if x.low is None else f"{index} = {self.show(x.low, True)}"
+        low = "" if x.low is None else f" = {self.show(x.low, True)}"
+        below = f"{index}{low}"
         above = "" if x.high is None else _write_tex_script("^", self.show(x.high, True))
         body = self.wrap(x.body, Level.BIG, flat)
         space = r"\, " if body.startswith((r"\l", "(", r"\bigl", r"\Bigl")) else " "

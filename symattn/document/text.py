@@ -139,7 +139,8 @@ class _Printer(Printer):
     def big(self, x: nt.Big, flat: bool) -> str:
         operator = (_BIG_ASCII if self.ascii else _BIG)[x.operator]
         index = _tighten_short_text(self.show(x.index, flat))
-        below = index if x.low is None else f"{index}={_tighten_short_text(self.show(x.low, flat))}"
+        low = "" if x.low is None else f"={_tighten_short_text(self.show(x.low, flat))}"
+        below = f"{index}{low}"
         short = x.low is None and isinstance(x.index, nt.Name)
         out = operator + (self.sub((x.index,)) if short else f"_{{{below}}}")
         if x.high is not None:

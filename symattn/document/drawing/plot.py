@@ -90,7 +90,8 @@ class Plot:
         for s in series:
             self._draw_marks_of_series(s)
         named = [s for s in series if s.words]
-        ends = [self.y.at((s.law or s.points)[-1][1]) + 4 for s in named]
+        last_points = ((s.law or s.points)[-1] for s in named)
+        ends = [self.y.at(y) + 4 for _, y in last_points]
         lines = max((len(s.words) for s in named), default=1)
         for s, y in zip(named, apart(ends, 19.0 * lines, self.y.end), strict=True):
             self.scene.label(self.x.end + 13, y, s.words[0], role=s.role)
@@ -143,6 +144,7 @@ def tens(low: float, high: float) -> list[tuple[float, str]]:
     result = powers(10, low, high)
     # A range within one power of 10 has no ticks.
     step = max(1, -(-len(result) // 6))
-    return [
-        (x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in result[::-1][::step][::-1]
-    ]
+    # Counted from the highest power, which therefore always has a label.
+    labelled = result[::-1][::step][::-1]
+    exponents = (str(round(log(x, 10))).translate(RAISED) for x in labelled)
+    return [(x, f"10{exponent}") for x, exponent in zip(labelled, exponents, strict=True)]

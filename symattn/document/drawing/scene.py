@@ -208,7 +208,8 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
     for i in order:
         lowest = placed[-1] + gap if placed else least
         placed.append(max(wanted[i], lowest))
-    total_shift = sum(wanted[i] - y for i, y in zip(order, placed, strict=True))
+    pairs = zip(order, placed, strict=True)
+    total_shift = sum(wanted[i] - y for i, y in pairs)
     shift = total_shift / max(len(placed), 1)
     moved = (
         [y + min(shift, 0) for y in placed]

@@ -44,7 +44,8 @@ def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="{key}-t {key}-d"'
     style = ' style="max-width:100%;height:auto">' if fragment else ">"
-    words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
+    words = f'<title id="{key}-t">{escape(scene.title)}</title>'
+    words += f'<desc id="{key}-d">{escape(scene.description)}</desc>'
     light, dark = (
         "".join(f".{role}{{fill:{c[n]}}}.{role}-l{{stroke:{c[n]}}}" for role, c in COLOURS.items())
         for n in (1, 2)
@@ -102,16 +103,12 @@ def _write_svg_item(item: Item, fragment: bool) -> str:
         )
     fill, side = _svg_fill(item.role, fragment), 2 * item.size
     if item.shape == "disc":
-        return _write_svg_element(
-            "circle",
-            f' cx="{_svg_number(item.x)}" cy="{_svg_number(item.y)}" r="{_svg_number(item.size)}"{fill}',
-            note,
-        )
-    return _write_svg_element(
-        "rect",
-        _write_svg_rectangle(item.x - item.size, item.y - item.size, side, side) + fill,
-        note,
-    )
+        centre = f' cx="{_svg_number(item.x)}" cy="{_svg_number(item.y)}"'
+        radius = f' r="{_svg_number(item.size)}"'
+        return _write_svg_element("circle", f"{centre}{radius}{fill}", note)
+    left, top = item.x - item.size, item.y - item.size
+    rectangle = _write_svg_rectangle(left, top, side, side)
+    return _write_svg_element("rect", rectangle + fill, note)
 
 
 def _write_svg_element(name: str, attributes: str, inner: str) -> str:
@@ -144,7 +141,8 @@ def _yield_svg_line_paths(line: Line, fragment: bool) -> Iterator[str]:
 
 
 def _write_path_points(points: tuple[Point, ...]) -> str:
-    return "M" + "L".join(f"{_svg_number(x)} {_svg_number(y)}" for x, y in points)
+    places = (f"{_svg_number(x)} {_svg_number(y)}" for x, y in points)
+    return "M" + "L".join(places)
 
 
 def _svg_spans(label: Label, fragment: bool) -> Iterator[str]:

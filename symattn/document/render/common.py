@@ -64,7 +64,8 @@ def with_evidence_once(document: md.Document) -> md.Document:
     for block in document.blocks:
         for evidence in _evidence_of(block):
             named.setdefault(evidence, []).append(_symbol_of_block(block))
-    shared = {e: names for e, names in named.items() if e.where and len(names) >= _MIN_SHARED}
+    with_place = ((e, names) for e, names in named.items() if e.where)
+    shared = {e: names for e, names in with_place if len(names) >= _MIN_SHARED}
     blocks = [_with_short_evidence(block, shared) for block in document.blocks]
     closing = (
         md.Paragraph((*_list_names_with_and(names), f" are {evidence}."))
@@ -142,7 +143,8 @@ def ranges(numbers: list[int]) -> str:
             runs[-1].append(n)
         else:
             runs.append([n])
-    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}–{r[-1]}" for r in runs)
+    words = (str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+    return ", ".join(words)
 
 
 def statements(row: nt.Row) -> list[nt.Row]:

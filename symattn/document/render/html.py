@@ -73,7 +73,8 @@ def _write_html_page(command: str, title: md.Text, inside: str, scripts: Collect
     )  # scripts that compute write formulas
     style = f"<style>{STYLE}\n{WHOLE}{formulas}</style>"
     top = f'<html lang="en"><head>{view}<title>{escape(common.plain_text(title))}</title>{style}</head>'
-    run = "".join(f'<script data-part="{name}">{read(f"{name}.js")}</script>' for name in scripts)
+    sources = ((name, read(f"{name}.js")) for name in scripts)
+    run = "".join(f'<script data-part="{name}">{source}</script>' for name, source in sources)
     made_by = f"{common.comment(common.made(command))}\n<!doctype html>"
     return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}{run}\n</body></html>\n'
 
@@ -84,7 +85,8 @@ class _Writer:
     def __init__(self, document: md.Document, shown: int, fragment: bool) -> None:
         self.document = document
         options = f" {shown}" if shown else ""
-        outcome = f"{document.kind} {document.name} {document.command}{options}".encode()
+        outcome_words = f"{document.kind} {document.name} {document.command}{options}"
+        outcome = outcome_words.encode()
         # Documents within one page must not share names.
         self.prefix = "s" + hashlib.sha256(outcome).hexdigest()[:8]
         self.counter = count(1)
@@ -245,7 +247,8 @@ class _Writer:
         """Return the array in its forms, with buttons that choose one without a script."""
         title = escape(block.title or block.name)
         reason = f" · {prose(block.reason)}" if block.reason else ""
-        caption = f"{title}{reason}{'' if self.margin or not block.evidence else _write_html_grade(block.evidence)}"
+        grade = "" if self.margin or not block.evidence else _write_html_grade(block.evidence)
+        caption = f"{title}{reason}{grade}"
         shown = "".join(
             self.sheet(sheet, common.indexed(block.symbol, index), self.origin(block, index))
             for index, sheet in common.sheets(block)
@@ -405,8 +408,10 @@ def _write_html_table(block: md.Table) -> str:
             for g, start, end in common.runs(block)
         )
         above = f"<tr>{''.join(groups)}</tr>"
-    titles = "".join(f'<th class="{c.align}">{prose(c.title)}</th>' for c in block.columns)
-    rows = "".join(_write_html_table_row(block, i, row) for i, row in enumerate(block.rows))
+    cells = (f'<th class="{c.align}">{prose(c.title)}</th>' for c in block.columns)
+    titles = "".join(cells)
+    numbered = enumerate(block.rows)
+    rows = "".join(_write_html_table_row(block, i, row) for i, row in numbered)
     caption = f"<caption>{prose(block.caption)}</caption>" if block.caption else ""
     head = f"{caption}<thead>{above}<tr>{titles}</tr></thead>"
     kind = "wide differences" if block.framed else "wide"

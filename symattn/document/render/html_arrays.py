@@ -28,7 +28,9 @@ Cells = list[list[str]]
 
 def cells_of(origin: md.Origin, values: md.Values) -> Cells:
     """Return the attributes of each cell: its name in the page, its letter, its exact value and its decimal."""
-    rows = zip(*(as_rows_of(x, values.exact) for x in (origin.places, origin.letters)), strict=True)
+    places = as_rows_of(origin.places, values.exact)
+    letters = as_rows_of(origin.letters, values.exact)
+    rows = zip(places, letters, strict=True)
     entries = zip(as_rows(values.exact), as_rows(values.decimal), strict=True)
     return [
         [cell(origin.array, *four) for four in zip(*pair, *values_of_row, strict=True)]
@@ -67,7 +69,8 @@ def cell(
 ) -> str:
     """Return the attributes of one cell."""
     value, digits = (plain(entry(x)) for x in (exact, decimal))
-    attributes = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
+    name_in_page = "-".join((array, *map(str, place)))
+    attributes = {"c": name_in_page, "n": plain(letter), "t": value}
     attributes |= {"d": digits} if digits != value else {}
     return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in attributes.items())
 
@@ -188,7 +191,8 @@ def _draw_arrows_of_query(query: nt.Node, keys: tuple[nt.Node, ...], weights: An
     high = _TALL * len(keys)
     middle = _TALL * len(keys) / 2
     result = "".join(
-        _draw_arrow_of_weight(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights)
+        _draw_arrow_of_weight(middle, _TALL * (j + 0.5), number(weight))
+        for j, weight in enumerate(weights)
     )
     for j, (key, weight) in enumerate(zip(keys, weights, strict=True)):
         y = _TALL * (j + 0.5)
@@ -217,7 +221,10 @@ def _draw_arrow_of_weight(y0: float, y1: float, weight: float) -> str:
     dotted = ' stroke-dasharray="1.5 3"' if wide < _FAINT else ""
     stroke = f'stroke="var(--sa-weight)" stroke-width="{max(wide, _FAINT):.2f}"{dotted}'
     line = f'<path d="M{_LEFT:g} {y0:g}L{x:.1f} {y:.1f}" {stroke}/>'
-    corners = f"M{_RIGHT:g} {y1:g}L{x - dy * half:.1f} {y + dx * half:.1f}L{x + dy * half:.1f} {y - dx * half:.1f}z"
+    # The corners at the base of the head lie on either side of the line.
+    first = f"L{x - dy * half:.1f} {y + dx * half:.1f}"
+    second = f"L{x + dy * half:.1f} {y - dx * half:.1f}"
+    corners = f"M{_RIGHT:g} {y1:g}{first}{second}z"
     return f'{line}<path d="{corners}" fill="var(--sa-weight)"/>'
 
 

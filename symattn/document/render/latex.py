@@ -52,7 +52,8 @@ def table(writer: LatexWriter, block: md.Table) -> str:
             + _write_latex_row([writer.prose(cell) for cell in row])
         )
     lines += [rules[2], "\\end{tabular}"]
-    body = writer.fit("%\n" + "\n".join(lines)) if not writer.fragment else "\n".join(lines)
+    joined = "\n".join(lines)
+    body = joined if writer.fragment else writer.fit("%\n" + joined)
     caption = f"\n\n{writer.small(writer.prose(block.caption))}" if block.caption else ""
     return f"\\begin{{center}}\\small\n{body}{caption}\n\\end{{center}}"
 
@@ -299,7 +300,8 @@ def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
 
 def result(writer: LatexWriter, block: md.Result) -> str:
     """Return the formulas in a tinted box with the evidence in its title bar; in fragments under a bold title."""
-    body = "\n".join(f"\\[ {centred(setter(writer, _INDENT), f)} \\]" for f in block.formulas)
+    formulas = (centred(setter(writer, _INDENT), f) for f in block.formulas)
+    body = "\n".join(f"\\[ {formula} \\]" for formula in formulas)
     text = writer.prose(block.text)
     if text and not writer.fragment:
         text = (
@@ -339,7 +341,8 @@ def sentence(words: str) -> str:
     out, end = "", 0
     for match in _INDEXED.finditer(words):
         sub = match[2] if len(match[2]) == 1 else rf"\mathrm{{{match[2]}}}"
-        out += escape_text(words[end : match.start()]) + f"${match[1]}_{{{sub}}}$"
+        before = words[end : match.start()]
+        out += escape_text(before) + f"${match[1]}_{{{sub}}}$"
         end = match.end()
     return out + escape_text(words[end:])
 
@@ -351,9 +354,8 @@ def values(writer: LatexWriter, block: md.Values) -> str:
         writer.graded(evidence_text(block.evidence), block.evidence.grade) if block.evidence else ""
     )
     called = block.title or block.name
-    crowded = (
-        len(called) + len(plain_text(block.reason)) + len(str(block.evidence or "")) > _HEADING
-    )
+    heading_parts = (called, plain_text(block.reason), str(block.evidence or ""))
+    crowded = sum(map(len, heading_parts)) > _HEADING
     side = [
         part for part in (writer.small(reason) if reason else "", "" if crowded else grade) if part
     ]

@@ -33,17 +33,16 @@ def render(document: md.Document) -> str:
         word = f"**{document.verdict.value.upper()}**"
         parts.append(f"{word}: {prose(document.reason)}." if document.reason else word)
     for block, number in common.numbered(document):
-        contents = (
-            "  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in common.headings(document)
-        )
+        headings = (heading for _, heading in common.headings(document))
+        contents = ("  " * (h.level - 1) + f"- {prose(h.title)}" for h in headings)
         parts.append(
             "\n".join(contents)
             if isinstance(block, md.Contents)
             else _write_markdown_block(block, number)
         )
-    parts.append(
-        " ".join(f"{common.steps_are(n)} {escape(str(e))}." for e, n in common.ledger(document))
-    )
+    ledger = common.ledger(document)
+    grades = (f"{common.steps_are(n)} {escape(str(e))}." for e, n in ledger)
+    parts.append(" ".join(grades))
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
@@ -152,9 +151,8 @@ def _write_markdown_result(block: md.Result) -> str:
     grade = f" ({escape(evidence)})" if evidence else ""
     title = f"**{escape(block.title)}**" + grade
     fences = [_write_markdown_fence(centred(_SETTER, f), "math") for f in block.formulas]
-    return _quote_markdown_lines(
-        "\n\n".join([title, *([prose(block.text)] if block.text else []), *fences])
-    )
+    explanation = [prose(block.text)] if block.text else []
+    return _quote_markdown_lines("\n\n".join([title, *explanation, *fences]))
 
 
 def _write_markdown_table(block: md.Table) -> str:

@@ -171,7 +171,8 @@ class _MathmlPrinter(Printer):
         if x.high is not None:
             tag, above = ("subsup" if as_scripts else "underover"), self.show(x.high, True)
         body = self.wrap(x.body, Level.BIG, flat)
-        return self.joined(f"<m{tag}>{operator}{below}{above}</m{tag}>", body)
+        sign = f"<m{tag}>{operator}{below}{above}</m{tag}>"
+        return self.joined(sign, body)
 
     def matrix(self, x: nt.Matrix, _: bool) -> str:
         rows = "".join(

@@ -104,9 +104,8 @@ class Writer:
         return self.prose(words).replace(NBSP, " ")
 
     def contents(self, sections: list[tuple[str, md.Heading]]) -> list[str]:
-        return [
-            line for n, h in sections for line in self.wrapped(h.title, "  " * h.level + f"{n}  ")
-        ]
+        entries = ((h.title, "  " * h.level + f"{n}  ") for n, h in sections)
+        return [line for title, start in entries for line in self.wrapped(title, start)]
 
     def block(self, block: md.Block, number: int) -> list[str]:
         match block:
@@ -176,15 +175,16 @@ def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
     """Return the steps of a group: number, formula aligned at its first sign, reason, grade."""
     indent = _first_sides(writer, block)
     # −2, so that without grades no columns are reserved for them.
-    grades = max((width(s.evidence.grade.value) for s in block.items if s.evidence), default=-2)
+    evidences = (step.evidence for step in block.items if step.evidence)
+    grades = max((width(evidence.grade.value) for evidence in evidences), default=-2)
     room = writer.columns - (grades + 2)
     before: md.Step | None = None
     formulas = []
     for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
         first, *others = lines_of(writer, step, before, indent, writer.columns - _NUMBER)
-        formulas.append(
-            [pad(f"{own:>3}", _NUMBER) + first, *(" " * _NUMBER + line for line in others)]
-        )
+        numbered = pad(f"{own:>3}", _NUMBER) + first
+        indented = (" " * _NUMBER + line for line in others)
+        formulas.append([numbered, *indented])
         before = step
     pairs = list(zip(block.items, formulas, strict=True))
     layouts = [
@@ -285,9 +285,8 @@ def result(writer: Writer, block: md.Result) -> list[str]:
     if evidence and width(title) + 4 + width(evidence) <= writer.columns:
         lines = [f"{title}  [{writer.paint(evidence, colour)}]"]
     elif evidence:
-        lines += [
-            f"  {writer.paint(line, colour)}" for line in wrap(f"[{evidence}]", writer.columns - 2)
-        ]
+        words = wrap(f"[{evidence}]", writer.columns - 2)
+        lines += [f"  {writer.paint(line, colour)}" for line in words]
     lines += writer.wrapped(block.text, "    ") if block.text else []
     for formula in block.formulas:
         step = md.Step(formula)
@@ -463,7 +462,8 @@ def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[
     grids = [grid(rows) for rows in labelled.values()]
     if len(grids) == 1:
         return grids[0]
-    lines = stack([[label, *lines] for label, lines in zip(labelled, grids, strict=True)], "   ")
+    pairs = zip(labelled, grids, strict=True)
+    lines = stack([[label, *lines] for label, lines in pairs], "   ")
     if max(map(width, lines)) <= room:
         return lines
     labels = [
@@ -579,7 +579,9 @@ def stack(blocks: Sequence[Sequence[str]], gap: str) -> list[str]:
     height = max(map(len, blocks), default=0)
     widths = [max(map(width, block), default=0) for block in blocks]
     filled = [[*block, *[""] * (height - len(block))] for block in blocks]
-    return [
-        gap.join(pad(b[i], w) for b, w in zip(filled, widths, strict=True)).rstrip()
-        for i in range(height)
-    ]
+    rows: list[str] = []
+    for i in range(height):
+        cells = zip(filled, widths, strict=True)
+        row = gap.join(pad(block[i], w) for block, w in cells)
+        rows.append(row.rstrip())
+    return rows
