@@ -42,7 +42,8 @@ _LAST = 2**31  # an end of a slice that is at least this means the end of the ax
 
 def table(of: Callable[[str], Value], words: str) -> dict[str, Value]:
     """Return a rule for each ``Own=name``: an operator's name in its language, and its name in the namespace."""
-    return {own: of(name) for own, _, name in (word.partition("=") for word in words.split())}
+    pairs = (word.partition("=") for word in words.split())
+    return {own: of(name) for own, _, name in pairs}
 
 
 def same(c: Context, x: object, *_: object, **__: object) -> Value:
@@ -72,7 +73,8 @@ def binary(name: str) -> Rule:
                 return other
         # Joined arrays stay apart under a bias, so that a later split needs no slices of columns.
         if isinstance(a, Joined) and isinstance(b, Joined) and len(a.parts) == len(b.parts):
-            return Joined(tuple(run(c, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
+            pairs = zip(a.parts, b.parts, strict=True)
+            return Joined(tuple(run(c, x, y) for x, y in pairs))
         a, b = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b))
         plain = is_plain(a) and is_plain(b)
         in_floats = c.kind is None or c.in_floats
@@ -138,17 +140,20 @@ def divide_whole(c: Context, a: Value, b: Value) -> Value:
         if not np.all(b):
             raise InputError("a whole number is divided by 0")
         # NumPy's quotient rounds down, so absolute values are divided, and the sign is put back.
-        return np.abs(a) // np.abs(b) * (np.sign(a) * np.sign(b))
+        sign = np.sign(a) * np.sign(b)
+        return np.abs(a) // np.abs(b) * sign
     return binary("divide")(c, a, b)
 
 
 def power(c: Context, a: Value, b: Value) -> Value:
     """Return a to a power that is a plain number."""
     if is_plain(a) and is_plain(b) and c.in_floats:
-        return np.power(np.asarray(a, np.float64), np.asarray(b, np.float64))
+        base, exponent = (np.asarray(x, np.float64) for x in (a, b))
+        return np.power(base, exponent)
     if not is_plain(b):
         raise InputError("a power whose exponent is computed is not read")
-    return c.lifted(a) ** (np.asarray(b).item() if np.asarray(b).dtype != object else b)
+    is_number = np.asarray(b).dtype != object
+    return c.lifted(a) ** (np.asarray(b).item() if is_number else b)
 
 
 def where(c: Context, condition: Value, a: Value, b: Value) -> Value:
@@ -173,8 +178,9 @@ def arange(c: Context, start: Value, stop: Value, step: Value = 1) -> Value:
         return np.arange(count) + length(start)
     # Open ranges of a kind start at 0; any other start is added to the elements.
     first = length(start)
-    result = c.xp.arange(length(stop) if isinstance(first, int) and first == 0 else count)
-    return result if isinstance(first, int) and first == 0 else result + first
+    from_zero = isinstance(first, int) and first == 0
+    result = c.xp.arange(length(stop) if from_zero else count)
+    return result if from_zero else result + first
 
 
 def full(c: Context, shape: Value, value: object) -> Value:
@@ -186,8 +192,10 @@ def full(c: Context, shape: Value, value: object) -> Value:
     plain = np.asarray(value)
     # Plain booleans and whole numbers can serve as masks and places; floats are lifted.
     if numbers and (plain.dtype.kind in "biu" or c.kind is None):
-        return np.full(wanted, plain if plain.dtype.kind != "f" else plain.astype(c.dtype))
-    return c.xp.broadcast_to(c.lifted(plain if plain.ndim else plain.item()), wanted)
+        filling = plain if plain.dtype.kind != "f" else plain.astype(c.dtype)
+        return np.full(wanted, filling)
+    number = c.lifted(plain if plain.ndim else plain.item())
+    return c.xp.broadcast_to(number, wanted)
 
 
 def triangle(c: Context, x: Value, k: Value = 0, upper: int = 1) -> Value:
@@ -247,7 +255,8 @@ def squeeze(c: Context, x: Value, axes: object) -> Value:
 def expand(c: Context, x: Array, shape: Value) -> Value:
     """Broadcast axes of length 1; −1 and 1 keep an axis."""
     wanted = list(lengths(shape))
-    own = [1] * (len(wanted) - x.ndim) + [length(n) for n in x.shape]
+    further = len(wanted) - x.ndim
+    own = [1] * further + [length(n) for n in x.shape]
     remaining = [
         o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)
     ]
@@ -263,8 +272,10 @@ def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
     if len(arrays) == 1 and np.ndim(arrays[0]) != 0:
         return arrays[0]
     if all(map(is_plain, arrays)) and not _has_float(*arrays):
-        return np.concatenate([np.atleast_1d(np.asarray(a)) for a in arrays], axis=int(axis))
-    lifted, k = [c.lifted(a) for a in arrays], place(axis, arrays[0].ndim)
+        with_axes = [np.atleast_1d(np.asarray(a)) for a in arrays]
+        return np.concatenate(with_axes, axis=int(axis))
+    lifted = [c.lifted(a) for a in arrays]
+    k = place(axis, arrays[0].ndim)
     by_numbers = any(
         hasattr(n, "blocks") for n in lifted[0].shape[:1]
     )  # sums of products, which cannot be bounds
@@ -285,11 +296,13 @@ def part(
 ) -> Value:
     """Return the slice from ``start`` to ``stop`` of an axis."""
     k, by = place(axis, x.ndim), whole(step, "the step of a slice")
-    first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
+    first = length(0 if start is None else start)
+    last = length(_LAST if stop is None else stop)
     last = None if isinstance(last, int) and last >= _LAST else last
     # A slice of whole parts stays joined; any other slice needs the concatenation.
     if isinstance(x, Joined):
-        one = x.between(first, last) if k == x.ndim - 1 and by == 1 else None
+        of_columns = k == x.ndim - 1 and by == 1
+        one = x.between(first, last) if of_columns else None
         return part(c, x.whole(c), axis, start, stop, step) if one is None else one
     # The slice is the whole axis. Open lengths may be expressions, so they are compared as text.
     if (
@@ -299,7 +312,8 @@ def part(
         and (last is None or str(last) == str(length(x.shape[k])))
     ):
         return x
-    key = (*[slice(None)] * k, slice(first, last, None if by == 1 else by))
+    step_of_slice = None if by == 1 else by
+    key = (*[slice(None)] * k, slice(first, last, step_of_slice))
     try:
         return x[key]
     except Refused:
@@ -307,9 +321,8 @@ def part(
         n = length(x.shape[k])
         if not isinstance(n, int) or not (isinstance(first, int) and isinstance(last, int | None)):
             raise
-        return c.xp.stack(
-            _slice_axis_at_places(x, k, range(*slice(first, last, by).indices(n))), axis=k
-        )
+        cut = range(*slice(first, last, by).indices(n))
+        return c.xp.stack(_slice_axis_at_places(x, k, cut), axis=k)
 
 
 def parts(
@@ -338,7 +351,8 @@ def replaced(c: Context, x: Value, new: Value, axis: int, places: range) -> Valu
         ends = [
             (new, at[i], at[i] + 1) if i in at else (x, i, i + 1) for i in range(int(x.shape[k]))
         ]
-    return concat(c, [part(c, of, k, start, stop) for of, start, stop in ends], k)
+    pieces = [part(c, of, k, start, stop) for of, start, stop in ends]
+    return concat(c, pieces, k)
 
 
 def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Value) -> Value:
@@ -346,11 +360,11 @@ def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Valu
     k = place(axis, x.ndim)
     n = length(x.shape[k])
     if before < 0 or after < 0:
-        x = part(c, x, k, max(-before, 0), n + after if after < 0 else None)
-    around = [
-        full(c, (*x.shape[:k], max(count, 0), *x.shape[k + 1 :]), value)
-        for count in (before, after)
-    ]
+        stop = n + after if after < 0 else None
+        x = part(c, x, k, max(-before, 0), stop)
+    front, back = x.shape[:k], x.shape[k + 1 :]
+    counts = (max(count, 0) for count in (before, after))
+    around = [full(c, (*front, count, *back), value) for count in counts]
     return concat(c, [around[0], x, around[1]], k)
 
 
@@ -370,23 +384,26 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     if at.ndim == 0:
         return x[(*[slice(None)] * k, int(at))]
     # Rows are sliced one by one, which every kind supports, and stacked.
-    rows = c.xp.stack(_slice_axis_at_places(x, k, [int(i) for i in at.reshape(-1)]), axis=k)
-    return (
-        rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
-    )
+    row_numbers = [int(i) for i in at.reshape(-1)]
+    rows = c.xp.stack(_slice_axis_at_places(x, k, row_numbers), axis=k)
+    if at.ndim == 1:
+        return rows
+    return c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
 
 
 def split(c: Context, x: object, counts: Sequence[Value], axis: int = 0) -> tuple[Value, ...]:
     """Split an axis into consecutive parts of these lengths."""
     ends = [0, *np.cumsum([whole(n, "the length of a part") for n in counts])]
-    return tuple(part(c, x, axis, int(a), int(b)) for a, b in pairwise(ends))
+    pieces = (part(c, x, axis, int(start), int(stop)) for start, stop in pairwise(ends))
+    return tuple(pieces)
 
 
 def chunk(c: Context, x: Array, count: int, axis: int = 0) -> tuple[Value, ...]:
     """Split an axis into ``count`` parts of one length; the last may be shorter."""
     size = whole(x.shape[axis], "the length of an axis that is divided")
     each = -(-size // count)
-    return split(c, x, [min(each, size - at) for at in range(0, size, each)], axis)
+    counts = [min(each, size - at) for at in range(0, size, each)]
+    return split(c, x, counts, axis)
 
 
 def size(c: Context, x: Array, axis: int) -> Value:
@@ -432,7 +449,8 @@ def _convert_to_integer_list(x: object) -> list[int]:
 
 
 def _slice_axis_at_places(x: Array, k: int, places: Sequence[int]) -> list[Value]:
-    return [x[(*[slice(None)] * k, int(i))] for i in places]
+    before = [slice(None)] * k
+    return [x[(*before, int(i))] for i in places]
 
 
 # -- the operators of attention, by the definitions of ``symattn.attention`` -------------------------------------------
@@ -443,7 +461,8 @@ def softmax(c: Context, x: Value, axis: int = -1) -> Value:
         return soft(x)
     # ``soft`` is over the last axis: move the axis there, and back.
     order = [n for n in range(x.ndim) if n != k] + [k]
-    return transpose(c, soft(transpose(c, x, order)), [order.index(n) for n in range(x.ndim)])
+    back = [order.index(n) for n in range(x.ndim)]
+    return transpose(c, soft(transpose(c, x, order)), back)
 
 
 def product(
@@ -462,12 +481,14 @@ def product(
         result = Joined(tuple(c.lifted(a) @ p for p in b.parts))
         return result if add is None else binary("add")(c, result, add)
     a, b, add = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b, add))
-    both = zip((c.lifted(a), c.lifted(b)), (transA, transB), strict=True)
+    factors = (c.lifted(a), c.lifted(b))
+    both = zip(factors, (transA, transB), strict=True)
     left, right = (c.xp.matrix_transpose(x) if turned else x for x, turned in both)
-    y = left @ right if alpha == 1 else (left @ right) * c.lifted(alpha)
-    return (
-        y if add is None else y + (c.lifted(add) if beta == 1 else c.lifted(add) * c.lifted(beta))
-    )
+    unscaled = left @ right
+    y = unscaled if alpha == 1 else unscaled * c.lifted(alpha)
+    if add is None:
+        return y
+    return y + (c.lifted(add) if beta == 1 else c.lifted(add) * c.lifted(beta))
 
 
 def scaled_dot_product_attention(
@@ -503,7 +524,9 @@ def scaled_dot_product_attention(
     # One head is computed without its axis, which the mask must then lack too.
     if heads == 1 and q.ndim > 2 and "mask" in inputs and mask.ndim > 2:
         inputs["mask"] = mask[..., 0, :, :] if mask.ndim == q.ndim else mask
-        return Attention(**fields)(*(x[..., 0, :, :] for x in (q, k, v)), **inputs)[..., None, :, :]
+        of_one_head = (x[..., 0, :, :] for x in (q, k, v))
+        output = Attention(**fields)(*of_one_head, **inputs)
+        return output[..., None, :, :]
     return Attention(**fields)(q, k, v, **inputs)
 
 

@@ -53,9 +53,8 @@ class GraphSlot:
     def words(self) -> str:
         """The slot in words: ``w_q = q_proj.weight, transposed``."""
         how = ", transposed" if self.transposed else ", heads side by side" if self.merged else ""
-        return (
-            f"{' | '.join(dict.fromkeys(self.parts))} = {self.given.label or self.given.name}{how}"
-        )
+        parts = " | ".join(dict.fromkeys(self.parts))
+        return f"{parts} = {self.given.label or self.given.name}{how}"
 
     def filled(self, c: Context, inputs: Mapping[str, Value], batch: tuple[Value, ...]) -> Value:
         """Return the array of the graph for the specification's inputs."""
@@ -86,7 +85,8 @@ def bind(
     Raises ``InputError`` if the meaning of an array is unclear, and if the specification lacks or needs one.
     """
     named = {name: key for key, name in (words or {}).items()}
-    there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
+    arrays = (*graph.inputs, *graph.weights)
+    there = {name for array in arrays for name in (array.name, array.label)}
     if unknown := next((n for n in named if n not in there), None):
         raise InputError(f"{graph.name} has no input or weight called {unknown[:60]!r}")
     # An array that no node takes needs no meaning.
@@ -145,7 +145,8 @@ def _match_graph_weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -
     label = g.label or g.name
     # The caller's word overrides the name; ``w_q|w_k`` means both, side by side.
     if g.name in named or label in named:
-        parts: tuple[str, ...] = tuple((named.get(g.name) or named[label]).split("|"))
+        words_of_parts = named.get(g.name) or named[label]
+        parts: tuple[str, ...] = tuple(words_of_parts.split("|"))
     elif table := _TABLES.get(plain(label)):
         parts = (table,)
     else:
@@ -153,7 +154,8 @@ def _match_graph_weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -
     if parts[0] in ("cos", "sin"):
         return GraphSlot(g, parts, table=True)
     # Only a matrix can be transposed; gains and biases have one axis.
-    return GraphSlot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
+    transposed = len(g.shape) == 2 and _is_transposed(graph, g.name)
+    return GraphSlot(g, parts, transposed)
 
 
 def _yield_weight_roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
@@ -161,7 +163,8 @@ def _yield_weight_roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
     gain g_q."""
     path, _, last = label.rpartition(".")
     # The number of a layer says nothing about the role of its weights.
-    words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
+    parts_of_path = path.replace("/", ".").split(".")
+    words = [w for w in parts_of_path if w and not w.isdecimal()]
     # A gain and a bias of a norm are vectors like other biases, so the norm is tried first.
     if axes == 1 and (normed := gain("".join(words[-1:]), last)):
         yield normed
@@ -178,7 +181,8 @@ def _yield_weight_roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
 def _is_transposed(graph: Graph, name: str) -> bool:
     """Return whether the graph multiplies by the transpose of a stored matrix."""
     # The first node that takes the matrix decides, through transposes and moves before a product.
-    node = next((n for n in graph.nodes if Ref(name) in n.refs()), None)
+    takers = (n for n in graph.nodes if Ref(name) in n.refs())
+    node = next(takers, None)
     if node is None:  # the matrix itself is an output
         return False
     dialect = graph.dialect
@@ -299,7 +303,8 @@ def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> Mea
         _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
     )
     # raise ``InputError`` for arrays that would be too large: of scores, tokens, or weights
-    of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
+    known_lengths = ((n for n in g.shape if isinstance(n, int)) for g in graph.weights)
+    of_weights = sum(map(math.prod, known_lengths))
     for s in measured_sizes.tried(spec):
         most = max(of_weights, _count_entries(spec, s))
         if most > _ENTRIES:
@@ -338,7 +343,8 @@ def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) 
 def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:
     q, k, v = (by_part[name].given.shape for name in "qkv")
     # Axes of one item: tokens, columns, and heads unless they are side by side.
-    merged, own = by_part["q"].merged, 2 + (spec.heads > 1 and not by_part["q"].merged)
+    merged = by_part["q"].merged
+    own = 2 + (spec.heads > 1 and not merged)
     widths = [s[-1] for s in (q, k, v)]
     if not all(isinstance(w, int) for w in widths) or len(q) < own:
         raise InputError(
@@ -352,7 +358,8 @@ def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -
         int(w) // (h if merged else 1)
         for w, h in ((widths[0], spec.heads), (widths[2], spec.key_heads))
     )
-    return MeasuredSizes(q[: len(q) - own], q[-2], k[-2], d_k, d_k, d_v)
+    batch = q[: len(q) - own]
+    return MeasuredSizes(batch, q[-2], k[-2], d_k, d_k, d_v)
 
 
 # -- the program: the graph as a function of a specification's inputs, on any kind of array ----------------------------
@@ -414,7 +421,8 @@ class GraphProgram:
     def __call__(self, inputs: Mapping[str, Value]) -> Value:
         """Return the output that is judged, on the kind of array of the inputs."""
         like = inputs[self.names[0]]
-        result = run(self.graph, bound(self.slots, Context(like), inputs), like)[self.output]
+        arrays = bound(self.slots, Context(like), inputs)
+        result = run(self.graph, arrays, like)[self.output]
         merged = any(s.merged for s in self.slots if "q" in s.parts)
         heads = (
             self.spec.key_heads if self.output else self.spec.heads

@@ -20,7 +20,8 @@ def take_places(c: Context, x: Value, places: Sequence[Value]) -> Value:
         return np.asarray(x)[_known_places(places)]
     # Index the numbers of the elements as NumPy does, then take the elements by a flat index.
     numbered = _numbered_elements(x)[_known_places(places)]
-    return reshape(c, reshape(c, x, [-1])[numbered.reshape(-1)], numbered.shape)
+    elements = reshape(c, x, [-1])[numbered.reshape(-1)]
+    return reshape(c, elements, numbered.shape)
 
 
 def put_places(
@@ -37,7 +38,8 @@ def put_places(
     if np.ndim(values) == 0:
         return where(c, np.isin(numbered, written), values, x)
     spread = expand(c, c.lifted(values), written.shape)
-    both = concat(c, [reshape(c, c.lifted(x), [-1]), reshape(c, spread, [-1])])
+    old = reshape(c, c.lifted(x), [-1])
+    both = concat(c, [old, reshape(c, spread, [-1])])
     # Old elements are numbered first, so a written place takes a number beyond them.
     source = np.arange(numbered.size)
     source[written.reshape(-1)] = numbered.size + np.arange(written.size)

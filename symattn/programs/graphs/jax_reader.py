@@ -125,7 +125,8 @@ def on_kind(
         closed = _jaxpr(
             label, of_arrays, [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes]
         )
-        return of_jaxpr(closed, label, [(f"argument {i}", False) for i in range(len(shapes))])
+        arguments = [(f"argument {i}", False) for i in range(len(shapes))]
+        return of_jaxpr(closed, label, arguments)
 
     return running.on_kind(function, kind, export, graphs=graphs)
 
@@ -219,7 +220,8 @@ def _check_layout(name: str, layout: Axes, shapes: Mapping[str, Sequence[object]
     ):
         if axis not in layout or not {one, other} <= heads.keys():
             continue
-        a, b = (heads[n][layout.index(axis)] for n in (one, other))
+        place_of_axis = layout.index(axis)
+        a, b = (heads[n][place_of_axis] for n in (one, other))
         # Open lengths are expressions of JAX, compared as text.
         if str(a) != str(b):
             raise InputError(
@@ -397,13 +399,14 @@ class _JaxprReader:
         """Add the equations of a jaxpr for these arguments, and return its outputs."""
         jaxpr = getattr(closed, "jaxpr", closed)
         entries = [self.constant(x) for x in getattr(closed, "consts", ())]
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*entries, *values), strict=True))
+        variables = (*jaxpr.constvars, *jaxpr.invars)
+        env = dict(zip(variables, (*entries, *values), strict=True))
         for equation in jaxpr.eqns:
             operands = [self._read_jaxpr_operand(env, v) for v in equation.invars]
             # Looked up for messages only, since the look-up walks a traceback.
             self._place = partial(_place_of, equation)
             results = self._read_jaxpr_equation(equation, operands)
-            env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
+            env.update(zip(equation.outvars, results, strict=True))
         return [self._read_jaxpr_operand(env, v) for v in jaxpr.outvars]
 
     def _read_jaxpr_operand(self, env: Mapping[Var, object], v: Value) -> Value:
@@ -530,7 +533,8 @@ class _JaxprReader:
 
     def _add_loop_or_choice(self, equation: JaxprEqn, operands: list[Value]) -> list[Ref]:
         """Add a loop or a choice, with graphs of its parts: its condition is known when they run."""
-        outcome, types = equation.params, [type_name(v.aval.dtype) for v in equation.outvars]
+        outcome = equation.params
+        types = [type_name(v.aval.dtype) for v in equation.outvars]
         if equation.primitive.name == "cond":
             inner: Mapping[str, Value] = {
                 "branches": [self._make_subgraph_of_jaxpr(branch) for branch in outcome["branches"]]

@@ -108,7 +108,8 @@ def _at_maximum(c: Context, x: Value, m: Value) -> Value:
     """
     if c.kind is None or not hasattr(c.kind, "letters") or (is_plain(x) and is_plain(m)):
         return op.binary("equal")(c, x, m)
-    return c.kind.letters(*(max(int(a), int(b)) for a, b in zip(x.shape, m.shape, strict=True)))
+    lengths = zip(x.shape, m.shape, strict=True)
+    return c.kind.letters(*(max(int(a), int(b)) for a, b in lengths))
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
@@ -150,14 +151,17 @@ def _clamp_slice_starts(places: Sequence[Value], x: Array, counts: Sequence[int]
     """Return plain starts of a dynamic slice, clamped so that it is within the array, as in JAX."""
     if not all(is_plain(p) for p in places):
         raise InputError("a slice at a place that is computed from the inputs is not read")
-    most = [int(n) - count for n, count in zip(x.shape, counts, strict=True)]
-    return [min(max(int(p), 0), m) for p, m in zip(places, most, strict=True)]
+    lengths = zip(x.shape, counts, strict=True)
+    most = [int(n) - count for n, count in lengths]
+    limits = zip(places, most, strict=True)
+    return [min(max(int(start), 0), last) for start, last in limits]
 
 
 def _dynamic_slice(c: Context, x: Value, *places: Value, slice_sizes: Sequence[int]) -> Value:
     """Return the slice of these sizes from plain starts on."""
     starts = _clamp_slice_starts(places, x, slice_sizes)
-    return op.parts(c, x, starts, [s + n for s, n in zip(starts, slice_sizes, strict=True)])
+    ends = [start + size for start, size in zip(starts, slice_sizes, strict=True)]
+    return op.parts(c, x, starts, ends)
 
 
 def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> Value:
@@ -185,7 +189,8 @@ def _gather_jax_slices(
     numbers = dimension_numbers
     if not is_plain(index):
         raise InputError("a gather by places that are computed from the inputs is not read")
-    first, shape = np.asarray(index), [length(n) for n in x.shape]
+    first = np.asarray(index)
+    shape = [length(n) for n in x.shape]
     last = first + [slice_sizes[k] - 1 for k in numbers["start_index_map"]]
     # JAX clamps or fills such a gather by its mode, which is not read.
     if (first < 0).any() or (last >= [shape[k] for k in numbers["start_index_map"]]).any():
@@ -200,7 +205,8 @@ def _gather_jax_slices(
     # The axis of the gathered rows goes to the first place that is no offset.
     to = next(k for k in range(result.ndim) if k not in numbers["offset_dims"])
     order = [k for k in range(result.ndim) if k != axis]
-    return op.transpose(c, result, [*order[:to], axis, *order[to:]])
+    new_order = [*order[:to], axis, *order[to:]]
+    return op.transpose(c, result, new_order)
 
 
 def _gather_places_by_axis(
@@ -251,7 +257,8 @@ def _cumulative_jax_sum(c: Context, x: Value, axis: int, reverse: bool = False) 
     """Return the sums of the elements up to each place, or from each place on, along an axis."""
     if not reverse:
         return op.cumulative(c, x, axis)
-    return _reverse_jax_axes(c, op.cumulative(c, _reverse_jax_axes(c, x, [axis]), axis), [axis])
+    reversed_sums = op.cumulative(c, _reverse_jax_axes(c, x, [axis]), axis)
+    return _reverse_jax_axes(c, reversed_sums, [axis])
 
 
 def _triangular_solve(
@@ -292,21 +299,25 @@ def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Va
         return Joined(tuple(c.lifted(a) @ part for part in b.parts))
     a, b = (c.lifted(x.whole(c) if isinstance(x, Joined) else x) for x in (a, b))
     # A letter for each axis: contracted axes share one, and so do batch axes.
-    left, right = list(ascii_letters[: a.ndim]), list(ascii_letters[a.ndim : a.ndim + b.ndim])
-    for i, j in zip((*of_a, *batch_a), (*of_b, *batch_b), strict=True):
+    left = list(ascii_letters[: a.ndim])
+    right = list(ascii_letters[a.ndim : a.ndim + b.ndim])
+    shared_axes = zip((*of_a, *batch_a), (*of_b, *batch_b), strict=True)
+    for i, j in shared_axes:
         right[j] = left[i]
     result = [
         *(left[i] for i in batch_a),
         *(x for x in (*left, *right) if (x in left) != (x in right)),
     ]
-    return c.xp.einsum(f"{''.join(left)},{''.join(right)}->{''.join(result)}", a, b)
+    axes_of_a, axes_of_b, remaining = map("".join, (left, right, result))
+    return c.xp.einsum(f"{axes_of_a},{axes_of_b}->{remaining}", a, b)
 
 
 # -- loops and choices, by graphs of their parts -----------------------------------------------------------------------
 
 
 def _evaluate_subgraph(c: Context, graph: Graph, values: Sequence[Value]) -> tuple[Value, ...]:
-    return run(graph, dict(zip((x.name for x in graph.inputs), values, strict=True)), c)
+    names = (x.name for x in graph.inputs)
+    return run(graph, dict(zip(names, values, strict=True)), c)
 
 
 def _while_loop_of_jax(
@@ -314,7 +325,8 @@ def _while_loop_of_jax(
 ) -> tuple[Value, ...]:
     """Run the body as long as the condition holds, each after its own constants."""
     first, last = constants[0], sum(constants)
-    tested, fixed, carry = values[:first], values[first:last], values[last:]
+    tested, fixed = values[:first], values[first:last]
+    carry = values[last:]
     # An endless loop must end, so turns are limited as nodes are.
     for _ in range(MOST_NODES):
         (holds,) = _evaluate_subgraph(c, cond, (*tested, *carry))
@@ -332,7 +344,8 @@ def _evaluate_chosen_branch(
     if not is_plain(which):
         raise InputError("a choice by a condition that is computed from the inputs is not read")
     # As in JAX, a number beyond the branches is clamped.
-    return _evaluate_subgraph(c, branches[min(max(int(which), 0), len(branches) - 1)], values)
+    number = min(max(int(which), 0), len(branches) - 1)
+    return _evaluate_subgraph(c, branches[number], values)
 
 
 def _subtract_jax_arrays(c: Context, a: Value, b: Value) -> Value:
@@ -431,7 +444,8 @@ def _sums_last(node: GraphNode, name: str) -> bool:
     if node.operator != "dot_general":
         return False
     contracted = node.attributes["dimension_numbers"][0]
-    return all(0 not in contracted[k] for k, x in enumerate(node.operands) if x == Ref(name))
+    sides = (k for k, x in enumerate(node.operands) if x == Ref(name))
+    return all(0 not in contracted[side] for side in sides)
 
 
 JAX = Dialect(

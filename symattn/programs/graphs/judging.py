@@ -264,12 +264,14 @@ def _make_fault_of_difference(
         said = f"{what} {'has' if by else 'gives'} the shape {got.shape}, expected {right.shape}"
         return Fault(step, None, said, certified=True)
     # An undefined entry counts as the largest error.
-    at = np.unravel_index(int(np.nan_to_num(np.abs(got - right), nan=np.inf).argmax()), got.shape)
+    errors = np.nan_to_num(np.abs(got - right), nan=np.inf)
+    at = np.unravel_index(int(errors.argmax()), got.shape)
     place = tuple(int(n) for n in at)
     # The bound of float32 allows the difference, so floats do not show it.
     if legal(got, place):
         return None
-    where = f"at {f'd{by}' if by else 'output '}{list(place)}: got {got[at]:.6g}, expected {right[at]:.6g}"
+    array = f"d{by}" if by else "output "
+    where = f"at {array}{list(place)}: got {got[at]:.6g}, expected {right[at]:.6g}"
     where += f"; {difference.sizes}"
     if mistake := explain(got, place):
         return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {where}", certified=True)
@@ -293,7 +295,8 @@ def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats
         return {n: a[at[:batch]] if n in ("x", "q", "k", "v") else a for n, a in given.items()}
 
     def legal(got: np.ndarray, at: _Place) -> bool:
-        return not (expected(spec, element(inputs, at), _JUDGED).ratios(got[at[:batch]]) > 1).any()
+        exact = expected(spec, element(inputs, at), _JUDGED)
+        return not (exact.ratios(got[at[:batch]]) > 1).any()
 
     def sample(given: Mapping[str, Value], got: np.ndarray, at: _Place) -> BitSample:
         return BitSample(spec, element(given, at), got[at[:batch]], Format("float32"))
@@ -312,10 +315,12 @@ def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats
 
 
 def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
-    attention, number = cast(Derivative, program.spec).attention, len(program.graph.outputs)
+    attention = cast(Derivative, program.spec).attention
+    number = len(program.graph.outputs)
     known = subject(Gradient(attention), "bhnd" if attention.head_axis else "nd")
     # Without dO the gradients are of the sum of the output, whose dO is all ones.
-    arrays = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
+    q, v = inputs["q"], inputs["v"]
+    arrays = {"do": np.ones((*q.shape[:-1], v.shape[-1])), **inputs}
     right = expected_gradients(known, arrays, _JUDGED, known.ways[:1])[program.output]
 
     def explain(got: np.ndarray, at: _Place) -> DefinitionMistake | None:
@@ -346,7 +351,10 @@ def inputs_of(program: GraphProgram, sizes: Sizes, seed: int) -> dict[str, Value
     """Draw inputs of these sizes: normal numbers, and masks in which every query may see the first key."""
     shapes, masks = drawn(sizes, program.spec, program.names, Random(seed))
     random = np.random.default_rng(seed)
-    return {n: masks[n] if n in masks else random.standard_normal(s) for n, s in shapes.items()}
+    return {
+        name: masks[name] if name in masks else random.standard_normal(shape)
+        for name, shape in shapes.items()
+    }
 
 
 # -- graphs of gradients of attention: the jaxpr of ``jax.grad`` or ``jax.vjp`` ----------------------------------------
@@ -368,5 +376,6 @@ class Derivative:
     def __call__(self, do: Value = None, **keywords: Value) -> Value:
         if do is None:
             q, v = keywords["q"], keywords["v"]
-            do = namespace_of(q).ones((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
+            shape_of_output = (*q.shape[:-1], v.shape[-1])
+            do = namespace_of(q).ones(shape_of_output, dtype=q.dtype)
         return vjp(self.attention, do, keywords, (self.by,))[self.by]

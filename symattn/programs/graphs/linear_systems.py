@@ -23,14 +23,13 @@ def solve_triangle(
     a, b = c.lifted(a), c.lifted(b)
     # X A = B is Aᵀ Xᵀ = Bᵀ, and the transpose of an upper triangle is a lower one.
     if not left:
-        turned = solve_triangle(
-            c, swap(c, a, -2, -1), swap(c, b, -2, -1), upper=not upper, unitriangular=unitriangular
-        )
+        matrix, right_side = swap(c, a, -2, -1), swap(c, b, -2, -1)
+        turned = solve_triangle(c, matrix, right_side, upper=not upper, unitriangular=unitriangular)
         return swap(c, turned, -2, -1)
     n = _order_of_square_matrix(a)
-    return _solve_by_substitution(
-        c, a, b, range(n)[::-1] if upper else range(n), unitriangular or _ones_on_diagonal(c, a)
-    )
+    order = range(n)[::-1] if upper else range(n)
+    has_ones = unitriangular or _ones_on_diagonal(c, a)
+    return _solve_by_substitution(c, a, b, order, has_ones)
 
 
 def solve(
@@ -46,7 +45,8 @@ def solve(
             else solve(c, swap(c, a, -2, -1), b[..., None])[..., 0]
         )
     if not left:
-        return swap(c, solve(c, swap(c, a, -2, -1), swap(c, b, -2, -1)), -2, -1)
+        matrix, right_side = swap(c, a, -2, -1), swap(c, b, -2, -1)
+        return swap(c, solve(c, matrix, right_side), -2, -1)
     n, zero = _order_of_square_matrix(a), _known_zeros(a)
     unit = _ones_on_diagonal(c, a)
     # A triangle needs no elimination, and no division if its diagonal is 1.
@@ -78,7 +78,8 @@ def factorise(c: Context, a: Value, *_: object, **__: object) -> tuple[Value, Va
     """
     a = c.lifted(a)
     n, zero = _order_of_square_matrix(a), _known_zeros(a)
-    rows = np.broadcast_to(np.arange(n), tuple(map(int, a.shape[:-1])))
+    shape_of_rows = tuple(map(int, a.shape[:-1]))
+    rows = np.broadcast_to(np.arange(n), shape_of_rows)
     is_upper = zero[..., *np.tril_indices(n, -1)].all()
     is_unit_lower = zero[..., *np.triu_indices(n, 1)].all() and _ones_on_diagonal(c, a)
     # A triangle is one factor, and the identity is the other.
@@ -91,7 +92,8 @@ def factorise(c: Context, a: Value, *_: object, **__: object) -> tuple[Value, Va
 def order_rows(exchanged: np.ndarray, permutation_size: int) -> np.ndarray:
     """Return the order of rows (…, m) after row i is exchanged with row ``exchanged[…, i]``, one i after another."""
     exchanged = np.asarray(exchanged)
-    order = np.tile(np.arange(permutation_size), (*exchanged.shape[:-1], 1))
+    own_places = np.arange(permutation_size)
+    order = np.tile(own_places, (*exchanged.shape[:-1], 1))
     for i in range(exchanged.shape[-1]):
         other = exchanged[..., i : i + 1].astype(np.int64)
         moved = np.take_along_axis(order, other, -1)
@@ -107,9 +109,11 @@ def _eliminate_below_pivot(c: Context, a: Array, i: int) -> Value:
     if _known_zeros(pivot).any():
         raise Refused("a system of equations is not read if its rows have to be exchanged")
     below = a[..., i + 1 :, i : i + 1] / pivot
-    rest = a[..., i + 1 :, i + 1 :] - below * a[..., i : i + 1, i + 1 :]
+    right_of_pivot = a[..., i : i + 1, i + 1 :]
+    rest = a[..., i + 1 :, i + 1 :] - below * right_of_pivot
     parts = [below, rest] if i == 0 else [a[..., i + 1 :, :i], below, rest]
-    return concat(c, [a[..., : i + 1, :], concat(c, parts, -1)], -2)
+    rows_above = a[..., : i + 1, :]
+    return concat(c, [rows_above, concat(c, parts, -1)], -2)
 
 
 def _order_of_square_matrix(a: Array) -> int:
@@ -127,7 +131,8 @@ def _solve_by_substitution(
             # Rows are solved from one end, so the known ones are contiguous.
             first, last = min(rows), max(rows) + 1
             known = concat(c, [rows[j] for j in range(first, last)], -2)
-            row = row - a[..., i : i + 1, first:last] @ known
+            factors = a[..., i : i + 1, first:last]
+            row = row - factors @ known
         rows[i] = row if unit else row / a[..., i : i + 1, i : i + 1]
     return concat(c, [rows[i] for i in range(len(rows))], -2)
 
@@ -151,4 +156,5 @@ def _known_zeros(a: Value) -> np.ndarray:
 def _ones_on_diagonal(c: Context, a: Value) -> bool:
     n = _order_of_square_matrix(a)
     ones = _known_zeros(a - c.lifted(np.eye(n, dtype=np.int64)))
-    return bool(ones[..., np.arange(n), np.arange(n)].all())
+    diagonal = np.arange(n)
+    return bool(ones[..., diagonal, diagonal].all())

@@ -89,7 +89,8 @@ def _flatten_onnx_tensor(c: Context, x: Array, axis: int = 1) -> Value:
     # ``axis`` may be the number of axes, which is no place of an axis.
     k = x.ndim if axis == x.ndim else place(axis, x.ndim)
     lengths = [length(n) for n in x.shape]
-    return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))
+    rows, columns = math.prod(lengths[:k]), math.prod(lengths[k:])
+    return op.reshape(c, x, (rows, columns))
 
 
 def _kept_reshape(c: Context, x: Value, shape: Value) -> Value:
@@ -186,9 +187,8 @@ def group_query_attention(
     must be as long as their keys: lengths that differ along a batch are refused.
     """
     # Further attributes at their defaults change nothing.
-    _refuse_unread_onnx_inputs(
-        {"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")}
-    )
+    not_at_default = {name: x for name, x in more.items() if x not in (0, -1, "NONE")}
+    _refuse_unread_onnx_inputs({"head_sink": head_sink} | not_at_default)
     if local_window_size == 0 or local_window_size < -1:
         raise InputError(f"local_window_size is {local_window_size}, which is not read")
     q, k, v = _lift_unpacked_tokens(c, query, key, value)

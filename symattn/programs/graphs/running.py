@@ -125,14 +125,14 @@ class Graph:
     @cached_property
     def used(self) -> frozenset[str]:
         """The names of values that some node takes, or that are outputs."""
-        return frozenset(r.name for node in self.nodes for r in node.refs()) | frozenset(
-            self.outputs
-        )
+        taken = frozenset(ref.name for node in self.nodes for ref in node.refs())
+        return taken | frozenset(self.outputs)
 
     @property
     def letters(self) -> tuple[str, ...]:
         """The open sizes, in the order of the inputs."""
-        return tuple(dict.fromkeys(n for g in self.inputs for n in g.shape if isinstance(n, str)))
+        lengths = (n for g in self.inputs for n in g.shape)
+        return tuple(dict.fromkeys(n for n in lengths if isinstance(n, str)))
 
 
 def refs(x: Value) -> Iterator[Ref]:
@@ -170,9 +170,8 @@ def on_kind(
         def of_arrays(*arrays: Value) -> Value:
             filled = dict(zip(at, arrays, strict=True))
             every = [filled[i] if i in filled else constant(x) for i, x in enumerate(leaves)]
-            return function(
-                *every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True))
-            )
+            by_place, by_name = every[: len(places)], every[len(places) :]
+            return function(*by_place, **dict(zip(keywords, by_name, strict=True)))
 
         # Values of constants are part of the key, since tracing may depend on them.
         fixed = [
@@ -183,7 +182,8 @@ def on_kind(
         key = str((at, tuple(keywords), fixed))
         if key not in graphs:
             graphs[key] = export(of_arrays, list(at.values()))
-        pairs = zip((x.name for x in graphs[key].inputs), (leaves[i] for i in at), strict=True)
+        names = (x.name for x in graphs[key].inputs)
+        pairs = zip(names, (leaves[i] for i in at), strict=True)
         outputs = run(graphs[key], dict(pairs), leaves[min(at)])
         return outputs if len(outputs) > 1 else outputs[0]
 
@@ -195,7 +195,8 @@ def as_function(graph: Graph) -> Function:
 
     def called(*places: Value, **keywords: Value) -> Value:
         arrays = dict(zip((x.name for x in graph.inputs), places, strict=False)) | keywords
-        return run(graph, arrays, next(x for x in arrays.values() if not is_plain(x)))[0]
+        like = next(x for x in arrays.values() if not is_plain(x))
+        return run(graph, arrays, like)[0]
 
     return called
 
@@ -250,11 +251,13 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
         result = _compute_node_value(graph.dialect, like, node, values)
         several = result if isinstance(result, tuple) and not graph.dialect.tuples else (result,)
         # An output without a name is unused; a named one that the rule lacks is refused.
-        if lost := next((name for name in node.outputs[len(several) :] if name), None):
+        beyond = (name for name in node.outputs[len(several) :] if name)
+        if lost := next(beyond, None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
         typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
         several = tuple(_settle_node_value(node, x, outcome) for x, outcome in typed)
-        values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
+        results = zip(node.outputs, several, strict=False)
+        values.update((name, x) for name, x in results if name)
     return tuple(values[name] for name in graph.outputs)
 
 
@@ -306,7 +309,8 @@ def _locate_refusal_in_graph(error: SymattnError, node: GraphNode) -> SymattnErr
         words = words.removeprefix(f"{kind}: ")
     # A sentence whose subject is the operator goes on after the place; any other follows a colon.
     rest = words.removeprefix(f"{node.operator} ")
-    result = type(error)(f"{named}: {words}" if rest == words else f"{named} {rest}")
+    message = f"{named}: {words}" if rest == words else f"{named} {rest}"
+    result = type(error)(message)
     result.operator = node.operator  # type: ignore[attr-defined]
     return result
 

@@ -56,7 +56,8 @@ def _make_torch_reduction(name: str) -> Rule:
 
 def _make_scaled_sum_rule(rule: Rule) -> Rule:
     def run(c: Context, a: Value, b: Value, alpha: Value = 1) -> Value:
-        return rule(c, a, b if alpha == 1 else op.binary("multiply")(c, b, alpha))
+        scaled = b if alpha == 1 else op.binary("multiply")(c, b, alpha)
+        return rule(c, a, scaled)
 
     return run
 
@@ -105,7 +106,8 @@ def _like(
 
 
 def _softmax_of_torch(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
-    return op.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
+    scores = x if not isinstance(dtype, str) else cast(c, x, dtype)
+    return op.softmax(c, scores, dim)
 
 
 def _make_torch_extreme_rule(name: str, reduced: str) -> Rule:
@@ -129,12 +131,14 @@ def _never_read(c: Context, shape: Value, *_: object, **__: object) -> Value:
 def _split_torch_axis(c: Context, x: Value, size: int, dim: int = 0) -> Value:
     """Split an axis into parts of one length; the last may be shorter."""
     n = int(length(x.shape[dim]))
-    return op.split(c, x, [min(int(size), n - at) for at in range(0, n, int(size))], dim)
+    counts = [min(int(size), n - at) for at in range(0, n, int(size))]
+    return op.split(c, x, counts, dim)
 
 
 def _repeat_torch_axes(c: Context, x: Value, times: Value) -> Value:
     # With more numbers than axes, ``repeat`` adds axes in front.
-    x = op.reshape(c, x, (*(1,) * (len(times) - x.ndim), *x.shape))
+    further = (1,) * (len(times) - x.ndim)
+    x = op.reshape(c, x, (*further, *x.shape))
     for axis, n in enumerate(times):
         x = op.concat(c, [x] * int(n), axis) if int(n) != 1 else x
     return x
@@ -148,7 +152,8 @@ def _pad_torch_array(
         raise InputError(
             "padding with other entries than one value, or that takes entries away, is not read"
         )
-    for axis, (before, after) in enumerate(zip(ends[::2], ends[1::2], strict=True), 1):
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    for axis, (before, after) in enumerate(pairs, 1):
         x = op.padded(c, x, -axis, int(before), int(after), value or 0.0)
     return x
 

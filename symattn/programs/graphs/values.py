@@ -89,7 +89,8 @@ class Context:
             return values[()]
         if self.in_letters:
             return self.kind.literal(values)
-        return self.xp.reshape(self.xp.stack([self.kind.of(x) for x in values.flat]), values.shape)
+        elements = self.xp.stack([self.kind.of(x) for x in values.flat])
+        return self.xp.reshape(elements, values.shape)
 
     def _interpret_forbidding_number(self, x: float) -> Value:
         if x == -np.inf:
@@ -152,7 +153,8 @@ class Joined:
     @property
     def shape(self) -> tuple[Value, ...]:
         """The shape of the whole, before it is turned."""
-        return (*self.parts[0].shape[:-1], sum(int(p.shape[-1]) for p in self.parts))
+        columns = sum(int(part.shape[-1]) for part in self.parts)
+        return (*self.parts[0].shape[:-1], columns)
 
     def whole(self, c: Context) -> Value:
         """Return the parts as one array."""
@@ -241,7 +243,8 @@ def place(axis: Value, axes: int) -> int:
 
 def lengths(x: Value) -> tuple[Value, ...]:
     """Return the sizes in an array or a list."""
-    return tuple(length(n) for n in (x.reshape(-1) if isinstance(x, np.ndarray) else x))
+    entries = x.reshape(-1) if isinstance(x, np.ndarray) else x
+    return tuple(length(n) for n in entries)
 
 
 def sizes(shape: Value) -> np.ndarray:
@@ -309,7 +312,8 @@ def settled(x: Value, declared: str) -> Value:
 def check_range(x: object, dtype: str) -> None:
     """Raise ``InputError`` for a plain number that is not in the range of a type such as ``uint8``."""
     bits, signed = int(dtype.lstrip("uint")), not dtype.startswith("u")
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    half = 2 ** (bits - 1)
+    low, high = (-half, half - 1) if signed else (0, 2**bits - 1)
     a = np.asarray(x)
     for n in (a.min(), a.max()) if a.size else ():
         if not low <= n <= high:
@@ -337,7 +341,8 @@ def check_wide(name: str, a: Value, b: Value) -> None:
         return
     x, y = (max(abs(int(n.min())), abs(int(n.max()))) if n.size else 0 for n in arrays)
     # 2⁶⁴ is beyond 64 bits already, and a larger power may take all memory
-    if (x ** min(y, 64) if name == "power" else x * y if name == "multiply" else x + y) >= _WIDE:
+    largest = x ** min(y, 64) if name == "power" else x * y if name == "multiply" else x + y
+    if largest >= _WIDE:
         raise InputError("whole numbers beyond 64 bits are not read")
 
 
