@@ -299,7 +299,8 @@ def _trace_multiplication(known: KnownNodes, op: Operation, inverse: bool = Fals
 
 
 def _trace_division(known: KnownNodes, op: Operation) -> Node | None:
-    above, below = known.get(op.args[0]), known.get(op.args[1])
+    above = known.get(op.args[0])
+    below = known.get(op.args[1])
     if not isinstance(above, Exponentials) or not isinstance(below, OfRows) or below.summed is None:
         return _trace_multiplication(known, op, inverse=True)
     if below.scores is not above.scores or not _of_rows(op.args[1], op.args[0]):
@@ -324,7 +325,8 @@ def _trace_addition(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node
 
 def _trace_subtraction(known: KnownNodes, op: Operation) -> Node | None:
     x, y = op.args[:2]
-    scores, taken = _traced_scores_of_array(known, x), known.get(y) if hasattr(y, "shape") else None
+    scores = _traced_scores_of_array(known, x)
+    taken = known.get(y) if hasattr(y, "shape") else None
     # The maximum of each row of the same scores, which a stable softmax subtracts.
     greatest = isinstance(taken, OfRows) and taken.summed is None and taken.scores is scores
     if scores is not None and greatest and _of_rows(y, x):

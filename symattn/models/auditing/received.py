@@ -88,8 +88,9 @@ class AttentionCall:
         masks = [
             allowed_of(rows_of(m, rows, self.n_k)) for m in self.received.masks if m is not None
         ]
-        places = visible(self.received.places, list(rows), self.n_q, self.n_k)[None, None]
-        return np.asarray(joined(places, *masks))
+        places = visible(self.received.places, list(rows), self.n_q, self.n_k)
+        # One mask of places serves all items and heads.
+        return np.asarray(joined(places[None, None], *masks))
 
     def returned(self, out: Tensor, heads_last: bool = False) -> None:
         """Keep the judged rows of the result, (b, h, n_q, d_v), or (b, n_q, h, d_v) with ``heads_last``.
@@ -355,7 +356,8 @@ def _densify_mask_argument(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     if hasattr(mask, "mask_mod"):
         from torch.nn.attention.flex_attention import create_mask
 
-        sizes = (int(q.shape[0]), None, int(q.shape[-2]), int(k.shape[-2]))
+        n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
+        sizes = (int(q.shape[0]), None, n_q, n_k)
         return create_mask(mask.mask_mod, *sizes, device=str(q.device))
     raise UnreadCall(f"its mask is {type(mask).__name__}, an unknown form")
 
@@ -395,7 +397,8 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     wide, keep = _pad_nested_sequences(x)
     scaled = _are_queries_scaled_first(x, arguments.get("mask"))
     if scaled:  # by the operators of the fast path
-        q, k, v = torch._transform_bias_rescale_qkv(torch.matmul(wide, packed.mT), bias, h)
+        projected = torch.matmul(wide, packed.mT)
+        q, k, v = torch._transform_bias_rescale_qkv(projected, bias, h)
     else:
         q, k, v = _project_packed_qkv(wide, packed, bias, h)
     masks = [
@@ -426,7 +429,8 @@ def _read_projection_input(inputs: Kwargs) -> Tensor:
     if not inputs["norm_first"]:
         return x
     gain, shift = inputs["norm_weight_1"], inputs["norm_bias_1"]
-    return torch.nn.functional.layer_norm(x, (x.shape[-1],), gain, shift, inputs["eps"])
+    width, eps = x.shape[-1], inputs["eps"]
+    return torch.nn.functional.layer_norm(x, (width,), gain, shift, eps)
 
 
 def _rerun_fused_attention(x: Tensor, inputs: Kwargs, h: int) -> Tensor:
@@ -474,7 +478,8 @@ def _project_packed_qkv(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequ
     import torch
 
     parts = torch.nn.functional.linear(x, packed, bias).chunk(3, -1)
-    return [part.reshape(*part.shape[:2], h, -1).transpose(1, 2) for part in parts]
+    by_heads = (part.reshape(*part.shape[:2], h, -1) for part in parts)
+    return [part.transpose(1, 2) for part in by_heads]
 
 
 def _convert_layer_mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Tensor:

@@ -186,7 +186,9 @@ def joined(*masks: Mask | None) -> Mask | None:
     parts = [m for m in masks if m is not None]
     if not parts:
         return None
-    return np.logical_and.reduce(np.broadcast_arrays(*parts)) if len(parts) > 1 else parts[0]
+    if len(parts) == 1:
+        return parts[0]
+    return np.logical_and.reduce(np.broadcast_arrays(*parts))
 
 
 def summed(*biases: Floats | None) -> Floats | None:

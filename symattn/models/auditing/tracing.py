@@ -113,7 +113,8 @@ class Tracer:
         elif op.name in provenance.EXPONENTIALS:
             self._record_exponentials(node, out)
         elif node is not None:
-            self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
+            first = out[0] if isinstance(out, (list, tuple)) else out
+            self.known.put(first, node)
 
     def _record_softmax_operator(self, op: provenance.Operation, out: Tensor) -> None:
         module = _innermost_running_module()
@@ -253,4 +254,7 @@ def _trace_scores_of_product(op: provenance.Operation) -> provenance.TracedScore
     scores = provenance.TracedScores(a, b.mT, scale=float(op.kwargs.get("alpha", 1)))
     beta = float(op.kwargs.get("beta", 1))
     # With β = 0 the operator does not read the first array.
-    return scores.adding(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else scores
+    if not beta:
+        return scores
+    shape_of_product = (*a.shape[:-1], b.shape[-1])
+    return scores.adding(added, shape_of_product, beta)

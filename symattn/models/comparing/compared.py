@@ -162,8 +162,10 @@ def compare_traces(
     spec, paths = spec or Attention(), (first, second)
     one, other = (read(path, spec, layout) for path in paths)
     if precision is None and one["q"].dtype != other["q"].dtype:
-        mine, theirs = one["q"].dtype, other["q"].dtype
-        raise InputError(f"{first} is of {mine}, {second} of {theirs}; hint: --dtype {mine}")
+        first_type, second_type = one["q"].dtype, other["q"].dtype
+        raise InputError(
+            f"{first} is of {first_type}, {second} of {second_type}; hint: --dtype {first_type}"
+        )
     for path, arrays in zip(paths, (one, other), strict=True):
         with _prefix_errors_with_file(path):
             next(pieces(spec, arrays), None)

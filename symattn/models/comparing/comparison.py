@@ -71,7 +71,8 @@ class DifferingEntry:
     @property
     def apart(self) -> float:
         """|first − second| / allowed error; at most 2 for two legal outputs."""
-        first, second = np.array(self.first.got), np.array(self.second.got)
+        first = np.array(self.first.got)
+        second = np.array(self.second.got)
         return float(difference(first, second, np.array(self.allowed)))
 
     RECORD = (
