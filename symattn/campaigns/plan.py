@@ -169,7 +169,8 @@ def _yield_campaign_specs(specs: Mapping[str, object]) -> Iterator[tuple[str, di
             for key, value in _require_table_of_plan(entry, where).items()
         }
         refuse_unknown(result, (*_FIELDS, "like", *OPTIONS), where)
-        _check_campaign_options({n: x for n, x in result.items() if n in OPTIONS}, where)
+        options = {name: value for name, value in result.items() if name in OPTIONS}
+        _check_campaign_options(options, where)
         of_fields = {n: x for n, x in result.items() if n not in OPTIONS}
         _ = Job(
             "", name, "", "", of_fields, {}, {}
@@ -266,7 +267,8 @@ class Store:
     def append(self, record: Record) -> None:
         """Add a result, which is on the disk when this returns."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-        handle = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        handle = os.open(self.folder / RESULTS, flags, 0o666)
         try:
             # One write of a whole line, so that parallel runs do not mix their lines.
             written = os.write(handle, line.encode())

@@ -147,7 +147,8 @@ def _yield_faults_by_cause(results: Sequence[Record], most: int | None = None) -
             words = (fault["cause"] or fault["message"]) + (
                 f" [{fault['code']}]" if fault.get("code") else ""
             )
-            groups.setdefault((record["target"], fault["step"], words), []).append((record, fault))
+            key = (record["target"], fault["step"], words)
+            groups.setdefault(key, []).append((record, fault))
     if groups:
         yield Heading(("Faults",))
         columns = headers("target", "step", "cause", ">times")
@@ -162,7 +163,8 @@ def _yield_faults_by_cause(results: Sequence[Record], most: int | None = None) -
             : None if most is None else 1
         ]:
             case = f" --case {fault['case']}" if fault.get("case") else ""
-            yield Paragraph((f"{step} of ", Code(target), ": ", Code(f"{record['command']}{case}")))
+            command = f"{record['command']}{case}"
+            yield Paragraph((f"{step} of ", Code(target), ": ", Code(command)))
 
 
 def _yield_failed_verifications(results: Sequence[Record]) -> Iterator[Block]:
@@ -210,7 +212,8 @@ def _make_row_of_times(record: Record, domains: bool) -> tuple[Text, ...]:
     power = (
         f"{detections} of {len(shares)} steps" if shares else "–"
     )  # in so many a mistake would have been detected
-    return ((Code(record["target"]),), *((name,) for name in names), (power,), (cases,), (seconds,))
+    cells = ((words,) for words in (*names, power, cases, seconds))
+    return ((Code(record["target"]),), *cells)
 
 
 def _yield_notes_of_targets(results: Sequence[Record]) -> Iterator[Block]:

@@ -170,8 +170,10 @@ def listed_codes() -> Document:
     blocks: list[Block] = []
     steps = dict.fromkeys(lines_of(code)[0].step for code in codes())
     for step in steps:
-        own = [lines_of(code) for code in codes() if lines_of(code)[0].step == step]
-        rows = tuple(((Code(lines[0].code),), _emphasise_parameters(lines[0])) for lines in own)
+        every = (lines_of(code) for code in codes())
+        own = [lines for lines in every if lines[0].step == step]
+        first_lines = (lines[0] for lines in own)
+        rows = tuple(((Code(line.code),), _emphasise_parameters(line)) for line in first_lines)
         blocks += [Heading((heading(step),)), Table(headers("code", "what is wrong"), rows)]
     entries = [
         {
@@ -234,7 +236,9 @@ def _yield_meaning_of_code(page: CodePage) -> Iterator[Block]:
 
 def _capitalise_sentence(sentence: Text) -> Text:
     first, *rest = sentence
-    return (first[:1].upper() + first[1:], *rest) if isinstance(first, str) else sentence
+    if not isinstance(first, str):
+        return sentence
+    return (first[:1].upper() + first[1:], *rest)
 
 
 def _for_example(page: CodePage) -> Text:
@@ -323,9 +327,8 @@ def _yield_reports_of_code(page: CodePage) -> Iterator[Block]:
         yield Paragraph(("No public report of the corpus resembles it.",))
     else:
         yield Paragraph(("Public reports that resemble it:",))
-        yield Items(
-            tuple((f"{detection.short(report)}: {report.words}",) for report in page.reports)
-        )
+        items = ((f"{detection.short(report)}: {report.words}",) for report in page.reports)
+        yield Items(tuple(items))
         yield Listing("\n".join(dict.fromkeys(report.link for report in page.reports)))
 
 

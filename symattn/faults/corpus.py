@@ -112,7 +112,10 @@ def named(name: str) -> CorpusFault:
 def sample(fault: CorpusFault, seed: int, sizes: Sizes = TELLING) -> Sample:
     """Draw inputs N(0, 1) by a seed, the same on every machine, with outputs of a right and of the wrong program."""
     inputs = drawn(fault.spec, seed, sizes)
-    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+    wide = {
+        name: array.astype(np.float64) if array.dtype.kind == "f" else array
+        for name, array in inputs.items()
+    }
     exact = _compute_variant_output(fault.spec, wide, RIGHT)
     return Sample(
         inputs, exact, _compute_variant_output(fault.spec, inputs, RIGHT), fault.wrong(inputs)
@@ -126,7 +129,10 @@ def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     maker = Maker(spec, convention(spec), Precision.of("float32"), DOMAIN)
     result = maker.make(sizes, FAMILIES["normal"](rng), rng)
-    return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in result.items()}
+    return {
+        name: array.astype(np.float32) if array.dtype.kind == "f" else array
+        for name, array in result.items()
+    }
 
 
 def names(spec: Attention) -> frozenset[str]:

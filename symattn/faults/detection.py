@@ -42,7 +42,9 @@ def torchs(drawn: Sample, got: Array) -> bool:
 
 def twice(drawn: Sample, got: Array) -> bool:
     """Return whether its largest error is at most twice that of a plain program, as in FlashAttention's tests."""
-    return bool(np.abs(got - drawn.exact).max() <= 2 * np.abs(drawn.right - drawn.exact).max())
+    error = np.abs(got - drawn.exact).max()
+    error_of_plain = np.abs(drawn.right - drawn.exact).max()
+    return bool(error <= 2 * error_of_plain)
 
 
 # Rules of everyday tests: whether they accept an output.
@@ -76,7 +78,8 @@ def probed(fault: CorpusFault, right: bool = False) -> int | None:
             else fault.wrong(inputs)
         )
 
-    target, subject = Target(program, convention(fault.spec)), OfAttention(fault.spec)
+    target = Target(program, convention(fault.spec))
+    subject = OfAttention(fault.spec)
     session = Session(
         target, subject, Precision.of("float32"), DOMAIN, SEED, examples=_EXAMPLES, budget=_BUDGET
     )
@@ -123,8 +126,11 @@ def listed(faults: Iterable[CorpusFault]) -> Document:
 def in_sample(fault: CorpusFault) -> Iterator[Block]:
     """Yield the name of a fault in the corpus, and the size of its error in a sample."""
     drawn = sample(fault, 0)
-    off = max(abs(float(x)) for x in (drawn.wrong - drawn.exact).flat if x == x)
-    right = max(abs(float(x)) for x in (drawn.right - drawn.exact).flat)
+    # NaN, which alone differs from itself, would hide the other errors.
+    errors = (float(x) for x in (drawn.wrong - drawn.exact).flat if x == x)
+    off = max(map(abs, errors))
+    roundings = (drawn.right - drawn.exact).flat
+    right = max(abs(float(x)) for x in roundings)
     fields = _write_fields_of_fault(fault)
     words = (
         f"Specification: {fields}. In the sample of seed 0 it is off by {off:.2g}, a correct one by"
@@ -145,7 +151,8 @@ def compared(rows: Iterable[Detection]) -> Document:
         )
     counts = {name: sum(r.rules[name] for r in results) for name in RULES}
     counts["symattn"] = sum(r.after is not None for r in results)
-    totals = ", ".join(f"{name} {count}" for name, count in counts.items())
+    words_of_counts = (f"{name} {count}" for name, count in counts.items())
+    totals = ", ".join(words_of_counts)
     of = results[0].fault.name if len(results) == 1 else "--all"
     blocks = (
         Table(columns, tuple(lines)),
@@ -160,7 +167,8 @@ def compared(rows: Iterable[Detection]) -> Document:
 
 
 def _write_fields_of_fault(fault: CorpusFault) -> str:
-    return ", ".join(f"{name}={value}" for name, value in fault.fields.items()) or "plain"
+    fields = (f"{name}={value}" for name, value in fault.fields.items())
+    return ", ".join(fields) or "plain"
 
 
 def short(report: PublicReport) -> str:

@@ -159,7 +159,8 @@ def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
 def _of_attention(
     spec: Attention, given: frozenset[str], layout: Layout = "nd"
 ) -> Iterator[_Candidate]:
-    ordered = (*(n for n in "xqkv" if n in given), *sorted(given.difference("xqkv")))
+    usual = (name for name in "xqkv" if name in given)
+    ordered = (*usual, *sorted(given.difference("xqkv")))
     forms = {"keep": "bk"} if layout != "nd" else {}  # padding differs between the items of a batch
     arguments = tuple(
         Argument(name, name, required=True, form=forms.get(name, "")) for name in ordered
@@ -277,7 +278,8 @@ def _find_differing_outputs(
         if x.shape != y.shape or not x.size:
             continue
         there = np.isfinite(x) & np.isfinite(y)
-        if (np.abs(np.where(there, x - y, 0)) > least * (1 + np.abs(np.where(there, x, 0)))).any():
+        off, size = (np.abs(np.where(there, array, 0)) for array in (x - y, x))
+        if (off > least * (1 + size)).any():
             return x, y
     return None
 

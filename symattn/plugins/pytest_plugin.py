@@ -155,7 +155,8 @@ def pytest_runtest_makereport(
         call.excinfo.value, testing.AttentionFault | SymattnError
     ):
         return report
-    words, (path, line) = str(call.excinfo.value), _locate_failed_assertion(item, call.excinfo)
+    words = str(call.excinfo.value)
+    path, line = _locate_failed_assertion(item, call.excinfo)
     # Any other style was chosen on the command line.
     if item.config.getoption("tbstyle") == "auto":
         shown = call.excinfo.getrepr(style="value")
@@ -176,7 +177,8 @@ def _locate_failed_assertion(
     entry = own[-1] if own else excinfo.traceback[-1]
     path = Path(str(entry.path))
     inside = path.is_relative_to(item.config.rootpath)
-    return str(path.relative_to(item.config.rootpath) if inside else path), entry.lineno + 1
+    shown_path = path.relative_to(item.config.rootpath) if inside else path
+    return str(shown_path), entry.lineno + 1
 
 
 # symattn itself, and contextlib, which runs the part of a fixture after its ``yield``.
@@ -212,7 +214,8 @@ def _write_detectability_section(terminalreporter: Any) -> None:
 def _of_test(report: Any) -> Iterator[str]:
     result = [(name.removeprefix(_PREFIX), value) for name, value in report.user_properties]
     for kind in ("arithmetic", "power", "contract"):
-        words = "; ".join(dict.fromkeys(str(value) for name, value in result if name == kind))
+        of_kind = (str(value) for name, value in result if name == kind)
+        words = "; ".join(dict.fromkeys(of_kind))
         if words:
             yield f"{kind}: {words}"
 
