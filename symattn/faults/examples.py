@@ -159,8 +159,8 @@ def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
 def _of_attention(
     spec: Attention, given: frozenset[str], layout: Layout = "nd"
 ) -> Iterator[_Candidate]:
-    usual = (name for name in "xqkv" if name in given)
-    ordered = (*usual, *sorted(given.difference("xqkv")))
+    usual_names = (name for name in "xqkv" if name in given)
+    ordered = (*usual_names, *sorted(given.difference("xqkv")))
     forms = {"keep": "bk"} if layout != "nd" else {}  # padding differs between the items of a batch
     arguments = tuple(
         Argument(name, name, required=True, form=forms.get(name, "")) for name in ordered

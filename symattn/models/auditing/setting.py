@@ -188,7 +188,8 @@ def joined(*masks: Mask | None) -> Mask | None:
         return None
     if len(parts) == 1:
         return parts[0]
-    return np.logical_and.reduce(np.broadcast_arrays(*parts))
+    combined: Mask = np.logical_and.reduce(np.broadcast_arrays(*parts))
+    return combined
 
 
 def summed(*biases: Floats | None) -> Floats | None:
