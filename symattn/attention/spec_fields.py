@@ -18,12 +18,19 @@ Window = int | tuple[int | None, int | None] | None
 _Value = TypeVar("_Value")
 
 
-def described(default: _Value, words: str, *permitted: tuple[Callable[[Any], bool], str]) -> _Value:
+def described(
+    default: _Value,
+    words: str,
+    *permitted: tuple[Callable[[Any], bool], str],
+    belongs_to: str | None = None,
+) -> _Value:
     """Return a field of a dataclass with its default and its meaning, which docstring and command line show.
 
-    A value must be the default or ``permitted``: each condition, with what a value must be in words.
+    A value must be the default or ``permitted``: each condition, with what a value must be in words. A field that
+    ``belongs_to`` another says nothing while that one is None.
     """
-    return field(default=default, metadata={"help": words, "permitted": permitted})
+    metadata = {"help": words, "permitted": permitted, "belongs_to": belongs_to}
+    return field(default=default, metadata=metadata)
 
 
 # Conditions of fields, each with its words for errors.
@@ -71,11 +78,14 @@ class Fields:
             "be a finite number above 0, 'log' or None",
         ),
     )
-    temperature_rate: int = described(8192, "the number f of places of ``temperature``", _COUNT)
+    temperature_rate: int = described(
+        8192, "the number f of places of ``temperature``", _COUNT, belongs_to="temperature"
+    )
     temperature_start: int = described(
         1,
         "place of the first token for ``temperature``: 1 (Llama 4) or 0 (Ministral 3)",
         (lambda n: whole(n, 0), "be an integer of at least 0"),
+        belongs_to="temperature",
     )
     softcap: int | float | Fraction | None = described(
         None, "c in the soft cap c tanh(S/c) of the scores S", _POSITIVE

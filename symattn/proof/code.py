@@ -5,13 +5,14 @@ from __future__ import annotations
 import dis
 import traceback
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from symattn.document.stored_results import ROOT
+from symattn.document.values_in_use import values_in_use
 
 
 def reached(*functions: object) -> Iterator[int | CodeType]:
@@ -83,7 +84,7 @@ def _yield_inner_values(x: object) -> Iterator[Any]:
     elif isinstance(x, partial):
         yield from (x.func, x.args, x.keywords)
     elif is_dataclass(x):
-        yield from (getattr(x, f.name) for f in fields(x))
+        yield from values_in_use(x)
 
 
 def names(code: CodeType) -> set[str]:

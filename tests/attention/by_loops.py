@@ -170,7 +170,8 @@ def row(spec: Attention, given: Given, head: int, q: Rows, k: Rows, i: int) -> t
             continue
         s = score(spec, given, q[i], k[j])
         inner, outer = extra(i, j, q[i], k[j])
-        s = scaled(spec, given, s + inner, len(q[i])) * temperature(spec, i + spec.offset(n_q, n_k))
+        later = 0 if spec.alignment == "top-left" else n_k - n_q
+        s = scaled(spec, given, s + inner, len(q[i])) * temperature(spec, i + later)
         s = num(spec.softcap) * mpmath.tanh(s / num(spec.softcap)) if spec.softcap is not None else s
         s += outer + (at(given["bias"], i, j) if spec.bias else 0)
         s += at(given["mask"], i, j) if spec.mask == "additive" else 0

@@ -139,7 +139,8 @@ def everything(
 ) -> Any: ...  # fmt: skip
 
 
-#: Every field whose value may be a fraction, and where it reaches code of users by the name of a parameter.
+#: Every field whose value may be a fraction, and where it reaches code of users by the name of a parameter. No value is
+#: passed for ``temperature``: in most code scores are divided by a parameter of that name.
 NUMBERS: dict[str, Any] = {
     "scale": Attention(scale=Fraction(1, 3)),
     "softcap": Attention(softcap=Fraction(30)),
@@ -151,7 +152,7 @@ NUMBERS: dict[str, Any] = {
 
 def test_exact_numbers_of_a_specification_reach_code_as_floats() -> None:
     fractions = {name for name, hint in field_types(Attention).items() if Fraction in members(hint)}
-    assert fractions == NUMBERS.keys() - {"base"}
+    assert fractions - {"temperature"} == NUMBERS.keys() - {"base"}
     for name, spec in NUMBERS.items():
         parameter = "rope_theta" if name == "base" else name
         (value,) = (a.value for a in agree(everything, Request.of(spec)).arguments if a.parameter == parameter)

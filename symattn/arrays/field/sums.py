@@ -215,7 +215,7 @@ def ball(u: Unit, f: Sum) -> flint.arb:
     # Keys are multiples of the unit, so that its root is enclosed once for all terms.
     one = None if u == PLAIN else enclosure(exponent(u, 1))
     for k, c in f.items():
-        exponential = (enclosure(k) if one is None else one * k).exp()
+        exponential = (enclosure(k) if one is None else one * enclosure(k)).exp()
         total += exponential * (c if isinstance(c, int) else enclosure(c))
     return total
 

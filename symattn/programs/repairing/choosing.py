@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from itertools import combinations
 from math import inf, isfinite
 from typing import Protocol
@@ -23,6 +23,7 @@ from symattn.bounds.called_target import Runner
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
+from symattn.document.values_in_use import values_in_use
 from symattn.programs.repairing.edits import SWITCH, TIERS, Edit, overlapping
 from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_values, sorted_samples
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
@@ -169,8 +170,7 @@ def _sample_case_records(records: Sequence[CaseResult], most: int) -> list[CaseR
 def numbers_of(spec: object) -> tuple[float, ...]:
     """Return the numbers among the fields of a specification, and of its parts."""
     result: list[float] = []
-    for f in fields(spec) if is_dataclass(spec) else ():
-        value = getattr(spec, f.name)
+    for value in values_in_use(spec) if is_dataclass(spec) else ():
         for x in value if isinstance(value, tuple) else (value,):
             if isinstance(x, bool):
                 continue
