@@ -52,7 +52,7 @@ GIVEN["g_v"] = np.array([0.5, -2.0, 1.5, 3.0])
 #: Why a kind cannot run a variant.
 TANH = {"exact": "leaves the decided field"}
 ORDER = {"modular": "residues have no order", "letters": "true"}
-LOGARITHMS = {"exact": "integer multiples only"}
+LOGARITHMS = {"exact": "integer multiples only|division by a logarithm"}
 TWO = {"exact": "integer multiples only"}
 
 

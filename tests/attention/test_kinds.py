@@ -47,8 +47,8 @@ def test_it_is_what_loops_say(names: list[str]) -> None:
 
 #: Fields that are changed one at a time, so that the loops have to say no.
 CHANGED: dict[str, Any] = {
-    "score": "dot", "scale": 3, "truncate": None, "temperature": None, "softcap": 1, "bias": False, "window": (0, 0), "block": 3,
-    "prefix": 3, "documents": False, "normaliser": "softmax", "base": None, "sink": None, "dropout": 0.5,
+    "score": "dot", "scale": 3, "truncate": None, "temperature": None, "softcap": 1, "bias": False, "window": (0, 0),
+    "block": 3, "prefix": 3, "documents": False, "normaliser": "softmax", "base": None, "sink": None, "dropout": 0.5,
     "alignment": "top-left", "mask": None, "padding": False, "causal": False,
 }  # fmt: skip
 #: Changes that leave the mask as it is: what is closed is closed by another field, too.
