@@ -121,6 +121,9 @@ class Tensors:
     def flip(self, x: object, axis: int) -> Any:
         return self.torch.flip(x, (axis,))
 
+    def expand_dims(self, x: object, axis: int = 0) -> Any:
+        return self.torch.unsqueeze(x, axis)
+
     def permute_dims(self, x: Array, axes: Any) -> Any:
         return self.torch.permute(x, tuple(axes))
 

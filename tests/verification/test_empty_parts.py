@@ -145,9 +145,13 @@ def test_undefined_outputs_of_empty_parts_are_a_fault_on_request(program: Any, l
     assert [fault.step for fault in strict.faults if words in fault.message] == ["merge"] * leaks
 
 
-def test_the_definition_reads_no_output_of_an_empty_part() -> None:
-    nothing, something = (np.full(2, np.nan), np.array(-np.inf)), (np.arange(2.0), np.array(3.0))
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=pytest.mark.torch)])
+def test_the_definition_reads_no_output_of_an_empty_part(library: str) -> None:
+    array = np.asarray if library == "numpy" else pytest.importorskip("torch").asarray
+    nothing = (array([np.nan, np.nan]), array(-np.inf))
+    something = (array([0.0, 1.0]), array(3.0))
     for first, second in ((nothing, something), (something, nothing)):
         output, lse = Merge()(*first, *second)
         assert output.tolist() == [0, 1]
         assert lse == 3
+    assert Merge()(*nothing, *nothing)[0].tolist() == [0, 0]
