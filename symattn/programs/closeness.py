@@ -28,6 +28,7 @@ from symattn.bounds.judgement import (
     widened,
 )
 from symattn.bounds.sharp import means
+from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.means import MeanBeyondLimit
 from symattn.bounds.sharp.rows_in_float64 import applies
@@ -266,7 +267,7 @@ def _describe_accusation(
         (
             *lines,
             *alike,
-            _describe_certainty(of.how, alpha, accused.guard, accused.certain, "tolerance"),
+            _describe_certainty(of.how, alpha, accused, "tolerance"),
         )
     )
 
@@ -297,7 +298,7 @@ def _describe_means(mean: MeanBeyondLimit, how: Stores | None, alpha: float) -> 
             f"{how.format.name},"
             f" {mean.share:.3g} times the limit of roundings to nearest",
             f"They are {mean.words}; every element is within its tolerance",
-            _describe_certainty(how, alpha, mean.guard, mean.certain, "limit"),
+            _describe_certainty(how, alpha, mean, "limit"),
         )
     )
 
@@ -306,13 +307,18 @@ def _describe_exceeded_bound(certain: float) -> str:
     return f"beyond {'all roundings together' if certain > 1 else 'rounding to nearest'}"
 
 
-def _describe_certainty(how: Stores, alpha: float, guard: float, certain: float, what: str) -> str:
-    """Say how sure it is: whatever the roundings, or by the filter."""
-    if certain > 1:
-        return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {how.stored}"
+def _describe_certainty(
+    how: Stores, alpha: float, beyond: Accused | MeanBeyondLimit, what: str
+) -> str:
+    """Say how sure it is: whatever the roundings, or by the filter, which alone needs replays."""
+    if beyond.certain > 1:
+        return (
+            f"Roundings can do no more than {1 / beyond.certain:.2g} of this, however they fall, if"
+            f" {how.stored}"
+        )
     return (
         f"A correct output is flagged with a probability of at most {alpha:g}, if {how.hypothesis}; correct replays use"
-        f" {guard:.2f} of the {what} here"
+        f" {beyond.guard:.2f} of the {what} here"
     )
 
 
