@@ -18,6 +18,8 @@ from symattn.arrays import kind
 from symattn.arrays.exact import dot
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.field.sums import Unit, ball
+from symattn.arrays.field.surds import Surd
 from symattn.document import notation as nt
 
 number = Quotient.of
@@ -271,3 +273,12 @@ def test_digits(text: str, digits: int, shown: str) -> None:
 def test_digits_of_rationals_as_the_decimal_module_rounds(r: Fraction, digits: int) -> None:
     rounded = Context(prec=digits, rounding=ROUND_HALF_EVEN).divide(r.numerator, r.denominator)
     assert Fraction(number(r).decimal(digits)) == Fraction(rounded)
+
+
+def test_exponents_over_a_unit_may_be_fractions_and_roots() -> None:
+    """e^(√2/3) + 2 e^(√2/6) + e^(√2/3 · √3/2) over the unit √2/3, by the exponents themselves."""
+    keys = {1: 1, Fraction(1, 2): 2, Surd({3: 1}, 2): 1}
+    two, six = flint.arb(2).sqrt(), flint.arb(6).sqrt()
+    wanted = (two / 3).exp() + 2 * (two / 6).exp() + (six / 6).exp()
+    assert ball(Unit(2, 3), keys).overlaps(wanted)
+    assert ball(Unit(2, 3), keys).rad() < 1e-12
