@@ -1,9 +1,10 @@
 """The largest sizes that ``verify`` tries together, by front end and definition: a table.
 
-``python -m tests.verification.sizes_together [NAME ...]`` runs each right program, those of these names alone if some
-are given. The rule is several blocks of 128 in n_q and in n_k and a width above 64 at once, on floats and on residues;
-a graph has no floats. With ``--wrong`` three mistakes are put into each program, each of which shows at large sizes
-alone, and the line says whether some input shows a fault. Kernels of Triton need ``TRITON_INTERPRET=1``.
+``python -m tests.verification.sizes_together [NAME ...]`` runs each right program; with names, of a front end, of a
+definition or of both, those alone that have them. The rule is several blocks of 128 in n_q and in n_k and a width above
+64 at once, on floats and on residues; a graph has no floats. With ``--wrong`` three mistakes are put into each program,
+each of which shows at large sizes alone, and the line says whether some input shows a fault. Kernels of Triton need
+``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
