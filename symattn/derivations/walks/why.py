@@ -20,6 +20,7 @@ from symattn.derivations.enclosed import Enclosed, decimal, is_number
 from symattn.derivations.walks.printed import digits_sentence, reproduced_by, rounding_sentence
 from symattn.derivations.walks.steps import decided, rounded_of
 from symattn.derivations.walks.walk_data import Walk, counted, enumerated, first_query
+from symattn.document.errors import Undecided
 from symattn.document.model import Code, Paragraph, Text
 from symattn.document.notation import (
     Name,
@@ -267,8 +268,12 @@ def _more_on_another(walk: Walk) -> Iterator[Text]:
     for i, row in enumerate(weights):
         if not all(map(is_number, row)):
             continue
-        j = max(range(len(row)), key=lambda j: row[j])
-        if row[i] < row[j]:
+        try:
+            j = max(range(len(row)), key=lambda j: row[j])
+            other_is_larger = j != i and row[i] < row[j]
+        except Undecided:  # enclosed weights may be equal
+            continue
+        if other_is_larger:
             yield (
                 f"{_name_walk_token(walk, i)} attends to {_name_walk_token(walk, j)} (",
                 decimal(row[j], 4),

@@ -293,3 +293,10 @@ def test_names_grades_and_sizes_are_printed_once(run) -> None:
     assert not re.search(r"d_model = (?!5)", cross)
     alone = run("walk", "cross", "--step", "5").stdout
     assert "[checked: each of 2 rows sums to 1 exactly]" in alone
+
+
+def test_enclosed_weights_that_may_be_equal_are_not_compared() -> None:
+    document = walk({"x": [[1, 0], [0, 1], [1, 1]], "temperature": 0.5, "temperature_rate": 2, "scale": 1})
+    text = str(document)
+    assert "attends to" not in text
+    assert "s_τ1" in text
