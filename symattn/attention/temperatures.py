@@ -48,6 +48,15 @@ def temperature_of(spec: Attention) -> Temperature:
     return Temperature(slope, spec.temperature_rate, spec.temperature_start, spec.alignment)
 
 
+def least_tokens_of_temperatures(spec: Attention) -> int:
+    """Return the least number of tokens at which a temperature differs from 1; 0 without temperatures."""
+    if spec.temperature is None:
+        return 0
+    # For ``log`` the temperature of the place f is still 1.
+    least = spec.temperature_rate + (spec.temperature == "log")
+    return max(least + 1 - spec.temperature_start, 1)
+
+
 def by_place(s: Array, temperature: Temperature) -> Any:
     """Return τ_i for the scores of every query, as elements of their kind: 1 + β log c_i, or 1 + log c_i/log f.
 

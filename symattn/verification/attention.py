@@ -374,12 +374,7 @@ class OfAttention(Subject):
         reach = max((n for n in self.spec.sides if n is not None), default=0)
         if reach >= session.domain.max_tokens:
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
-        least = numbers.least_tokens_of_temperatures(self.spec)
-        if least > session.domain.max_tokens:
-            yield (
-                f"No input has the {least} tokens from which temperatures differ from 1; --temperature-rate 4 tries "
-                "fewer."
-            )
+        yield from numbers.reserve_untried_temperatures(self.spec, session.domain.max_tokens)
         if session.in_front is not None:
             yield (
                 f"Leading batch axes are accepted, but give wrong values: {session.in_front.case.name}; "

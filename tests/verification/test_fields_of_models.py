@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from symattn import Attention, Cached, Gradient, Verdict, verify
+from symattn.attention.layers.block import Block
 from symattn.attention.positions.position_fields import Rotary
 from symattn.verification.definitions import gradients
+from symattn.verification.definitions.registry import subjects_of
+from symattn.verification.rules import tempering
 from tests.refusals import refuses
 
 Array = np.ndarray
@@ -301,6 +305,31 @@ def test_a_cache_holds_what_is_normalised(fields: dict[str, Any]) -> None:
 
 def test_queries_of_a_cache_are_multiplied_before() -> None:
     refuses(Cached, Attention(causal=True, temperature=0.1), says="temperatures depend on places")
+
+
+LSE, FROM_FIRST = Attention(lse=True, temperature=0.1), Attention(lse=True, temperature=0.1, alignment="top-left")
+
+
+def test_log_sums_are_judged_of_queries_that_have_places() -> None:
+    more_queries = {"n_q": 3, "n_k": 2}
+    for spec, admitted in ((LSE, False), (FROM_FIRST, True), (Gradient(Attention(temperature=0.1)), False)):
+        (definition, *_) = subjects_of(spec)
+        assert definition.admits({}, more_queries) == admitted
+
+
+def test_a_report_says_that_no_input_has_temperatures() -> None:
+    session: Any = SimpleNamespace(records=[])
+    for spec in (LSE, Gradient(Attention(temperature=0.1)), Block(attention=Attention(temperature=0.1))):
+        (definition, *_) = subjects_of(spec)
+        (words,) = definition.reservations(session)
+        assert "8192 tokens" in words
+    (definition, *_) = subjects_of(Attention(lse=True))
+    assert not [*definition.reservations(session)]
+
+
+def test_half_of_an_odd_rate_is_rounded_down() -> None:
+    causes = [m.cause for m in tempering.mistakes(PLACES)]
+    assert "the rate of the temperatures is ⌊f/2⌋" in causes
 
 
 @pytest.mark.deep

@@ -17,6 +17,7 @@ from symattn.arrays.planes import Planes
 from symattn.attention.inputs import TOKENS, accepted, required, shape
 from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.spec import Attention
+from symattn.attention.temperatures import least_tokens_of_temperatures
 from symattn.bounds.called_target import Argument, Convention, Inputs, Memory, Outcome
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
@@ -289,11 +290,13 @@ class MeasuredSizes:
 
 
 def farthest(spec: Attention) -> int:
-    """Return the last position at which ``spec`` changes: by a window, a block, a prefix, or buckets of distances."""
+    """Return the last position at which ``spec`` changes: by a window, a block, a prefix, or buckets of distances.
+
+    Of temperatures, which change again and again, the first place counts at which they differ from 1.
+    """
     position = (getattr(spec.position, name, None) for name in ("max_distance", "most"))
-    return max(
-        (n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None), default=0
-    )
+    masks = (n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None)
+    return max(least_tokens_of_temperatures(spec), *masks, 0)
 
 
 def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> MeasuredSizes:

@@ -100,13 +100,18 @@ def of_attention(
         "others": Later(lambda: known_mistakes(wrong)),
         "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "settings": settings(spec),
         "kept": frozenset("hg") if spec.heads > 1 else frozenset(),
-        # queries are the last of the keys' tokens
-        "admits": lambda inputs, sizes: spec.position is None or sizes["n_q"] <= sizes["n_k"],
+        "admits": lambda inputs, sizes: not has_places(spec) or sizes["n_q"] <= sizes["n_k"],
         "open": partial(open_rows, spec),
         "closing": closing, "whole": ("q", "k"), "distant": partial(distant, spec),
         "inner": inner(spec, layout, wrong, attended),
     }  # fmt: skip
     return Definition(**usual | more)
+
+
+def has_places(spec: Attention) -> bool:
+    """Return whether queries are the last of the keys' tokens, so that there are no more of them."""
+    counted_from_last = spec.temperature is not None and spec.alignment == "bottom-right"
+    return spec.position is not None or counted_from_last
 
 
 def inner(

@@ -46,6 +46,7 @@ from symattn.verification.definitions.recurrent_law import (
 )
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing import behaviour, hints, probes
+from symattn.verification.probing.numbers import reserve_untried_temperatures
 from symattn.verification.probing.together import few_keys_together, lengths_of_several
 from symattn.verification.subject import Array, Cases, InputPairs, Random, Subject
 
@@ -933,7 +934,13 @@ class Definition(Subject):
         )
 
     def reservations(self, session: Session) -> Iterator[str]:
-        """See ``Subject``; of several chunks that the law says nothing about, as with every sum in half precision."""
+        """See ``Subject``; of temperatures that no input is long enough for, and of several chunks that the law says
+        nothing about, as with every sum in half precision."""
+        attention = getattr(self.described, "attention", self.described)
+        if isinstance(attention, Attention) and attention.temperature is not None:
+            sizes = [self.sizes(r) for r in session.records]
+            tokens = (max(s.get("n_q", 0), s.get("n_k", 0)) for s in sizes)
+            yield from reserve_untried_temperatures(attention, max(tokens, default=0))
         several = [r for r in session.records if r.case.group == SEVERAL_CHUNKS_GROUP]
         # what is near enough to float64 was compared with no bound, and is right
         bounded = [r for r in several if isinstance(r.parts[0].expected, ByLaw)]

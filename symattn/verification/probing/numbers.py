@@ -12,6 +12,7 @@ import numpy as np
 
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
+from symattn.attention.temperatures import least_tokens_of_temperatures
 from symattn.bounds.extras import places
 from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.bounds.rule import limit
@@ -484,13 +485,14 @@ def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
                 )
 
 
-def least_tokens_of_temperatures(spec: Attention) -> int:
-    """Return the least number of tokens at which a temperature differs from 1; 0 without temperatures."""
-    if spec.temperature is None:
-        return 0
-    # For ``log`` the temperature of the place f is still 1.
-    least = spec.temperature_rate + (spec.temperature == "log")
-    return max(least + 1 - spec.temperature_start, 1)
+def reserve_untried_temperatures(spec: Attention, most: int) -> Iterator[str]:
+    """Yield a reservation if temperatures are 1 at all of at most so many tokens."""
+    least = least_tokens_of_temperatures(spec)
+    if least > most:
+        yield (
+            f"No input has the {least} tokens from which temperatures differ from 1; --temperature-rate 4 tries "
+            "fewer."
+        )
 
 
 def _temperatures(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:

@@ -43,7 +43,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 def _other_rates(spec: Attention) -> Iterator[tuple[str, int]]:
     f, least = spec.temperature_rate, 2 if spec.temperature == "log" else 1
-    rates = {"f + 1": f + 1, "f − 1": f - 1, "2f": 2 * f, "f/2": f // 2}
+    half = "f/2" if f % 2 == 0 else "⌊f/2⌋"
+    rates = {"f + 1": f + 1, "f − 1": f - 1, "2f": 2 * f, half: f // 2}
     yield from ((words, rate) for words, rate in rates.items() if rate >= least)
 
 

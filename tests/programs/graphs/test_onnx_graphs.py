@@ -98,6 +98,13 @@ def test_a_field_that_the_graph_lacks_is_a_fault_beyond_its_place(field: dict[st
     assert verify_graph(layer(), replace(CAUSAL, **field), prove=False).verdict.value == "fault"  # type: ignore[arg-type]
 
 
+def test_a_graph_is_not_right_where_no_temperature_was_tried() -> None:
+    for field in ({}, {"temperature_rate": 300}, {"temperature": "log"}):
+        report = verify_graph(layer(), replace(CAUSAL, **{"temperature": 0.5, **field}), prove=False)
+        assert report.verdict.value == "undecided"
+        assert "Nothing was tried beyond the place" in str(report)
+
+
 def test_a_window_is_tested_beyond_it() -> None:
     assert verify_graph(layer("window"), replace(CAUSAL, window=16), prove=False).verdict.value == "no fault"
     assert verify_graph(layer("window"), replace(CAUSAL, window=15), prove=False).verdict.value == "fault"
