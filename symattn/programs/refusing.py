@@ -69,6 +69,11 @@ def installed(file: str) -> bool:
     return "site-packages" in file
 
 
+def is_users_file(file: str) -> bool:
+    """Return whether a text is the user's to change: not of an installed package, Python's library or symattn."""
+    return not installed(file) and not file.startswith((LIBRARY, _NOT_USERS[1]))
+
+
 def own_frame(file: str) -> bool:
     """Return whether a file belongs neither to symattn nor to Python's standard library."""
     return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(LIBRARY))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn.programs.names import Function
-from symattn.programs.refusing import installed
+from symattn.programs.refusing import LIBRARY, installed, is_users_file
 from symattn.programs.repairing import edited_kernels
 from symattn.verification.repair import Replacement, replaced
 
@@ -455,10 +455,12 @@ class Sources:
     def editable(self) -> list[int]:
         """The functions that may be edited.
 
-        There are none if one of them reaches beyond numbers, nor in an installed package, whose text is not the
-        user's to change.
+        There are none if one of them reaches beyond numbers, nor in an installed package or Python's library, whose
+        text is not the user's to change.
         """
-        if installed(self.file) or any(map(reaches_outside, self.functions.values())):
+        if installed(self.file) or self.file.startswith(LIBRARY):
+            return []
+        if any(map(reaches_outside, self.functions.values())):
             return []
         return list(self.functions)
 
@@ -488,14 +490,10 @@ class Sources:
             self._collect_reachable_objects(x.__func__)
             self._collect_reachable_objects(x.__self__)
         elif isinstance(x, types.FunctionType):
-            # Code of other files runs as it is, but for the function that a decorator there wraps.
-            if x.__code__.co_filename != self.file:
-                wrapped = _wrapped_by_another_file(x)
-                if wrapped is not None and wrapped.__code__.co_filename == self.file:
-                    self._objects[id(x)] = x
-                    self._collect_reachable_objects(wrapped)
-                return
             self._objects[id(x)] = x
+            if x.__code__.co_filename != self.file:
+                self._collect_wrapped_function(x)
+                return
             if (source := read_function(x, self.text)) is not None:
                 self.functions[id(x)] = source
             for part in _values_used(x):
@@ -509,6 +507,14 @@ class Sources:
             self._objects[id(x)] = x
             for part in (*methods.values(), *parts_of(x).values()):
                 self._collect_reachable_objects(part)
+
+    def _collect_wrapped_function(self, x: types.FunctionType) -> None:
+        """Reach the function that decorators of other files wrap. All else of other files runs as it is."""
+        wrapped = _wrapped_by(x)
+        if wrapped is not None:
+            self._collect_reachable_objects(wrapped)
+        if wrapped is None or id(wrapped) not in self._objects:
+            del self._objects[id(x)]
 
     def _reach_kernel(self, x: Any) -> None:
         """Reach a kernel whose text can be read; one from elsewhere runs as it is."""
@@ -702,7 +708,9 @@ class _Rebuilt:
             code = self._sources.code_of(id(f)) if id(f) in self._sources.functions else f.__code__
         contents = dict(_yield_closure_contents(f))
         cells = {name: types.CellType() for name in code.co_freevars}
-        space = self._rebuild_global_names(f.__globals__)
+        # A decorator of another file is exchanged for its closure alone: its names are none of the edited file.
+        is_own = f.__code__.co_filename == self._sources.file
+        space = self._rebuild_global_names(f.__globals__) if is_own else f.__globals__
         new_function = types.FunctionType(
             code, space, f.__name__, None, tuple(cells.values()) or None
         )
@@ -806,16 +814,23 @@ def _is_jitted(x: Any) -> bool:
     )
 
 
-def _wrapped_by_another_file(x: Any) -> types.FunctionType | None:
-    """Return the function that a decorator of another file wraps, as ``torch.no_grad()`` does, or None."""
+def _wrapped_by(x: Any) -> types.FunctionType | None:
+    """Return the function that a decorator wraps, as ``torch.no_grad()`` does, or None."""
     wrapped = getattr(x, "__wrapped__", None)
     if not isinstance(x, types.FunctionType) or not isinstance(wrapped, types.FunctionType):
-        return None
-    if x.__code__.co_filename == wrapped.__code__.co_filename:
         return None
     # Only what the wrapper holds in its closure can be exchanged there.
     contents = (content for _, content in _yield_closure_contents(x))
     return wrapped if any(content is wrapped for content in contents) else None
+
+
+def _innermost_of_user(f: types.FunctionType) -> types.FunctionType:
+    """Return the last function within decorators whose text is the user's; the function itself if none is."""
+    chain = [f]
+    while (wrapped := _wrapped_by(chain[-1])) is not None and wrapped not in chain:
+        chain.append(wrapped)
+    own = [x for x in chain if is_users_file(x.__code__.co_filename)]
+    return own[-1] if own else f
 
 
 def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
@@ -829,10 +844,10 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
             root = root.__wrapped__
         elif edited_kernels.is_helion_kernel(root):
             root = root.fn
-        elif (wrapped := _wrapped_by_another_file(root)) is not None:
-            root = wrapped
         else:
             break
+    if isinstance(root, types.FunctionType):
+        root = _innermost_of_user(root)
     # A module of torch is called through ``forward``.
     if not isinstance(root, types.FunctionType):
         methods = (

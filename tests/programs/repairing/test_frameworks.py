@@ -241,7 +241,77 @@ def attention(q, k, v):
 """
 
 
-@pytest.mark.parametrize("decorator", ["", "@np.errstate(all='ignore')"])
+@pytest.mark.parametrize("decorator", ["", "@np.errstate(all='ignore')", "@np.errstate()\n@np.errstate()"])
 def test_a_function_that_a_decorator_of_another_file_wraps(tmp_path: Path, decorator: str) -> None:
     given, right = _given()
     assert ("0", "1") in _edits_that_repair(tmp_path, WRAPPED.replace("DECORATOR", decorator), tuple(given), right)
+
+
+# A decorator with a number of the same name as the user's, and the user's own decorator around an installed function.
+DECORATORS = """
+import functools
+
+SCALE = 2
+
+
+def halved(f):
+    @functools.wraps(f)
+    def wrapper(x):
+        return f(x) * (SCALE / 2)
+
+    return wrapper
+"""
+DECORATED = """
+import functools
+
+from decorators_of_others import halved
+
+SCALE = 2
+
+
+@halved
+def attention(x):
+    return x * SCALE
+
+
+def tripled(f):
+    @functools.wraps(f)
+    def wrapper(x):
+        return f(x * 3)
+
+    return wrapper
+
+
+exec(compile("def plain(x):\\n    return x\\n", "/site-packages/plain.py", "exec"))
+around = tripled(plain)
+
+
+@functools.singledispatch
+def dispatched(x):
+    return x
+"""
+
+
+@pytest.fixture
+def decorated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "decorators_of_others.py").write_text(DECORATORS, encoding="utf-8")
+    return loaded(tmp_path, DECORATED)
+
+
+def test_a_number_of_the_file_is_none_of_a_decorators_file(decorated: Any) -> None:
+    sources = Sources(decorated)
+    (key,) = sources.editable
+    node = sources.numbers_of(key)["SCALE"]
+    at = Replacement(node.lineno, node.col_offset, node.lineno, node.end_col_offset or 0, "6")
+    assert (sources.edited(key, [at])(1), decorated(1)) == (6, 2)
+
+
+def test_a_decorator_of_the_user_is_edited_and_installed_functions_are_not(decorated: Any) -> None:
+    names = decorated.__wrapped__.__globals__
+    around = Sources(names["around"])
+    (key,) = around.editable
+    assert (around.file, around.functions[key].function) == (Sources(decorated).file, names["around"])
+    assert Sources(names["plain"]).editable == []
+    # The function that is called is one of Python's library.
+    assert Sources(names["dispatched"]).editable == []
