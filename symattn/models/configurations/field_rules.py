@@ -15,6 +15,7 @@ HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 HEAD_DIM = {
     "gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "glm": 128, "glm4": 128, "ernie4_5": 128,
     "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128, "llama4_text": 128,
+    "qwen3_next": 256,
 }  # fmt: skip
 WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
 KEYS = ("num_key_value_heads",)
@@ -98,6 +99,10 @@ def fixed(says: str, **fields: object) -> FieldRule:
 
 
 sinks = fixed("each head has a sink, which is learned", sink="given")
+gated = fixed(
+    "the output of each head is multiplied by σ of a gate, whose columns stand behind those of the head's queries",
+    output_gate=True,
+)
 unscaled = fixed("the scores are not scaled", scale=1)
 
 
@@ -215,12 +220,14 @@ def around(at: LayerPlace) -> Fields:
 def by_types(otherwise: str = "") -> FieldRule:
     """Return a rule for the window of a layer by ``layer_types``, or if that is not written by an older field.
 
-    otherwise   ``even``: layers 0, 2, … have the window; ``after``: those from ``max_window_layers`` on, if
+    otherwise   ``interval``: the last of each ``full_attention_interval`` is full, and the others are linear;
+                ``even``: layers 0, 2, … have the window; ``after``: those from ``max_window_layers`` on, if
                 ``use_sliding_window``; ``but last``: all but the last of each ``sliding_window_pattern``; ``if
                 asked``: none unless ``use_sliding_window``; empty: ``layer_types`` is required
     """
 
     older = {
+        "interval": "; without them the last of each `full_attention_interval` is full, the others are linear",
         "even": "; without them layers 0, 2, … slide",
         "after": "; without them layers from `max_window_layers` on slide, if `use_sliding_window`",
         "if asked": "; without them none slides unless `use_sliding_window`",
@@ -236,6 +243,9 @@ def layer_type(at: LayerPlace, otherwise: str = "") -> str:
         return at.c.words("layer_types", at.layer + 1)[at.layer]
     if otherwise == "if asked" and not at.c.flag("use_sliding_window"):
         return "full_attention"
+    if otherwise == "interval":
+        is_full = (at.layer + 1) % at.c.count("full_attention_interval") == 0
+        return "full_attention" if is_full else "linear_attention"
     slides = {
         "even": lambda: at.layer % 2 == 0,
         "but last": lambda: (at.layer + 1) % at.c.count("sliding_window_pattern") != 0,
@@ -256,6 +266,10 @@ def of_type(at: LayerPlace, kind: str) -> Fields:
         return everywhere(at)
     if kind == "chunked_attention":
         return {"block": at.c.count("attention_chunk_size")}
+    if kind == "linear_attention":
+        at.c.cannot_tell(
+            f"layer {at.layer} is a recurrence, no softmax attention; --layer N says a layer of full attention"
+        )
     at.c.cannot_tell(
         f"layer {at.layer} is {kind[:40]!r}; known: full_attention, sliding_attention, chunked_attention"
     )

@@ -18,6 +18,7 @@ from symattn.models.configurations.field_rules import (
     causal,
     everywhere,
     factor,
+    gated,
     gpt2_scale,
     grouped,
     heads,
@@ -67,6 +68,7 @@ class ModelFamily:
     packing  how a matrix of q, k and v is split: ``rows``: all of q, all of k, all of v; ``groups``: for each head of
              keys its queries, its keys, its values
     scaled_before  whether queries are scaled before attention is called, with the scale 1
+    gates_beside_queries  whether the projection of queries gives each head its queries, then the gate of its output
     gains    the number to add to stored gains of norms: 1 if they are stored as their distance from 1
     before   what the model does to queries and keys before the call, if no field describes it; the rules then
              describe only the call
@@ -78,6 +80,7 @@ class ModelFamily:
     layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     packing: Packing = "rows"
     scaled_before: bool = False
+    gates_beside_queries: bool = False
     gains: int = 0
     before: str = ""
     whole: tuple[FieldRule, ...] = ()
@@ -136,6 +139,12 @@ FAMILIES: dict[str, ModelFamily] = {
     "qwen3": _make_self_attention_family(*_DECODER, by_types("after"), normed()),
     "qwen2_moe": _make_self_attention_family(*_DECODER, by_types("if asked")),
     "qwen3_moe": _make_self_attention_family(*_DECODER, if_asked, normed()),
+    "qwen3_next": replace(
+        _make_self_attention_family(causal, grouped, _PARTLY, by_types("interval"), normed()),
+        whole=(gated,),
+        gains=1,
+        gates_beside_queries=True,
+    ),
     "gemma3_text": replace(_make_self_attention_family(*_GEMMA3), gains=1),
     "ministral": _make_self_attention_family(*_DECODER, by_types()),
     "starcoder2": _make_self_attention_family(*_DECODER, everywhere),

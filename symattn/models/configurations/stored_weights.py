@@ -57,6 +57,8 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
         # Most layers store matrices for tokens on the right.
         array = array.T if matrix and module not in _LEFT and array.ndim == 2 else array
         parts = [array] if len(roles) == 1 else split(array, spec, family.packing)
+        if family.gates_beside_queries and roles == ("q",):
+            parts = [queries_of_gated(array, spec.heads)]
         weights |= {
             f"{'w' if matrix else 'b'}_{role}": part
             for role, part in zip(roles, parts, strict=True)
@@ -97,6 +99,13 @@ def split(packed: np.ndarray, spec: Attention, packing: Packing) -> list[np.ndar
     of_queries = groups[..., :queries, :]
     parts = of_queries, groups[..., queries, :], groups[..., queries + 1, :]
     return [part.reshape(*front, -1) for part in parts]
+
+
+def queries_of_gated(packed: np.ndarray, heads: int) -> np.ndarray:
+    """Return the columns of queries where each head has those of its queries, then those of its output's gate."""
+    each = _divide_packed_columns(packed, 2 * heads)
+    by_head = packed.reshape(*packed.shape[:-1], heads, 2, each)
+    return by_head[..., 0, :].reshape(*packed.shape[:-1], -1)
 
 
 def _divide_packed_columns(packed: np.ndarray, parts: int) -> int:

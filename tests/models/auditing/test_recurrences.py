@@ -68,7 +68,10 @@ def test_a_right_delta_rule_passes_with_the_convolution_before_it(dtype: Any) ->
         "gated delta rule, gates of tokens, queries and keys of length 1, GQA 4:2 70 tokens"
     )
     assert len(recurrent(report, "causal_conv1d_fn")) == 1
-    assert all(call.state == "pass as given" for call in report.findings)
+    # The row of the model's family speaks of its softmax attention alone.
+    states = {call.state for call in report.findings if "linear_attn" in call.layer}
+    assert states == {"pass as given"}
+    assert [c.state for c in report.findings if "self_attn" in c.layer] == ["pass"]
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)

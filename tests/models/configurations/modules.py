@@ -73,7 +73,11 @@ class Module:
 
     def arrays(self, seen: Seen, spec: Attention) -> dict[str, np.ndarray]:
         """Tokens, weights, and what else the layer was given."""
-        found = {"x": seen.x, **inputs(_parameters(seen.layer), spec, FAMILIES[self.family])}
+        parameters = _parameters(seen.layer)
+        found = {"x": seen.x, **inputs(parameters, spec, FAMILIES[self.family])}
+        if FAMILIES[self.family].gates_beside_queries and spec.output_gate:
+            by_head = (seen.x @ parameters["q_proj.weight"].T).reshape(len(seen.x), spec.heads, 2, -1)
+            found["gate"] = by_head[:, :, 1].swapaxes(0, 1)
         if self.kind == "cross":
             found["y"] = numbers(seen.given["key_value_states"])[0]
         return found | {name: numbers(seen.given[argument]) for name, argument in self.given.items()}
@@ -214,6 +218,10 @@ MODULES: dict[str, Module] = {
     "llama4_text, by place": Module("llama4_text", LLAMA4, layer=1, changes=({"floor_scale": 3}, {"attn_scale": 0.9},
         {"attn_temperature_tuning": False}, {"no_rope_layers": [0, 1]})),
     "qwen3": Module("qwen3", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01}, {"model_type": "qwen2"})),
+    "qwen3_next": Module("qwen3_next", {**GROUPED, **HALF, **EXPERTS, "shared_expert_intermediate_size": 8,
+        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+        "linear_key_head_dim": 4, "linear_value_head_dim": 4}, layer=1, changes=(WHOLE, {"rms_norm_eps": 0.01},
+        {"model_type": "glm4_moe", "use_qk_norm": True})),
     "qwen2_moe": Module("qwen2_moe", {**PLAIN, **EXPERTS, "use_sliding_window": True, "sliding_window": 3,
         "max_window_layers": 1}, changes=(FULL, {"sliding_window": 2})),
     "qwen3_moe": Module("qwen3_moe", {**PLAIN, **EXPERTS, "use_sliding_window": True, "sliding_window": 3},
