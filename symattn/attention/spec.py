@@ -23,7 +23,7 @@ from symattn.document.model import Document
 from symattn.document.printable import Shown
 
 # The layout of the list of fields in the docstring.
-_WIDTH, _INDENT = 114, 14
+_WIDTH, _INDENT = 114, 19
 
 
 def pipeline(spec: Attention, names: frozenset[str]) -> list[Step]:
