@@ -210,7 +210,11 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
         lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None)
     ),
     "temperature_rate and temperature_start belong to temperature; hint: temperature=0.1": (
-        lambda s: s.temperature is None and (s.temperature_rate, s.temperature_start) != (8192, 1)
+        lambda s: (
+            s.temperature is None
+            and (s.temperature_rate, s.temperature_start)
+            != (Attention.temperature_rate, Attention.temperature_start)
+        )
     ),
     "log f is 0 for temperature_rate 1; hint: temperature_rate=2": (
         lambda s: s.temperature == "log" and s.temperature_rate == 1

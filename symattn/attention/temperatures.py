@@ -29,13 +29,17 @@ class Temperature(NamedTuple):
     start: int = 1
     alignment: str = "bottom-right"
 
-    def counts(self, n_q: int, n_k: int) -> tuple[Fraction, ...]:
-        """Return c_i, with whose logarithm the temperature of query i grows, for places p_i = i + o + ``start``.
-
-        c_i = ⌊p_i/f⌋ + 1 for a slope β; c_i = max(1, p_i/f) for ``log``. Places before the first key count as 0.
-        """
+    def places(self, n_q: int, n_k: int) -> list[int]:
+        """Return p_i = i + o + ``start`` of every query; places before the first key count as 0."""
         first = self.start + (0 if self.alignment == "top-left" else n_k - n_q)
-        places = [max(first + i, 0) for i in range(n_q)]
+        return [max(first + i, 0) for i in range(n_q)]
+
+    def counts(self, n_q: int, n_k: int) -> tuple[Fraction, ...]:
+        """Return c_i, with whose logarithm the temperature of query i grows.
+
+        c_i = ⌊p_i/f⌋ + 1 for a slope β; c_i = max(1, p_i/f) for ``log``.
+        """
+        places = self.places(n_q, n_k)
         if self.slope is None:
             return tuple(Fraction(max(p, self.rate), self.rate) for p in places)
         return tuple(Fraction(p // self.rate + 1) for p in places)
@@ -46,6 +50,11 @@ def temperature_of(spec: Attention) -> Temperature:
     # 0.1 is meant to be 1/10.
     slope = None if spec.temperature == "log" else Fraction(str(spec.temperature))
     return Temperature(slope, spec.temperature_rate, spec.temperature_start, spec.alignment)
+
+
+def counts_places_from_last_key(spec: Attention) -> bool:
+    """Return whether the last query has the temperature of the last key's place, so that n_q ≤ n_k is needed."""
+    return spec.temperature is not None and spec.alignment == "bottom-right"
 
 
 def least_tokens_of_temperatures(spec: Attention) -> int:

@@ -14,6 +14,7 @@ from symattn.attention.inputs import lengths, shape
 from symattn.attention.positions.checks import known_sizes, least_width
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
+from symattn.attention.temperatures import counts_places_from_last_key
 from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain, Lengths
 from symattn.bounds.extras import NAMES as EXTRAS
@@ -239,7 +240,7 @@ class Maker:
         )
         rotated = isinstance(self.spec.position, Rotary)  # queries stand at places of keys
         # Each query needs a key at its place or before.
-        if causal or rotated or self.spec.documents or self._has_temperatures_from_last_key:
+        if causal or rotated or self.spec.documents or counts_places_from_last_key(self.spec):
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
         if self.domain.decoding or self.domain.fully_masked_rows:
             return n_q, n_k
@@ -261,17 +262,12 @@ class Maker:
         ):
             return False
         # A query before the first key has no place.
-        if self._has_temperatures_from_last_key and sizes["n_q"] > sizes["n_k"]:
+        if counts_places_from_last_key(self.spec) and sizes["n_q"] > sizes["n_k"]:
             return False
         # The cheap check of masks comes before the scores.
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything
         rows = rows or open_rows(self.spec, sizes["n_q"], sizes["n_k"], inputs)
         return rows and self._largest_score_to_tame(inputs) <= self.largest_score
-
-    @property
-    def _has_temperatures_from_last_key(self) -> bool:
-        """Return whether the last query has the temperature of the last key's place."""
-        return self.spec.temperature is not None and self.spec.alignment == "bottom-right"
 
     @property
     def _same_width(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.inputs import needed, required
 from symattn.attention.spec import Attention
+from symattn.attention.temperatures import counts_places_from_last_key
 from symattn.bounds import extras, reference
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
@@ -110,8 +111,7 @@ def of_attention(
 
 def has_places(spec: Attention) -> bool:
     """Return whether queries are the last of the keys' tokens, so that there are no more of them."""
-    counted_from_last = spec.temperature is not None and spec.alignment == "bottom-right"
-    return spec.position is not None or counted_from_last
+    return spec.position is not None or counts_places_from_last_key(spec)
 
 
 def inner(

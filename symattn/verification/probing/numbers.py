@@ -12,7 +12,10 @@ import numpy as np
 
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.attention.temperatures import least_tokens_of_temperatures
+from symattn.attention.temperatures import (
+    counts_places_from_last_key,
+    least_tokens_of_temperatures,
+)
 from symattn.bounds.extras import places
 from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.bounds.rule import limit
@@ -503,7 +506,7 @@ def _temperatures(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         few = min(n, 3)
         # With the alignment at the top the places are those of the queries alone.
         n_q, n_k = (
-            (n, n) if maker.square else (few, n) if spec.alignment == "bottom-right" else (n, few)
+            (n, n) if maker.square else (few, n) if counts_places_from_last_key(spec) else (n, few)
         )
         if n <= maker.domain.max_tokens and n_q * n_k * spec.heads <= CELLS:
             sizes = Sizes(n_q, n_k, 6, 2, 5)

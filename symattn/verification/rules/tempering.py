@@ -73,8 +73,7 @@ def _of_one_query(place: int, at: At) -> Any:
 def _of_function(function: Function, at: At) -> Any:
     """Return temperatures that are another function of the places, from float64."""
     right, (n_q, n_k) = temperature_of(at.spec), at.first.shape[-2:]
-    first = right.start + (0 if right.alignment == "top-left" else n_k - n_q)
-    places = np.maximum(np.arange(n_q) + first, 0)
+    places = np.array(right.places(n_q, n_k))
     floats = np.asarray(function(right, places), dtype=np.float64)
     return namespace_of(at.first).asarray(floats, dtype=at.first.dtype)
 
