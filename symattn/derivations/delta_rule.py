@@ -8,7 +8,6 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.linear import (
-    chunk_of_sums,
     corrected,
     decayed_scores,
     delta_step,
@@ -24,7 +23,7 @@ from symattn.document.model import Column, Document, Table
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.theorems.letters import eye, identity
-from symattn.theorems.linear import NEXT_TOKEN
+from symattn.theorems.linear import NEXT_TOKEN, outputs_of_run, scores_of_run
 
 # Three tokens whose keys are neither equal nor orthogonal: each corrects what those before it wrote.
 QUERIES = ((1, 0), (1, 1), (1, 2))
@@ -73,16 +72,8 @@ def _state_after_token(reader: Reader) -> Array:
 
 
 def _make_glossary_of_chunk() -> Glossary:
-    """Return the outputs O and the weights A of n tokens with the corrections U, by the implementation."""
-
-    def outputs(reader: Reader) -> Any:
-        q, k, u, sums = (reader.array(x) for x in "QKUG")
-        return chunk_of_sums(reader.array("S"), q, k, u, sums, reader.array("c")[None, :])[1]
-
-    defined: dict[str, Any] = {
-        "O": outputs,
-        "A": lambda reader: decayed_scores(*map(reader.array, "QKG")),
-    }
+    """Return the outputs O and the weights A of n tokens with the corrections U."""
+    defined: dict[str, Any] = {"O": outputs_of_run, "A": scores_of_run}
     rows = {"Q": "n d_k", "K": "n d_k", "U": "n d_v", "G": "n d_k"}
     return Glossary({"S": "d_k d_v", **rows, "c": "d_k"}, defined=defined)
 

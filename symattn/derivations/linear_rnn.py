@@ -7,7 +7,6 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.linear import (
     chunk_of_sums,
-    decayed_scores,
     empty_state,
     gated_chunk,
     gated_step,
@@ -21,6 +20,7 @@ from symattn.document.formulas import formula
 from symattn.document.model import Column, Document, Table
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
+from symattn.theorems.linear import scores_of_run
 
 # Three tokens; the first feature decays by 1/e before each, the second does not.
 QUERIES = ((1, 0), (1, 1), (1, 1))
@@ -45,12 +45,12 @@ def derivation() -> Document:
         defined={
             "S_n": lambda reader: _chunk_from_zero(reader)[0],
             "O": lambda reader: _chunk_from_zero(reader)[1],
-            "A": _weights,
+            "A": scores_of_run,
         },
         rows=True,
     )
     whole = outputs[0].__array_namespace__().concat(outputs, axis=0)
-    numbers: dict[str, Any] = {"A": _weights, "O": lambda _: whole}
+    numbers: dict[str, Any] = {"A": scores_of_run, "O": lambda _: whole}
     sums = [[sum(gates) for gates in zip(*GATES[: i + 1], strict=True)] for i in range(len(GATES))]
     return DerivationText(
         {"one": token, "all": every, "numbers": Glossary(defined=numbers)},
@@ -67,10 +67,6 @@ def _step(reader: Reader) -> tuple[Array, Array]:
     q, k, v, g = (reader.array(x)[None, :] for x in "qkvg")
     state, output = gated_step(reader.array("S"), q, k, v, g)
     return state, output[0, :]
-
-
-def _weights(reader: Reader) -> Array:
-    return decayed_scores(*map(reader.array, "QKG"))
 
 
 def _chunk_from_zero(reader: Reader) -> tuple[Any, Any]:

@@ -158,15 +158,15 @@ def _chunk_and_token(part: int) -> Callable[[Reader], Any]:
     return made
 
 
-def _outputs_of_run(reader: Reader) -> Any:
-    """Return the outputs of the n tokens, from the state S."""
+def outputs_of_run(reader: Reader) -> Any:
+    """Return the outputs O of n tokens with the corrections U, from the state S, by the implementation."""
     q, k, u, sums = (reader.array(x) for x in "QKUG")
     return chunk_of_sums(reader.array("S"), q, k, u, sums, reader.array("c")[None, :])[1]
 
 
 CHUNK_AND_TOKEN = NEXT_TOKEN.also(
     {"Q": "n d_k", "q": "d_k"},
-    defined={"S″": _chunk_and_token(0), "O″": _chunk_and_token(1), "O": _outputs_of_run},
+    defined={"S″": _chunk_and_token(0), "O″": _chunk_and_token(1), "O": outputs_of_run},
 ).where("u = β (v − (k ⊙ exp(c + g)) S) − Σ_{j=1}^n L_j U_j")
 """n tokens as a chunk and one token more, and all n + 1 as one chunk: S″ and O″."""
 
@@ -218,13 +218,18 @@ TWO_RUNS = Glossary(
 ).where("c = c₁ + c₂")
 """n tokens and m more, with sums of gates G from the beginning of each run to c at its end; without an index, all."""
 
+
+def scores_of_run(reader: Reader) -> Array:
+    """Return the scores of n tokens with gates whose sums are G, by the implementation."""
+    return decayed_scores(*map(reader.array, "QKG"))
+
+
 _SCORES = Glossary(
     {"Q": "n d_k", "K": "n d_k", "G": "n d_k", "m": "d_k"},
     index={"i": "n", "j": "n", "f": "d_k"},
-    defined={"S": lambda reader: decayed_scores(*map(reader.array, "QKG"))},
+    defined={"S": scores_of_run},
     rows=True,
 )
-"""Scores of n tokens with gates whose sums are G, by the implementation."""
 
 
 def _make_rising_numbers(first: str, steps: str) -> Callable[[Reader], Any]:
