@@ -57,7 +57,6 @@ _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
-# These sizes are printed first, and also if they are 1.
 _MEMORY, _BASES = (
     "memory",
     3,
