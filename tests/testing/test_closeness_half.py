@@ -267,7 +267,7 @@ def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.Mon
 @pytest.mark.deep
 def test_means_beyond_all_roundings_need_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "GUARD", 0.0)
-    monkeypatch.setattr(elements, "judged", lambda *given: Accused(0, (), (0, 0), 1.0, float, 0.0, 0.0))
+    monkeypatch.setattr(elements, "judged", lambda *given: Accused(0, (), (0, 0), 1.0, lambda: 0.0, 0.0, 0.0))
     q, k, v = made(BF16, normal, SHAPE, 1)
     out = online(scores(q, k, True) * np.float32(1.03), v, BF16)
     text = words(out[..., 20:, :], q[..., 20:, :], k, v, CAUSAL, precision="bfloat16", contract="fused")

@@ -123,7 +123,7 @@ def test_the_worst_case_alone_is_blunt() -> None:
 def test_a_blind_comparison_has_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where means and elements accuse nothing, nothing would be detected, whatever is asked for."""
     monkeypatch.setattr("symattn.bounds.sharp.means.judged", lambda *given, **told: None)
-    nothing = Accused(0, (), (0, 0), 1.0, float, 0.0, 0.0)
+    nothing = Accused(0, (), (0, 0), 1.0, lambda: 0.0, 0.0, 0.0)
     monkeypatch.setattr("symattn.bounds.sharp.elements.judged", lambda *given: nothing)
     words, _ = asked(power={"scale": 0.003})
     assert words.startswith("No fault was found, but a scale that is 0.3 % off would not be detected")
