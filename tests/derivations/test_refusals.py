@@ -141,7 +141,7 @@ SPOILT: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
     ("matrix-form", implemented, "ATTENTION", set_to(Attention(scale=1))),
     ("matrix-form", implemented, "ATTENTION", set_to(MASKED)),
     ("equivariance", implemented, "ATTENTION", set_to(MASKED)),
-    ("linear-rnn", linear_rnn, "decayed_scores", doubled),
+    ("linear-rnn", linear_rnn, "scores_of_run", doubled),
     ("delta-rule", delta_rule, "delta_step", doubled),
     ("scaling", scaling_numpy, "cube", set_to(lambda *a: np.zeros((a[1], 4), dtype=np.int64))),
     ("scaling", scaling, "variance_formula", set_to(lambda setting, size: setting.formula(size + "σ²"))),

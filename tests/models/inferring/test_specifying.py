@@ -127,9 +127,11 @@ def test_rates_that_change_with_the_number_of_tokens_have_no_field() -> None:
 def test_fields_that_only_tiny_models_have_in_common_are_not_exchanged() -> None:
     with pytest.raises(CannotTell, match="heads may be num_attention_heads = 12 or num_sliding_attention_heads = 24"):
         infer_layer({**_LLAMA, "num_sliding_attention_heads": 24})
-    heads = specify({"model_type": "qwen3_next", "linear_num_value_heads": 64}, 3).specification
+    found = specify({"model_type": "qwen3_5_text", "linear_num_value_heads": 64}, 3)
+    assert found.source == "inferred"
+    heads = found.specification
     assert isinstance(heads, Attention)
-    assert (heads.heads, heads.kv_heads) == (16, 2)
+    assert (heads.heads, heads.kv_heads) == (16, 4)
 
 
 def test_a_convolution_does_not_explain_the_state_space_behind_it() -> None:
