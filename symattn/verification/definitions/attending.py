@@ -60,6 +60,7 @@ _SIZES = (
 
 def settings(spec: Attention) -> dict[str, Any]:
     """Return the values of a function's parameters by the fields of the attention; None leaves a default."""
+    # One head is the default of every function, so that nothing is passed.
     several = spec.heads > 1
     return {
         "causal": spec.causal,
@@ -333,6 +334,7 @@ def in_order(
         result, axes = run(**arrays), len(layout)
         if result is None:
             return None
+        # Only outputs with all axes of the layout have an axis of heads to move.
         every = [
             ordered(layout, a, back=True) if len(a.shape) == axes and at not in unturned else a
             for at, a in enumerate(result if isinstance(result, tuple) else (result,))

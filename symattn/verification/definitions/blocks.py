@@ -183,6 +183,7 @@ def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
 def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
     names = frozenset(("x", "w_q", "w_k", "w_v", "w_o"))
+    # The attention of a block takes tokens and projections, and no masks of its own.
     yield from attending.known_mistakes(
         WrongAttention(spec.attention, names, partial(_of_variant, spec))
     )
@@ -195,6 +196,7 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
             f"in the norms: {words}",
             partial(_run_changed_block, spec, partial(_replace_block_norms, places, how, spec.eps)),
         )
+        # With a single norm, the norm alone is the same mistake as all norms.
         for name in places if len(places) > 1 else ():
             wrong = partial(
                 _run_changed_block, spec, partial(_replace_block_norms, [name], how, spec.eps)
@@ -310,6 +312,7 @@ def _replace_block_norms(names: Sequence[str], how: Any, eps: Any, parts: list[P
     """Replace the named norms by another."""
 
     def changed(part: Part, name: str) -> Part:
+        # A norm's own parameters carry its name as a prefix, which the formula does not know.
         given = [n.removeprefix(f"{name}.") for n in part.of[1:]]
         return replace(
             part, run=lambda x, *rest: how(x, eps, **dict(zip(given, rest, strict=True)))

@@ -156,6 +156,7 @@ def _make_spec_number_setter(spec: Any, name: str) -> Callable[[float], Any] | N
     result = {f.name for f in fields(spec)} if is_dataclass(spec) else set()
     if name in result and _has_number(spec, name):
         return lambda x: replace(spec, **{name: x})
+    # The scale or base of a definition may be a field of the attention or position inside it.
     for part in result & {"attention", "position"}:
         inner = _make_spec_number_setter(getattr(spec, part), name)
         if inner is not None:
@@ -200,6 +201,7 @@ def constants(subject: Definition) -> Iterator[DefinitionMistake]:
         noun = _name_changed_output(subject, name)
         zero = _change_one_output(way, k, lambda y: y * 0)
         yield DefinitionMistake(subject.step, f"{noun} is 0", zero)
+        # With several outputs, equality with an input is no evidence for one of them.
         for i in subject.inputs if len(subject.outputs) == 1 else ():
             if i.made is None and i.entries is None and i.shape:
                 words = f"{noun} is the input {i.name} as it is"

@@ -410,6 +410,7 @@ class Definition(Subject):
         arrays = self.arrays_of_attention(judged.case.inputs)
         if self.inner is None or arrays is None:
             return None
+        # Masks and positions stay booleans and integers; only floats are widened.
         spec = canonical(self.inner.spec)
         values = trace(
             spec,
@@ -440,9 +441,11 @@ class Definition(Subject):
         held = precision.input.rounded
         given = {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in inputs.items()}
         names = tuple(n for n in taken if n not in given)
+        # Small integers are exact in every format, so that extra arrays are not rounded.
         drawn = self._draw_definition_entries(
             names, self.sizes_of(given), FAMILIES["integer"](rng), precision, rng
         )
+        # Arrays that are derived from others need a name here, and are filled in from those.
         placeholders = {
             i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None
         }
@@ -475,6 +478,7 @@ class Definition(Subject):
         beyond["multiples"] = self._yield_multiple_length_cases
         if self.distant is not None:
             beyond["distant keys"] = self._of_distant
+        # Probes of the attention inside follow, except groups that the definition has by itself.
         return beyond | {
             name: of for name, of in self._convert_inner_probes(LATER).items() if name not in beyond
         }
@@ -706,9 +710,11 @@ class Definition(Subject):
 
     def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
         """Yield fresh cases of two families in turn, with larger sizes than before if the domain allows them."""
+        # A seed of its own: fresh inputs must not depend on how many were drawn before.
         rng = np.random.default_rng((session.seed, 1))
         families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
         for k, sizes in enumerate(self.shapes[: 2 * _UNSEEN : 2]):
+            # Two more than before, since a mistake may fit the sizes on which it was fitted.
             larger = {x: n if x in self.kept else n + 2 for x, n in sizes.items()}
             sizes = self.within(larger, session.domain)
             case = self._draw_definition_case(
@@ -766,6 +772,7 @@ class Definition(Subject):
 
     def _as_promised(self, session: Session, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the inputs with scores as large as the domain promises, at most."""
+        # Scores are shrunk only if they exceed the promise, so that other cases stay as drawn.
         if self.inner is None or self.inner.keeps(inputs, session.domain):
             return inputs
         rounding = session.precision.input.rounded
@@ -899,11 +906,13 @@ class Definition(Subject):
         from symattn.verification.diagnosis.blaming import idle_step, other_values
         from symattn.verification.diagnosis.coarser import coarser
 
+        # A step of the attention says more than the definition's own step.
         wrong = [smallest, *(r for r in records if r.finding == "values")]
         for look in (idle_step, other_values) if self.inner is not None else ():
             step, evidence = look(session, wrong)
             if step:
                 return step, evidence
+        # Bounds in other formats cost as much as the first one.
         if self.law is not None and smallest.case.size > _LARGEST_BOUNDED_IN_OTHER_FORMATS:
             return self.step, ""
         return self.step, coarser(session, records)[1]

@@ -186,14 +186,17 @@ class Formulas:
         values = spec.trace(**given)
         times = spec.group
         q = given["q"]
+        # A key head is repeated for its group of queries, whose gradients are combined below.
         k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
         p = self.weights(spec, values)
         dp = do @ v.mT
+        # Σ_j P_ij dP_ij = dO_i · O_i lets a kernel take the row sums from the saved output.
         ds = (
             p * (dp - _sum_gradient_rows(do * values["output"]))
             if self.saved
             else self.scores(p, dp)
         )
+        # Backwards through c · tanh(s/c), whose derivative is 1 − (capped/c)².
         ds = (
             softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
         )
@@ -221,9 +224,11 @@ def _combine_shared_head_gradients(how: str, g: Array, times: int) -> Array:
     xp = namespace_of(g)
     *batch, heads, n, d = g.shape
     if how == "turn":
+        # Heads t, t + kv_heads, … share a key head if keys are tiled in turn.
         return xp.sum(xp.reshape(g, (*batch, times, heads // times, n, d)), axis=-4)
     apart = xp.reshape(g, (*batch, heads // times, times, n, d))
     if how in ("sum", "mean"):
+        # Heads of one group stand one after another.
         return (xp.sum if how == "sum" else xp.mean)(apart, axis=-3)
     return apart[..., 0 if how == "first" else -1, :, :]
 
@@ -452,6 +457,7 @@ def _yield_recomputed_weights(words: str, wrong: Weights) -> Iterator[tuple[str,
     """Yield formulas with wrong weights in the whole backward pass, in dV alone, and in dS alone."""
     yield words, Formulas(weights=wrong)
     yield f"{words}, in dV alone", Formulas(for_values=wrong)
+    # dV = Pᵀ dO uses the weights alone, so that it may be right beside wrong dQ and dK.
     yield f"{words}, in dQ and dK alone", Formulas(weights=wrong, for_values=Formulas.weights)
     saved = Formulas(weights=wrong, saved=True)
     yield f"{words}, beside the saved output", saved
@@ -530,6 +536,7 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
     for how, phrase in words.items():
         one = partial(_combine_shared_head_gradients, how)
         yield f"dK and dV {phrase}", Formulas(shared=one, shared_values=one)
+        # The words speak of dK and dV together; of one of them the verb is singular.
         yield f"dK {phrase}".replace(" are ", " is "), Formulas(shared=one)
         yield f"dV {phrase}".replace(" are ", " is "), Formulas(shared_values=one)
 

@@ -148,6 +148,7 @@ def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) ->
 
 def _yield_wrong_log_sums(spec: Attention) -> Iterator[tuple[str, Wrong]]:
     yield from _WRONG.items()
+    # ln and log₂ differ by a factor, which is a mistake of another kind for each base.
     if spec.base is None:
         yield from _NATURAL.items()
     else:
@@ -191,17 +192,20 @@ def _of_other_maxima(spec: Attention) -> Iterator[tuple[str, Wrong]]:
 
 def _yield_wrong_maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
     """Yield other maxima, in words: of the scores before a step, with another scale, or of one tile alone."""
+    # The first array is the products themselves, before any step.
     later = (name for name in reference.SCORES[1:] if name in _BEFORE)
     for name in later:
         if _has_step(spec, name):
             yield f"that of the scores before {_BEFORE[name]}", partial(_before_step, name)
     if _has_step(spec, "scaled"):
+        # With the default scale, 1/√d_k is right.
         if spec.scale is not None:
             yield "that of the products, scaled by 1/√d_k and not by the given scale", _by_root
         yield (
             "scaled twice",
             lambda spec, values, s: _scaled_again(spec, values, _maximum_of_scores(s)),
         )
+    # A kernel by tiles that drops the running maximum is left with one of a single tile.
     for n in _TILES:
         yield f"that of the last tile of keys alone (tiles of {n})", partial(_of_tile, n, last=True)
         yield (
@@ -305,9 +309,10 @@ def _numbered_maxima(spec: Attention, laid: Callable[[Compute], Compute]) -> Ite
         (1, "is added to the logarithm of the sum"),
         (-1, "is subtracted from the scores"),
     ):
-
+        # The default binds the sign of this turn of the loop.
         def wrong(x: float, sign: int = sign) -> Compute:
             return laid(
+                # L = m + log Σ e^(s − m): x m in place of one m changes L by ±(x − 1) m.
                 partial(_output_with_wrong_lse, spec, partial(_with_factor, sign * (x - 1)))
             )
 

@@ -140,10 +140,12 @@ def _make_distant_lse_family(distance: float) -> Family:
     """Return the family in which one log-sum-exp is ``distance`` below the other, and the larger one's output is 0."""
 
     def family(rng: Random) -> Numbers:
+        # Either may be the larger one, so that code which favours its first argument shows.
         larger = rng.choice(["1", "2"])
 
         def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
             if name[0] == "l":
+                # Names are l1, l2 and so on: the digit says which part an array belongs to.
                 return np.full(shape, 0.0 if name[1] == larger else -distance)
             return np.zeros(shape) if name[1] == larger else rng.standard_normal(shape)
 

@@ -305,6 +305,7 @@ def welford(x: Array) -> tuple[Any, Any]:
 
     Source: Welford, Note on a Method for Calculating Corrected Sums of Squares and Products (1962).
     """
+    # The first entry starts the mean, so that nothing is subtracted from zero.
     mean = x[..., :1]
     total = 0 * mean
     for k in range(1, int(x.shape[-1])):

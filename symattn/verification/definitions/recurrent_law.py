@@ -75,6 +75,7 @@ def recurrences(
     """
     rows = {name: values[name] for name in "qkv"}
     if spec.values_per_key > 1:
+        # np.repeat puts the copies of a key head next to each other, as value heads are.
         rows |= {name: np.repeat(rows[name], spec.values_per_key, axis=-3) for name in "qk"}
     q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in rows.values())
     if spec.feature == "relu":
@@ -85,12 +86,14 @@ def recurrences(
         (q, query_errors), (k, key_errors) = (
             _normalise(x, float(spec.eps), precision) for x in (q, k)
         )
+    # The scale is 1/√d_k on queries alone, and scales their error too.
     if spec.scale:
         root = np.sqrt(q.shape[-1])
         q, query_errors = (
             q / root,
             None if query_errors is None else query_errors / root + _lost(precision),
         )
+    # A state of all heads is a matrix d_k × d_v for each of them.
     state = values.get("initial_state")
     shape = (len(q), q.shape[-1], v.shape[-1])
     states = np.zeros(shape) if state is None else state.reshape(shape)
@@ -102,6 +105,7 @@ def recurrences(
         gate, beta, of_query, of_key = (
             None if a is None else a[head] for a in (gates, betas, query_errors, key_errors)
         )
+        # One gate for a head is constant over its tokens, which the law can use.
         errors, constant = (of_query, of_key), spec.gate == "head"
         yield Recurrence(q[head], k[head], v[head], gate, beta, states[head], *errors, constant)
 
@@ -124,7 +128,9 @@ def _normalise(x: Array, eps: float, precision: Precision) -> tuple[Array, Array
     most = MOST_OF_RANGE * float(min(narrow.largest, sums.largest))
     with np.errstate(divide="ignore", invalid="ignore"):
         result = x / np.sqrt(square)
+        # Underflow loses up to η for each square and for ε, relative to the sum.
         lost = (x.shape[-1] + 1) * float(narrow.eta) / square
+        # Beyond these the first-order terms do not hold, and no bound is claimed.
         is_known = (lost < 1 / 2) & (square < most)
         relative = np.where(is_known, of_sum + lost + growth(STEPS_OF_NORM, narrow), np.inf)
         errors = relative * np.abs(result) + _lost(precision)
@@ -190,8 +196,10 @@ class RecurrentLaw:
             if name == "initial_state":
                 result[name] = self._as_kv(a)
                 continue
+            # A gate of a head has no axis of tokens; it is repeated below.
             if name == "g" and self.spec.gate == "head":
                 continue
+            # Arrays of one number a token get a last axis, so that all broadcast alike.
             by_token = name in BY_TOKEN and not (name == "g" and self.spec.gate == "feature")
             a = a[..., None] if by_token else a
             result[name] = np.moveaxis(a, self._tokens_axis, -2)

@@ -193,6 +193,7 @@ def _yield_rotary_mistakes(
 ) -> Iterator[DefinitionMistake]:
     for cause, turn in of_pairs(spec):
         yield DefinitionMistake("position", cause, partial(run, wide, tables_of, turn=turn))
+        # Code may rotate one of them by another convention than the other.
         if len(names) > 1:
             for name, words in (("q", "queries"), ("k", "keys")):
                 result = f"in the {words} alone: {cause}"

@@ -71,6 +71,7 @@ class Softmax(Answering):
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention) or self.attention.lse:
             raise refusal(self, "attention", "be an Attention without lse")
+        # Softmax starts at scores: any other step would need q, k or v.
         attending.check(self.attention, "Softmax", "nd")
         beside = (
             {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
@@ -130,6 +131,7 @@ def subject(spec: Softmax) -> Definition:
             **FAMILIES,
             **{name: partial(_draw_scores_with_offsets, where) for name, where in _FAR.items()},
         },
+        # Far keys test what is lost if exponentials are added in a narrow format.
         distant=_make_distant_score_family,
         settings={**attending.settings(a), "axis": -1},
         kept=frozenset("h") if a.heads > 1 else frozenset(),
@@ -275,10 +277,12 @@ def _by_tiles(at: At) -> Any:
         for a, b in pairwise(attending.tiles(at.first, at.n))
         for t in [at.first[..., a:b]]
     ]
+    # Tiles of keys are merged as a streaming softmax does.
     state = reduce(
         partial(merge, base=at.spec.base),
         (SoftmaxState(m, at.sum(at.power(t - m)), 0) for t, m in tops),
     )
+    # A row whose keys are all forbidden has the sum 0.
     return at.power(at.first - state.maximum) / _guard_empty_row_sums(at, state.normaliser)
 
 
