@@ -121,6 +121,7 @@ class InAttention(AttentionSearch[Mistake]):
         legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
         if mistake.around:
             return np.asarray(
+                # Variants around a fitted number show how far its uncertainty moves the output.
                 _BESIDE * legal
                 + sum(np.abs(self.runs.run(judged, v) - wrong) for v in mistake.around)
             )

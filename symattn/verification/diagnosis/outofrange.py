@@ -148,6 +148,7 @@ def loses_rows(judged: CaseResult) -> bool:
         return False
     return bool(
         (
+            # Code that guards the division by a sum of 0 returns zeros where others return NaN.
             (ratios > 1).any(axis=-1) & ((got == 0).all(axis=-1) | ~np.isfinite(got).all(axis=-1))
         ).any()
     )

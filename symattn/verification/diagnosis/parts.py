@@ -74,9 +74,11 @@ Holds = Callable[[np.ndarray, int], np.ndarray]
 def _yield_places_on_axis(counted: str, group: int) -> Iterator[tuple[str, Holds]]:
     """Yield places on an axis in words, the fewest first."""
     one, every = _NOUNS[counted]
+    # The ends come first: an index that is off by one loses the first or the last item.
     yield f"the first {one} alone", lambda i, n: i == 0
     yield f"the last {one} alone", lambda i, n: i == n - 1
     if counted == "heads":
+        # Grouped queries: code that mistakes a group of heads for a head shows here.
         if group > 1:
             yield "the heads of the first key head alone", lambda i, n: i < group
             yield "the first head of each key head alone", lambda i, n: i % group == 0

@@ -43,6 +43,7 @@ class ComputedValues(Generic[T]):
                 return stored[key][1]
         result = compute()
         if keep:
+            # The objects are stored beside the value, so that no other one can get their identity.
             self.results[key] = of, result
         else:
             self.latest = {key: (of, result)}
@@ -118,6 +119,7 @@ def contradicts_right_cases(search: Search[M], right: Sequence[CaseResult], mist
     pairs = [
         x for r in right if (x := errors_of(search, r, search.outputs(r, mistake))) is not None
     ]
+    # The difference of huge outputs may overflow when squared; ∞ then decides.
     with np.errstate(over="ignore"):
         as_right, as_wrong = (
             sum(float((x**2).sum()) for x in of)
