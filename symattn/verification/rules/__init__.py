@@ -88,9 +88,11 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
     """Return both mistakes at once; None if they change the same step."""
     a, b = first.variant, second.variant
     steps = _merge_changed_steps(a, b)
+    # Mistakes of the same words, or whose values conflict, are not two mistakes.
     if steps is None or (a.values != "v" and b.values != "v") or first.cause == second.cause:
         return None
     variant = _at_once(a, b, steps)
+    # Variants around either one are variants around both.
     around = (
         *(
             _at_once(x, b, more)
@@ -122,6 +124,7 @@ def _merge_changed_steps(a: Variant, b: Variant) -> dict[str, Change] | None:
     """Return the changed steps of both; None if they conflict. ``SOME_KEYS`` gives way to other changes of weights."""
     merged = dict(a.steps)
     for name, change in b.steps.items():
+        # The choice of keys gives way: any other change of the weights sees all of them.
         if name in merged and change is not SOME_KEYS:
             if merged[name] is not SOME_KEYS:
                 return None

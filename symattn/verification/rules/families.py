@@ -82,10 +82,12 @@ _HUNDRED = _make_signed_grid(1e-3, 100)
 def families(spec: Attention) -> Iterator[MistakeFamily]:
     """Yield the families of a specification, the simplest first."""
     position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
+    # With scale 1 the step of scaling is not there, and its mistakes need another spec.
     scaled = partial(MistakeFamily, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
     by_root = spec.scale is None and unit is None
     of = "scores are scaled by {}/√d_k" if by_root else "scores are {} times what they should be"
     yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
+    # Heads share code, so that the first few show whether a scale is one head's.
     for head in range(min(spec.heads, _EACH) if spec.heads > 1 else 0):
         yield scaled(
             f"scores of head {head + 1} are {{}} times what they should be",
@@ -108,6 +110,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             lambda x, at: softcap(at.first, x),
             _make_logarithmic_grid(1e-1, 1e3),
         )
+    # Without a cap, code may still have one from another model.
     else:
         words = "scores are capped at {}, which was not requested"
         yield MistakeFamily(
@@ -135,6 +138,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield MistakeFamily(
             "bias", words, ("positioned",), scoring.up_to, _make_logarithmic_grid(1, 512, 40)
         )
+    # Tables are inputs: no base or scaling can be wrong there.
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
         yield MistakeFamily(
@@ -162,6 +166,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if spec.value_norm is not None:
         words, grid = "in the norm of the values: ε is {}", _make_logarithmic_grid(1e-13, 10, 30)
         yield MistakeFamily("norm", words, ("v_normed",), norms.by_eps, grid)
+    # Cut-offs of an input are mistakes of that input, whatever the step does with it.
     for name, (step, noun, _) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
             yield MistakeFamily(

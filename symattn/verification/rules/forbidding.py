@@ -26,9 +26,11 @@ def allowed(at: At, **other: Any) -> np.ndarray:
 
     A bias by distance is left out of that, since it may be defined only for causal masks.
     """
+    # A bias by distance may need a causal mask, which other fields may leave out.
     if other and isinstance(at.spec.position, Alibi | Buckets):
         other["position"] = None
     at = replace(at, spec=replace(at.spec, **other), name="masked")
+    # A forbidden key has the score −∞, so that finite scores are the allowed keys.
     return (
         np.asarray(at.xp.isfinite(at.right()))
         if at.spec.masks_anything
@@ -138,6 +140,7 @@ def _yield_mask_joining_mistakes(spec: Attention) -> Iterator[Mistake]:
         spec.window or spec.block,
         spec.documents,
     )
+    # One mask alone cannot be joined wrongly.
     if sum(map(bool, there)) < 2:
         return
     if spec.padding:
@@ -187,6 +190,7 @@ def where_empty(fill: Wrong, at: At, s: Any = None) -> Any:
 def of_labels(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes of a specification with padding, or with documents."""
     if spec.padding:
+        # Queries of padding then have no keys: with a finite number for −∞ they give a mean.
         yield opening("padding is applied to queries, not to keys", _queries_padded)
         words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
         yield _empty_filled(words, _queries_padded)
@@ -201,6 +205,7 @@ def of_labels(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
             keep=partial(_shift_end_of_padding, -1),
         )
         if spec.heads > 1:
+            # Masks (b, n) repeated in turn reach another item than those repeated one by one.
             words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
             yield _empty_filled(words, _of_other_items)
         for words, change in _OF_ITEMS.items():

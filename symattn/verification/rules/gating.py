@@ -15,6 +15,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes in the step that multiplies by the gate."""
     if not spec.output_gate:
         return
+    # The gate may be the step "gated", or the output itself without a projection.
     name = next(step.name for step in spec.pipeline(names) if "gate" in step.of)
     yield in_steps("gate", "the output gate is left out", **{name: left_out})
     for words, share in _SHARES.items():
@@ -25,6 +26,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     )
     words = "the output gate multiplies the queries, not the output"
     yield in_steps("gate", words, scores=_scores_of_gated_queries, **{name: left_out})
+    # With an output projection the gate could stand on either side of it.
     if name != "output":
         words = "the output gate comes after the output projection, not before"
         yield in_steps("gate", words, gated=left_out, output=_gated_after_projection)

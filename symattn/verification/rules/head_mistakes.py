@@ -168,6 +168,7 @@ def _yield_packed_column_mistakes(spec: Attention) -> Iterator[Mistake]:
             yield in_inputs(
                 "split", words, **dict.fromkeys(("w_in", "b_in"), partial(_in_order, order, spec))
             )
+    # With one key head for each query head, rows of q, k, v may also alternate.
     if spec.heads > 1 and spec.key_heads == spec.heads:
         words = "the packed projection is read head by head: q, k, v of the first head, then of the next"
         yield in_inputs(
@@ -294,6 +295,7 @@ def _output_merged(way: _Laid, at: At) -> Array:
     """Return the output from heads merged in this ``way``."""
     a = at.first
     *batch, h, n, d = (int(k) for k in a.shape)
+    # The merge is a reshape of (b, h, n, d) to (b, n, h d), which a wrong way misreads.
     merged = namespace_of(a).reshape(way(namespace_of(a), a), (*batch, n, h * d))
     return (
         projections.project(merged, at.values["w_o"], at.values.get("b_o"))
@@ -425,6 +427,7 @@ def _yield_input_reading_changes(heads: int) -> Iterator[tuple[str, str, str, Ch
             for words, change in _yield_wrong_head_reads(noun, axis, heads)
         )
     for name, noun in (("mask", "the mask given"), ("bias", "the bias")):
+        # A transposed mask has the same shape if n_q = n_k.
         yield name, name, f"{noun} is transposed", lambda a: a.mT
         yield name, name, f"{noun} is read from the last key to the first", lambda a: a[..., ::-1]
         yield name, name, f"the first row of {noun} is used for all queries", partial(one, -2, 0)

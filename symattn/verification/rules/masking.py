@@ -54,6 +54,7 @@ class VisiblePlaces:
         j = np.arange(n_k)[None, :]
 
         def i(name: str) -> np.ndarray:
+            # Bottom-right alignment moves the edge by n_k − n_q, top-left by nothing.
             offset = (
                 0
                 if top_left != (name in self.corner)
@@ -62,6 +63,7 @@ class VisiblePlaces:
             return self._mask_rows_of_queries(n_q) + (-offset if self.opposite else offset)
 
         values, (first, last) = np.ones((n_q, n_k), dtype=bool), self.tiles
+        # An edge in tiles compares numbers of tiles, not of keys.
         if self.before is not None:
             values &= (
                 i("before") - self.before + (first - 1) * self.skipped
@@ -75,6 +77,7 @@ class VisiblePlaces:
             visible = j // last >= edge // last if self.turned else j // last <= edge // last
             of = i("prefix") if self.of_queries else j
             values &= visible if self.prefix is None else visible | (of < self.prefix)
+        # Dealt blocks: every block-th key belongs to the block.
         if self.block is not None and self.dealt:
             values &= i("block") % self.block == j % self.block
         elif self.block is not None:
@@ -174,6 +177,7 @@ def _yield_later_edge_changes(spec: Attention, right: VisiblePlaces) -> Changes:
             yield _describe_shifted_causal_mask(by), {"after": by}
         words = f"the causal mask is aligned {_other_alignment(spec)}; expected {spec.alignment}"
         yield words, {"corner": frozenset(["after"])}
+        # Top-left alignment has no offset whose sign could be wrong.
         if spec.alignment == "bottom-right":
             words = "the causal mask starts at the wrong place: n_q − n_k is added to a query's place, not n_k − n_q"
             yield words, {"opposite": True}
@@ -183,6 +187,7 @@ def _yield_later_edge_changes(spec: Attention, right: VisiblePlaces) -> Changes:
                 "the causal mask is left out with the window: all later keys are seen",
                 {"after": None},
             )
+        # Without any other mask this would be no mask at all.
         elif any((right.prefix, right.block, spec.padding, spec.documents, spec.mask)):
             yield "the causal mask is left out", {"after": None, "prefix": None}
         for n in WIDTHS[1:]:
@@ -200,6 +205,7 @@ def _yield_later_edge_changes(spec: Attention, right: VisiblePlaces) -> Changes:
         if right.after > 0:
             yield "the window is also causal: a query sees no later key", {"after": 0}
     else:
+        # Without a causal mask, one may be there unasked.
         yield _UNREQUESTED, {"after": 0}
         yield _UNREQUESTED_CORNER, {"after": 0, "corner": frozenset(["after"])}
 

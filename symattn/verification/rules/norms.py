@@ -61,14 +61,17 @@ class Norm:
         """Return the norm of x. Raises ``KeyError`` if there is no such axis, ``Undecided`` for 0/0."""
         if self.early is not None:
             x = self.early(x, gain, bias)
+        # A norm over more axes than there are takes all of them.
         axes = tuple(range(len(x.shape))) if len(self.axes) > len(x.shape) else self.axes
         if len(x.shape) < max(-a for a in axes):
             raise KeyError("there is no such axis")
         xp = namespace_of(x)
         mean = partial(xp.mean, axis=axes if len(axes) > 1 else axes[0], keepdims=True)
+        # Variance is of centred entries; a mean of squares is of the entries themselves.
         c = x - mean(x) if self.centred or self.within else x
         n = prod(int(x.shape[a]) for a in axes)
         v = self.measure(mean, c if self.within else x, n)
+        # ε may be inside or outside of the root, which the divisor decides.
         eps = xp.asarray(eps if self.eps is None else self.eps, dtype=x.dtype)
         root = self.divisor(xp, v, eps if self.of_eps is None else self.of_eps(eps, n))
         return self.affine((c if self.centred else x) / root, gain, bias)
@@ -259,9 +262,11 @@ def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Ite
     for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec)):
         yield _make_role_norm_mistake("qk", words, how)
     good = right(kind)
+    # Without ε the root alone divides, which shows for tiny entries.
     for role, noun in (("q", "queries"), ("k", "keys")) if spec.eps else ():
         without_eps = replace(good, divisor=lambda xp, v, e: xp.sqrt(v))
         yield _make_role_norm_mistake(role, f"ε is left out of the norm of the {noun}", without_eps)
+    # An l2 norm has neither gain nor bias.
     if kind == "l2":
         return
     for role, noun in (("q", "queries"), ("k", "keys")):
@@ -270,6 +275,7 @@ def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Ite
             "bias": lambda y, g, b: affine(y, g, None),
         }
         for part, way in without.items():
+            # softmax ignores a bias of keys: it shifts all scores of a query alike.
             if (f"g_{role}" if part == "gain" else f"beta_{role}") in names and (role, part) != (
                 "k",
                 "bias",
@@ -283,6 +289,7 @@ def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Ite
             "1 is added to the gain",
             replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)),
         )
+        # Some models store g − 1, so that a gain of 0 is the identity.
         words = "the gain, stored as an offset from one, is used without the 1"
         yield _make_role_norm_mistake(
             "qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b))

@@ -287,10 +287,12 @@ def _yield_earlier_operand_paths(
 ) -> Iterator[tuple[int, ...]]:
     """Yield the places of operands by which one goes back from an operation to those before it."""
     a = operation.operands[place]
+    # Only results have operations behind them; moving operations change no numbers.
     if not deep or not is_result(a) or operation_of(a).name in MOVING:
         return
     for inner, x in enumerate(operation_of(a).operands):
         if isinstance(x, RecordedArray):
+            # Longer paths go on from there, as deep as allowed.
             yield place, inner
             yield from (
                 (place, *path)
@@ -303,11 +305,13 @@ def _in_order(path: Sequence[int], last: bool, operation: RecordedOperation, run
     a path, such as the first, the operation."""
     operations = [operation]
     for place in path[:-1]:
+        # In the first round of a loop the operand may be an input, with no operation behind.
         if not is_result(a := operations[-1].operands[place]):
             return run(operation, operation.operands)
         operations.append(operation_of(a))
     x = operations[-1].operands[path[-1]]
     steps = [(of, of.operands[place]) for of, place in zip(operations, path, strict=True)][::-1]
+    # The steps run from the innermost outwards; the one at an end moves to the other end.
     for of, operand in [*steps[1:], steps[0]] if last else [steps[-1], *steps[:-1]]:
         x = run(of, [x if a is operand else a for a in of.operands])
     return x
@@ -323,6 +327,7 @@ def replacements(
     recording = Recording(inputs)
     with np.errstate(all="ignore"), suppress(*UNFIT, AttributeError):
         replay = Replay(recording, outputs_of(way, recording))
+        # Every node is a site, and a replay of each takes as long as the definition.
         if len(recording.nodes) > _NODES:
             return []
         likely = [
@@ -330,6 +335,7 @@ def replacements(
             for nodes in _yield_replacement_sites(recording)
             for new in _yield_accepted_replacements(replay, nodes, accepted)
         ]
+        # Fewest words first, so that the simplest replacement is named.
         return sorted(((new.words(), new) for new in likely), key=_plainest_first)
     return []
 

@@ -51,6 +51,7 @@ class MistakePlace:
     def _apply_operation_at_place(self, operation: Operation, at: At) -> Any:
         if self.argument is None:
             return operation(at.right())
+        # The step runs again with one argument changed, so that its other arguments stay right.
         own = step(at.spec, at.values, self.of)
         return own.run(
             *(
@@ -65,6 +66,7 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
     steps = {s.name: s for s in spec.pipeline(names)}
     heads = ("head",) if spec.heads > 1 else ()
     tokens, pairs = ("column", "token", *heads), ("key", "query", *heads)
+    # Latent attention has no array of values, queries or keys by heads.
     if spec.latent is None:
         yield MistakePlace("values", "values", "values", tokens, "v")
     if spec.score == "dot" and spec.latent is None:
@@ -76,6 +78,7 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
         yield MistakePlace(
             "biases", "bias", "bias", pairs, "biased", steps["biased"].of.index("bias")
         )
+    # Wrong weights are the softmax's; right ones in wrong places meet other values.
     yield MistakePlace("weights", "normalize", "values", pairs, "weights")
     if "attended" in steps:
         yield MistakePlace("outputs of the heads", "merge", "merge", tokens, "attended")
@@ -119,11 +122,13 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
     yield from ENTRIES
     for number, axis in enumerate(axes):
         yield from _yield_operators_along_axis(-1 - number, axis)
+    # A transposed reading: the numbers stay in memory, the shape is kept.
     if axes:
         yield _moved(
             "{} are read as if they were transposed",
             lambda x: namespace_of(x).reshape(x.mT, x.shape),
         )
+    # Three named axes with heads in front: heads and tokens may be mixed by a reshape.
     if axes[2:3] == ("head",):
         words = f"{{}} are read with heads and {axes[1]} positions mixed: by a reshape alone, their axis not moved"
         yield _moved(
@@ -156,6 +161,7 @@ _BY_SIZE: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 def _yield_operators_along_axis(axis: int, name: str) -> Iterator[Operator]:
     plural = "queries" if name == "query" else f"{name}s"
+    # Without such an axis an operation cannot be this mistake.
     over = partial(_make_axis_checking_operation, axis)
     yield _moved(
         f"{{}} are taken from the last {name} to the first",
@@ -169,6 +175,7 @@ def _yield_operators_along_axis(axis: int, name: str) -> Iterator[Operator]:
     )
     yield _moved(f"the {{}} of the first {name} are used for all {plural}", partial(one, axis, 0))
     yield _moved(f"the {{}} of the last {name} are used for all {plural}", partial(one, axis, -1))
+    # Layouts permute columns and heads; the order of tokens and keys is their own.
     for words, order in _ORDERS.items() if name in ("column", "head") else ():
         yield _moved(words.format(plural), over(partial(_in_order, axis, order)))
     halves = over(lambda xp, x: xp.roll(x, -(int(x.shape[axis]) // 2), axis=axis))

@@ -38,16 +38,19 @@ def near(spec: Any, x: float) -> list[tuple[float, str]]:
         numbers = [
             (value**power, words.format(noun)) for noun, value in _yield_named_spec_numbers(spec)
         ]
+        # Within 1 ± _NEAR the fitted number and the specification's own are one.
         close = [
             (number, name) for number, name in numbers if x > 0 and abs(number / x - 1) < _NEAR
         ]
         if close:
+            # Two fields with nearly the same number: neither can be named for certain.
             return close if len(close) == 1 else []
     return []
 
 
 def _yield_named_spec_numbers(spec: Any) -> Iterator[tuple[str, float]]:
     """Yield the positive numbers of a specification, other than 1, with their names."""
+    # A 1 changes nothing as a factor, so that it would explain any fit.
     for field in fields(spec) if is_dataclass(spec) else ():
         value = getattr(spec, field.name)
         if field.name in _PARTS:
@@ -60,6 +63,7 @@ def _yield_named_spec_numbers(spec: Any) -> Iterator[tuple[str, float]]:
         ):
             noun = _NOUNS.get(field.name, field.name.replace("_", " "))
             yield f"the specification's {noun}", float(value)
+    # The factor that some frequency scalings put on cosines and sines.
     magnitude = getattr(spec, "magnitude", None)
     if magnitude is not None:
         factor = float(np.asarray(magnitude(np.ones(1))).reshape(-1)[0])

@@ -51,6 +51,7 @@ class Pairs:
         """The distances of the documents' labels of query and key; 0 without labels."""
         of = [
             np.asarray(self.labels.get(n, self.labels.get("doc", np.zeros(1, int))))
+            # Labels may be unsigned, where a difference would wrap around.
             for n in ("doc_q", "doc_k")
         ]
         result: np.ndarray = np.abs(
@@ -192,11 +193,13 @@ def _find_fewest_ranges(
     if not meant.any():
         return None
     ranges, wrong_pairs = [], []
+    # The smallest interval around the meant pairs, open at an end that no pair is beyond.
     for quantity, x in zip(known, columns, strict=True):
         low, high, least, most = (
             int(n) for n in (x[meant].min(), x[meant].max(), x.min(), x.max())
         )
         below, above = low if low > least else None, high if high < most else None
+        # Wider intervals with one end are plainer, and may do as well.
         ends = {
             (below, above),
             (below, None),
@@ -205,10 +208,12 @@ def _find_fewest_ranges(
         }
         for one in sorted(ends - {(None, None)}, key=str):
             ranges.append(Range(quantity, *one))
+            # One bit for each pair: sets of ranges are then compared by words of eight pairs.
             wrong_pairs.append(np.packbits(ranges[-1].holds(x) & ~meant))
     if not ranges:
         return None
     others = np.stack(wrong_pairs)
+    # More than three ranges are no condition that a kernel would have.
     for count in (1, 2, 3):
         choice = min(
             _yield_excluding_range_sets(others, count),
@@ -227,6 +232,7 @@ def _rank_range_plainness(ranges: Sequence[Range], at: tuple[int, ...]) -> tuple
 def _yield_excluding_range_sets(others: np.ndarray, count: int) -> Iterator[tuple[int, ...]]:
     """Yield the indices of ``count`` ranges that together exclude all other pairs."""
     if count == 1:
+        # A range alone has to exclude every other pair.
         yield from ((int(n),) for n in np.flatnonzero(~others.any(axis=1)))
         return
     if count == 2:
@@ -235,6 +241,7 @@ def _yield_excluding_range_sets(others: np.ndarray, count: int) -> Iterator[tupl
                 (first, *rest) for rest in _yield_excluding_range_sets(_left_by(others, first), 1)
             )
         return
+    # Of three ranges only the likeliest first and second ones are tried: all are too many.
     for first in _by_what_is_left(others)[:_LIKELY]:
         left = _left_by(others, first)
         for second in _by_what_is_left(left)[:_LIKELY]:

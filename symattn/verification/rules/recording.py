@@ -210,8 +210,10 @@ class Recording:
         words = operand.words
         if operand.named:
             return words
+        # A long formula would hide the operation that is replaced.
         if len(words) > _LONGEST and operand.operation is not None:
             return f"the {_CALLED.get(operand.operation.name, 'array')} before it"
+        # A space or a slash outside brackets is an operator of lower precedence.
         return (
             words
             if alone or not re.search("[ /]", re.sub(r"\([^()]*\)", "", words))
@@ -221,10 +223,12 @@ class Recording:
     def write(self, name: str, operands: Sequence[Any], options: Mapping[str, Any]) -> str:
         """Write an operation as a formula."""
         arrays = [a for a in operands if isinstance(a, RecordedArray)]
+        # Reshapes and sums of one number change no numbers, and are not written.
         if name in MOVING or (
             name == "sum" and options.get("axis") == -1 and operands[0].shape[-1] == 1
         ):
             return self.word(arrays[-1] if arrays else operands[0], True)
+        # Multiplied by 1: written as the array alone.
         if name == "multiply" and any(type(a) is int and a == 1 for a in operands):
             return self.word(arrays[0])
         alone = [
@@ -352,9 +356,11 @@ class Replay:
 
         def latest(key: Any) -> RecordedArray:
             arrays = self.recording.arrays[key]
+            # Arrays of one site stand in the order of computing, hence the bisection.
             return arrays[max(bisect_left(arrays, node.number, key=lambda a: a.number) - 1, 0)]
 
         def stale(a: RecordedArray) -> Any:
+            # The value of the round before; the first round has none, and gets zeros.
             return (
                 value(self.recording.arrays[a.site.calls][a.round - 1]) if a.round else 0 * value(a)
             )

@@ -92,12 +92,15 @@ def _rotate_with_mixed_layouts(
     x: Array, cos: Array, sin: Array, laid: str, exchanged: str, sign: int = -1
 ) -> Array:
     """Return x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
+    # Tables have one column for each pair, f, and so 2 f columns of x are rotated.
     xp, f = namespace_of(x), int(cos.shape[-1])
     c, s = (_lay_out_rotary_table(t, laid) for t in (cos, sin))
     y, rest = x[..., : 2 * f], x[..., 2 * f :]
+    # (x₁, x₂) → (−x₂, x₁), with x₂ half a row away.
     if exchanged == "half":
         turned = xp.concat([sign * y[..., f:], y[..., :f]], axis=-1)
     else:
+        # The same with x₂ next to x₁.
         apart = xp.reshape(y, (*y.shape[:-1], f, 2))
         turned = xp.reshape(xp.stack([sign * apart[..., 1], apart[..., 0]], axis=-1), y.shape)
     rotated = y * c + turned * s

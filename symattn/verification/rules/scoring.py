@@ -143,6 +143,7 @@ def _yield_scaling_sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size
     heads, shared = spec.heads > 1, 1 < spec.key_heads < spec.heads
     yield ("d_k", "", lambda at: at.size("q")), True
     yield ("d_v", "", lambda at: at.size("v")), True
+    # Sizes that are equal in usual inputs are tried too, since code confuses them.
     yield ("n_k", "", lambda at: at.shape[-1]), True
     yield ("n_q", "", lambda at: at.size("q", -2)), True
     yield ("(d_k + 1)", "", lambda at: at.size("q") + 1), True
@@ -197,11 +198,13 @@ def _by_length(role: str, besides: bool, at: At) -> Any:
 def of_distances(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in linear biases and in buckets."""
     if isinstance(spec.position, Alibi):
+        # Slopes that are an input cannot be computed wrongly.
         for words, exponents in (
             _other_slopes(spec.heads) if spec.position.slopes == "computed" else ()
         ):
             yield in_steps("bias", words, slopes=partial(_compute_alibi_slopes, exponents))
         for words, wrong in _LINEAR.items():
+            # Without a two-sided bias the absolute distance is the distance.
             if spec.position.two_sided or "absolute" not in words:
                 yield in_steps("bias", words, positioned=wrong)
     for words, where, taken in other_tiles() if isinstance(spec.position, Alibi | Buckets) else ():
@@ -283,6 +286,7 @@ def _add_other_distance_bias(distance: Callable[[Any, Any], Any]) -> Wrong:
 
     def wrong(at: At) -> Any:
         m = at.values["slopes"]
+        # One slope for each head.
         m = m[:, None, None] if at.spec.heads > 1 else m[:, None]
         return at.first + m * distance(
             at.xp, at.xp.astype(_relative_positions_of_keys(at), at.first.dtype)

@@ -154,6 +154,7 @@ _LOGITS: Table = (
 
 def _yield_key_count_mistakes(normaliser: softmax.Normaliser) -> Iterator[tuple[str, str, Wrong]]:
     """Yield the mistakes in the number of keys, as the formula has it."""
+    # The formula says whether a number of keys occurs in this normaliser.
     if "− log(n_k)" in normaliser.formula:
         yield "normalize", "log n is not subtracted from the scores", partial(_with_log, 1)
         yield "normalize", "log n is added to the scores, not subtracted", partial(_with_log, 2)
@@ -203,6 +204,7 @@ _OF_THRESHOLDS: Table = tuple(
 
 def _yield_unnormalised_mistakes(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     """Yield mistakes whose weights need not sum to 1."""
+    # A sparsemax has a threshold in place of a sum.
     if spec.normaliser == "sparsemax":
         yield from _OF_THRESHOLDS
     if not spec.is_softmax:
@@ -220,6 +222,7 @@ def _yield_unnormalised_mistakes(spec: Attention) -> Iterator[tuple[str, str, Wr
             )
     yield from _UNDIVIDED
     if spec.sink is not None:
+        # The formulas below are those of a softmax without a sink.
         yield from _OF_SINKS
         yield from _OF_LOGITS if spec.sink == "given" else ()
         return

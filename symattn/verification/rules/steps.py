@@ -66,12 +66,14 @@ def _yield_scale_step_mistakes(spec: Attention) -> Iterator[Row]:
     if spec.scale is not None:
         if spec.scale != 1:
             yield "the scale is applied twice", _apply_step_twice
+        # With an infinite limit every width is below it, so that 1/√d_k is used throughout.
         yield "the configured scale is ignored, and 1/√d_k used", partial(_by_root, inf)
         if spec.scale != 1:
             yield (
                 "the configured scale and 1/√d_k are both applied",
                 lambda at: _by_root(inf, at, at.right()),
             )
+    # A table of widths up to n gives all larger heads the same scale.
     elif not not_scaled(spec):
         for n in (32, 64, 128):
             yield (

@@ -22,6 +22,7 @@ Function = Callable[[Temperature, np.ndarray], Any]
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in the temperatures of a specification that has them."""
     yield in_steps("score", "the temperatures of queries are left out", tempered=left_out)
+    # Places count from 0 in some models and from 1 in others.
     for words, off in (("large", 1), ("small", -1)):
         words = f"the temperatures' places are one too {words}"
         yield in_steps("score", words, tau=partial(_of_other_places, off))
@@ -35,6 +36,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield in_steps("score", words, tau=partial(_of_function, function))
     for words, wrong in _ELSEWHERE.items():
         yield in_steps("score", words, tempered=wrong)
+    # Such weights do not sum to 1, hence the False.
     words = "weights are multiplied by the temperatures, not scores"
     yield in_steps("score", words, False, tempered=left_out, weights=_times_weights)
     for words, rate in _other_rates(spec):

@@ -252,9 +252,11 @@ def _not_rescaled(edges: Edges, above: str, below: str, at: At) -> Any:
 
 def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> Any:
     """Return the weights beside a sink; if the sink comes ``first``, it is 1 in a sum that is not rescaled."""
+    # After a sink that comes first, one tile is enough.
     tiles = Tiles.of(edges, at, 1 if first else 2)
     top = at.m if first else at.top
 
+    # Numerators and sums may use other maxima, which is the mistake.
     def powers(maximum: str) -> Any:
         so_far = (
             [at.xp.maximum(m, at.z) for m in _so_far(at, tiles)] if first else _so_far(at, tiles)
@@ -262,6 +264,7 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
         tops = so_far if maximum == "so far" else [top for _ in tiles]
         return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops, strict=True)], axis=-1)
 
+    # A sink that comes first has itself as the maximum so far: e⁰ = 1.
     sink = at.power(at.z - (at.z if first and below == "so far" else top))
     return powers(above) / (at.sum(powers(below)) + sink)
 
@@ -325,6 +328,7 @@ def _so_far(at: At, tiles: Tiles) -> list[Any]:
 
     def made() -> list[Any]:
         tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
+        # −∞ − (−∞) is NaN, so that rows without keys so far get a finite maximum.
         return [
             *accumulate((at.xp.where(at.xp.isfinite(m), m, _LOWEST) for m in tops), at.xp.maximum)
         ]
@@ -339,7 +343,9 @@ def _merge_part_weights(edges: Edges, masses: Masses, words: str, at: At) -> Any
 
     def made() -> Any:
         result = masses(tiles.at, tiles)
+        # In turns, or undivided, the masses are already what each part is multiplied by.
         total = 1 if words in (*_TURNS, _UNDIVIDED) else sum(result[1:], result[0])
+        # The weights within parts are the same for all masses, so that they are computed once.
         each = tiles.once(
             "each",
             lambda: [softmax.softmax(t, fully_masked="zeros", base=at.spec.base) for t in tiles],
