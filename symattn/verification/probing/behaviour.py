@@ -99,6 +99,7 @@ def notes(session: Session) -> Iterator[str]:
 
 def notes_of_leaks(session: Session) -> Iterator[str]:
     """Yield a note if NaN of the weight 0 reaches an output, though the domain does not forbid that."""
+    # A definition without attention has no masked weights, hence "all" alone.
     if session.subject.attention is None:
         if leaking(session, "all") and not session.domain.nonfinite_forbidden:
             yield f"{session.subject.leak}; --nonfinite-forbidden makes that a fault."

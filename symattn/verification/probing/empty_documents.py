@@ -22,6 +22,7 @@ _TRIES = 4  # draws of labels, of which one has several documents
 
 def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     """Yield inputs in which empty documents lie between all others, and before and after these."""
+    # Several draws, since one document alone leaves no place between two.
     for wanted in _SIZES:
         sizes = maker.fitted(wanted)
         draws = (maker.make(sizes, small(rng), rng) for _ in range(_TRIES))

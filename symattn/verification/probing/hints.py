@@ -94,6 +94,7 @@ def _find_opaque_function_note(identity_result: IdentityResult) -> str:
 
 def unexplained(found: IdentityResult | None) -> Iterator[str]:
     """Yield a difference on residues that no nearly equal numbers explain: a fault that no input shows."""
+    # Residues are exact, so that such a difference is real, whatever floats show.
     if (
         found is not None
         and found.difference is not None
@@ -160,6 +161,7 @@ def largest_sizes(
 ) -> report.LargestSizes:
     """Return the largest of the sizes that were tried together: of the ``judged`` calls, and on residues."""
     floats = _in_order(max(judged, key=_multiply_sizes, default={}))
+    # Without agreement on residues the floats alone say how far was tried.
     if identity is None or not identity.agrees:
         return report.LargestSizes(floats)
     shapes = (*identity.shapes, *identity.unbounded)

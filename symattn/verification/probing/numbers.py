@@ -255,10 +255,12 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield what norms take, with tiny, huge, and nearly equal entries, and with a mean far from 0."""
     normed = {"q", "k"} if maker.spec.qk_norm is not None else set()
+    # Norms have these effects only on the arrays that they take.
     normed |= {"v"} if maker.spec.value_norm is not None else set()
     if not normed:
         return
     normed |= {"x", "y"}
+    # Tiny entries show ε, huge ones overflow in the squares, near ones cancel.
     families: dict[str, Callable[[tuple[int, ...]], Array]] = {
         "tiny": lambda shape: rng.integers(-3, 4, shape) * 2.0**-9,
         "tinier": lambda shape: rng.integers(-3, 4, shape) * 2.0**-13,
@@ -334,6 +336,7 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def _make_key_visibility_patterns(n: int) -> dict[str, Array]:
     """Return patterns of keys that may be seen."""
+    # Visible keys at an end or alone hide a whole tile from a kernel by tiles.
     j = np.arange(n)
     return {
         "only the last keys": j >= 3 * n // 4,
@@ -472,6 +475,7 @@ def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield equal scores with the weights as output, for lengths around those of windows, blocks and prefixes."""
+    # Off-by-one edges show at lengths just below and above the reach of a mask.
     reach = {n + 1 for n in maker.spec.sides if n is not None} | {
         maker.spec.block,
         maker.spec.prefix,
@@ -483,6 +487,7 @@ def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         for n_q in dict.fromkeys((n, *(() if maker.square else (min(2, n),)))):
             if n_q * n * maker.spec.heads <= CELLS:
                 yield (
+                    # With q = k = 0 all scores are equal, and V = I returns the weights themselves.
                     f"{n_q} × {n}, the weights",
                     maker.from_heads(np.zeros((n_q, 2)), np.zeros((n, 2)), np.eye(n)),
                 )
@@ -519,6 +524,7 @@ def positions(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     if maker.spec.position is None:
         return
     most = maker.domain.max_tokens
+    # Angles at far positions are large, where floats of tables lose digits.
     for n_k, d_k in _PLACES:
         n_q = n_k if maker.square else 2
         if n_k <= most and n_q * n_k * maker.spec.heads <= CELLS:

@@ -136,16 +136,20 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield values that are the identity, so that the weights are the output; and q, k, v, or projections (d_model =
     h d_k = h d_v), of one shape, which they keep if transposed."""
+    # With V = I the output is the matrix of weights, so that each weight shows.
     for n, d in ((4, 2), (7, 3)):
         q, k = rng.integers(-2, 3, (n, d)), rng.integers(-2, 3, (n, d))
         yield f"the weights themselves, n = {n}", maker.from_heads(q, k, np.eye(n))
+    # Arrays of one shape can be exchanged or transposed without an error.
     for n in (3, 4):
         q, k, v = (rng.integers(-2, 3, (n, n)) for _ in "qkv")
         yield f"q, k, v of one shape {n} × {n}", maker.from_heads(q, k, v)
     q, k, v = rng.integers(-2, 3, (5, 3)), rng.integers(-2, 3, (5, 3)), rng.integers(-8, 9, (5, 2))
     yield "some keys", maker.from_heads(q, k, v)
+    # Attention does not depend on the order of keys if values move with them.
     order = rng.permutation(5)
     yield "the same keys in another order", maker.from_heads(q, k[order], v[order])
+    # Square projections keep their shape if transposed.
     for n, d in ((3, 2), (4, 3), (5, 4)) if maker.tokens else ():
         d_model = maker.spec.heads * d
         yield (

@@ -179,6 +179,7 @@ def _are_promises_compatible(domain: Domain, chosen: Sequence[_Promise]) -> bool
 
 def _yield_candidate_promises(domain: Domain) -> Iterator[_Promise]:
     """Yield promises beyond those of the domain, the plainest first, and among these the ones that forbid least."""
+    # A promise of one kind of memory excludes no sizes, so that it is the plainest.
     for field in (
         "contiguous",
         "same_width",
@@ -194,6 +195,7 @@ def _yield_candidate_promises(domain: Domain) -> Iterator[_Promise]:
         ("width_multiple_of", domain.max_width),
     ):
         of = getattr(domain, field)
+        # Multiples of the promised step alone, since lengths between are excluded already.
         yield from (
             _make_promise(domain, field, b) for b in _BLOCKS if b % of == 0 and of < b <= most
         )
@@ -202,6 +204,7 @@ def _yield_candidate_promises(domain: Domain) -> Iterator[_Promise]:
         for b in _MOST
         if domain.min_width <= b < domain.max_width
     )
+    # Lower limits come last: what remains then are large inputs alone.
     for field, most in (("min_tokens", domain.max_tokens), ("min_width", domain.max_width)):
         yield from (
             _make_promise(domain, field, b) for b in _LEAST if getattr(domain, field) < b <= most
@@ -296,6 +299,7 @@ def notes(session: Session) -> Iterator[str]:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
     blamed, promises = _explain_refusals(session)
+    # Where no promise explains the refusals, the number of axes does.
     why = (
         remedy(promises)
         if promises or not blamed

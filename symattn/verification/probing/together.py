@@ -136,9 +136,11 @@ def one_column(rng: np.random.Generator) -> Entries:
 
     def entries(name: str, shape: tuple[int, ...]) -> Array:
         if name == "v":
+            # Values far from zero make a lost key visible beside the bound.
             return rng.integers(8, 13, shape).astype(float)
         if name not in ("q", "k"):
             return others(name, shape)
+        # One column that is not zero: every product but one is exact.
         result = np.zeros(shape)
         result[..., 0] = (
             rng.choice([-1, 1], shape[:-1]) if name == "k" else rng.integers(-2, 3, shape[:-1])
