@@ -64,6 +64,7 @@ def _draw_term_numbers(drawn: Scene, order: Order, tree: Tree) -> float:
     starts = [part[0] for part in _list_drawn_tiles(order)] or list(
         range(0, tree.n, max(1, tree.n // 4))
     )
+    # Every k-th start, so that at most ``_NUMBERED`` numbers stand below the tree.
     shown = starts[:: -(-len(starts) // _NUMBERED)]
     for leaf in shown:
         drawn.add(

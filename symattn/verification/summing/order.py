@@ -63,6 +63,7 @@ class Order:
     def _yield_order_sentences(self) -> Iterator[str]:
         if self.reading is None:
             yield f"The order in which {self.terms} are added cannot be determined: {self.why}."
+            # An entry that counts as 0 would otherwise seem to be missing.
             return
         counted = f", the one at place {self.first} counted as 0," if self.first else ""
         yield f"{self.n} {self.terms}{counted} are added {'by ' * (self.reading.way == 'tiles')}{self.reading.words}."
@@ -168,8 +169,10 @@ def written(tree: Tree) -> list[str]:
 
 def _write_parts_of_sum(tree: Tree, node: int) -> list[str]:
     """Return in writing the terms that are added one after the other to get a node."""
+    # The node's own terms alone, as a tree for itself.
     leaves = sorted(tree.subtrees[node - tree.n])
     reading = read(tree.within(leaves))
+    # Two terms are written as a sum, whatever their order is called.
     if reading.way in _NAMED and len(leaves) > 2:
         return [f"{_NAMED[reading.way]}({', '.join(_abbreviate_items([*map(str, leaves)]))})"]
     if reading.merge:
@@ -180,9 +183,11 @@ def _write_parts_of_sum(tree: Tree, node: int) -> list[str]:
         ]
         if reading.merge.way in _NAMED:
             return [f"{_NAMED[reading.merge.way]}({', '.join(_abbreviate_items(sums))})"]
+        # A loop from the last part to the first is written in the order of adding.
         return sums[:: 1 if reading.merge.way == "order" else -1]
     result: list[str] = []
     run: list[int] = []
+    # The spine is the chain of sums; what is no single term on it stands in brackets.
     for added in _trace_spine_of_sum(tree, node):
         if len(added) == 1 and added[0] < tree.n:
             run.append(added[0])
@@ -193,6 +198,7 @@ def _write_parts_of_sum(tree: Tree, node: int) -> list[str]:
 
 def _write_bracketed_step(tree: Tree, added: tuple[int, ...]) -> str:
     """Write the terms added in one step in brackets, or in square brackets if they are added at once."""
+    # More than two at once: a fused sum, as of a matrix unit.
     if len(added) > 1:
         return (
             "["
@@ -234,6 +240,7 @@ def _write_term_runs(terms: list[int]) -> list[str]:
     start = 0
     while start < len(terms):
         end = start + 1
+        # A run has one step, which dots may stand for.
         while (
             end + 1 < len(terms) and terms[end + 1] - terms[end] == terms[start + 1] - terms[start]
         ):
@@ -272,6 +279,7 @@ class Width:
     @property
     def words(self) -> str:
         """The digits, their format, and the rounding."""
+        # The widest number that was tried was kept whole, so that only a lower limit is known.
         if self.more:
             return f"{self.digits} digits or more"
         name = (
@@ -289,13 +297,16 @@ def widths(term_sum: TermSum, tree: Tree) -> tuple[Width, Width]:
     Raises ``NoTree`` if weights round the terms, if all terms are added at once, if the results fit no number of
     digits, and for compensated sums.
     """
+    # Terms that are rounded before they are added say nothing about the accumulator.
     if not term_sum.numbers.exact:
         raise NoTree(
             f"each term is rounded by its weight, 1/{1 / term_sum.numbers.weight:g}; hint: as many as a power of two"
         )
     around = _list_subtrees_of_leaf(tree, deepest(tree)[0])
     first, last = _choose_width_triples(around, deepest(tree))
+    # The innermost accumulator first: outer ones can only lose what it has kept.
     inner = _measure_accumulator_width(term_sum, first)
+    # A compensated sum keeps lost digits in a second number, so that no width describes it.
     if inner.nearest is not None and _is_compensated_sum(term_sum, around, last, inner.digits):
         raise NoTree(
             "small terms that are lost one by one survive together, as in a compensated sum"

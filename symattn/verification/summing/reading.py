@@ -47,6 +47,7 @@ class TreeReading:
         if self.way == "lanes" and self.merge and self.inner:
             th = (
                 "th"
+                # 11th, 12th and 13th are the exceptions.
                 if self.size % 100 in (11, 12, 13)
                 else {1: "st", 2: "nd", 3: "rd"}.get(self.size % 10, "th")
             )
@@ -79,14 +80,17 @@ def read(tree: Tree) -> TreeReading:
     """Return the simplest reading: a loop, pairs, tiles or lanes, in this order, or else ``other``."""
     tiles = (
         r
+        # Small tiles first: a multiple of a tile can be read as a tile as well.
         for size in range(2, tree.n)
         for r in _as_parts(tree, "tiles", size, _split_into_term_runs(tree.n, size))
     )
     lanes = (
         r
+        # Many lanes first, since fewer lanes may be read from their pairs.
         for size in range(tree.n // 2, 1, -1)
         for r in _as_parts(tree, "lanes", size, _split_into_strided_lanes(tree.n, size))
     )
+    # A loop or pairs over all terms is plainer than any reading by parts.
     return _read_sum_without_parts(tree) or next(chain(tiles, lanes), TreeReading("other", tree.n))
 
 
@@ -180,7 +184,9 @@ def common_parts(one: Tree, other: Tree) -> tuple[int, int]:
     tile = _find_common_tile_size(one, other)
     if tile:
         return tile, 0
+    # Many parts first, down to two.
     for count in range(one.n // 2, 1, -1):
+        # Split-K gives every part the same number of terms.
         if one.n % count or other.n % count:
             continue
         sizes = (one.n // count, other.n // count)
@@ -198,6 +204,7 @@ def _find_common_tile_size(one: Tree, other: Tree) -> int:
     """Return the size of the tiles whose results both sums add last, if it and the order within are the same, or 0."""
     if _read_sum_without_parts(one) or _read_sum_without_parts(other):
         return 0
+    # At most half of the terms, or there would be one tile.
     for size in range(2, (one.n + 1) // 2 + 1):
         if (
             _read_sum_by_tiles(one, size)

@@ -77,6 +77,7 @@ class Attending:
         )
         try:
             with np.errstate(all="ignore"):
+                # Queries of zeros are tried too, whose other steps may divide by 0.
                 values = np.asarray(reference.trace(spec, arrays)["weights"], dtype=float)
         except case_result.UNFIT as error:
             raise NoTree("the definition has no weights for such inputs") from error
@@ -92,7 +93,9 @@ class Attending:
                 "with queries of zeros the weights of keys differ, or there are fewer than three"
             )
         numbers = TermNumbers.of(
-            self.maker.precision.input.name, len(visible), float(weights[visible[0]])
+            self.maker.precision.input.name,
+            len(visible),
+            float(weights[visible[0]]),
         )
         return TermSum(
             len(visible),
@@ -177,22 +180,27 @@ def scores(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> Stor
 def _find_score_storage(attending: Attending, n: int) -> StoredScores:
     name, width = attending.maker.precision.input.name, attending.width
     scale = attending.maker.spec.scale
+    # Without a scale of its own, the definition's 1/√d_k.
     scale = width**-0.5 if scale is None else float(scale)
     if name not in _SCALED:
         raise NoTree(f"{name} holds both")
     if width < 2:
         raise NoTree("a query has one entry, and two are needed")
+    # Only a power of two scales without rounding; frexp then returns the fraction 1/2.
     if float(np.frexp(scale)[0]) != 0.5 or _SCALED[name] / scale > 2.0**15:
         raise NoTree("the scale is not a power of two, or scores leave the range of the format")
+    # Two scores that are one number in the format, but differ in a wider one.
     first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
     inputs = _make_two_score_inputs(attending, n, first, second)
     apart, alike = (
         attending.weights(result)[-2:]
         for result in (inputs, _make_two_score_inputs(attending, n, first, first))
     )
+    # If the definition itself hardly sees the difference, the outputs cannot.
     if not np.abs(apart - alike).max() > _TELLING:
         raise NoTree("by the definition the weights hardly differ")
     values = attending.row(inputs)[:2]
+    # Stored scores give both keys the same weight.
     for stored, expected in ((False, apart), (True, alike)):
         if np.abs(values - expected).max() < _NEAR:
             return StoredScores(
@@ -243,6 +251,7 @@ def _row_sums(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
         x = terms.T
         inputs = {
             "x": x,
+            # A gain of 1 in either convention.
             "gain": np.full(len(terms), 0.0 if spec.one_plus else 1.0),
             "bias": np.zeros(len(terms)),
         }
@@ -252,6 +261,7 @@ def _row_sums(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
         if outcome.output is None or outcome.output.shape != x.shape:
             raise NoTree("the function gives no output of the shape of its input")
         y = np.asarray(outcome.output, dtype=float)
+        # One entry of a row is large, and one is 0: (y − y₀)/x is 1/σ, and −y₀ σ the mean.
         rows, term, zero = np.arange(len(x)), np.abs(x).argmax(axis=1), np.abs(x).argmin(axis=1)
         with np.errstate(all="ignore"):
             r = (y[rows, term] - y[rows, zero]) / x[rows, term]

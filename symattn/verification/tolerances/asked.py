@@ -60,10 +60,12 @@ def normal(sizes: Sizes, risk: float = RISK) -> Reach:
     Source: Laurent, Massart, Adaptive estimation of a quadratic functional by model selection (2000), lemma 1.
     """
 
+    # All rows of the array share a third of the risk, so that each has 1/rows of it.
     def norm(rows: int) -> float:
         x = log(3 * rows / risk)
         return sqrt(sizes.d_k + 2 * sqrt(sizes.d_k * x) + 2 * x) * _UP
 
+    # The event of values counts every entry, hence n_k d_v.
     v = sqrt(2 * log(3 * sizes.n_k * sizes.d_v / risk)) * _UP
     return Reach(
         norm(sizes.n_q),
@@ -99,6 +101,7 @@ class Beforehand:
 
 def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach) -> Beforehand:
     """Return the bound by the closed formula. Raises ``InputError`` unless scores are scaled dot products."""
+    # The closed formula knows products, a scale and masks, but no other steps.
     if not usual(spec):
         what = ", ".join(
             f"{name}={value!r}" for name, value in differing(spec, Attention()).items()
@@ -111,6 +114,7 @@ def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach
         raise InputError(
             "the formula needs a scale that is a number; hint: --scale, or give --inputs FILE"
         )
+    # Cauchy–Schwarz: |q · k| ≤ ‖q‖ ‖k‖; products are rounded up by two factors.
     score = abs(scale) * reach.q * reach.k * _UP**2
     known = InputLimits(sizes.n_k, sizes.d_k, score, reach.v, max(reach.q, reach.k))
     return Beforehand(spec, precision, sizes, reach, score, a_priori(known, precision))
@@ -203,6 +207,7 @@ def sharp(bound: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
 
     None where the filter does not apply: in float32 and wider, in fp8, and for other than plain attention.
     """
+    # Sums in float32, as accumulators of half formats have them.
     how = Stores.of(bound.precision, wide_sums=True, capped=bound.spec.capped)
     if how is None:
         return None
@@ -218,18 +223,22 @@ def sharp(bound: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     except Refused:
         return None
     worst = np.broadcast_to(
-        bound.bound.allowed if isinstance(bound, ForInputs) else bound.value, result.shape
+        bound.bound.allowed if isinstance(bound, ForInputs) else bound.value,
+        result.shape,
     )
     worse = int((worst < result).sum())
+    # The worst case may be the smaller one: both hold.
     return Sharp(np.minimum(result, worst), alpha, words, bound.spec, inputs, how, worst, worse)
 
 
 def _draw_inputs_for_bound(beforehand: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
     most = beforehand.reach.v
 
+    # Entries within the promised limit; N(0, 1) needs no limit, as its risk is counted.
     def changed(name: str, a: Floats) -> Floats:
         return a if beforehand.reach.normal else np.clip(a, -most, most)
 
+    # At most so many keys, since the filter computes with every pair of a query and a key.
     inputs = drawn(beforehand.spec, beforehand.precision, changed, beforehand.sizes, seed, _KEYS)
     entries = "N(0, 1)" if beforehand.reach.normal else f"N(0, 1), cut off at {most:g}"
     rows, keys = inputs["q"].shape[-2], inputs["k"].shape[-2]

@@ -199,6 +199,7 @@ def _describe_sharp_tolerance(sharp: Sharp | None, evidence: Evidence) -> Iterat
     if sharp is None:
         return
     mean = sharp.mean()
+    # The mean has no tolerance if one element has none.
     of_mean = (
         f"; {digits(mean)} for the mean of all {sharp.elements.size}" if isfinite(mean) else ""
     )
@@ -210,6 +211,7 @@ def _describe_sharp_tolerance(sharp: Sharp | None, evidence: Evidence) -> Iterat
         (md.Code(f"atol={digits(sharp.largest)}, rtol=0"), each),
     )
     yield md.Note((f"Except with probability {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
+    # The filter allows exponentials more than the worst case does.
     if sharp.worse:
         several = f"{sharp.worse} of {sharp.elements.size} elements"
         why = "the sharp tolerance allows exponentials an error of 2⁻¹³, the worst case one of a few ulps of float32"
@@ -241,6 +243,7 @@ def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
     yield from _describe_sharp_tolerance(
         sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below")
     )
+    # Eight columns fit a page; the rest is in the JSON.
     columns = md.headers(">row", *(f">{c}" for c in range(min(inputs.bound.allowed.shape[-1], 8))))
     rows = inputs.bound.allowed.reshape(-1, inputs.bound.allowed.shape[-1])
     yield md.Table(
@@ -251,6 +254,7 @@ def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
         yield md.Note(
             (f"The first rows and columns; all {inputs.bound.allowed.size} elements: -f json.",)
         )
+    # A relative tolerance is infinite if an expected entry is 0 there.
     if isfinite(rtol) and isfinite(atol):
         yield md.Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
 

@@ -21,6 +21,7 @@ _KEYS, _WIDTHS, _N, _D_K = (16, 64, 256, 1024), (4, 16, 64, 256), 256, 64
 
 def scene(seed: int = SEED) -> Scene:
     """Draw the bound of ``symattn bound`` for entries from N(0, 1), and the error on random entries."""
+    # The same quantity over both sizes: only one varies in each panel.
     drawn = Scene("Error of attention against its bound, over n, d_k and dtype")
     over_n = _draw_error_panel(
         drawn, [(n, _D_K) for n in _KEYS], f"n keys, {{d_k}} = {_D_K}", 0.0, seed
@@ -54,9 +55,11 @@ def _draw_error_panel(
     drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, seed: int
 ) -> str:
     """Draw errors and bounds over the size that varies; return a description of the last points."""
+    # The size that takes more than one value is the axis.
     varied = [n if len({n for n, _ in sizes}) > 1 else d for n, d in sizes]
     drawn.label(10, y + 22, "largest error, and its bound")
     result, outcome = [], []
+    # Both kinds of points in one panel, so that the distance between them is seen.
     for dtype in FORMATS:
         bounds = [bound(n=n, d_k=d, dtype=dtype).value for n, d in sizes]
         errors = [largest_error(n, d, dtype, seed) for n, d in sizes]
@@ -78,6 +81,7 @@ def _draw_error_panel(
             f"{dtype} {_format_error_digits(errors[-1])} of at most {_format_error_digits(bounds[-1])}"
         )
     every = [value for one in result for _, value in one.points]
+    # A factor of two as margin, since the axis is logarithmic.
     low, high = min(every) / 2, max(every) * 2
     plot = Plot(
         drawn, PlotAxis(varied[0], varied[-1], 60, 318), PlotAxis(low, high, y + 270, y + 40)

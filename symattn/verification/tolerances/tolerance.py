@@ -144,6 +144,7 @@ def bound(
         raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
     tile = None if tile is None else _check_bound_size("tile", tile)
     spec = Attention() if spec is None else spec
+    # A default contract, unless the arithmetic is described in full.
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
     precision = Precision.of(dtype, usual, accumulate)
     if inputs is None:
@@ -151,12 +152,14 @@ def bound(
             _check_bound_size("n", 1024 if n is None else n),
             _check_bound_size("d_k", 64 if d_k is None else d_k),
         )
+        # As many queries as keys, and values as wide as keys.
         sizes = Sizes(n, n, d_k, d_k)
         precision = precision if tile is None else precision.in_tiles(n, tile)
         reach = asked.normal(sizes) if largest is None else asked.bounded(sizes, largest)
         return Tolerance(
             asked.beforehand(spec, precision, sizes, reach), command=command, alpha=alpha
         )
+    # The sizes are those of the arrays, so that others would contradict them.
     _refuse_besides_inputs(n=n, d_k=d_k, largest=largest)
     file = "" if isinstance(inputs, Mapping) else fspath(inputs)
     form = Precision.of(dtype)
@@ -165,6 +168,7 @@ def bound(
         if isinstance(inputs, Mapping)
         else asked.read_inputs(file, spec, form)
     )
+    # How often sums of tiles are rounded depends on the number of keys.
     precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
     return Tolerance(
         asked.for_inputs(spec, precision, arrays), file or "the arrays", command, alpha
@@ -202,6 +206,7 @@ def document(
     Raises ``InputError``.
     """
     lines = len(n) * len(dk) * len(dtype)
+    # The bound for inputs is one table, of one format.
     if inputs is not None and len(dtype) > 1:
         raise InputError(f"--inputs goes with one --dtype, not with {', '.join(dtype)}")
     if inputs is not None:
@@ -209,6 +214,7 @@ def document(
     if inputs is not None or lines == 1:
         result = bound(spec, inputs, dtype[0], n=n[0], d_k=dk[0], command=command, **how)
         return result.document(bool(compare), seed or 0)
+    # Each bound takes a moment, and a longer table is not read.
     if lines > _MOST:
         raise InputError(f"{lines} bounds were requested; a table has at most {_MOST}")
     every = (

@@ -108,6 +108,7 @@ def weigh(
     seed: int = 0,
 ) -> tuple[Weighed, ...]:
     """Weigh every tolerance on every family of inputs. Raises ``InputError`` for float64."""
+    # Mistakes are judged in float64, which leaves no wider type to compare with.
     if precision.input.name == "float64":
         raise InputError(
             "float64: what a tolerance accepts is reported for narrower types; hint: --dtype float32"
@@ -119,9 +120,11 @@ def weigh(
         wrong = [
             (m, y)
             for m, y in _yield_mistaken_outputs(spec, inputs, right.near)
+            # A mistake that the bound allows on these inputs is none for any tolerance.
             if (right.ratios(y) > 1).any()
         ]
         got = legal(spec, inputs, precision)
+        # The inputs are the same for every tolerance, so that their counts can be compared.
         for tolerance in tolerances:
             accepted = tuple(m for m, y in wrong if tolerance.accepts(y, right.near))
             result.append(
@@ -145,6 +148,7 @@ def drawn(
     maker = Maker(
         spec, Convention(arguments), precision, Domain(max_tokens=keys, max_width=sizes.d_k)
     )
+    # Square attention has as many queries as keys, whatever was requested.
     rows = keys if maker.square else min(sizes.n_q, ROWS)
     return maker.make(
         Sizes(rows, keys, sizes.d_k, sizes.d_v),
@@ -176,12 +180,15 @@ def _yield_mistaken_outputs(
 
 def legal(spec: Attention, inputs: Mapping[str, Array], precision: Precision) -> Array:
     """Return the definition run in the arithmetic: eager in the input's type, fused in wide sums with one rounding."""
+    # Eager kernels store every step in the input's type, fused ones none of them.
     between = precision.input.name if precision.contract == "eager" else precision.accumulate.name
     target = kind(between)
     lifted: dict[str, Any] = {}
+    # Booleans and positions are no numbers of the format.
     for n, a in inputs.items():
         if a.dtype.kind in "biu":
             lifted[n] = a
+        # A mask may hold −∞, which is a literal and not rounded.
         elif n == "mask":
             lifted[n] = target.literal(a) if hasattr(target, "literal") else a.astype(target.dtype)
         else:
