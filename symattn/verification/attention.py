@@ -278,6 +278,7 @@ class OfAttention(Subject):
     def expectation(self, step: str) -> str:
         """Return the expected scale in words, for a fault of the scale."""
         if step != "scale":
+            # Only 1/√d_k depends on the head width, so that its formula says more than a number.
             return ""
         scale = self.spec.scale
         return (
@@ -416,6 +417,7 @@ def _of_group(name: str, group: Group, session: Session, rng: Random) -> Iterato
 
 def _try_leading_axes(session: Session, rng: Random) -> None:
     """Try leading axes if they are accepted; wrong values are a fault if the domain has batches, else a note."""
+    # A function that takes no leading axes cannot be wrong on them.
     if session.runner.convention.front == "none" and not session.domain.batch:
         return
     for title, inputs in batches(session.maker, rng, in_front=True):
@@ -426,4 +428,5 @@ def _try_leading_axes(session: Session, rng: Random) -> None:
             session.take(case)
         else:
             judged = session.run_case(case)
+            # Without a promise of batches the first wrong case is a note, no fault.
             session.in_front = session.in_front or (judged if judged.finding else None)

@@ -72,6 +72,7 @@ def read(path: Path) -> tuple[Accepted, ...]:
         where = f"{path}, entry {number}"
         if not isinstance(entry, dict):
             raise InputError(f"{where} is not a table")
+        # Unknown keys would be ignored silently, and a misspelt one would accept nothing.
         json_text.check_fields(Accepted, entry, where)
         accepted.append(
             Accepted(
@@ -88,9 +89,12 @@ def _check_accepted_entry(entry: Accepted, where: str) -> None:
         raise InputError(f"{where}: an accepted fault needs a reason")
     if not entry.code and entry.cause is None:
         raise InputError(
+            # cause = "" is allowed: it accepts a fault whose cause no known mistake explains.
             f'{where}: code is missing; hint: cause = "" accepts a fault that no known mistake explains'
         )
+    # A fault with several causes has one code for each.
     for code in _PARTS.split(entry.code) if entry.code else ():
+        # What follows the colon are parameters of the code, not its name.
         name = code.partition(":")[0]
         if name not in codes():
             hint = perhaps(name, codes()) or "; `symattn faults` lists the codes"
@@ -126,6 +130,7 @@ def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
     mine = [entry for entry in accepted if entry.applies_to(report, target)]
     left = unlisted(report, target, mine).faults
     met = [entry for entry in mine if any(entry.covers(fault) for fault in report.faults)]
+    # Only a decided report can show that a fault has gone.
     gone = (
         [entry for entry in mine if entry not in met]
         if report.verdict is not Verdict.UNDECIDED
@@ -136,6 +141,7 @@ def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
         f"Accepted fault, {_describe_accepted_entry(entry)}, is gone: remove the line."
         for entry in gone
     ]
+    # An accepted fault that is gone fails as well, so that the list never covers a later fault.
     verdict = Verdict.FAULT if left or gone else Verdict.NO_FAULT if met else report.verdict
     return replace(report, faults=left, verdict=verdict).with_reservations(*said)
 

@@ -91,11 +91,13 @@ def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
     letters = word.lower().translate(_ALIKE)
     if not letters or len(letters) > LONGEST or set(letters) - set(_LETTERS):
         raise refused
+    # The encoder ends the bits with a 1, since zeros fill up the last letter.
     bits = "".join(f"{_LETTERS.index(letter):05b}" for letter in letters).rstrip("0")[:-1]
     try:
         result = _CodeReader(bits, _CHECK).inputs(spec)
     except (IndexError, KeyError, ValueError, OverflowError):
         raise refused from None
+    # The hash binds a word to its specification and dtype, and detects misprints.
     if bits[:_CHECK] != _hash_case_bits(spec, result, dtype):
         raise refused
     return result
@@ -126,6 +128,7 @@ def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
 
 def _hash_case_bits(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
     """Return the first bits of a hash of the case."""
+    # Entries are hashed as floats, so that a decoded array has the same hash in any dtype.
     result = repr(
         (
             _list_nondefault_fields(spec),
@@ -167,6 +170,7 @@ def _encode_input_names(spec: Specification, arrays: Inputs) -> Iterator[str]:
 
     An input of attention is named by its letters, one of any other definition by its number there.
     """
+    # The common case costs one bit, since words are to be typed by hand.
     if tuple(arrays) == _list_implied_input_names(spec):
         yield "0"
         return
@@ -183,11 +187,13 @@ def _encode_input_names(spec: Specification, arrays: Inputs) -> Iterator[str]:
 def _encode_case_array(a: np.ndarray) -> str:
     """Return the code of an array: its shape, the format of the entries, and the entries."""
     entries = [float(x) for x in a.ravel()]
+    # Masks and one-hot arrays take one bit an entry; negative zero has no code but a dyadic one.
     if all(x in (0, 1) and not _negative_zero(x) for x in entries):
         way, written = _ZERO_ONE, "".join(str(int(x)) for x in entries)
     elif all(
         isfinite(x) and x.is_integer() and abs(x) < 1000 and not _negative_zero(x) for x in entries
     ):
+        # Small integers are shorter as such than as m · 2^e.
         way, written = _WHOLE, "".join(_encode_signed_integer(int(x)) for x in entries)
     else:
         way, written = _DYADIC, "".join(map(_encode_dyadic_float, entries))
@@ -208,11 +214,14 @@ def _encode_dyadic_float(x: float) -> str:
     """Return the code of m · 2^e with m odd, of 0, or of a special value: ±∞, NaN or negative zero."""
     if not isfinite(x) or _negative_zero(x):
         return "1" + ("10" if isnan(x) else "11" if x == 0 else "00" if x > 0 else "01")
+    # An exact ratio: the denominator of a float is a power of two.
     top, bottom = Fraction(x).as_integer_ratio()
+    # top & −top is the lowest bit that is set.
     twos = (top & -top).bit_length() - 1 if top else 0
     return (
         "0"
         + _encode_signed_integer(top >> twos)
+        # A denominator of k + 1 bits is 2^k, so that the exponent is twos − k.
         + _encode_signed_integer(twos - bottom.bit_length() + 1)
     )
 

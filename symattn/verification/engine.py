@@ -236,6 +236,7 @@ class Session:
         self, case: Case, outcome: Outcome, legal: Legal
     ) -> CaseResult | None:
         """Compare the output of a large case with float64, within a narrow error; None if it cannot be."""
+        # A definition without a screening in float64, or large intermediate arrays, has none.
         try:
             right = self.subject.screened(self.precision, case.inputs)
         except UNFIT:
@@ -243,6 +244,7 @@ class Session:
         if right is None:
             return None
         judged = compared(case, outcome, right, self.precision, legal.loose, legal.changes)
+        # Not all ways ran: such a case says nothing about power.
         return replace(judged, whole=False)
 
     def admits(self, case: Case) -> bool:
@@ -746,9 +748,11 @@ def _yield_group_case_counts(session: Session) -> Iterator[tuple[str, tuple[int,
 
 def _yield_unsettled_differences(session: Session) -> Iterator[str]:
     """Yield differences that only residues show, and outputs in which no case could have shown a fault."""
+    # Residues come first, since their difference is exact.
     yield from hints.unexplained(session.identity)
     names = session.subject.outputs
     result = [r for r in session.records if r.ratios is not None and r.whole]
+    # An output is covered if one case bounds it closely enough to decide.
     open_ = [
         n
         for k, n in enumerate(names)
@@ -783,6 +787,7 @@ def _yield_verdict_reservations(session: Session) -> Iterator[str]:
         smallest = min(session.late, key=lambda r: r.case.size)
         sizes = equal_sizes(session.subject.own_sizes(smallest))
         error, count = smallest.outcome.error, len(session.late)
+        # So many late calls stop further ones of that size.
         left = "; inputs that are as large were left out" * (count >= _LATE)
         more = f"{_limit_of(session)} gives more"
         yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; {more}."
@@ -797,6 +802,7 @@ def _beyond_bounds(session: Session) -> Iterator[str]:
     def lost(judged: CaseResult) -> bool:
         for part in judged.parts:
             if part.got is not None and part.ratios is not None:
+                # An infinite bound allows any number, so that NaN may hide a fault there.
                 open_ = ~np.isfinite(part.got) & np.isinf(part.expected.allowed)
                 if open_.any() and bool((open_ & np.isfinite(part.expected.near)).any()):
                     return True
@@ -816,6 +822,7 @@ def _yield_session_notes(session: Session) -> Iterator[str]:
     yield from session.runner.notes
     yield from session.runner.convention.notes
     yield from _yield_returned_array_notes(session)
+    # Sorted, so that the note does not depend on the order of calls.
     warned = {w for r in session.records for w in r.outcome.warnings}
     if warned:
         yield f"It warns: {sorted(warned)[0]}" + (
@@ -831,6 +838,7 @@ def _yield_returned_array_notes(session: Session) -> Iterator[str]:
     for dtype in sorted(
         {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
     ):
+        # Wider than float64, in which outputs are compared.
         if dtype in WIDER:
             yield f"For {usual} inputs it returns {dtype}; that was rounded to float64 and judged with this rounding."
         elif dtype != usual:

@@ -74,6 +74,7 @@ def powers(
     """
     result = []
     for step, kinds in mutations.items():
+        # Lazily: later kinds are tried only if the earlier ones have no effect.
         changing = (
             [m for m in alike if any(_is_mutation_effective(right, m, inputs) for inputs in drawn)]
             for alike in kinds
@@ -89,6 +90,7 @@ def _measure_step_power(
 ) -> StepPower:
     """Search evenly spread cases for one that shows a mistake, then all cases; without any, name the first mistake."""
     for mutation in alike:
+        # Spread evenly over all cases, since neighbours in a group are alike.
         share = min(
             (
                 _smallest_visible_share(mutation, case)
@@ -99,6 +101,7 @@ def _measure_step_power(
         share = min(share, otherwise(mutation))
         if share < 1:
             return StepPower(step, mutation.words, share)
+    # Only then all cases, since each costs a run of the definition.
     for mutation in alike:
         share = next(
             (x for x in (_smallest_visible_share(mutation, case) for case in tried) if x < 1),
@@ -106,6 +109,7 @@ def _measure_step_power(
         )
         if share < 1:
             return StepPower(step, mutation.words, share)
+    # The first mistake of the kind stands for the step in words.
     return StepPower(step, alike[0].words, np.inf)
 
 
@@ -271,6 +275,7 @@ def lacking(
     ``option`` names the option that would let the work go on; it is empty if the number of calls ended it.
     """
     more = option or "a Domain of fewer tokens, of which more cases are tried"
+    # Each group needs a few cases, whatever the other groups show.
     few = [
         f"{name} ({tried} of at least {least})"
         for name, (tried, least) in counts.items()

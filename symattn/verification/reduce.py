@@ -85,6 +85,7 @@ def reduce(
     removed from all heads at once; axes of one length by promise together, in multiples of the domain's step. No more
     is tried than ``trials`` allow, as ``effort`` counts them. Inputs without an entry in ``axes`` stay as they are.
     """
+    # The effort counts entries, so that the smallest input does not depend on the clock.
     effort = Effort(trials)
     state = {
         name: axes.apart(name, np.asarray(a)) for name, a in inputs.items() if name in axes.letters
@@ -97,6 +98,7 @@ def reduce(
         }
 
     def holds(candidate: Inputs) -> bool:
+        # Once the effort is spent nothing fails any more, which ends the shrinking.
         if effort.over:
             return False
         effort.spend(sum(a.size for a in candidate.values()))
@@ -257,6 +259,7 @@ _STEPS = (
 
 def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
     """Return the counterexample that a case shows."""
+    # A case without numbers to compare shows an error, or shapes.
     plain = shown(subject, judged)
     if judged.outcome.error is not None:
         return replace(plain, error=str(judged.outcome.error))
@@ -265,6 +268,7 @@ def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
     of, at = judged.where
     part = judged.parts[of]
     assert part.got is not None
+    # Exact numbers of a large case take long, and nobody reads them.
     exact = subject.exact(judged.case.inputs, of, at) if judged.case.size <= _FEW else None
     wanted, got, allowed = (
         float(middles(part.expected.entries[at])),

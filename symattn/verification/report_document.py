@@ -66,10 +66,12 @@ def document(report: Report, show_output: bool = False) -> md.Document:
     opening = [*limits, *_describe_repairs(report)]
     closing = [
         *_describe_missing_evidence(report),
+        # The grounds come after what is missing, since that limits them.
         *_describe_requested_sizes(report),
         _describe_grounds_of_verdict(report),
         *_describe_function_printout(report, show_output),
     ]
+    # An unknown arithmetic is a detail; a known one stands in the brief report too.
     arithmetic = [_describe_matched_arithmetic(report.arithmetic)] if report.arithmetic else []
     known = arithmetic if report.arithmetic and report.arithmetic.known else []
     return md.Document(
@@ -114,6 +116,7 @@ def _describe_repairs(report: Report) -> Iterator[md.Block]:
 
 def _explain_verdict(report: Report) -> md.Text:
     """Return why the verdict is what it is: the first fault, what is missing, or what would have been detected."""
+    # The first fault stands for all of them in one line.
     if report.faults:
         first, others = report.faults[0], len(report.faults) - 1
         otherwise = f"{report.otherwise}; " if report.otherwise else ""
@@ -277,11 +280,13 @@ def _describe_fault_evidence(fault: Fault) -> Iterator[md.Block]:
         yield md.Note((fault.ground,))
     if fault.scales:
         yield md.Paragraph(("The scale observed in the weights, log(p₂/p₁)/(s₂ − s₁):",))
+        # Candidates are those of the first scale: each scale has the same ones.
         rows: dict[str, list[float]] = {"observed": [s.observed for s in fault.scales]}
         for words in fault.scales[0].candidates:
             rows[words] = [s.candidates[words] for s in fault.scales]
         columns = (
             md.Column(typeset("d_k"), "left"),
+            # One column for each d_k: only a pattern over widths tells 1/√d_k from a number.
             *(md.Column((str(s.d_k),)) for s in fault.scales),
         )
         cells = tuple(
@@ -320,11 +325,13 @@ def _describe_counterexample(example: Counterexample) -> Iterator[md.Block]:
     if example.steps:
         columns = md.headers("step", ">expected", ">with this mistake")
         rows = tuple(((step,), (right,), (wrong,)) for step, right, wrong in example.steps)
+        # The first step that differs is shaded: later ones differ because of it.
         differs = next(
             (i for i, (_, right, wrong) in enumerate(example.steps) if right != wrong), None
         )
         yield md.Table(columns, rows, shaded=() if differs is None else (differs,))
     if example.expected is not None:
+        # Readers count from 1.
         index = ", ".join(str(i + 1) for i in example.index)
         yield md.Paragraph(
             (
@@ -346,6 +353,7 @@ def typeset(words: str) -> md.Text:
     """Typeset sizes, their roots and reciprocals within words as formulas."""
     parts: list[md.Inline] = []
     end = 0
+    # A match is a size, perhaps under a root or a reciprocal, perhaps with its value.
     for match in _SIZE.finditer(words):
         one, root, base, index, length = match.groups()
         size: Node = name(base, index)

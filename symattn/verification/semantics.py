@@ -364,6 +364,7 @@ def _difference_of_rough(
             for name in _FACTORS_OF_SCORES
             if name in run.shapes
         }
+        # The sines and cosines of near angles count as equal as well.
         again.difference, again.rough, again.angles = (
             None,
             True,
@@ -372,6 +373,7 @@ def _difference_of_rough(
         again.settle(prepare, epsilon)
         if again.difference or (again.reason and run is runs[0]):
             return again.difference or run.difference
+        # A later run that cannot be repeated says nothing about the first.
         if again.reason:
             break
     return None
@@ -433,6 +435,7 @@ class KnownAngles:
     def _near_ones(self, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the place of the nearest known angle for each size, and whether it is near enough."""
         after = (
+            # The place of the first known angle that is not smaller, hence its neighbour before.
             np.clip(np.searchsorted(self._known, sizes), 1, len(self._known) - 1)
             if len(self._known) > 1
             else 0
@@ -642,10 +645,12 @@ class _Point:
         """Compare the first returned item with a single output, or each item with the output at its place."""
         if not isinstance(expected, tuple):
             return self._compare_modular_output(kind, first_of(got), expected)
+        # More outputs than the definition has are ignored, as floats ignore them.
         if not isinstance(got, tuple) or len(got) < len(expected):
             return self._record_residue_difference(
                 (), f"the function did not return {len(expected)} arrays"
             )
+        # One difference is enough: the sizes of its run are tried in floats.
         for k, (one, other) in enumerate(zip(got, expected, strict=False)):
             if self.difference is None:
                 self._compare_modular_output(
@@ -660,6 +665,7 @@ class _Point:
                 f"the function returned {type(got).__name__}, not an array of the kind that it was given",
             )
         elif got.plain_shape != expected.plain_shape:
+            # A difference of shapes is one whatever the numbers are.
             self._record_residue_difference(
                 (), f"the function returned shape {got.plain_shape}, not {expected.plain_shape}"
             )
@@ -667,6 +673,7 @@ class _Point:
             same, chance = kind.compared(got, expected)
             self._compared = self._compared.either(chance)
             undefined = kind._undefined(got) & kind._undefined(expected)
+            # 0/0 has no value in either, so that nothing can be compared.
             if undefined.any():
                 note("some elements are 0/0 in both the function and the specification")
             same = same | undefined
@@ -745,7 +752,9 @@ def _draw_identity_test_masks(
     result = {}
     for name in ("mask", "keep"):
         if name in shapes:
+            # Half of the entries on average, by the sign of a random whole number.
             allowed = _draw_whole_number_array(shapes[name], random) >= 0
+            # A query without keys would be 0/0.
             allowed[..., 0] = True
             additive = name == "mask" and spec.mask == "additive"
             result[name] = (

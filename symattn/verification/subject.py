@@ -190,6 +190,7 @@ class Subject(ABC):
         from symattn.arrays.field.quotient import Quotient
 
         try:
+            # Exact numbers have no exponentials of some arguments, and raise.
             entry = self.right({n: lifted(np.asarray(a), Exact) for n, a in inputs.items()})[
                 of
             ].entries[at]

@@ -85,6 +85,7 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
             raise InputError(
                 f"power: {step!r} has no number in this attention; known: {', '.join(result)}"
             )
+        # bool is a subclass of int, so that True would pass as the share 1.
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
             raise InputError(
                 f"power: {step} must be a number between 0 and 1, such as 0.001, got {share!r}"
@@ -142,6 +143,7 @@ class _Search:
 
     def of(self, aim: Aim) -> Sought:
         """Return the result for a mistake, by the first method that shows it."""
+        # A share that the bound shows needs no further calls, unlike bits and means.
         by_bound = (
             "by the worst-case bound, on a case that was tried"
             if self._least_visible_share(aim) < SURE
@@ -287,6 +289,7 @@ def larger(aim: Aim) -> Iterator[float]:
 def _explain_unchanged_bits(sample: BitSample, contract: Contract, aim: Aim) -> str:
     """Say why bits do not show a mistake: none change, a legal arithmetic gives them too, or too few change."""
     result = [
+        # A variant that cannot be replayed in the contract's formats says nothing about the bits.
         sample._replace(got=y)
         for v in aim.variants()
         if (y := sample.replayed(contract, v)) is not None
@@ -294,6 +297,7 @@ def _explain_unchanged_bits(sample: BitSample, contract: Contract, aim: Aim) -> 
     most = max((1 - pair(mistaken, contract).share for mistaken in result), default=0.0)
     if most == 0:
         return "rounding hides it completely: outputs with it are identical, bit for bit, where the scores are widest"
+    # A mistake is also hidden if another legal arithmetic gives its bits.
     for legal in near(contract, sample.spec):
         if any(pair(mistaken, legal).score >= FITS - APART for mistaken in result):
             return f"it gives the bits of an allowed arithmetic: {legal.stored}"

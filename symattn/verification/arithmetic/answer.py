@@ -124,6 +124,7 @@ class Answer(Printable):
         yield Paragraph((" ".join(self.order.words),))
         if self.order.text:
             yield Listing(self.order.text)
+        # The tree is read from which terms cancel, so that a note says what it rests on.
         if self.order.calls:
             calls = f"{self.order.calls} calls with terms that cancel."
             yield Note((f"{calls} {_ORDERED}" if self.order.tree else calls,))

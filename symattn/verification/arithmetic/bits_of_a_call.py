@@ -82,6 +82,7 @@ class Trial:
         if fits is None:
             words = f"no known arithmetic gives these bits; the nearest is: {result.best.contract.words}"
             return Arithmetic(words, result.best.share, result.next.share, outputs, False)
+        # The runner-up of a mistake is the best arithmetic without it.
         most = result.best.share if fits is result.wrong else result.next.share
         return Arithmetic(
             fits.contract.words + self.where * (not self.sure), fits.share, most, outputs, True
@@ -105,15 +106,18 @@ class Trial:
         values = self.sample.replayed(contract, variant)
         if values is None:
             return False
+        # The contract with this mistake must not be mistaken for the contract without it,
         mistaken = self.sample._replace(got=values)
         if pair(mistaken, contract).score >= FITS - APART:
             return False
+        # nor for any other legal arithmetic.
         return nearest(mistaken, contract).score < FITS - APART
 
     def smallest(self, variant: Variant) -> float:
         """Return the smallest share of a mistake that the bits would show; +∞ if none or the arithmetic is unknown."""
         result = inf
         contract = self.ranking.best.contract
+        # The shares fall, so that the first one that stays hidden ends the search.
         for share in _SHARES if self.ranking.best.fits else ():
             got = self.sample.replayed(contract, _dilute_mistake_variant(variant, share))
             if got is None or pair(self.sample._replace(got=got), contract).score >= FITS - APART:

@@ -62,6 +62,7 @@ class Grown:
 
     def beyond(self, out: Floats) -> str:
         """Name the part of an output beyond the limits of rounding to nearest, or ""."""
+        # Elements and means share the α that is passed, and each is to have its own.
         try:
             judgement = judge_by_filter(
                 self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2]

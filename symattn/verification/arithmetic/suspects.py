@@ -80,6 +80,7 @@ def suspects(
     Those with a number, such as another scale, are few; with ``numbered_alone`` no others are tried. A ``distance`` of
     the sample in roundings keeps the fitted numbers for another call.
     """
+    # Families with a number are fitted to the sample; all others are tried as they are.
     kinds = _yield_fitted_suspects if numbered_alone else _yield_all_suspects
     with np.errstate(all="ignore"):
         measured = distance or distance_in_roundings(sample)
@@ -230,10 +231,12 @@ class Distance:
         rest = self._variant_residuals(variant)
         if rest is None or self._whole is None:
             return self.whole, self.whole, self.whole, True
+        # NaN marks entries of which the variant says nothing; both distances leave them out.
         said = ~np.isnan(rest)
         left, whole, own = (
             float((x[said] ** 2).sum()) for x in (rest, self._whole, self.got - rest)
         )
+        # A variant that speaks of a minority of entries may be close there by chance.
         return left, whole, own, 2 * int(said.sum()) >= said.size
 
     def taken(self, variant: Variant) -> float:

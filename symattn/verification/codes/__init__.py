@@ -73,6 +73,7 @@ class CauseSentence:
             name, choices = parameter.groups()
             words += (
                 re.escape(self.words[end : parameter.start()])
+                # A parameter's own alternatives are matched as written; others take few words.
                 + f"(?P<{name}>{choices or _ANY_WORDS + '?'})"
             )
             end = parameter.end()
@@ -110,11 +111,13 @@ def sentences() -> tuple[CauseSentence, ...]:
             step = line[2:]
             continue
         code, words = line.split(maxsplit=1)
+        # After " @ " a line fixes parameters that the sentence does not show.
         words, _, fixed = words.partition(" @ ")
         pairs = (pair.partition(" = ") for pair in fixed.split(", ") if pair)
         result.append(
             CauseSentence(number, code, step, words, {name: value for name, _, value in pairs})
         )
+    # The sort is stable, so that lines of one kind keep the order of the registry.
     return tuple(sorted(result, key=lambda sentence: bool(sentence.names)))
 
 
@@ -166,6 +169,7 @@ def read_code(cause: str, step: str = "") -> CauseCode | None:
     matches = [
         (sentence, code) for sentence in sentences() if (code := sentence.read(cause)) is not None
     ]
+    # Among equal patterns the one under the heading of the step wins.
     matches.sort(key=lambda pair: (bool(pair[0].names), pair[0].step != step))
     if matches and not matches[0][0].names:
         return matches[0][1]
@@ -197,6 +201,7 @@ _JOINS = {"; or ": " or ", "; and ": " + ", _BESIDE: " + "}
 
 @lru_cache(maxsize=1024)
 def read_codes(cause: str, step: str = "") -> tuple[CauseCode, ...]:
+    # Words between causes may also occur inside one, so that the whole is read first.
     """Return the codes of a cause: several if mistakes are made at once, or if each explains everything."""
     whole = read_code(cause, step)
     if whole is not None:
