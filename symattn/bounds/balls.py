@@ -336,9 +336,11 @@ class _Bound:
         underflow relative to a sum of at least 1."""
         anywhere = self.open | True
         worst = largest(self.a, anywhere) + largest(self.below, anywhere)
+        # Weights are not divided by the row's own sum, so that errors of other rows count.
         worst = xp.max(worst, axis=-2, keepdims=True)
         weights = size(self._with_sink(number(self.run.values["weights"]), worst * 0))
         p, kappa = self.precision, self.counts.underflowing
+        # Underflow is absolute; beside a sum of at least 1 it is a relative loss.
         smallest = max(p.score.eta, p.accumulate.eta)
         lost = smallest * kappa + p.stored.eta
         of_path = self._exponent_of_summation_path()
@@ -503,10 +505,12 @@ def leaves_range(run: Run, precision: Precision) -> np.ndarray:
     latents or distance terms may, as every row may use them. Values count when they are weighted."""
     most, result = limit(precision), {s.name for s in run.steps}
     over = {
+        # The sums of absolute values bound every partial sum, in any order.
         n: upper(size(run.absolute.get(n, run.values[n]))) > most
         for n in ("q", *_MADE)
         if n in result
     }
+    # Keys and latents are used by all rows, so that one overflow may reach each.
     everywhere = any(bool(over[n].any()) for n in _MADE if n in over)
     return np.asarray(over["q"].any(axis=-1) | everywhere if "q" in over else everywhere)
 
@@ -544,12 +548,15 @@ def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: B
     head = size(number(run.values[gate.of[0]]))
     share = size(gate.run(head * 0 + 1, opened))
     f = precision.roughest
+    # An exponential, a sum and a quotient, relative to a gate of at most 1.
     off: Balls = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
     if gate.name in run.variant.steps:
+        # A wrong step may multiply by the argument itself, or by twice the gate.
         share = namespace_of(share).maximum(size(opened) + share * 0, share * 0 + 2)
         off = share * off
     rough, sizes = g(3, f, run.kind), head + moved
     result = share * moved + sizes * off + sizes * (share + off) * rough
+    # Each product and store may underflow, on top of the relative errors.
     return result + (sizes + 1) * (4 * float(f.eta))
 
 

@@ -206,6 +206,7 @@ class Outcome:
     def has_fitting_types(self) -> bool:
         """Return whether the fields have their types; those of an untrusted process may be anything."""
         groups = self.shape, self.others, self.mutated, self.views, self.warnings
+        # Tuples alone: a list could change after it was checked.
         if not all(isinstance(group, tuple) for group in groups):
             return False
         arrays = [a for a in (self.output, *self.others) if a is not None]
@@ -213,9 +214,11 @@ class Outcome:
         numbers = (self.returned, self.overwrote, *self.shape)
         failed = self.error is not None
         return (
+            # float64 holds every narrower format exactly, so that all outputs come in it.
             all(isinstance(a, np.ndarray) and a.dtype == np.float64 for a in arrays)
             and all(isinstance(text, str) for text in texts)
             and all(isinstance(number, int) for number in numbers)
+            # Without an error there is no failure to check.
             and (not failed or (isinstance(self.error, Failure) and self.error.has_fitting_types))
         )
 

@@ -100,6 +100,7 @@ class Contract:
             result.append("queries are stored after they are scaled")
         if self.scores:
             result.append(f"{' and '.join(_SCORES[name] for name in self.scores)} are stored")
+        # Without tiles the maximum of the whole row is meant.
         if self.powers:
             tiles = f", relative to a running maximum over {self.tiles} keys" if self.tiles else ""
             result.append(
@@ -107,6 +108,7 @@ class Contract:
                 + tiles
                 + (f", times {self.times:g}" if self.times != 1 else "")
             )
+        # Rounding to nearest is what every format does unless it is said.
         result.append("" if self.nearest else "outputs are cut off toward zero")
         return "; ".join(filter(None, result)) or "the output alone is stored"
 
@@ -259,10 +261,12 @@ def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
     {'factor': 1.00012, 'divisor': 1.00076, 'base 2': 0.99897, 'reciprocal': 1.00012}
     """
     with np.errstate(all="ignore"):
+        # One call rounds all three, since rounding an array costs as much as one number.
         factors = np.stack([c, 1 / c, c / unit])
         factor, below, base = f.rounded(factors)
         return {
             "factor": factor,
+            # 1/(1/c rounded): the code divides by the stored square root.
             "divisor": 1 / below,
             "base 2": base * unit,
             "reciprocal": f.rounded(1 / below),

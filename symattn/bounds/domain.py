@@ -206,6 +206,7 @@ def _explain_impossible_length(lengths: Lengths, axis: str) -> str:
     if lengths.least > lengths.most:
         return f"min_{axis} = {lengths.least} is above max_{axis} = {lengths.most}"
     wanted = f"multiple of {lengths.step}" if lengths.step > 1 else ""
+    # Both conditions together may exclude all lengths that each of them admits.
     wanted = " ".join(
         w for w in ("power of two that is a" if lengths.power and wanted else "", wanted) if w
     )

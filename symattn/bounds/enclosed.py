@@ -133,11 +133,13 @@ class EnclosureBound(plain_bound.ByHead):
         """Compute the bound block by block, from v̂_j, and ρ_j and |v|_j if values are not inputs."""
         for heads in plain_bound.head_blocks(*self.t.shape):
             own = [
+                # A sink is one more score per row, whose value is zero.
                 part[heads] if self.logits is None else plain_bound.with_zeros(part[heads])
                 for part in parts
             ]
             float64 = np.dtype(np.float64)
             values = ValueColumns(own[0], float64, self.value_terms, *own[1:])
+            # Blocks of heads and rows limit the memory that is needed at once.
             for rows in plain_bound.row_blocks(*self.t.shape[-2:]):
                 self.put((heads, rows), self._score_exponents_of_block((heads, rows)), values)
 

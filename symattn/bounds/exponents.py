@@ -219,13 +219,16 @@ class Exponents:
     def _fall_from_row_maximum(self) -> Floats:
         """Return m − t_j; for a sink, its distance from the largest of the other scores, if that is more."""
         fall = self.fall
+        # Both scores of a difference may be off by r.
         fall += self._broadcast_number_per_row(2 * self.r)
         if self.scores.sink:
             s = self.scores
             open_keys = s.open_[..., :-1]
+            # The sink itself is left out of the maximum that it is compared with.
             keys = np.where(open_keys, s.t[..., :-1], -np.inf)
             last = keys.max(axis=-1, keepdims=True, initial=-np.inf)
             raised = np.abs(self.m - last) + 2 * self.r
+            # Without any visible key the sink is alone, and nothing falls.
             above = np.where(np.isneginf(last), 0.0, raised)
             fall[..., -1:] = np.maximum(fall[..., -1:], above)
         return np.asarray(fall)

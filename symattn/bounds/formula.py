@@ -118,6 +118,7 @@ def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) ->
     ``wide``: weights are stored as precisely as sums, so that distances of values are not computed; ``events``: few
     partial sums are rounded, so that their sizes give a better bound than their number.
     """
+    # Only the letters that this arithmetic needs are printed.
     made_of = _MADE_OF | ({} if wide else {"Y": "X"}) | ({"E": _FEW_EVENTS} if events else {})
     bound: Any = read(_BOUND, {})
     definitions = tuple(equals(letter, read(typed, {})) for letter, typed in made_of.items())
@@ -180,6 +181,7 @@ def quantities(
         "u_O": (f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
     }
     words = {
+        # Letters are the names of the equations; the words stand beside them in the report.
         "τ": "error of a stored score",
         "m": "largest absolute value of the largest score",
         "Δ": "largest distance of a score from the largest",
@@ -217,6 +219,7 @@ def quantities(
     described |= {
         typed: (phrase, values[letter(typed)])
         for typed, phrase in words.items()
+        # An arithmetic without an effect has no such letter.
         if letter(typed) in values
     }
     return tuple((read(typed, {}), phrase, x) for typed, (phrase, x) in described.items())

@@ -584,6 +584,7 @@ def measure_largest_score(spec: Attention, inputs: Mapping[str, Array]) -> float
     last = ""
     with np.errstate(all="ignore"):
         for step in spec.pipeline(frozenset(values)):
+            # Masked scores are −∞, and not those whose size is bounded.
             if step.name in ("masked", "weights"):
                 break
             operands = [values[n] for n in step.of]

@@ -180,6 +180,7 @@ def expected(
 def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced | None:
     """Return the output of a whole batch in float64, enclosed, and its bound; None if attention is not plain enough."""
     try:
+        # Errors in the inputs are reported by the slow path, which says more.
         result = enclose(spec, inputs) if plain_bound.applies(spec, inputs) else None
     except (Refused, InputError):
         return None
@@ -187,6 +188,7 @@ def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced 
         return None
     fast = plain_bound.allowed(spec, inputs, precision)
     values = np.asarray(inputs["v"], dtype=np.float64)
+    # The exact run is lazy, since few calls need it.
     return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, result, values=values)
 
 

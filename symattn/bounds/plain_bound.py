@@ -101,6 +101,7 @@ def by_mask(spec: Attention) -> Attention:
         "prefix": None,
         "padding": False,
     }
+    # The mask holds what all of them forbid together, so that no other one may stay.
     return replace(spec, documents=False, mask="boolean", **places)
 
 
@@ -323,10 +324,12 @@ def evaluate(
     For inputs for which it ``applies``.
     """
     q, v = inputs["q"], inputs["v"]
+    # Without an axis of heads, values may have more leading axes than queries.
     lead = q.shape[:-2] if spec.head_axis else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
     shape = (*lead, q.shape[-2], v.shape[-1])
     try:
         result = PlainBound(spec, inputs, precision, shares)
+    # Where a comparison of scores depends on rounding, no bound is claimed.
     except Undecided:
         return np.full(shape, np.inf), {}
     return result.allowed.reshape(shape), {

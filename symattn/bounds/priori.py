@@ -84,9 +84,11 @@ def a_priori(sizes: InputLimits, precision: Precision) -> APriori:
     >>> 1e-5 < a_priori(InputLimits(64, 64, 8.0, 4.0), Precision.of("fp32")).value < 1e-2
     True
     """
+    # One row with all keys: the largest that ``sizes`` allow.
     counts = Counts(precision, sizes.n, np.array([[sizes.n]]))
     try:
         return _Formula(sizes, precision, counts).bound()
+    # Huge scores overflow the formula, which then says nothing.
     except (Undecided, OverflowError):
         return APriori(
             inf,

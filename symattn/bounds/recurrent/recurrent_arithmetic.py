@@ -92,12 +92,16 @@ def widest_of_precision(precision: Precision, length: int) -> Iterator[Recurrent
     """
     chunks = list(_chunks_of_precision(precision, length))
     stored = chunks[0].stored
+    # The first one has the narrowest limits, and covers most right outputs.
     yield chunks[0]
+    # A loop over tokens stores the state after each, but no chunks.
     yield replace(chunks[0], order="tokens", stored=None)
     for one in chunks:
+        # Any way to solve the system: substitution, factors, or an inverse.
         wide = replace(one, system="any", factors=stored is not None)
         yield wide
         if stored is not None:
+            # A residual that corrects the solution has roundings of its own.
             yield replace(wide, residual=True)
 
 

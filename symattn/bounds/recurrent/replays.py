@@ -22,6 +22,7 @@ WIDE = np.float32
 
 def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
     """Return what a right program in this arithmetic gives."""
+    # Replays of large gates may overflow, as the program itself would.
     with np.errstate(all="ignore"):
         if how.order == "tokens":
             output, state = _token_by_token(of, how)
@@ -46,9 +47,11 @@ def _token_by_token(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Ar
     state = of.state.astype(WIDE)
     outputs = np.empty(of.v.shape, WIDE)
     for token in range(len(q)):
+        # S ← diag(e^g) S, u = β (v − Sᵀ k), S ← S + k uᵀ: the delta rule with gates.
         state = np.exp(gates[token])[:, None] * state
         u = written[token] - p[token] @ state
         added = k[token][:, None] * u
+        # The state is stored after each token, and so rounded.
         state = _store_replayed_array(state + added, how.kept)
         outputs[token] = q[token] @ state
     return outputs, state

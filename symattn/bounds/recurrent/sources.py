@@ -274,6 +274,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
 
     def slack(size: Array, entered: Array) -> Array:
         """Return how far T̂ X̂ is from T X, for |X| at most ``size`` and off by at most ``entered``."""
+        # Errors that entered count in the size that later roundings are relative to.
         size = size + entered
         there = (
             entered
@@ -281,6 +282,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
             + substituted @ (inverse @ size)
             + lower_off @ (inverse @ size)
         )
+        # Products with the inverse, and the error of storing it.
         applied = growth(count, form) * (inverse @ size) + stored_inverse @ size
         return np.asarray(exact_inverse @ there + applied)
 
@@ -567,12 +569,16 @@ def squares_of_token(
     p = of.erased[token]
     q = of.q[token]
     k = of.k[token]
+    # Squares, as independent roundings add up in the mean square.
     before2, after2, written = before**2, after**2, of.written[token]
     read, output = p @ before, q @ after
+    # A term is rounded in its product, and in d/2 additions on average.
     of_products = (1 + width / 2) * (p**2 @ before2)
+    # A value, what is read, and their difference are each rounded.
     stored2 = 3 * (written**2 + read**2 + u**2)
     correction = unit2 * (of_products + width / 3 * read**2 + stored2)
     added2 = (k[:, None] * u) ** 2
+    # The old state, what is added, and the sum are rounded; storing rounds again.
     state = unit2 * (before2 + added2 + after2) + rounding_of(after, state_format) ** 2
     of_read = (1 + width / 2) * (q**2 @ after2)
     of_output = rounding_of(output, how.output) ** 2

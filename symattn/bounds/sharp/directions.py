@@ -116,6 +116,7 @@ def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     xp, n = b.xp, b.p.shape[1]
     visible = xp.isfinite(b.t)
     place = xp.arange(n)[None, :]
+    # Rows without any visible key have no edge.
     any_seen = xp.any(visible, axis=1)
     first, last = (
         xp.min(xp.where(visible, place, n), axis=1),
@@ -125,6 +126,7 @@ def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     yield "the first key that is allowed were lost", xp.where(any_seen, first, -1), True
     yield (
         "the key after the last one were allowed",
+        # −1 marks rows in which there is no such key.
         xp.where(any_seen & (last + 1 < n), last + 1, -1),
         False,
     )

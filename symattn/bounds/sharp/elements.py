@@ -62,8 +62,10 @@ def tolerances(
     spec, every, shape = every_head(spec, inputs)
     xp: Any = namespace_of(inputs["q"])
     out = (xp.empty(shape), xp.empty(shape))
+    # The risk is shared by all elements of the output.
     lam = factor(prod(shape), alpha)
     for head in every:
+        # All rows, in blocks that fit the cache.
         for block in blocks(spec, head, np.arange(shape[-2])):
             out[0][head.index][block.rows], out[1][head.index][block.rows] = (
                 block.o,
@@ -180,6 +182,7 @@ class _Tried:
 
     def _largest_share_of_replays(self) -> float:
         """Return the largest share of right replays on some of the accused rows; 0 if none is accused."""
+        # A few rows of each head: replays take as long as the definition.
         some = _sampled_rows(self.rows, _GUARDED)
         looked = ((spec, head, some.get(head.index, ())) for spec, head in self.taken)
         replayed = (

@@ -208,19 +208,24 @@ class MeanLimits:
     def lawless(self, d: Floats) -> Floats:
         """Bound ⟨D, y − o⟩ in each row, whatever roundings do, (r,)."""
         b, how, xp = self.block, self.how, self.xp
+        # What a unit of each weight, and of the mean that is subtracted, can change in ⟨D, o⟩.
         a = xp.abs(d @ wide(b.values).T)
         g = xp.abs(xp.vecdot(d, self.o))[:, None]
         relative = b.relative(how)[0]
+        # The relative error of a weight, and that of its exponent by the score.
         share = b.p * (relative + b.slope(how) * b.sizes)
+        # Second-order terms, at the worst error of each exponent.
         second = b.curvature(how, b.worst(how)[1])
         of_rest = xp.sqrt(b.rest(how)[:, 0])
         of_entries = xp.sum((share + second) * (a + g), axis=1)
         first = of_entries + of_rest * g[:, 0]
         of_eta = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1)
+        # The evaluation of this bound in float64 is rounded, too.
         of_float64 = 3 * (len(b.values) + 16) * W
         lost = of_eta + of_float64 * xp.max(a, axis=1)
         largest = xp.abs(self.o) + b.lawless(how)
         half = half_ulp(how.last, largest)
+        # The output is stored once, by at most half a unit in the last place.
         of_stores = xp.vecdot(xp.abs(d), half + self.last)
         return self._per_row((first + lost) * how.linear + of_stores)
 
@@ -320,6 +325,7 @@ class _Scan:
         """Yield the rows of a head, with all keys, in blocks."""
         spec, head = self.taken[i]
         ready_block = self.kept.get(head.index)
+        # A block from an earlier pass is reused only if it holds all rows and keys.
         if ready_block is not None and (len(ready_block.rows), len(ready_block.values)) == (
             len(head.q),
             len(head.k),
@@ -415,6 +421,7 @@ class _Scan:
         result = self.largest(outs) if outs else None
         if result is None:
             return None
+        # Means of single rows are squared and summed, since they may differ in sign.
         share, m, theta, off = self._squares_of_single_rows.worst(
             self._weighted_means_of_rows(outs), self.length, self.lam
         )
@@ -462,6 +469,7 @@ class _Scan:
         for i, out in zip(self.weights, outs, strict=True):
             for limits in self._yield_head_mean_limits(i):
                 off = (out - self.outputs[i])[limits.block.rows]
+                # A uniform rounding has the variance 1/3 of its largest square.
                 squares = self.xp.nan_to_num(off) ** 2 / limits.noise - 1 / 3
                 of_rows = self.xp.where(limits.rows[:, None], squares, 0.0)
                 total += float(self.xp.sum(of_rows))
@@ -493,6 +501,7 @@ class _Scan:
     def described(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
         """Return the part of the output that a mean is in, and the words for what it looks like."""
         _, name, (m, *at), theta, off = worst
+        # The sum over rows has no place of its own.
         if name == EACH:
             return (
                 "row by row, their squares summed",

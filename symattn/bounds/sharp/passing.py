@@ -149,15 +149,19 @@ class WeightedBlock:
         b = self.b
         u = self.how.u
         eta = float(self.how.format.eta)
+        # dP = dO Vᵀ.
         dp = self.do @ b.values.T
         e = (
+            # Error of a sum of d products in float64, by Cauchy–Schwarz.
             W
             * (b.values.shape[1] + 8)
             * np.linalg.norm(self.do, axis=1)[:, None]
             * np.linalg.norm(b.values, axis=1)
         )
+        # If scores are stored, dP is rounded to the format as well.
         stored = u * np.abs(dp) + eta if self.how.scores else 0.0
         e = e + stored
+        # Dropout scales what it keeps, and rounds it again.
         if self.factors is not None:
             dp, e = self.factors * dp, self.factors * e
             dropped = DROPS * u * (np.abs(dp) + e)

@@ -204,11 +204,14 @@ class QueryBlock:
         _, kappa = self.relative(how)
         p = narrow(self.p)
         result = p * p
+        # A difference of two stored scores is rounded twice.
         counted = self.stores(how) + 2 * self.differences(how)
+        # tanh of a cap has an error of its own.
         of_scores = counted * how.u**2 + (TANH**2 if self.cap else 0)
         result *= narrow(how.u**2 + kappa) + (
             of_scores * narrow(self.sizes) ** 2 if of_scores else 0
         )
+        # m_j is how many keys are alike, a number or an array.
         return result if isinstance(self.alike, float) else result * narrow(self.alike)
 
     def tolerance(self, how: Stores, lam: float) -> Floats:
@@ -317,9 +320,11 @@ class QueryBlock:
         least, beta = self._exponent_errors_by_format(how, beta)
         a, b = least + beta, self.slope(how)
         mean = self.mean if b else 0.0
+        # e^a − 1 − a is at most a²/2 times e^a.
         of_first = a * (a / 2 + 2 * how.u)
         of_second = (a + 2 * how.u) * b * mean
         total = of_first + of_second + b * b * mean**2 / 2
+        # The growth bounds the rest of the exponential series.
         return (
             _capped_exponential_growth(a + b * self.top)
             * how.linear
@@ -356,6 +361,7 @@ def every_head(
 
     Raises Refused for attention that cannot be split into blocks, InputError for inputs that do not fit.
     """
+    # Biases and caps are split off, since blocks know products and masks alone.
     of = apart(spec, inputs)
     spec, arrays = plain_bound.of_places(of.spec, of.given)
     arrays = checked(replace(spec, softcap=None), arrays, widened=False)
@@ -364,6 +370,7 @@ def every_head(
     added = spread(of)
     return (
         spec,
+        # The added terms are cut by head as well.
         [replace(h, added=tuple(a[h.index] for a in added)) for h in heads(spec, arrays)],
         shape,
     )

@@ -39,8 +39,10 @@ def only(
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
         hint = "judge all rows, or leave out what q and k hold already, such as rotations"
+        # The reason of the fast path is about enclosures, which a user has not asked for.
         raise InputError(f"some rows alone are not judged with {reason}; hint: {hint}") from None
     at = np.asarray(rows)
+    # Terms are (…, n_q, n_k), of which the rows are chosen.
     added = tuple(a[..., at, :] for a in spread(of))
     return _with_added(*_of_queries(spec, arrays, at), added)
 
@@ -127,8 +129,10 @@ def _is_number_of_queries(given: object) -> TypeGuard[int]:
 def _check_named_rows(rows: object, n: int) -> list[int]:
     """Return the rows that are named, in ascending order, each once."""
     entries = list(rows) if isinstance(rows, Iterable) else []
+    # Sorted and unique, since rows are printed and counted.
     result = sorted({int(i) for i in entries if _is_number_of_queries(i)})
     if not isinstance(rows, Iterable) or not all(map(_is_number_of_queries, entries)):
+        # A few of the entries are enough for a message.
         outcome = entries[:_SHOWN] or rows
         raise InputError(
             f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {outcome!r}"

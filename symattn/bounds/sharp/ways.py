@@ -150,9 +150,11 @@ def own_heads(
     Raises the errors of ``every_head``.
     """
     of, every, shape = every_head(*_without_scale(spec, inputs))
+    # Heads share the scale of the specification.
     if spec.scale != "given":
         return [(of, head) for head in every], shape
     numbers = np.asarray(inputs["scale"]).reshape(-1)
+    # One scale for all heads, or one for each.
     scales = (float(numbers[head.index[-1] if len(numbers) > 1 else 0]) for head in every)
     return [
         (replace(of, scale=scale), head) for scale, head in zip(scales, every, strict=True)
