@@ -93,10 +93,13 @@ def unary(name: str) -> Rule:
     """Return an operator of one array by its name in the namespace."""
 
     def run(c: Context, a: Value) -> Value:
+        # Indices and flags stay integers and booleans.
         if is_plain(a) and name in ("negative", "logical_not", "abs"):
             return getattr(np, name)(a)
+        # Angles of positions are the tables of the kind, so that both sides agree exactly.
         if is_plain(a) and c.in_floats and name in ("cos", "sin"):
             return c.kind.tables(name, np.asarray(a, np.float64))
+        # In float runs constants are computed in float64, as the definition does.
         if is_plain(a) and c.in_floats and name in ("exp", "log", "exp2", "log2"):
             return getattr(np, name)(np.asarray(a, np.float64))
         return getattr(c.xp, name)(c.lifted(a))
@@ -359,6 +362,7 @@ def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Valu
     """Pad x along an axis with so many entries of one value before and after; negative numbers cut off entries."""
     k = place(axis, x.ndim)
     n = length(x.shape[k])
+    # Negative padding cuts first, so that what is added is at the new ends.
     if before < 0 or after < 0:
         stop = n + after if after < 0 else None
         x = part(c, x, k, max(-before, 0), stop)

@@ -121,6 +121,7 @@ def on_kind(
     """
     jax, label = import_jax(), getattr(function, "__name__", type(function).__name__)
 
+    # Shapes are enough to trace a function, in float32.
     def export(of_arrays: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
         closed = _jaxpr(
             label, of_arrays, [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes]
@@ -302,6 +303,7 @@ class _JaxprReader:
         **keywords: object,
     ) -> list[Ref]:
         """Add a node, and return its outputs."""
+        # A scan of many steps would fill the memory.
         if len(self._nodes) >= MOST_NODES:
             raise InputError(
                 f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled"
@@ -376,9 +378,11 @@ class _JaxprReader:
     def returned(self, x: Value, aval: ShapedArray, layout: Axes | None) -> Value:
         """Return an output in the specification's order of axes."""
         moved = _permutation_of_layout(layout, len(aval.shape))
+        # Constants need no order of axes.
         if not isinstance(x, Ref):
             return x
         x = self._add_transpose_node(x, moved) if moved else x
+        # Functions without a batch get an axis of one item.
         if not _is_without_batch(layout, len(aval.shape)):
             return x
         shape = [int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape]
@@ -412,6 +416,7 @@ class _JaxprReader:
     def _read_jaxpr_operand(self, env: Mapping[Var, object], v: Value) -> Value:
         if not hasattr(v, "val"):
             return env[v]
+        # Kernels begin with NaN in memory that they have not written.
         is_nan = (
             self._kernel
             and _target_of_jax_cast(v.aval.dtype) == "float"
@@ -535,6 +540,7 @@ class _JaxprReader:
         """Add a loop or a choice, with graphs of its parts: its condition is known when they run."""
         outcome = equation.params
         types = [type_name(v.aval.dtype) for v in equation.outvars]
+        # Both branches are read, since the condition is known only in a run.
         if equation.primitive.name == "cond":
             inner: Mapping[str, Value] = {
                 "branches": [self._make_subgraph_of_jaxpr(branch) for branch in outcome["branches"]]
@@ -564,11 +570,13 @@ class _JaxprReader:
         """
         from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret
 
+        # The interpreter takes all options but this one.
         options = {k: v for k, v in equation.params.items() if k != "interpret"}
         avals = [import_jax().ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         closed = _jaxpr(
             f"the kernel {options['name']}", partial(pallas_call_hlo_interpret, **options), avals
         )
+        # Inside the kernel NaN means memory that is not yet written.
         outside, self._kernel = self._kernel, True
         result = self.inlined(closed, operands)
         self._kernel = outside

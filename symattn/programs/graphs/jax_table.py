@@ -36,6 +36,7 @@ def _make_jax_extreme_rule(name: str, neutral: float) -> Rule:
     rule = op.binary(name)
 
     def run(c: Context, a: Value, b: Value) -> Value:
+        # The neutral element changes nothing, and may not exist in the kind.
         for one, other in ((a, b), (b, a)):
             if (
                 is_plain(one)

@@ -187,6 +187,7 @@ def _prove_graph_program(prover: Prover, prove: bool | None, program: GraphProgr
 
     Without a proof for all sizes, the sizes tried must reach beyond all positions at which the specification changes.
     """
+    # Sizes up to a window or block length say nothing beyond it.
     untried = program.sizes.untried(program.spec)
     unproved = Verdict.UNDECIDED if untried else Verdict.NO_FAULT
     more = (untried,) if untried else ()
@@ -197,6 +198,7 @@ def _prove_graph_program(prover: Prover, prove: bool | None, program: GraphProgr
         tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons),
         ", ".join(program.sizes.open),
     )
+    # A counterexample of the prover is a fault, whatever the tests show.
     if evidence.grade is Grade.REFUTED:
         fault = Fault(
             "output",
@@ -209,6 +211,7 @@ def _prove_graph_program(prover: Prover, prove: bool | None, program: GraphProgr
     if evidence.grade is Grade.PROVED:
         proof = Check(evidence.where, evidence.grade, 1, 0, 0.0, unit="proof")
         return _Proved(Verdict.NO_FAULT, (), (proof,), said, results)
+    # Checks and searches raise the grade, but leave the verdict to the sizes tried.
     if evidence.grade in (Grade.CHECKED, Grade.SEARCHED):
         tried = Check("small sizes", evidence.grade, 1, 0, 0.0, unit="proof")
         return _Proved(unproved, (), (tried,), said, (*results, *more))

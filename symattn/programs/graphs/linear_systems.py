@@ -66,7 +66,9 @@ def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
         c,
         a,
         c.xp.broadcast_to(
-            c.lifted(np.eye(_order_of_square_matrix(a), dtype=np.int64)), tuple(a.shape)
+            # A⁻¹ solves A X = I, for which the triangular case is exact substitution.
+            c.lifted(np.eye(_order_of_square_matrix(a), dtype=np.int64)),
+            tuple(a.shape),
         ),
     )
 
@@ -94,6 +96,7 @@ def order_rows(exchanged: np.ndarray, permutation_size: int) -> np.ndarray:
     exchanged = np.asarray(exchanged)
     own_places = np.arange(permutation_size)
     order = np.tile(own_places, (*exchanged.shape[:-1], 1))
+    # One exchange after another, as LAPACK returns its pivots.
     for i in range(exchanged.shape[-1]):
         other = exchanged[..., i : i + 1].astype(np.int64)
         moved = np.take_along_axis(order, other, -1)

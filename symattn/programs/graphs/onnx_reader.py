@@ -92,6 +92,7 @@ def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
 
 def _read_supported_opset(name: str, model: ModelProto) -> int:
     """Return the version of ONNX's own operators. Raises ``InputError`` for an unsupported one."""
+    # Operators of other domains have versions of their own.
     result = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
     if len(result) != 1 or not result <= set(_OPSETS):
         outcome = (
@@ -134,6 +135,7 @@ def _convert_onnx_type_number(number: int) -> str:
 
     known = number in TensorProto.DataType.values()
     return (
+        # ONNX calls float64 DOUBLE.
         type_name(TensorProto.DataType.Name(number).lower().replace("double", "float64"))
         if known
         else ""
@@ -188,6 +190,7 @@ def _check_data(place: str, a: TensorProto, shape: tuple[int, ...]) -> None:
     """Raise ``InputError`` if an array of a supported type has another number of entries than its shape."""
     from onnx import helper
 
+    # Weights of other types are refused where an operator reads them.
     if a.data_type not in TYPES:
         return
     if a.HasField("raw_data"):
@@ -196,6 +199,7 @@ def _check_data(place: str, a: TensorProto, shape: tuple[int, ...]) -> None:
             len(a.raw_data),
             helper.tensor_dtype_to_np_dtype(a.data_type).itemsize,
         )
+    # Without raw bytes, the numbers stand in a field for their type.
     else:
         unit, count, entry = (
             "numbers",

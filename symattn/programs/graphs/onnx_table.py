@@ -261,6 +261,7 @@ def _check_lengths(seqlens_k: Value, total: Value, sequences: Value, keys: Value
         if not is_plain(x):
             raise InputError(f"{name} is computed from the inputs, which is not read")
     lengths, longest = (np.asarray(x).reshape(-1) for x in (seqlens_k, total))
+    # Padding would make the number of keys differ between sequences.
     if not same(len(lengths), sequences):
         raise InputError(f"seqlens_k has {len(lengths)} entries for {sequences} sequences")
     if not all(same(length(n) + 1, keys) for n in lengths):

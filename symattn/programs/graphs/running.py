@@ -112,12 +112,14 @@ class Graph:
             twice = next(n for n in known if known.count(n) > 1)
             raise InputError(f"{name}: two values are called {twice[:60]!r}")
         for node in self.nodes:
+            # Nodes stand in the order in which they run, so that names are known before use.
             lacking = next((r.name for r in node.refs() if r.name not in there), None)
             if lacking is not None:
                 why = "nothing before it makes that: a cycle, or nodes out of order"
                 raise InputError(f"{name}: {node.operator} takes {lacking[:60]!r}, and {why}")
             if twice := next((n for n in node.outputs if n in there), ""):
                 raise InputError(f"{name}: two values are called {twice[:60]!r}")
+            # An output that nobody reads has an empty name.
             there.update(n for n in node.outputs if n)
         if missing := next((n for n in self.outputs if n not in there), None):
             raise InputError(f"{name}: nothing makes the output {missing[:60]!r}")

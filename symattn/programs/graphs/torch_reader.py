@@ -229,6 +229,7 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
 
 
 def _convert_torch_node(node: Node) -> Iterator[GraphNode]:
+    # Checks of sizes compute nothing.
     if _is_check(node):
         return
     keywords = {k: operand(v) for k, v in node.kwargs.items() if k not in PLACED}

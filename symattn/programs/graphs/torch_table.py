@@ -49,6 +49,7 @@ def _make_torch_reduction(name: str) -> Rule:
     def run(
         c: Context, x: Value, dim: Value = None, keep: bool = False, dtype: str | None = None
     ) -> Value:
+        # The dtype of a reduction is that of the sum, so that x is cast first.
         return rule(c, x if dtype is None else cast(c, x, dtype), dim, keep)
 
     return run
@@ -115,8 +116,10 @@ def _make_torch_extreme_rule(name: str, reduced: str) -> Rule:
 
     def run(c: Context, x: Value, other: Value = None, keep: bool = False) -> Value:
         if other is None:
+            # torch.max(x) without another argument reduces all axes.
             return op.reduce(reduced)(c, x, None, False)
         if isinstance(other, int):
+            # Along an axis it also returns indices, which are not read.
             return op.reduce(reduced)(c, x, other, keep), None
         return op.binary(name)(c, x, other)
 
@@ -152,6 +155,7 @@ def _pad_torch_array(
         raise InputError(
             "padding with other entries than one value, or that takes entries away, is not read"
         )
+    # Pairs of numbers, for the last axis first.
     pairs = zip(ends[::2], ends[1::2], strict=True)
     for axis, (before, after) in enumerate(pairs, 1):
         x = op.padded(c, x, -axis, int(before), int(after), value or 0.0)

@@ -122,6 +122,7 @@ _LIGHTER = 16  # arrays of a loop over tiles that count as one
 @contextmanager
 def lighter(kind: Any) -> Iterator[None]:
     """Count the many small arrays of a loop over tiles as less work than the few of a function without loops."""
+    # Only residues count work; floats do not.
     field = getattr(kind, "field", None)
     if field is None:
         yield
@@ -131,6 +132,7 @@ def lighter(kind: Any) -> Iterator[None]:
     try:
         yield
     finally:
+        # What was spent inside is taken from the whole, at its lighter weight.
         whole.left, field.work = field.work.left / _LIGHTER, whole
 
 
@@ -227,6 +229,7 @@ def length(x: Value) -> Value:
         x = x.reshape(-1)[0] if x.size == 1 else x
     if isinstance(x, (np.integer, int)):
         return int(x)
+    # A symbolic size may turn out to be one number.
     try:
         return int(x)
     except (Refused, TypeError):
@@ -293,9 +296,11 @@ def settled(x: Value, declared: str) -> Value:
     type, ``Refused`` for computed ones of a type that may be too narrow for them.
     """
     computed = not is_plain(x) or isinstance(x, Joined)
+    # What a type wraps around to is unknown if the type is.
     if declared == UNKNOWN and not computed and np.asarray(x).dtype.kind in "iuO":
         raise InputError("whole numbers of an unknown type are not read, as they may wrap around")
     if declared.startswith(("int", "uint")):
+        # A size is an exact number here, which a narrow type might not hold.
         if computed or np.asarray(x).dtype == object:
             if declared not in _SIZES:
                 raise Refused(
@@ -315,6 +320,7 @@ def check_range(x: object, dtype: str) -> None:
     half = 2 ** (bits - 1)
     low, high = (-half, half - 1) if signed else (0, 2**bits - 1)
     a = np.asarray(x)
+    # The extremes decide for all entries.
     for n in (a.min(), a.max()) if a.size else ():
         if not low <= n <= high:
             raise InputError(
