@@ -113,6 +113,7 @@ def _cut_together(arrays: Sequence[np.ndarray], most_scores: int | None) -> tupl
     result = [*arrays]
     for axis in range(max((a.ndim for a in arrays), default=0) - _KEPT_AXES):
         leading = [a for a in result if a.ndim - _KEPT_AXES > axis]
+        # Different numbers of heads belong together: cutting one would break the groups.
         if len({a.shape[axis] for a in leading}) > 1:
             continue
         most = min(_most_items(a, axis, most_scores) for a in leading)

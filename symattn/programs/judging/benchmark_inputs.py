@@ -18,6 +18,7 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
     """Return the arrays by the names of the definition. Raises ``InputError`` if the candidate takes others."""
     how = runner.convention
     names = [a.input for a in how.arguments if a.input is not None and a.positional]
+    # Positional parameters in order, as the benchmark passes its arrays.
     names = [name for name in names if name in how.inputs][: len(arrays)]
     if len(names) != len(arrays):
         raise InputError(

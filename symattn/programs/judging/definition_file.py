@@ -125,12 +125,14 @@ class KernelDefinition:
 def read_definition(path: str) -> KernelDefinition:
     """Read ``definition.json``; nothing of it is run. Raises ``InputError`` for a file of another form."""
     content = json_text.loaded(Path(path), _LARGEST)
+    # Extra fields are allowed, since formats of benchmarks grow.
     if not isinstance(content, dict) or any(field not in content for field in _FIELDS):
         raise InputError(f"{path} is no definition of a kernel; hint: it has {', '.join(_FIELDS)}")
     axes, inputs = content["axes"], content["inputs"]
     named = all(isinstance(part, dict) for part in (axes, inputs, content["outputs"]))
     if not named or not isinstance(content["reference"], str):
         raise InputError(f"{path}: axes, inputs and outputs must be objects, and reference a text")
+    # Constant axes come first: expressions may name them.
     constants = {
         name: _read_constant_axis_size(path, name, axis)
         for name, axis in axes.items()
@@ -149,12 +151,14 @@ def read_definition(path: str) -> KernelDefinition:
         if _read_entry_field(array, "shape")
     ]
     floats = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
+    # Without floats nothing is rounded, and no tolerance is needed.
     if not floats:
         raise InputError(f"{path}: no input is an array of floats")
     outputs = {
         name: (_read_axes_of_array(path, name, a, axes), str(_read_entry_field(a, "dtype")))
         for name, a in content["outputs"].items()
     }
+    # Expressions with open sizes are computed for each call.
     left = {name: text for name, text in computed.items() if name not in constants}
     drawn_by = str(content.get("custom_inputs_entrypoint") or "")
     return KernelDefinition(

@@ -207,6 +207,7 @@ class Judgement(Printable):
         if self.cause is not None:
             code = bracketed(self.cause, self.step or "")
             blocks.append(md.Paragraph((f"Cause ({self.step}): {self.cause}{code}.",)))
+        # Power is shown where the status rests on it.
         if self.power:
             blocks.append(_power_table(self.power))
         if self.own_inputs is not None:
@@ -214,6 +215,7 @@ class Judgement(Printable):
             blocks.append(
                 md.Paragraph((f"The benchmark's own inputs, {shapes}, alone would show:",))
             )
+            # What the benchmark's own inputs would show, for comparison.
             blocks.append(_power_table(self.own_inputs.power))
         return md.Document(
             "verification",

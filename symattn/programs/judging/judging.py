@@ -127,10 +127,12 @@ def _options_for(
 ) -> Options:
     """Return the options by which a candidate is called: in a process of its own if it has a name."""
     if isinstance(candidate, str):
+        # A process of its own must not read the reference.
         secret = () if reference is None else (reference,)
         limited = TargetOptions(
             time_limit=time_limit, memory_limit=memory_limit, secret=secret, **given
         )
+        # The verdict alone: a judge names no cause.
         return replace(limited, verdict_alone=True)
     check_function(candidate)
     return Options(verdict_alone=True, **given)
@@ -348,6 +350,7 @@ def _yield_undetectable_limits(power: tuple[PowerOfStep, ...], grade: Evidence) 
         f"; modulo random primes the code agrees, {grade}" if grade.grade is Grade.TESTED else ""
     )
     for one in power:
+        # Other mistakes have no size.
         if one.mistake == "twice as large" and (
             one.smallest is None or one.smallest > _SMALL_ERROR
         ):
@@ -366,4 +369,5 @@ def _describe_noticed_errors(power: tuple[PowerOfStep, ...]) -> str:
     ]
     if not graded:
         return "every known mistake of the definition would have been noticed"
+    # The least sensitive step decides.
     return f"an error of {100 * max(graded):g} % in any step would have been noticed"

@@ -233,6 +233,7 @@ def _latent_widths(
     names = {role: name for name, role in roles.items()}
     last = {role: constants.get((inputs[names[role]] or ("",))[-1]) for role in _OF_LATENTS}
     latent, positions = last[LATENTS], last[POSITIONS]
+    # Queries and keys must be split at the same column.
     if (
         latent is None
         or positions is None
@@ -449,6 +450,7 @@ def _with_neighbours(torch: Any, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[
     """
     judged = list(zip(q, k, v, strict=True))
     first_q, first_k, first_v = judged[0]
+    # A longer neighbour: code that mixes up requests reads its numbers.
     more = (
         first_k[:1].expand(_LONGER, *first_k.shape[1:]),
         -first_v[:1].expand(_LONGER, *first_v.shape[1:]),
@@ -458,6 +460,7 @@ def _with_neighbours(torch: Any, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[
         torch.cat([first_k.roll(1, 0), more[0]]),
         torch.cat([-first_v, more[1]]),
     )
+    # A shorter one behind it, with other values.
     after = first_q[:1], first_k[:1], -first_v[-1:]
     return [before, *judged, after]
 

@@ -84,6 +84,7 @@ class ByReference:
             return self._make_invalid_judgement(
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
             )
+        # The shapes of the benchmark become promises, so that no other sizes are tried.
         how = self._adopt_benchmark_options(_domain_of_benchmark_shapes(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
         definition, _, reason = self._find_reference_definition(
@@ -93,6 +94,7 @@ class ByReference:
             return self._make_invalid_judgement(reason, clock)
         target = named(self.candidate, benchmark)
         result = self._judge_by_definition(target, definition, how)
+        # Only a candidate that passes is called once more.
         return (
             _with_own_inputs(result, target, definition, how, benchmark)
             if result.passed
@@ -236,6 +238,7 @@ class ByReference:
 
     def _command_with_reference(self, seeds: Mapping[str, int]) -> str:
         how, spec = (
+            # The seed that was drawn, so that the command repeats the run.
             replace(self.how, seed=seeds.get("inputs", self.how.seed)),
             self.definition or Attention(),
         )
@@ -276,6 +279,7 @@ def named(candidate: str, benchmark: Benchmark) -> str:
 
 def plausible(benchmark: Benchmark) -> Iterator[Specification]:
     """Yield the definitions that a reference may compute, the likeliest first."""
+    # Token inputs are layers, the others attention.
     if benchmark.tokens:
         heads = benchmark.heads or 1
         yield from (Attention(heads=heads), Attention(heads=heads, causal=True))
@@ -283,6 +287,7 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
         yield from (RMSNorm(eps=eps) for eps in _EPSILONS)
         yield Softmax()
         return
+    # The likeliest first, since each one costs a verification.
     yield from (
         Attention(),
         Attention(causal=True),
@@ -301,7 +306,10 @@ def _domain_of_benchmark_shapes(benchmark: Benchmark) -> Domain:
     widths = {shape[-1] for shape in benchmark.shapes}
     most = max(min(max(lengths), usual.max_tokens), 1)
     return Domain(
-        max_tokens=most, square=alike, same_width=len(widths) == 1 and not benchmark.tokens
+        # Widths of tokens and of weights say nothing about each other.
+        max_tokens=most,
+        square=alike,
+        same_width=len(widths) == 1 and not benchmark.tokens,
     )
 
 
@@ -310,6 +318,7 @@ def _with_own_inputs(
     judgement: Judgement, target: str, spec: Specification, how: TargetOptions, benchmark: Benchmark
 ) -> Judgement:
     """Return the judgement with that of one call with the benchmark's own inputs, and what these could show."""
+    # Only an attention has its inputs by name in a benchmark.
     if not isinstance(spec, Attention) or benchmark.problem or benchmark.tokens:
         why = benchmark.problem or f"they are not the inputs of {words_of(spec)} alone"
         return judgement.limited(f"the benchmark's own inputs were not tried: {why}")
@@ -321,6 +330,7 @@ def _with_own_inputs(
         except UNFIT as error:
             return judgement.limited(f"the benchmark's own inputs were not tried: {error}")
     judgement = replace(judgement, calls=judgement.calls + 1)
+    # A fault at the benchmark's inputs decides, whatever the others show.
     if judged.finding is not None:
         fault = engine.first_fault(session, judged)
         return replace(
@@ -328,9 +338,11 @@ def _with_own_inputs(
         )
     if reason := reason_unjudged(judged):
         return judgement.limited(f"the benchmark's own inputs were not judged: {reason}")
+    # How small an error these inputs alone would have shown.
     tried = [(inputs, [part.expected for part in judged.parts])]
     smallest_errors = power.smallest_seen(spec, inputs, [inputs], tried)
     rows = [PowerOfStep(one.step, _TWICE, one.size) for one in smallest_errors]
+    # Outputs that ignore some of the inputs, such as a constant.
     for mistake in _yield_input_blind_mistakes(spec):
         share = power.least_shown(mistake, tried)
         rows.append(PowerOfStep("output", mistake.words, 1.0 if 2 * share < 1 else None))

@@ -92,6 +92,7 @@ def _yield_compared_constants(node: ast.AST) -> Iterator[str]:
     values = (
         [node.left, *node.comparators]
         if isinstance(node, ast.Compare)
+        # A statement of match has patterns in place of comparisons.
         else [getattr(node, "value", node)]
     )
     for value in values:
