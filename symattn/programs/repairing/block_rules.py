@@ -43,6 +43,7 @@ def swap_with_next(s: BlockStatement) -> Changes:
     if (
         after is None
         or isinstance(after, ast.Return | ast.FunctionDef)
+        # Only neighbours in one block may be exchanged.
         or s.indent(s.node) != s.indent(after)
     ):
         return
@@ -152,6 +153,7 @@ def change_target(s: BlockStatement) -> Changes:
         return
     kind, value, old = s.function.kind(s.node.value), s.text(s.node.value), s.text(s.node)
     for other, other_kind in s.scope.items():
+        # Numbers alone: other kinds are not exchanged by mistake.
         if other != name and other_kind == kind and kind.name in NUMBERS:
             yield (
                 [s.put(s.node.targets[0], other)],
@@ -167,6 +169,7 @@ def rescale_before(s: BlockStatement) -> Changes:
     if kind is None or not kind.is_real:
         return
     for factor, factor_kind in s.scope.items():
+        # A factor that broadcasts leaves the shape as it is.
         if factor != name and factor_kind.is_real and factor_kind.broadcasts_to(kind):
             for sign in ("*", "/"):
                 new = f"{name} = {name} {sign} {factor}"

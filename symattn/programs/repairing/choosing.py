@@ -174,6 +174,7 @@ def numbers_of(spec: object) -> tuple[float, ...]:
         for x in value if isinstance(value, tuple) else (value,):
             if isinstance(x, bool):
                 continue
+            # 0 and 1 are in every code, so that they say nothing about the specification.
             if isinstance(x, int | float) and isfinite(x) and x not in (0, 1):
                 result.append(x)
             elif is_dataclass(x):
@@ -274,6 +275,7 @@ class _EditSearch:
         """Return the edits of a tier, without those that an earlier tier has."""
         result = []
         for edit in self._trials.edits(tier):
+            # Two rules may make the same change.
             key = edit.place, edit.replacements
             if key not in self._known:
                 self._known.add(key)
@@ -336,6 +338,7 @@ class _EditSearch:
         """Return pairs of edits: a partial repair with each other one, and pairs of one line."""
         first = self._edits[1]
         pairs: dict[Several, None] = {}
+        # A partial repair with each other edit comes before pairs of one line.
         for one in best[:_BEAM]:
             for other in first:
                 if _are_edits_disjoint(one, other):
@@ -343,6 +346,7 @@ class _EditSearch:
         for one, other in combinations(first, 2):
             if len(pairs) >= MAX_PAIRS:
                 break
+            # Two mistakes in one line are likelier than in two.
             if one.line == other.line and _are_edits_disjoint(one, other):
                 pairs[one, other] = None
         return list(pairs)[:MAX_PAIRS]

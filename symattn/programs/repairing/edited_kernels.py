@@ -161,6 +161,7 @@ def within_memory() -> Iterator[None]:
     """Let interpreted kernels reach the tensors of their launch alone: others raise, so that no edit spoils memory."""
     module: Any = sys.modules[INTERPRETER]
     memory = _GuardedMemory(module._interpreter)
+    # Patches end with the context, so that the interpreter is as before.
     launch, convert = module.GridExecutor.__call__, module._implicit_cvt
 
     def launched(executor: Any, *places: Any, **keywords: Any) -> Any:
@@ -169,6 +170,7 @@ def within_memory() -> Iterator[None]:
 
     def converted(x: Any) -> Any:
         if hasattr(x, "data_ptr"):
+            # Wrapped tensors hold the one whose memory is read.
             memory.permit(getattr(x, "base", x) if not hasattr(x, "untyped_storage") else x)
         return convert(x)
 

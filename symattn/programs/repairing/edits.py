@@ -107,6 +107,7 @@ class FunctionPlaces:
         self.library = "triton" if self.found.is_kernel else self.observed.library
         self.xp = _name_of_library(self.found, self.library)
         self.free_names = {
+            # Names of the closure, and those of the module that the code uses.
             *function.__code__.co_freevars,
             *(n for n in function.__code__.co_names if n in names),
         }
@@ -158,8 +159,10 @@ class FunctionPlaces:
         result: dict[str, tuple[Kind, set[str]]] = {}
         for node, parent, *_ in places_of(self.found.tree):
             if not _is_read(node, parent) or isinstance(node, ast.Name | ast.Constant):
+                # Names and constants have rules of their own.
                 continue
             kind, text = self.kind(node), ast.unparse(node)
+            # Longer expressions are unlikely to be meant elsewhere.
             if kind.name in NUMBERS and len(text) <= _LONGEST_GRAFT:
                 names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
                 result.setdefault(text, (kind, names))
@@ -249,6 +252,7 @@ class Place:
 
         def order(name: str) -> tuple[bool, float]:
             likeness = difflib.SequenceMatcher(None, self.node.id, name).ratio()
+            # False sorts first: a name that nobody reads was meant somewhere.
             return name not in self.function.unread, -likeness
 
         return sorted(names, key=order)[:MOST_NAMES_IN_KERNEL]
@@ -305,9 +309,11 @@ class BlockStatement:
         source, end = self.function.found, node.end_lineno or node.lineno
         last = source.lines[end - source.first]
         after = last[source.position(end, node.end_col_offset or 0) :].strip()
+        # A removal would take the other statement along.
         if after and not after.startswith("#"):
             raise ValueError("another statement shares the line")
         lines = source.lines[node.lineno - source.first : end - source.first + 1]
+        # The removal ends where the next line begins, so that there has to be one.
         if end - source.first + 1 < len(source.lines):
             return lines, Replacement(node.lineno, 0, end + 1, 0, "")
         raise ValueError("it is the last statement of the file's block")
@@ -393,6 +399,7 @@ def _edit_module_numbers(
     edits = _EditsOfFunction(module)
     for node in numbers.values():
         kind = module.kind(node)
+        # The number stands alone there, as the value of an assignment.
         edits.add_at(Place(node, ast.Assign([], node), "value", kind, {}, module), rules)
     return edits.result
 
@@ -455,6 +462,7 @@ class _EditsOfFunction:
                 self._make_expression_replacement(p, x) for p, x in ((taken, left), (site, put))
             ]
             replacements = tuple(replacement for replacement, *_ in changes)
+            # Edits that overlap cannot both be made.
             if not overlapping(replacements):
                 old = "; ".join(shorten(text) for _, text, _ in changes)
                 new = "; ".join(shorten(text) for *_, text in changes)
@@ -488,6 +496,7 @@ class _EditsOfFunction:
         """Add each change of a likely rule at all places where the code is the same but for its names."""
         for (rule, *_), places in list(self._alike.items())[:_MOST_PARALLEL]:
             replacements = [replacement for replacement, _ in places.values()]
+            # One place alone is the plain change.
             if len(replacements) < 2 or overlapping(replacements):
                 continue
             old = "; ".join(places)

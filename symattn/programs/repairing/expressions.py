@@ -194,10 +194,12 @@ def drop_argument(p: Place) -> Changes:
 
 def add_axis_argument(p: Place) -> Changes:
     node = p.node
+    # Reductions such as sum and max may lack their axis.
     if _called_word(node) not in _REDUCTIONS:
         return
     word = "dim" if p.is_torch else "axis"
     keywords = {k.arg for k in node.keywords}
+    # The last axis first, as rows are what is reduced.
     added = [] if keywords & {*AXIS_WORDS} else [(word, -1), (word, 0), (word, -2)]
     added += [] if keywords & {"keepdims", "keepdim"} else [("keepdims", True)]
     for name, value in added:
@@ -248,9 +250,11 @@ def change_slice(p: Place) -> Changes:
 def move_new_axis(p: Place) -> Changes:
     items = _subscript_items(p.node)
     rest = [item for item in items if not _is_none(item)]
+    # Without a None there is no new axis to move.
     if len(rest) == len(items):
         return
     shape = p.kind_of(p.node.value).shape
+    # Every axis is written out, so that the new one can stand anywhere.
     rest += [ast.Slice()] * max(0, len(shape) - len(rest))
     for k in range(len(rest) + 1):
         several = ast.Tuple([*rest[:k], ast.Constant(None), *rest[k:]], ast.Load())
@@ -263,6 +267,7 @@ def change_name(p: Place) -> Changes:
     fitting = []
     for name, kind in p.names(*NUMBERS).items():
         alike = kind.name == p.kind.name or {kind.name, p.kind.name} <= {"int", "ints"}
+        # A number of axes that differs by more is no slip.
         if alike and abs(len(kind.shape) - len(p.kind.shape)) <= 1:
             fitting.append(name)
     yield from p.most_similar(fitting)

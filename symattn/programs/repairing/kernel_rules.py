@@ -65,10 +65,12 @@ def fill_with_infinity(p: Place) -> Changes:
     node = p.node
     is_argument = isinstance(p.parent, ast.Call | ast.keyword) and p.field != "func"
     if isinstance(node, ast.Constant):
+        # A filled number is an argument, and no factor of the same value.
         if is_argument and isinstance(node.value, float) and node.value == 0:
             yield f"-{p.infinity}"
     elif _is_infinity(node):
         yield "0.0"
+        # Under a minus the sign is changed by other rules.
         if not isinstance(p.parent, ast.UnaryOp):
             yield f"-{ast.unparse(node)}"
 
@@ -95,6 +97,7 @@ def insert_row(p: Place) -> Changes:
     """A factor, a divisor or a term that is a row of numbers, with a new axis."""
     if not _is_computed(p):
         return
+    # Rows get a new axis, so that they broadcast along the block.
     for form in forms_of_rows(p):
         if not p.in_product:
             yield f"{p.text} * {form}"
@@ -172,12 +175,14 @@ def add_mask_of_access(p: Place) -> Changes:
     if word not in ("load", "store") or not node.args:
         return
     pointers, keywords = p.kind_of(node.args[0]), {k.arg for k in node.keywords}
+    # A load has its mask in the second place, a store in the third.
     known = len(node.args) > (1 if word == "load" else 2) or "mask" in keywords
     text = ast.unparse(node).removesuffix(")")
     if not known:
         filled = ", other=0.0" if word == "load" else ""
         for condition in _conditions(p, Kind("bools", pointers.shape)):
             yield f"{text}, mask={condition}{filled})"
+    # Without it, a load gives whatever is in memory.
     elif word == "load" and "other" not in keywords:
         yield f"{text}, other=0.0)"
         yield f"{text}, other=-{p.infinity})"
@@ -204,6 +209,7 @@ def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacemen
             continue
         for form in forms_of(row, row_kind, kind):
             for sign in ("*", "/"):
+                # As kernels rescale an accumulator when the maximum grows.
                 new = f"{name} = {name} {sign} {form}"
                 lines = [s.indent(s.node) + new]
                 yield [s.inserted_before(s.node, lines)], "", f"{new}  (a new line)"

@@ -61,6 +61,7 @@ def shift_by_lengths(p: Place) -> Changes:
     """A whole number, or an array of them, moved by the difference of two lengths."""
     if (
         p.kind.name not in ("int", "ints")
+        # A constant moved by lengths is another rule; in a sum the term is moved.
         or isinstance(p.node, ast.Constant)
         or p.is_called
         or _is_in_sum(p)
@@ -100,6 +101,7 @@ def _yield_moved_diagonals(p: Place, old: ast.expr | None) -> Iterator[ast.expr]
     """Yield the diagonals in place of an old one, or of none."""
     if old is None or (isinstance(old, ast.Constant) and old.value == 0):
         texts = ["1", "-1", *p.names("int")]
+        # An offset by one beside the difference of lengths: both slips occur together.
         shifted = [f"{d} {by}" for d in differences(p) for by in ("+ 1", "- 1")]
         texts += [*differences(p), *shifted]
     else:
@@ -118,6 +120,7 @@ def divide_by_ratio(p: Place) -> Changes:
         (a, b)
         for one, a in length_texts.items()
         for other, b in length_texts.items()
+        # A ratio of lengths is a whole number, such as query heads for a key head.
         if one > other and one % other == 0
     ]
     for a, b in pairs:
@@ -160,6 +163,7 @@ def insert_function_of_length(p: Place) -> Changes:
 
 def guard_divisor(p: Place) -> Changes:
     """A number of the specification, or one that is added to a divisor, within its root."""
+    # √(x² + ε) is what a norm divides by.
     is_divisor = (
         isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, ast.Div) and p.field == "right"
     )
@@ -186,18 +190,21 @@ def _masks_of_positions(p: Place) -> Iterator[str]:
     length_texts = lengths(p, ("floats", "bools", "ints"))
     rows, columns = (length_texts.get(n) for n in p.kind.shape[-2:])
     if rows is not None and columns is not None:
+        # The last key that the last row sees: 0 if there are as many rows as columns.
         last = f"{columns} - {rows}" if rows != columns else "0"
         yield _write_boolean_triangle(p, rows, columns, last)
         if last != "0":
             yield _write_boolean_triangle(p, rows, columns, "0")
         widths = [repr(n) for n in p.function.numbers if isinstance(n, int)] + list(p.names("int"))
         for width in widths:
+            # A window of so many keys behind the last one.
             far = f"-{width}" if last == "0" else f"{last} - {width}"
             yield f"~{_write_boolean_triangle(p, rows, columns, far)}"
             visible = _write_boolean_triangle(p, rows, columns, last)
             behind = _write_boolean_triangle(p, rows, columns, far)
             yield f"({visible} & ~{behind})"
     for name, kind in p.names("ints").items():
+        # Equal labels: one row of them against the other.
         if len(kind.shape) >= 1 and p.kind.shape[-2:] == (kind.shape[-1], kind.shape[-1]):
             yield f"({name}[..., :, None] == {name}[..., None, :])"
 

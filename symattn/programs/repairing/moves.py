@@ -43,6 +43,7 @@ class _Taken:
 
 def moves(places: Sequence[Place]) -> Iterator[tuple[tuple[Place, ast.expr], tuple[Place, str]]]:
     """Yield what is left at one place, and the text that is put at another."""
+    # Floats alone: other operations are not moved by mistake.
     sites = [
         p
         for p in places
@@ -51,6 +52,7 @@ def moves(places: Sequence[Place]) -> Iterator[tuple[tuple[Place, ast.expr], tup
     count = 0
     for taken in _yield_movable_operations(sites):
         for site in sites:
+            # Inside itself an operation cannot be put.
             if _is_apart(taken.place, site) and _is_operation_placeable(taken, site):
                 yield (taken.place, taken.left), (site, taken.put_on(site.node))
                 count += 1

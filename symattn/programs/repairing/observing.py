@@ -71,12 +71,14 @@ _OF_SCALARS: dict[KindName, KindName] = {
 
 def _kind_in_kernel(x: Any) -> Kind:
     """Return the kind of a value in a kernel of Triton: a block or one number, pointers among them."""
+    # A constexpr is a constant of Python in a wrapper.
     if type(x).__name__ == "constexpr":
         return kind_of(x.value)
     if type(x).__name__ != "tensor":
         return Kind("other")
     words, shape = str(x.dtype), tuple(int(n) for n in x.type.shape) if x.type.is_block() else ()
     name: KindName = "floats"
+    # The type of a pointer names what it points to, so that pointers come first.
     if "pointer" in words:
         name = "pointers"
     elif words == "int1":
@@ -85,6 +87,7 @@ def _kind_in_kernel(x: Any) -> Kind:
         name = "ints"
     if shape:
         return Kind(name, shape)
+    # A single number is known in interpretation, and may be a length.
     whole = int(x.handle.data.reshape(-1)[0]) if name == "ints" else None
     return Kind(_OF_SCALARS[name], whole=whole)
 

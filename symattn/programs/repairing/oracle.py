@@ -106,12 +106,15 @@ def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> Sessi
 def _searched_anew(session: Session, again: Session) -> EditAnswer:
     if engine.finds_fault(again):
         return EditAnswer(None, reason="a new search")
+    # A candidate that refuses more than the original is no repair.
     if again.late or (again.refused and not session.refused):
         return EditAnswer(None, reason="inputs that are refused or take too long")
+    # Values behind masks are judged apart, since they need inputs of their own.
     if session.domain.nonfinite_forbidden and [*session.subject.misconduct(again)]:
         return EditAnswer(None, reason="values behind masks")
     if not any(r.decisive for r in again.records):
         return EditAnswer(None, reason="no case that could show a fault")
+    # Residues show differences that no rounding explains.
     identity = again.identity
     if identity is not None and _is_refuted_by_residues(identity):
         return EditAnswer(None, reason="residues")

@@ -59,6 +59,7 @@ def move_operation(p: Place) -> Changes:
     """An operation with the first argument of a call in place of one with its result, and the other way."""
     node = p.node
     if isinstance(node, ast.BinOp):
+        # f(a) ∘ b and f(a ∘ b) are each other's mistakes.
         for one, other, on_left in ((node.left, node.right, True), (node.right, node.left, False)):
             if isinstance(one, ast.Call) and one.args and not isinstance(one.args[0], ast.Starred):
                 pair = (one.args[0], node.op, other) if on_left else (other, node.op, one.args[0])
@@ -99,6 +100,7 @@ def reshape_in_another_order(p: Place) -> Changes:
         return
     whole = node.args[-1] if node.args and isinstance(node.args[-1], ast.Tuple) else None
     items = list(whole.elts) if whole is not None else list(node.args)
+    # np.reshape(x, shape) has the array as an argument, x.reshape(…) has not.
     is_method = p.kind_of(node.func.value).is_array
     if whole is None and not is_method:
         return
@@ -108,6 +110,7 @@ def reshape_in_another_order(p: Place) -> Changes:
             [*node.args[:-1], ast.Tuple(swapped, ast.Load())] if whole is not None else swapped
         )
         call = ast.Call(node.func, arguments, node.keywords)
+        # The axes are put back, so that the shape is as before.
         yield f"{ast.unparse(call)}.swapaxes({k - len(items)}, {k + 1 - len(items)})"
 
 
@@ -145,6 +148,7 @@ def take_root(p: Place) -> Changes:
         and not isinstance(p.node, ast.Constant)
         and not p.is_called
     ):
+        # 1/√d, √d and d² in place of d.
         for exponent in ("0.5", "-0.5", "2"):
             yield f"{p.text} ** {exponent}"
 
@@ -158,6 +162,7 @@ def reduce_operand(p: Place) -> Changes:
         or not isinstance(p.parent, ast.BinOp)
     ):
         return
+    # The axis is kept, so that the result broadcasts.
     keeps = "keepdim=True" if p.is_torch else "keepdims=True"
     for word in ("amax" if p.is_torch else "max", "sum", "mean"):
         yield f"{p.text}.{word}(-1, {keeps})"
@@ -222,6 +227,7 @@ def rescale_by_difference(p: Place) -> Changes:
     if isinstance(p.node, ast.Constant):
         return
     for function, subtracted in p.function.rescalers.items():
+        # Only names that the code itself subtracts in such a call.
         for name in sorted(subtracted & p.scope.keys()):
             kind = p.scope[name]
             for other, other_kind in p.names("float", "floats").items():
@@ -240,6 +246,7 @@ def take_plain_number(p: Place) -> Changes:
 def replace_number_by_name(p: Place) -> Changes:
     """A name, or its exponential, in place of a number that is a term or a factor of an array."""
     if not isinstance(p.parent, ast.BinOp) or isinstance(p.node.value, bool) or not p.xp:
+        # A number on its own is a flag or a size.
         return
     whole = p.kind_of(p.parent)
     if whole.name != "floats" or not isinstance(p.node.value, int | float):
@@ -258,6 +265,7 @@ def compute_wider(p: Place) -> Changes:
     if p.kind.name != "floats" or not p.xp or p.is_called:
         return
     node = p.node
+    # The wider format is left again at once, so that what follows is as before.
     for word in ("float32", "float64"):
         wide = f".to({p.xp}.{word})" if p.is_torch else f".astype({p.xp}.{word})"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
@@ -286,6 +294,7 @@ def take_expression(p: Place) -> Changes:
         return
     own, count = ast.unparse(p.node), 0
     for text, (kind, names) in p.function.expressions.items():
+        # Every name of the expression must have a value at this place.
         if kind != p.kind or text == own or not names <= p.scope.keys() | p.function.free_names:
             continue
         yield text

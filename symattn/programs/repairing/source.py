@@ -155,6 +155,7 @@ class SourceFunction:
         """The insertions by which each pass of a loop is counted."""
         result = []
         for node in ast.walk(self.tree):
+            # The iterable is wrapped: each pass goes through the counter.
             if isinstance(node, ast.For):
                 whole = self.span(node.iter, "")
                 result.append(
@@ -165,6 +166,7 @@ class SourceFunction:
                         whole.end_line, whole.end_column, whole.end_line, whole.end_column, ")"
                     )
                 )
+            # The counter comes first and is always true, so that the condition decides.
             elif isinstance(node, ast.While):
                 whole = self.span(node.test, "")
                 result.append(
@@ -310,6 +312,7 @@ class FileText:
     @cached_property
     def empty_at_first(self) -> frozenset[str]:
         """The names that the module sets to an empty container, such as a cache that calls fill."""
+        # A file that cannot be compiled has nothing to read.
         if self.code() is None:
             return frozenset()
         result = set()
@@ -342,6 +345,7 @@ class FileText:
                 continue
             is_on_one_line = statement.lineno == statement.end_lineno
             is_number = type(value.value) in (int, float)
+            # A name that is assigned twice, or read while loading, has no single value.
             if is_number and is_on_one_line and names[target.id] == 1:
                 result[target.id] = value
         return result
@@ -389,6 +393,7 @@ def reaches_outside(found: SourceFunction) -> bool:
     """Return whether a definition names files, sockets, processes or code made from text."""
     for node in ast.walk(found.tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
+            # Both the module and what is imported from it may be such a name.
             modules = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
             if any(word in OUTSIDE_NAMES for m in modules for word in m.split(".")):
                 return True
@@ -475,12 +480,14 @@ class Sources:
     def _collect_reachable_objects(self, x: Any) -> None:
         if id(x) in self._objects:
             return
+        # Identities, since objects need not be hashable.
         if isinstance(x, functools.partial):
             self._objects[id(x)] = x
             for part in (x.func, *x.args, *x.keywords.values()):
                 self._collect_reachable_objects(part)
         elif isinstance(x, _CACHED) or _is_jitted(x):
             self._objects[id(x)] = x
+            # The function behind a decorator is what is edited.
             self._collect_reachable_objects(x.__wrapped__)
         elif edited_kernels.is_helion_kernel(x):
             self._objects[id(x)] = x
@@ -491,6 +498,7 @@ class Sources:
             self._collect_reachable_objects(x.__self__)
         elif isinstance(x, types.FunctionType):
             self._objects[id(x)] = x
+            # Functions of other files run as they are, except for what they wrap.
             if x.__code__.co_filename != self.file:
                 self._collect_wrapped_function(x)
                 return
@@ -574,11 +582,13 @@ class Sources:
         """
         source = self.functions[key]
         own = source.within(replacements)
+        # Numbers of the module stand outside the function's text.
         numbers = self._edited_numbers([r for r in replacements if r not in own])
         try:
             code = source.compile_edited(own) if own else self.code_of(key)
         except (RecursionError, AssertionError, StopIteration, IndexError, AttributeError) as error:
             raise ValueError(str(error)) from None
+        # A closure has its cells in the order of these names.
         if code.co_freevars != source.function.__code__.co_freevars:
             raise ValueError("a name of the closure is no longer used")
         definition = source.edited_defaults(own)
@@ -603,6 +613,7 @@ class Sources:
         lines = [line.rstrip("\n") for line in self.text.lines]
         result = {}
         for r in replacements:
+            # One statement on one line, as ``numbers`` admits them.
             (statement,) = ast.parse(replaced(lines, [r])[r.line - 1]).body
             if not isinstance(statement, ast.Assign) or not isinstance(
                 statement.targets[0], ast.Name
@@ -621,6 +632,7 @@ class Sources:
 
         ``definitions`` hold other default values. Raises ``ValueError`` if one of them has no value.
         """
+        # The counters are names that only rebuilt code knows.
         known = {
             _COUNTED: self._iterate_counting_passes,
             _PASS: self._count_loop_pass,
@@ -737,6 +749,7 @@ class _Rebuilt:
         """Return the default values; a container that is empty in the text is a cache, and begins anew."""
         source = self._sources.functions.get(id(f))
         written = [ast.unparse(node) for node in source.tree.args.defaults] if source else []
+        # The text has other defaults than the function: somebody has set them since.
         if f.__defaults__ is None or len(written) != len(f.__defaults__):
             return f.__defaults__ and tuple(map(self.value, f.__defaults__))
         pairs = zip(f.__defaults__, written, strict=True)
@@ -751,6 +764,7 @@ class _Rebuilt:
         old_nodes, old_keywords = _default_expressions(self._sources.functions[key].tree)
         new_nodes, new_keywords = _default_expressions(self._definitions[key])
         values = new_function.__defaults__ or ()
+        # An edit of a default keeps their number.
         if not len(old_nodes) == len(new_nodes) == len(values):
             raise ValueError("an edit changes the number of default values")
         new_function.__defaults__ = tuple(
@@ -758,6 +772,7 @@ class _Rebuilt:
             for old, new, value in zip(old_nodes, new_nodes, values, strict=True)
         )
         named = new_function.__kwdefaults__ or {}
+        # Only keyword defaults that both texts have.
         for name in old_keywords.keys() & new_keywords.keys() & named.keys():
             pair = old_keywords[name], new_keywords[name]
             named[name] = _edited_default(*pair, named[name], space)

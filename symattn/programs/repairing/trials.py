@@ -137,6 +137,7 @@ class Trials:
         """Return the longest block in a kernel that was observed, 1 if its numbers are single, 0 without a kernel."""
         if not self.sources.has_kernels:
             return 0
+        # One at least: a kernel without blocks works on single numbers.
         lengths = [1]
         for source in self.sources.functions.values():
             for node in ast.walk(source.tree) if source.is_kernel else ():
@@ -180,6 +181,7 @@ class Trials:
             captured(),
             warnings.catch_warnings(),
             np.errstate(all="ignore"),
+            # Overflow in whole numbers is checked by Triton, and slows interpretation down.
             without_checks_of_overflow(),
         ):
             warnings.simplefilter("ignore")
@@ -232,6 +234,7 @@ class Trials:
         outcome, samples = self._call_version_on_sample(version, sample), self._samples
         if outcome.error is not None or outcome.output is None or outcome.overwrote:
             return 0.0
+        # Changes of arguments that the original makes are no fault of an edit.
         if set(outcome.mutated) - samples.changes or not holds(
             outcome.dtype, Format(samples.returned)
         ):
@@ -301,6 +304,7 @@ class Trials:
                 lines[frame.f_lineno] += 1
             return trace
 
+        # The first case, and the largest of the various ones.
         for sample in (self._samples.first[0], self._samples.various[-1]):
             with _install_trace_function(trace):
                 self._call_version_on_sample(version, sample)
