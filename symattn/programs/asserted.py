@@ -70,10 +70,12 @@ def _check_question(question: Question) -> None:
         raise InputError(
             "do is for gradients, and there are none; hint: give gradients=(dq, dk, dv), or leave out do"
         )
+    # None leaves a gradient out; without any, nothing would be checked.
     if isinstance(question.gradients, tuple | list) and all(a is None for a in question.gradients):
         raise InputError(
             "gradients are None, all of them; hint: give one that is to be judged, or leave out gradients"
         )
+    # Factors of quantised inputs belong to the output, of which alone bounds are known.
     if scaled(question.given) and (question.gradients is not None or question.power is not None):
         raise InputError(
             "with descale factors the output alone is judged; hint: leave out gradients and power"
@@ -144,6 +146,7 @@ def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Tenso
             f"{unsplit[0]} is not split into sequences; hint: make one call for each sequence"
         )
     if layout.cu_seqlens is not None:
+        # Each says by itself where sequences begin.
         if layout.block_table is not None or layout.lengths is not None:
             raise InputError("cu_seqlens and block_table exclude each other; give one of them")
         return list(_yield_packed_sequences(layout.cu_seqlens, inputs, out, lse))

@@ -99,6 +99,7 @@ class Agreement(Parameters):
     def __init__(
         self, function: Function, subject: Definition, request: Request, name: str
     ) -> None:
+        # Only needed inputs have to be among the parameters.
         super().__init__(function, request, name, [i.name for i in subject.inputs if i.needed])
         self.subject = subject
         self.derived: dict[str, Function] = {}
@@ -246,11 +247,13 @@ class _Agreement(Parameters):
         notes = [self.guessed] if self.guessed else []
         if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
             notes.append(f"Sizes of tiles that must be given are {TILE}.")
+        # Parameters are compared without underscores and case.
         topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
         if topleft and r.framework == "torch" and r.alignment == "bottom-right":
             notes.append(
                 "torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k"
             )
+        # An unused mask may be the one that the function needs.
         left = [p.name for p in self.parameters if meaning(p.name) == "mask"]
         if left and self._causal_by_mask and not any(a.input == CAUSAL_MASK for a in arguments):
             notes.append(
@@ -312,6 +315,7 @@ class _Agreement(Parameters):
             or self._mask_meaning == "keep"
         ):
             return
+        # Lengths say most, then a mask whose polarity is unclear, then any mask.
         lengths = [n for n, what in results.items() if what == "lengths"]
         unclear = [
             p.name
@@ -337,6 +341,7 @@ class _Agreement(Parameters):
             for p in self.parameters
             if p.name not in (*results, *self.values, self.mask_name)
         ]
+        # With one of each left, there is no other choice, and a note says so.
         if len(wanted) == 1 and len(free) == 1:
             self.guessed = f"{free[0]} is used as the {_NAMES[wanted[0]]}: no name fits better"
             return {free[0]: wanted[0]}
@@ -408,10 +413,17 @@ class _Agreement(Parameters):
         result = self._mask_input() if self.mask_name else None
         if what in self.request.masks and what != result:
             return Argument(
-                name, what, None, positional, required, inverted=plain(name) in AMBIGUOUS
+                # Code is not agreed on what True means in such a mask.
+                name,
+                what,
+                None,
+                positional,
+                required,
+                inverted=plain(name) in AMBIGUOUS,
             )
         if not required:
             return None
+        # A function without a causal flag takes the causal mask here.
         by_mask = what == "mask" and self._causal_by_mask
         return Argument(name, CAUSAL_MASK if by_mask else None, None, positional, required)
 
@@ -435,12 +447,14 @@ class _Agreement(Parameters):
         self, p: Parameter, what: str, positional: bool, required: bool
     ) -> Argument | None:
         """Return an argument computed from other inputs: numbers of tokens or valid keys, bounds of documents."""
+        # Padding is the number of valid keys for each item.
         if what == "lengths" and "keep" in self.request.masks:
             return Argument(p.name, "keep", None, positional, required, form="length")
         if what == "bounds" and self.request.spec.documents:
             return Argument(
                 p.name, self._choose_bounds_document(p), None, positional, required, form="bounds"
             )
+        # Only what is required: an optional number of tokens has its own default.
         if what == "past" or (required and what in ("n_q", "n_k", "d_k", "lengths")):
             return Argument(p.name, _COUNTS.get(what, COUNT_K), None, positional, required)
         if required:
@@ -455,6 +469,7 @@ class _Agreement(Parameters):
             if meaning(q.name) == "bounds"
         }
         of = {name: f"doc_{end[1]}" if end else "doc" for name, end in ends.items()}
+        # A pair of parameters has one for queries and one for keys.
         both = {*of.values()} == {"doc_q", "doc_k"} and self.request.spec.position is None
         return of[p.name] if both else "doc"
 
@@ -474,6 +489,7 @@ class _Agreement(Parameters):
         placed = {a.input for a in arguments}
         for what in self.request.masks:
             if what not in placed:
+                # Names such as attention_mask are ambiguous: the user has to say.
                 unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS]
                 hint = "name the parameter with --mask-arg NAME"
                 if unclear:

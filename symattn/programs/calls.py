@@ -212,6 +212,7 @@ class Target:
                 how.arguments, {a: argument(a, how, inputs) for a in how.arguments}
             )
             output = function(*places, **keywords)
+            # Outputs in another layout are brought into that of the specification.
             return on_first(
                 lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output
             )
@@ -247,6 +248,7 @@ class Target:
         """Return the arguments computed from inputs, in the function's forms; optional ones may be missing."""
         arrays: dict[Argument, Tensor] = {}
         for a in self.convention.arguments:
+            # Optional arguments that no input gives keep their default.
             if a.input is None or (
                 a.input not in inputs and a.input not in MADE and not a.required
             ):
@@ -331,6 +333,7 @@ def _merge_equal_arrays(
         return passed
     remaining: dict[Argument, Tensor] = {}
     for a, array in passed.items():
+        # Only q, k and v may be one array: a mask that equals one is a coincidence.
         twins = (
             b
             for b in remaining

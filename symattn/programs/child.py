@@ -270,8 +270,10 @@ def _start_process(
 ) -> subprocess.Popen[bytes] | ForkedProcess:
     """Start a worker as a copy of the server, or as a process of its own if there is none, or it has ended."""
     if server is not None:
+        # The server may have ended, and then a process is started as without one.
         with contextlib.suppress(OSError):
             return server.start(() if memory_gib is None else (memory_gib, hidden), errors)
+    # A memory limit is set before any import, hence another program.
     program = [_PROGRAM] if memory_gib is None else [_CONFINED_PROGRAM, str(memory_gib), *hidden]
     return subprocess.Popen(
         [*_INTERPRETER, *program],
@@ -456,6 +458,7 @@ class Child(AbstractContextManager["Child"]):
             raise _kind_of(result)(
                 f"{self._target} cannot be imported: its import {result.message}"
             )
+        # The answer comes from an untrusted process.
         display, settled = (
             result if isinstance(result, tuple) and len(result) == 2 else (None, None)
         )
@@ -480,6 +483,7 @@ class Child(AbstractContextManager["Child"]):
         """Restart the target if its process has ended; return a ``Failure`` if that is impossible."""
         if self._process is not None:
             return None
+        # A new process has to find the target, and agree on the call, again.
         result = self._ask_worker("find", self._target, self._request)
         return (
             result

@@ -106,6 +106,7 @@ def close_to_exact(question: Question, called: str = "out") -> str:
     rows = None if question.rows is None else chosen(of.spec, of.inputs, question.rows)
     how = question.out, question.lse, question.alpha or 1.0, rows, called
     words = close(of, *how)
+    # Only a wrong output is compared with other readings, since each costs a bound.
     if words:
         other = next(
             (name for name, other in _yield_other_readings(question, of) if not close(other, *how)),
@@ -117,6 +118,7 @@ def close_to_exact(question: Question, called: str = "out") -> str:
 
 def _yield_other_readings(question: Question, of: Ready) -> Iterator[tuple[str, Ready]]:
     """Yield other alignments, contracts and arithmetic of products, in words, that the user may have meant."""
+    # With n_q = n_k both alignments are the same mask.
     if of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
         top = of.spec.alignment == "top-left"
         aligned = replace(of.spec, alignment="bottom-right" if top else "top-left")
@@ -124,6 +126,7 @@ def _yield_other_readings(question: Question, of: Ready) -> Iterator[tuple[str, 
     if question.contract == "fused" and of.precision.contracted:
         words = f"contract=None, where scores may be stored in {of.precision.input.name}"
         yield words, ready(replace(question, contract=None))
+    # Tensor cores round factors of float32 to 11 digits unless this is turned off.
     if of.precision.name == "float32" and question.contract is None:
         words = 'precision="tf32", where products of matrices round their factors to 11 digits'
         yield words, ready(replace(question, precision="tf32"))
@@ -134,7 +137,9 @@ def only_if_stored(question: Question) -> str:
     if a contract is given. At most as many rows are judged as means are taken of."""
     if question.contract or question.alpha is None or isinstance(question.precision, Precision):
         return ""
+    # The narrowest question: the same one, with scores that are not stored.
     of = ready(replace(question, contract="fused"))
+    # Outside the filter nothing is known about kernels that store no scores.
     if of.how is None or not applies(of.spec, of.inputs):
         return ""
     most = averaged(prod(of.shape[:-2]), of.inputs["k"].shape[-2])
@@ -143,6 +148,7 @@ def only_if_stored(question: Question) -> str:
         if question.rows is None
         else chosen(of.spec, of.inputs, question.rows)
     )
+    # Means are taken of no more rows.
     if len(rows) > most:
         rows = chosen(of.spec, of.inputs, most)
     words = close(
@@ -311,6 +317,7 @@ def _describe_certainty(
     how: Stores, alpha: float, beyond: Accused | MeanBeyondLimit, what: str
 ) -> str:
     """Say how sure it is: whatever the roundings, or by the filter, which alone needs replays."""
+    # Beyond the certain bound no probability is needed.
     if beyond.certain > 1:
         return (
             f"Roundings can do no more than {1 / beyond.certain:.2g} of this, however they fall, if"
@@ -334,6 +341,7 @@ def _judge_row_logarithms(
     words = form_words("lse", got.shape, wanted, dtype, precision)
     if words:
         return words, float("inf")
+    # Rows are taken from the inputs as well as from the logarithms.
     (spec, inputs), got = of_rows(spec, inputs, rows), got[..., list(rows)]
     result = measure_logarithms(spec, on_cpu(inputs), got, precision)
     return _describe_elements_beyond("lse", got, result, precision, lambda at: "", rows), float(
@@ -359,7 +367,9 @@ def read_array(
     """Return the numbers of a NumPy array or tensor as float64, or as float32 if ``narrow`` and of 16 bits, and their
     type; on the ``device``, or in NumPy without one. Raises ``InputError`` for anything else."""
     array = np.asarray(array) if isinstance(array, int | float) else array
+    # float32 holds 16-bit formats exactly, at half the memory.
     half = narrow and dtype_name(array) in HALF
+    # Tensors are read on the device without a copy to the host.
     if device is not None and is_tensor(array) and not array.is_complex():
         return on_device(array.to(device), half), dtype_name(array)
     try:
@@ -368,6 +378,7 @@ def read_array(
         raise InputError(
             f"{name} is not an array of NumPy or torch: it {error}".replace("it returned", "it is")
         ) from None
+    # Masks and numbers of tokens keep their kind.
     if dtype == "bool":
         values = values.astype(bool)
     elif dtype.startswith(("int", "uint")):
@@ -445,14 +456,17 @@ def _describe_elements_beyond(
         f"elements {'is' if beyond == 1 else 'are'}" if name == "out" else f"entries of {name} are"
     )
     at = tuple(int(i) for i in np.unravel_index(int(measured.ratios.argmax()), got.shape))
+    # Rows that were left out may hold more of them.
     least = "At least " if size > got.size else ""
     lines = [
         f"{least}{beyond} of {size or got.size} {elements} beyond what any implementation in"
         f" {precision.name}{precision.contracted} can give"
     ]
+    # Logarithms have no axis of columns, so that rows come last.
     row = -1 if name == "lse" else -2
     place = [rows[i] if axis == len(at) + row else i for axis, i in enumerate(at)]
     exact, allowed = measured.near[at], measured.allowed[at]
+    # A row without keys has no finite output.
     if not np.isfinite(exact):
         what = "NaN" if np.isnan(exact) else "−∞"
         lines.append(
@@ -462,6 +476,7 @@ def _describe_elements_beyond(
         lines.append(
             f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}"
         )
+        # An infinite output has no distance.
         if np.isfinite(got[at]):
             off = abs(got[at] - exact)
             lines.append(
@@ -477,14 +492,17 @@ def _format_exact_element_form(
     spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]
 ) -> str:
     """Return `` = exp(1)/(1+exp(1))`` if the inputs are few and the exact value is irrational, else ""."""
+    # Matrices have two axes, and heads one more.
     own = 2 + len(spec.head_axis)
     index = at[: len(at) - own]
     mine = widened(element(spec, inputs, index))
+    # Long forms are unreadable.
     if sum(a.size for a in mine.values()) > _FORM:
         return ""
     ratios = expected(spec, mine, precision).ratios(got[index])
     worst = tuple(int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
     exact = OfAttention(spec).exact(mine, 0, worst)
+    # A rational value is printed as a number anyway.
     return "" if exact is None or exact.rational() is not None else f" = {exact}"
 
 

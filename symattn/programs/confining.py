@@ -68,6 +68,7 @@ def _limit_files() -> str:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A hard limit that is lower already must not be raised.
     if hard == resource.RLIM_INFINITY or hard > MAX_FILE_BYTES:
         resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     return ""

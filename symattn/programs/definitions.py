@@ -67,6 +67,7 @@ def check_domain(spec: object, domain: Domain) -> None:
             raise InputError(
                 f"{result}: definitions other than plain attention do not know it; hint: leave it out"
             )
+        # NaN behind a mask is judged where an output of an attention can show it.
         reads_all = not subject.returns_attended and subject.undefined is None
         if promise == "nonfinite_forbidden" and reads_all:
             raise InputError(
@@ -149,6 +150,7 @@ def _wrap_weighted_module(
 ) -> tuple[Function, Request]:
     """Return a module of a norm, or torch's encoder layer, as a function of its weights; others as they are."""
     kind = type(request.spec).__name__
+    # Modules of other kinds are called with arrays as functions are.
     host = host_of(function) if kind in ("LayerNorm", "RMSNorm", "Block") else None
     if host is None:
         return function, request
@@ -353,6 +355,7 @@ def _are_some_outputs_right(outcome: Outcome, right: tuple[Tensor, ...]) -> bool
     """Return whether the first output and another one are right, or the others have the right numbers of axes and of
     columns, in any order: then what is wrong is a mistake, and no other output."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
+    # Too few outputs leave nothing to compare.
     if len(got) < max(len(right), 1 + len(outcome.others)):
         return False
     alike = [
@@ -360,6 +363,7 @@ def _are_some_outputs_right(outcome: Outcome, right: tuple[Tensor, ...]) -> bool
         for a, b in zip(got, right, strict=False)
     ]
     columns = [sorted((np.ndim(a), *np.shape(a)[-1:]) for a in of[1:]) for of in (got, right)]
+    # The first one may be right while the others are swapped.
     return alike[0] and (any(alike[1:]) or (len(right) > 2 and columns[0] == columns[1]))
 
 
@@ -377,12 +381,14 @@ def _wrap_forward_by_autograd(function: Function, request: Request) -> tuple[Fun
 
 def _forward_alone(function: Function, request: Request) -> bool:
     """Return whether a gradient is requested from a torch function without a parameter for the output's gradient."""
+    # NumPy functions have no automatic differentiation.
     if type(request.spec).__name__ != "Gradient" or "numpy" in (request.framework, request.likely):
         return False
     subject = next(subjects_of(request.spec))
     words = {w for w, what in meanings(subject).items() if what == "do"}
     results = parameters(function)
     return (
+        # Without a signature nobody knows which parameters there are.
         results is not None
         and not words & {plain(p.name) for p in results}
         and not open_ended(results)
@@ -417,6 +423,7 @@ class Adapted:
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """Return the convention, with the order and form of the definition."""
         how = self.convention
+        # The sizes of a module are fixed by its weights.
         sizes = tuple(self.function.sizes.items()) if isinstance(self.function, HeldModule) else ()
         order, form = self.place
         fills = (
@@ -465,6 +472,7 @@ class Adapted:
 
     def __call__(self, *places: object, **keywords: object) -> Tensor:
         if self._derived:
+            # Positional and keyword arguments are brought under the definition's names.
             ordered = [a for a in self._arguments if a.positional]
             arrays = {a.input: x for a, x in zip(ordered, places, strict=False)}
             arrays |= {
@@ -472,6 +480,7 @@ class Adapted:
             }
             keywords |= {p: for_user_code(value(arrays)) for p, value in self._derived.items()}
         output = self.function(*places, **keywords)
+        # A dictionary of outputs is read by the definition's names.
         if isinstance(output, Mapping):
             self._mapped = True
             return tuple(output[n] for n in self._outputs if n in output)

@@ -46,6 +46,7 @@ def libraries_of(paths: Sequence[Path | None]) -> tuple[str, ...]:
     def imported(name: str) -> bool:
         shadowed = any((f / name).exists() or (f / f"{name}.py").exists() for f in folders)
         named = any(name in _names_of_imports(text) for text in texts)
+        # A module beside the file would be imported in place of the library.
         return not shadowed and named and find_spec(name) is not None
 
     return tuple(filter(imported, LIBRARIES))
@@ -83,6 +84,7 @@ class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
     def __init__(
         self, command: Sequence[str], libraries: Sequence[str], environment: Mapping[str, str]
     ) -> None:
+        # Packets keep requests apart, which a stream would not.
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -92,6 +94,7 @@ class ForkServer(contextlib.AbstractContextManager["ForkServer"]):
                 stderr=subprocess.DEVNULL,
                 env=dict(environment),
                 pass_fds=[theirs.fileno()],
+                # A session of its own: a Ctrl-C in the terminal is for the caller.
                 start_new_session=True,
             )
 
@@ -136,11 +139,13 @@ class ForkedProcess:
         theirs = their_input, their_output, their_status
         try:
             given = their_input, their_output, errors.fileno(), their_status
+            # Descriptors are passed on the socket, so that the copy writes to our pipes.
             socket.send_fds(connection, [pickle.dumps(request)], given)
         except BaseException:
             self._close()
             raise
         finally:
+            # Our copies of the child's ends would keep its pipes open after it has ended.
             for descriptor in theirs:
                 os.close(descriptor)
         self.pid = self._receive_pid()

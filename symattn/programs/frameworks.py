@@ -260,6 +260,7 @@ def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
     wide = np.asarray(values, dtype=np.float64)
     with np.errstate(all="ignore"):
         narrow = wide.astype(numpy_dtype(dtype))
+    # NaN equals NaN here: an input may hold it.
     if not np.array_equal(narrow.astype(np.float64), wide, equal_nan=True):
         raise InputError(
             f"an input holds values that {dtype} cannot hold exactly; round them first"
@@ -332,6 +333,7 @@ def has_torch(function: Function) -> bool:
 
 def is_of_jax(function: Function) -> bool:
     """Return whether a function uses JAX, by its module, its type, or names in its code. JAX is not imported."""
+    # A function cannot use JAX that nobody has imported.
     if "jax" not in sys.modules:
         return False
     function = without_partial(function)

@@ -35,10 +35,13 @@ def gradients_close_to_exact(question: Question) -> str:
         question.precision if question.precision is not None else read_as["q"][1], question.contract
     )
     how = Stores.of(
-        arithmetic, not isinstance(question.precision, Precision) and question.contract is None
+        # Sums are wide unless somebody has described the arithmetic.
+        arithmetic,
+        not isinstance(question.precision, Precision) and question.contract is None,
     )
     upstream = inputs.pop("do")
     check_inputs(spec, dict(inputs))
+    # An upstream gradient of another type must hold numbers of the format.
     if read_as["do"][1] != arithmetic.input.name:
         check_representable("do", upstream, arithmetic.input)
     _check_gradient_question(spec, inputs, upstream, how, returned)
@@ -48,6 +51,7 @@ def gradients_close_to_exact(question: Question) -> str:
         name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None
     }
     for name, (values, dtype) in got.items():
+        # A gradient has the shape of its input: dq of q, and so on.
         words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
         if words:
             return words
@@ -163,6 +167,7 @@ def _describe_gradient_excess(
     if not count:
         return ""
     at = tuple(int(i) for i in np.unravel_index(int(shares.argmax()), shares.shape))
+    # The rows of the sample, by their numbers in the output.
     place = [*at[:-2], int(sharp_gradient.rows[at[-2]]), at[-1]]
     exact, allowed = float(sharp_gradient.exact[at]), float(sharp_gradient.allowed[at])
     return "\n".join(
@@ -184,6 +189,7 @@ def _check_gradient_question(
             f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged"
         )
     hint = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
+    # Other formats have no filter for gradients.
     if how is None:
         raise InputError(
             f"gradients are judged in bfloat16 and float16, with sums in float32; {hint}"
@@ -193,6 +199,7 @@ def _check_gradient_question(
             f"gradients are judged of dot products times a scale, with caps, sinks, biases and masks alone; {hint}"
         )
     own = 2 + len(spec.head_axis)
+    # Broadcast batches would add gradients of several items.
     if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
         raise InputError(
             "gradients: q, k and v have batches of other shapes; hint: give each item its own k and v"

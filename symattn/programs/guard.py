@@ -186,11 +186,13 @@ class Guard:
     def _describe_opened_path(self, path: str) -> str:
         real = os.path.realpath(path)
         if real in self._secret:
+            # Who reads the reference reads the answer.
             return f"it reads the reference, {path}"
         parts = real.split("/")
         others = (
             len(parts) > 3
             and parts[1] == "proc"
+            # Files of other processes hold memory and descriptors, the judge's among them.
             and parts[2].isdecimal()
             and parts[2] != str(os.getpid())
         )
@@ -266,6 +268,7 @@ def _is_between(file: str) -> bool:
 def _resolve_loaded_object(name: str) -> Any:
     """Return what a dotted name stands for among loaded modules; None if it is not loaded."""
     parts = name.split(".")
+    # The longest prefix that is a module; the rest are attributes.
     for k in range(len(parts) - 1, 0, -1):
         result: Any = sys.modules.get(".".join(parts[:k]))
         if result is not None:

@@ -85,6 +85,7 @@ class Host:
             if meaning(p.name) in _QKV and (self.may_be_left or p.default is p.empty)
         ]
         x = [p.name for p in own_parameters if meaning(p.name) == "x"]
+        # Without all three, the first parameter takes the tokens.
         return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in own_parameters])[:1])
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
@@ -188,6 +189,7 @@ class KerasHost(Host):
         self.xp = import_jax().numpy if keras.backend.backend() == "jax" else np
 
     def weights(self) -> Tensors:
+        # Keras makes weights at the first call.
         if not self.module.built:
             raise InputError(
                 f"the layer {self.module.name} has no weights yet; hint: call it once on tokens"
@@ -218,6 +220,7 @@ class KerasHost(Host):
         result = {
             n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **inputs}.items()
         }
+        # Weights that are not trained, such as seeds, keep their values.
         fixed = [v.value for v in self.module.non_trainable_variables]
         output, _ = self.module.stateless_call(weights, fixed, **result)
         return output
@@ -272,6 +275,7 @@ class EquinoxHost(Host):
         ]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
         result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in inputs.items()}
+        # Compiled once: equinox would trace again for every call.
         if self._call is None:
             import equinox
 
@@ -291,6 +295,7 @@ def _call_equinox_module(
 ) -> Tensor:
     jax = import_jax()
     module = jax.tree_util.tree_unflatten(tree, leaves)
+    # Norms of equinox take one vector; vmap maps them over the rows.
     if type(module).__name__ not in ("LayerNorm", "RMSNorm"):
         return module(**tokens, **inputs)
     (x,) = tokens.values()

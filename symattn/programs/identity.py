@@ -82,10 +82,12 @@ def identity(
         )
 
     def masks(s: Sizes, random: Random) -> Tensors:
+        # A generator of NumPy, seeded by the one of the test: masks are drawn in arrays.
         rng = np.random.default_rng(random.getrandbits(32))
         labels = maker.labels(s, rng)
         return labels | maker.masks(s.n_q, s.n_k, rng, labels, s.batch)
 
+    # Positions are computed from tables, which both sides have to share.
     tables = isinstance(spec.position, Rotary | Alibi)
     return identity_test(
         program.on, spec, names, kept(sizes), epsilon, seed, masks, tables, kept(HELD_OUT)
@@ -98,6 +100,7 @@ def _select_stage_sizes(
     """Return the sizes of a stage; of those ``TOGETHER``, the first with few enough scores of all heads."""
     if sizes != TOGETHER:
         return sizes
+    # A square maker has as many queries as keys.
     rows = [s.n_k if square else s.n_q for s in sizes]
     return (
         next(

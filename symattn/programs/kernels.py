@@ -153,6 +153,7 @@ class _Memory:
         """Return plain numbers as an array of the kind; NaN and +∞, which it lacks, are undefined elements."""
         if isinstance(x, ArrayBase):
             return x
+        # The kind of residues has neither NaN nor +∞.
         lacking = np.isnan(x) | np.isposinf(x)
         if not lacking.any():
             return self.kind.written(x)
@@ -192,10 +193,12 @@ class _Memory:
 
     def array(self, tensor: Tensor) -> Value:
         """Return what a tensor means; plain numbers if nothing in it is of the kind."""
+        # Whole numbers are places and flags, and stay as they are.
         if not tensor.is_floating_point():
             return tensor.numpy()
         if not tensor.numel():
             return np.zeros(tuple(tensor.shape))
+        # A tensor is a view of memory, whose numbers stand at its strides.
         return (
             self.block(tensor)
             .read(_storage_places_of_tensor(tensor), self)
@@ -205,6 +208,7 @@ class _Memory:
     def put(self, tensor: Tensor, value: Value) -> None:
         """Give a tensor a meaning."""
         if not tensor.is_floating_point():
+            # A place that is computed from inputs would differ between residues and floats.
             if isinstance(value, ArrayBase):
                 raise InputError("computed numbers in a tensor of whole numbers are not read")
             tensor.copy_(import_torch().from_numpy(np.array(value)))
@@ -496,8 +500,10 @@ class _Operators:
 
         def min_max(own: Any, given: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Value:
             x = given[0] if isinstance(given, tuple) else given
+            # Plain numbers take Triton's own path.
             if _is_plain(x.handle.data):
                 return extreme(own, given, val_reduce_op, idx_reduce_op)
+            # The place of a maximum has no meaning on residues.
             if idx_reduce_op is not None or val_reduce_op not in (np.nanmax, np.nanmin):
                 raise Refused("the place of a maximum of computed numbers is not read")
             largest = np.max if val_reduce_op is np.nanmax else np.min
@@ -509,6 +515,7 @@ class _Operators:
             if _is_plain(result):
                 return to_tensor(own, result, dtype)
             shape = list(result.plain_shape)
+            # Triton has no arrays without axes, so that a number is one of length 1.
             kind = tl.block_type(dtype, shape) if shape else dtype
             return tl.core.tensor(
                 self._make_typed_handle(result if shape else result.reshape((1,)), dtype), kind
@@ -665,6 +672,7 @@ class _Operators:
         self, pointers: Handle, value: Handle, mask: Handle, *rest: object
     ) -> Any:
         block, at, active = met = self._locate_pointed_block("writes", pointers, mask)
+        # Stores of whole numbers are real ones.
         if not pointers.get_element_ty().is_floating():
             return self._own["create_masked_store"](
                 self._builder, self._convert_to_real_pointers(pointers, met), value, mask, *rest
@@ -675,6 +683,7 @@ class _Operators:
             )
             block.write(
                 self._element_places_of_floats(pointers, block, at),
+                # Places that the mask leaves out keep their numbers.
                 values if active.all() else values[active],
             )
         return None

@@ -350,6 +350,7 @@ def form_of(axes: str) -> str:
     Raises ``InputError`` for an unknown name, and for axes in another order than b, h, n_q, n_k.
     """
     names = [name.strip().lower() for name in axes.strip(" ()[]").split(",")]
+    # Unknown names become "?", which the message then names.
     form = "".join(_AXIS_OF.get(name, "?") for name in names)
     if "?" in form:
         unknown = names[form.index("?")]
@@ -404,6 +405,7 @@ def placed(
     places: list[Tensor] = []
     keywords: dict[str, Tensor] = {}
     for a in arguments:
+        # A constant argument always has a value; an input only if it was passed.
         if a.input is None or a in passed:
             value = a.value if a.input is None else passed[a]
             if a.positional:

@@ -183,6 +183,7 @@ def choose_backend() -> None:
 
     ``KERAS_BACKEND`` and a backend in Keras's own settings are honoured.
     """
+    # The user's own choice comes first.
     if "KERAS_BACKEND" in os.environ or not importlib.util.find_spec("keras"):
         return
     settings = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "keras.json"
@@ -190,6 +191,7 @@ def choose_backend() -> None:
         result = json.loads(settings.read_text(encoding="utf-8")).get("backend")
     except (OSError, ValueError, AttributeError):
         result = None
+    # torch first, which most users have.
     backends = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
     if result in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
         os.environ["KERAS_BACKEND"] = backends[0]

@@ -170,6 +170,7 @@ class DataAlone(_Reader):  # type: ignore[misc]
     def _load_state(self) -> None:
         state = self.stack.pop()
         changed = self._change(object)
+        # Only data of NumPy and of this project may be changed by a message.
         kind = type(changed)
         if kind is np.ndarray:
             _fill_array(changed, *state)

@@ -188,10 +188,12 @@ class HeldAttention(ModuleAsFunction):
         )
         self.d_model, self.width = self._model_and_head_widths(label)
         self._tokens = host.tokens()
+        # All other parameters are passed by name.
         rest = [p for p in host.parameters() if p.name not in self._tokens]
         self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
         own = [
             *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest),
+            # The weights become parameters, each once, though slots may share them.
             *map(_make_keyword_parameter, self._names),
         ]
         super().__init__(
@@ -245,11 +247,14 @@ class HeldAttention(ModuleAsFunction):
     def _model_and_head_widths(self, label: str) -> tuple[int, int]:
         """Return d_model, and the width of a head."""
         h, g = self._spec.heads, self._spec.key_heads
+        # The projection of queries alone or packed gives the width of a head.
         slot = next(s for s in self._slots if "w_q" in s.names)
         out, d_model = (
             slot.shape if (slot.order or self.reading.order) == "out in" else slot.shape[::-1]
         )
+        # A packed projection has h heads of queries and g each of keys and values.
         columns = h + 2 * g if len(slot.names) == 3 else h
+        # The columns must split into heads, and heads fit into d_model.
         if out % columns or d_model < h * (out // columns):
             raise InputError(
                 f"{label}: {slot.name} {slot.shape} is not a projection of {d_model} columns to {h} heads; "
@@ -301,10 +306,12 @@ class HeldNorm(HeldModule):
         for key, shape in shapes.items():
             last = plain(key.rpartition(".")[2])
             name = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
+            # A norm's weights are vectors.
             if name is None or len(shape) != 1:
                 what = "which is not a gain or bias of a norm; give a function of x"
                 raise InputError(f"{label} holds {key} {shape}, {what}")
             slots.append(ModuleSlot(key, (name,), shape))
+        # All weights of a norm have the width of a row.
         (d,) = slots[0].shape
         super().__init__(host.prepared(request.dtype), slots, {"d": d}, label, "The module")
         self.note += f", {', '.join(shapes)}, and with rows of {d} numbers."

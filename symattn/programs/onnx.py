@@ -112,10 +112,12 @@ def _padding_of_onnx_cache(
     Opset 23 repeats a single column for all keys, and allows no other number; later ones hide keys without a column.
     """
     width = n_k if mask is None else mask.shape[-1]
+    # Nothing is hidden if there is a column for every key.
     if lengths is None and same(width, n_k):
         return {}, {}
     if width > n_k:
         raise InputError(f"attn_mask has {width} columns; there are {n_k} keys")
+    # This opset repeats one column for all keys.
     if lengths is None and opset == _BROADCAST:
         if width != 1:
             raise InputError(
@@ -127,6 +129,7 @@ def _padding_of_onnx_cache(
         raise InputError(
             f"{what}: opset 23 repeats it, later ones hide the other keys; hint: give a column for each key"
         )
+    # Both limits hide keys: the length, and the columns of the mask.
     ends = np.asarray(width) if lengths is None else np.minimum(lengths, width)
     return {"padding": True}, {"keep": masks.real_keys(ends, n_k)}
 
@@ -184,6 +187,7 @@ def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
                 f"{proto.op_type}: attribute {a.name!r} has type {a.type}, which is not read"
             )
         value = getattr(a, field)
+        # Fields for several values end in s; "s" itself is one text.
         several = field.endswith("s") and field != "s"
         attributes[a.name] = (
             value.decode() if isinstance(value, bytes) else list(value) if several else value
@@ -192,6 +196,7 @@ def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
     for what, names, roles in (("inputs", proto.input, inputs), ("outputs", proto.output, outputs)):
         if len(names) > len(roles):
             raise InputError(f"{proto.op_type} has {len(names)} {what}; known: {', '.join(roles)}")
+        # ONNX marks a missing input by an empty name.
         results.append({role: name for role, name in zip(roles, names, strict=False) if name})
     return OnnxNode(proto.op_type, attributes, *results)
 
@@ -240,6 +245,7 @@ class OnnxAttention:
             "Y": merge_heads(steps["output"]) if self.packed else steps["output"],
             "present_key": self.inputs["k"],
             "present_value": self.inputs["v"],
+            # The last of these steps that this attention has.
             "qk_matmul_output": steps[[name for name in shown if name in steps][-1]],
         }
         return {name: result[role] for role, name in self.node.outputs.items()}
@@ -256,6 +262,7 @@ def attention_of(proto: Any, arrays: Mapping[str, Value]) -> OnnxAttention:
     if name == ("", "Attention"):
         node = read(proto, INPUTS, OUTPUTS)
     elif name == ("ai.onnx.preview", "FlexAttention"):
+        # FlexAttention has no masks and caches among its inputs.
         node = read(proto, INPUTS[:3], OUTPUTS[:1])
         if modifier := next((x for x in ("score_mod", "prob_mod") if x in node.attributes), None):
             hint = "hint: read what it computes"
@@ -266,6 +273,7 @@ def attention_of(proto: Any, arrays: Mapping[str, Value]) -> OnnxAttention:
         raise InputError(
             f"{'.'.join(filter(None, name))} is not read; known: Attention, ai.onnx.preview.FlexAttention"
         )
+    # All inputs must be there; those with an empty name were left out above.
     missing = [name for name in node.inputs.values() if name not in arrays]
     if missing:
         raise InputError(f"{node.operator}: no array is given for the input {missing[0]!r}")
@@ -313,6 +321,7 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
 
 def _split_onnx_heads(node: OnnxNode, x: Array, role: str) -> Array:
     """Return the input with an axis of heads: its own, or one split from the last axis."""
+    # Four axes have heads already.
     if x.ndim == 4:
         return x
     name = "q_num_heads" if role == "Q" else "kv_num_heads"
@@ -334,6 +343,7 @@ def _check_onnx_attention_node(node: OnnxNode, inputs: Mapping[str, Value]) -> N
         if role not in inputs:
             raise InputError(f"{node.operator} has no input {role}")
     axes = {inputs[role].ndim for role in "QKV"}
+    # FlexAttention has heads in an axis, and never packed.
     if node.operator == "FlexAttention" and axes != {4}:
         raise InputError("FlexAttention: Q, K and V must have four axes")
     if len(axes) != 1 or not axes <= {3, 4}:
@@ -342,6 +352,7 @@ def _check_onnx_attention_node(node: OnnxNode, inputs: Mapping[str, Value]) -> N
         raise InputError(
             f"{node.operator}: q_num_heads and kv_num_heads belong to inputs of three axes"
         )
+    # A cache without the other half leaves keys without values.
     if ("past_key" in inputs) != ("past_value" in inputs):
         raise InputError(f"{node.operator}: past_key and past_value belong together")
     if "past_key" in inputs and "nonpad_kv_seqlen" in inputs:

@@ -200,8 +200,10 @@ def _read_pipe_until_limit(reading: int, waiting: Waiting) -> tuple[bytes, bool]
     """Return the bytes received in time, and whether they are complete."""
     result = b""
     while True:
+        # A short wait, so that the limit is looked at even if nothing comes.
         if select.select([reading], [], [], 0.1)[0]:
             part = os.read(reading, 1 << 16)
+            # An empty read is the end of the pipe.
             if not part:
                 return result, True
             result += part

@@ -71,6 +71,7 @@ def read(source: object) -> Graph:
     if isinstance(source, Graph):
         return source
     source = Path(source) if isinstance(source, str) else source
+    # Any language that knows the object may read it.
     if language := language_of(source):
         return language.graph(source)
     raise InputError(

@@ -96,6 +96,7 @@ def split(inputs: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the arrays, and the descale factors. Raises ``InputError`` for factors of arrays not in FP8."""
     arrays = {name: a for name, a in inputs.items() if name not in NAMES and name != P_SCALE}
     factors = {name: a for name, a in inputs.items() if name in NAMES}
+    # Without factors nothing is asked about types.
     for name in "qkv" if scaled(inputs) else "":
         if dtype_name(arrays[name]) not in FP8:
             known = " or ".join(FP8)

@@ -95,6 +95,7 @@ def judge_recurrence(
     check_alpha(alpha)
     check_covered(spec)
     notes = []
+    # Sequences are judged one by one, up to the first that is wrong.
     for question in _yield_recurrent_questions(out, arrays, spec, precision, contract, alpha, rows):
         verdict = _judge_recurrent_output(question)
         if verdict.words:
@@ -169,6 +170,7 @@ def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
     for name in needed:
         if name not in given:
             raise InputError(f"there is no input {name!r}; hint: {', '.join(needed)}")
+    # Known names, whether this specification needs them or not.
     legal = {*needed, "initial_state", "final_state", "cu_seqlens"}
     for name in given:
         if name not in legal:
@@ -186,15 +188,18 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     q, v = values["q"], values["v"]
     if q.ndim < 2 or q.shape[-2] < 1:
         raise InputError(f"q has the shape {q.shape}; hint: (…, n, d_k)")
+    # Grouped heads and gates of heads need an axis of heads.
     if q.ndim < 3 and (spec.values_per_key > 1 or spec.gate == "head"):
         raise InputError(f"q has the shape {q.shape}, without heads; hint: (…, h, n, d_k)")
     of_keys, (length, width) = q.shape[:-2], q.shape[-2:]
+    # Values have more heads than keys, several for each.
     front = (*of_keys[:-1], of_keys[-1] * spec.values_per_key) if of_keys else ()
     if spec.gate == "head":
         if values["g"].shape != front[-1:]:
             raise InputError(
                 f"g has the shape {values['g'].shape}, expected {front[-1:]}, one gate a head, for q {q.shape}"
             )
+        # A gate of a head is the same for all of its tokens.
         values["g"] = repeat_for_tokens(values["g"], np.zeros((*front, length, 1)))
     if "g" in values and spec.gate == "token" and values["g"].ndim == q.ndim - 1:
         values["g"] = values["g"][..., None]
@@ -211,6 +216,7 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     for name, a in values.items():
         if name != "final_state" and not np.isfinite(a).all():
             raise InputError(f"{name} has numbers that are not finite: there is no exact output")
+    # A gate above 0 would let the state grow without limit.
     if "g" in values and values["g"].max(initial=0.0) > 0:
         raise InputError(
             "g has a number above 0, and gates are the logarithms of decays; hint: g = log a, at most 0"
@@ -247,6 +253,7 @@ def _check_states(spec: LinearAttention, values: dict[str, Array], shape: tuple[
     by_values = spec.state == "vk"
     for name in ("initial_state", "final_state"):
         if name in values and values[name].shape != shape:
+            # The message has the axes as the user passed them.
             passed, wanted = (
                 (*axes[:-2], axes[-1], axes[-2]) if by_values and len(axes) > 1 else axes
                 for axes in (values[name].shape, shape)
@@ -351,6 +358,7 @@ def _first_excess(
         bounds = _compute_head_limits(
             question, way, head, rows[head], with_state=question.final is not None
         )
+        # Elements without a limit are counted, since nothing was checked there.
         silent += int(np.isinf(bounds.worst).sum())
         excess = _measure_worst_excess(question, way, head, exact[head], bounds)
         if excess is not None:
@@ -433,6 +441,7 @@ def guard(
     own = replay(question.heads[head], way)
     shares = [np.abs(own.output - exact.output)[list(bounds.rows)] / bounds.sharp]
     shares.append(np.abs(own.state - exact.state) / bounds.sharp_state)
+    # NaN means that the replay itself left the range: no limit is needed less.
     return max(float(np.nan_to_num(a, nan=np.inf).max(initial=0.0)) for a in shares)
 
 

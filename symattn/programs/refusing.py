@@ -163,6 +163,7 @@ def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
 
     A missing name, such as ``contiguous`` of a NumPy array, is the code's own mistake.
     """
+    # Slips such as a missing name are no refusals.
     if (
         failure is None
         or memory not in APART
@@ -170,6 +171,7 @@ def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
         or failure.type in _SLIPS
     ):
         return failure
+    # The message must speak of strides.
     if not _STRIDES.search(failure.message):
         return failure
     return replace(failure, refused=failure.refused or "library")

@@ -133,6 +133,7 @@ def verify_case(
     If the word is a hash, everything is run again with the same seed, and the report keeps only the fault of that word.
     Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
     """
+    # Words that encode inputs; others are hashes.
     if speaks(word):
         report = repeat_target(
             target, spec, decode(spec, word, dtype), dtype=dtype, **keywords
@@ -140,6 +141,7 @@ def verify_case(
         return named(replace(report, command=f"{report.command} --case {word}"), spec, dtype)
     report = named(verify_target(target, spec, dtype=dtype, **keywords), spec, dtype)
     faults = tuple(fault for fault in report.faults if fault.case == word)
+    # Other faults do not count here: this case alone is repeated.
     verdict = Verdict.FAULT if faults else report.verdict if not report.faults else Verdict.NO_FAULT
     note = f"The inputs of {word} are too many for a word, so that every case was run again."
     return replace(report, faults=faults, verdict=verdict).with_reservations(note)
@@ -188,6 +190,7 @@ def written(
 ) -> str:
     """Return the text of a test file in ``folder`` for these cases, each with its word."""
     first = repeated[0][1]
+    # Such functions need more than the arrays, which a test file would not have.
     if isinstance(first.convention, Wrapped) or (
         isinstance(first.convention, Formed) and first.convention.fills
     ):
@@ -200,6 +203,7 @@ def written(
     libraries = {"torch": "import torch\n", "jax": "import jax.numpy as jnp\n"}.get(
         first.convention.framework, ""
     )
+    # NumPy has no bfloat16 of its own.
     libraries = libraries or ("" if hasattr(np, first.convention.dtype) else "import ml_dtypes\n")
     head = _HEAD.format(
         title=f"Faults of {target}, found by symattn.",
@@ -209,6 +213,7 @@ def written(
         path="from pathlib import Path\n" if path else "",
         libraries=libraries,
         found=f"{path}{result}\n",
+        # Without a gradient, on the host, exact in float64.
         values="result.detach().cpu().double().numpy()"
         if torch
         else "np.asarray(result, dtype=np.float64)",
@@ -224,6 +229,7 @@ def _write_import_lines(target: str, folder: Path) -> tuple[str, str]:
     """Return the line that puts the target's folder on the path, if needed, and the line that imports it."""
     place, _, attribute = target.rpartition(":")
     first, root, module = Path(place.partition(".")[0]), None, place
+    # A file in the working directory, or a package of it.
     if place.endswith(".py"):
         root, module = _locate_package_root(Path(place).resolve())
     elif first.is_dir() or first.with_suffix(".py").is_file():
@@ -234,6 +240,7 @@ def _write_import_lines(target: str, folder: Path) -> tuple[str, str]:
     )
     if not root:
         return "", result
+    # Relative, so that the folder can be moved with the test.
     relative = os.path.relpath(root, folder.resolve())
     here = "Path(__file__).resolve().parent" + (
         f" / {Path(relative).as_posix()!r}" if relative != "." else ""
@@ -306,12 +313,14 @@ def _yield_call_lines(attribute: str, one: Repeated) -> Iterator[str]:
             is_number = isinstance(values, int | float)
             array = values if is_number else _write_array_code(values, one.convention)
             yield f"{a.parameter} = {_write_memory_layout_code(str(array), judged.case.memory, one.convention)}"
+        # A copy of the arguments shows that the call changed them.
         if last and judged.finding == "mutates":
             array_names = _join_array_argument_names(arguments)
             copied = _write_copy_code("a", one.convention)
             yield f"before = [{copied} for a in ({array_names})]"
         result = f"{attribute}({_write_call_arguments(one.convention, arguments)})"
         if not last:
+            # The result of an earlier call, and a copy of it: the next call may overwrite it.
             yield f"earlier = {result}"
             yield f"kept = {_write_copy_code('earlier', one.convention)}"
         else:
@@ -382,6 +391,7 @@ def _write_nested_lists(values: object, module: str = "np.") -> str:
             if isinstance(values, np.generic) and not isinstance(values, str)
             else values
         )
+        # repr writes nan and inf without a module.
         if isinstance(x, float) and not np.isfinite(x):
             return module + "nan" if np.isnan(x) else ("-" if x < 0 else "") + module + "inf"
         return repr(x)
@@ -389,6 +399,7 @@ def _write_nested_lists(values: object, module: str = "np.") -> str:
     one = f"[{', '.join(rows)}]"
     return (
         one
+        # A short array stands on one line.
         if len(one) < 90 or values.ndim == 1
         else "[\n" + indent(",\n".join(rows), "    ") + ",\n]"
     )

@@ -79,6 +79,7 @@ class Request:
             masks=tuple(n for n in needed if n in MASKS),
             extras=tuple(n for n in needed if n not in MASKS),
             optional=tuple(name for name, wanted in OPTIONAL.items() if wanted(spec)),
+            # Only what differs from the default is passed.
             settings=tuple((f, x) for f, x in numbers.items() if x != getattr(_USUAL, f)),
             causal=spec.causal,
             alignment=spec.alignment,
@@ -105,6 +106,7 @@ def keyword(text: str) -> tuple[str, object]:
     name, sign, value = (part.strip() for part in text.partition("="))
     if not sign or not name.isidentifier():
         raise InputError(f"--call {text}: give NAME=VALUE, such as is_causal=true")
+    # Users write true and false as other languages do.
     words: dict[str, object] = {"true": True, "false": False, "none": None}
     if value.lower() in words:
         return name, words[value.lower()]

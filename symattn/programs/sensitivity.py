@@ -114,9 +114,11 @@ class _Look:
 
     def shows(self, variants: Sequence[Variant]) -> bool:
         """Return whether each of these mistakes would be detected."""
+        # Means of many outputs show more than the worst case of each.
         if self._rounding_filter_of_rows is not None:
             return self._rounding_filter_of_rows.shows(self._likeliest_contract, variants)
         spec, inputs = self._definition_of_read_rows
+        # Every variant of the mistake has to show: larger and smaller.
         return all(
             least_shown(of_variant(spec, "", "", v), [(inputs, [self._measured_output_of_rows])])
             < SURE
@@ -137,6 +139,7 @@ class _Look:
         )
 
     def _describe_least_detectable(self, aim: Aim) -> str:
+        # The sizes grow, so that the first one is the least.
         least = next((x for x in larger(aim) if self.shows(aim.variants(x))), None)
         who = (
             "The worst case"
@@ -156,6 +159,7 @@ class _Look:
         if aim.step != "scale" or not c or self._rounding_filter_of_rows is None:
             return ""
         off = [abs(x / c - 1) for x in stored_scales(self.of.precision.input, c).values()]
+        # A stored scale that is as far off hides the mistake.
         near = [x for x in off if abs(x - aim.share) < aim.share / 2]
         name = self.of.precision.input.name
         return (
@@ -166,6 +170,7 @@ class _Look:
 
     def _suggest_more_sensitive_call(self, rows: int | Sequence[int] | None) -> str:
         least = "or a larger number in power"
+        # Rows that are named are few.
         if rows is not None and not np.isscalar(rows):
             return f"rows as a number, so that more are read, {least}"
         if self._rounding_filter_of_rows is None:
@@ -175,6 +180,7 @@ class _Look:
             if self._rounding_filter_of_rows.how.scores
             else ""
         )
+        # With fewer heads more rows of each are read for the same effort.
         if len(self.rows) < self.of.shape[-2]:
             return f"{wide}fewer heads in a call, of which more rows are read, {least}"
         return f"{wide}more heads or tokens, larger queries, {least}"

@@ -160,6 +160,7 @@ class _Special(_Library):
     def logsumexp(self, a: object, axis: object = None, keepdims: bool = False) -> Tensor:
         xp = self._kind.xp
         shifted, m = self._subtract_axis_maximum(a, axis)
+        # L = m + log Σ e^(s − m), which does not overflow.
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
         return (
             total

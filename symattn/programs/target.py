@@ -77,8 +77,10 @@ def _choose_best_wrapper(
     """Return the first way to call a function that is right, else the first that runs, else the first."""
     best: tuple[packed.Wrapper, ConventionTrial, tuple[str, ...]] | None = None
     for way in ways:
+        # A way may narrow the domain.
         result = replace(settled(way, request), domain=way.within(request.domain))
         trial, note = _try_preferred_frameworks(way, result, name)
+        # A call that is wrong says more than one that does not run.
         if best is None or trial.right or (best[1].right is None and trial.right is not None):
             best = way, trial, note
         if trial.right:
@@ -95,6 +97,7 @@ def _make_wrapped_target(
     name: str,
 ) -> Target:
     how = outcome.noted(*note)
+    # A wrapped convention is the inner one with the way of wrapping.
     result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {
         "notes": (chosen.note, *how.notes)
     }

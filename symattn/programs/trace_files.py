@@ -178,7 +178,9 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
+            # Stored members can be mapped; compressed ones must be read.
             packed = any(m.compress_type != zipfile.ZIP_STORED for m in members)
+            # So many members at most: the list itself would fill the memory.
             if len(members) <= _MOST_ARRAYS and not packed:
                 names = [m.filename for m in members]
                 if len(set(names)) < len(names):
@@ -187,6 +189,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
                     m.filename.removesuffix(".npy"): _map_array_from_archive(path, m)
                     for m in members
                 }
+        # A small file may unpack to a large one.
         if path.stat().st_size > MOST_BYTES:
             most = f"{MOST_BYTES >> 20} MiB"
             raise InputError(
@@ -247,6 +250,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     (…, heads, n, d). Arrays are mapped, not read. Raises ``InputError`` for a file that cannot be read or is damaged,
     for missing arrays, and for arrays whose meaning is unclear.
     """
+    # The suffix says how the file is read.
     file = Path(path)
     if not is_trace(path):
         raise InputError(f"{path} is not named like a trace; names end in {' or '.join(_READERS)}")
@@ -260,6 +264,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
             raise InputError(
                 f"{path} has no array {name}; it holds {', '.join(sorted(result))[:200] or 'nothing'}"
             )
+    # An array that is not used may be a mistake in the command.
     for name in named:
         if name not in {*"qkv", *_MADE, *accepted(spec)}:
             raise InputError(
@@ -271,11 +276,13 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
 def _rename_trace_arrays(path: str, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     named: dict[str, np.ndarray] = {}
     for name, array in results.items():
+        # Names of traces come first, then those of parameters.
         known = _WORDS.get(plain(name)) or meaning(name)
         if known is None:
             raise InputError(
                 f"{path}: nothing says what the array {name[:40]!r} is; hint: call it q, k, v, mask, {', '.join(_MADE)}"
             )
+        # Two arrays with one meaning: neither can be chosen.
         if known in named:
             raise InputError(
                 f"{path} holds two arrays that may be {known}, one of them {name[:40]!r}"
@@ -285,6 +292,7 @@ def _rename_trace_arrays(path: str, results: Mapping[str, np.ndarray]) -> dict[s
 
 
 def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.ndarray:
+    # Other inputs and results have one order of axes.
     if name not in {*"qkvo"}:
         return a
     if layout not in (None, *LAYOUTS):
@@ -293,6 +301,7 @@ def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.nd
         raise InputError(
             f"{place} has {a.ndim} axes; the layout {layout or '(…, n, d)'} is expected"
         )
+    # Heads are moved before the tokens.
     return a.swapaxes(-2, -3) if layout in ("nhd", "bnhd") else a
 
 
@@ -375,6 +384,7 @@ def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[
     """Raise ``InputError`` if a result has another shape than the specification gives."""
     heads = (spec.heads,) if spec.heads > 1 else ()
     n_q, n_k, d_v = arrays["q"].shape[-2], arrays["k"].shape[-2], arrays["v"].shape[-1]
+    # Logarithms and weights have no axis of columns.
     own = {"o": (n_q, d_v), "lse": (n_q,), "weights": (n_q, n_k), "scores": (n_q, n_k)}
     for name in MADE:
         wanted = (*front, *heads, *own[name])

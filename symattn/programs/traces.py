@@ -73,6 +73,7 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     Raises ``InputError`` if they cannot be enclosed.
     """
     values, dtype, _ = numbers(piece.made["scores"])
+    # Scores may be stored in a wider type than the inputs.
     storage, got = Format(dtype) if dtype in FORMATS else precision.input, values[list(rows), :]
     try:
         result = measure_scores(
@@ -86,6 +87,7 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
         return "", float(result.ratios.max(initial=0.0))
     at = result.worst
     words = (
+        # Judged like the output: by what no arithmetic can give.
         f"{int((result.ratios > 1).sum())} of {result.ratios.size} scores are beyond what any implementation in"
         f" {precision.name}{precision.contracted} can give\nThe worst is scores{[rows[at[0]], at[1]]}: got"
         f" {got[at]:.10g}, exact {result.near[at]:.10g}, at most {result.allowed[at]:.2g} is allowed"
@@ -164,9 +166,11 @@ def verify_trace(
     Raises ``InputError`` for a file that cannot be read or is damaged, and for arrays that do not fit the
     specification.
     """
+    # The default is plain attention.
     spec = spec or Attention()
     arrays = read(path, spec, layout)
     dtype = arrays["q"].dtype.name
+    # Integers and quantised types say nothing about how sums are rounded.
     if precision is None and dtype not in FORMATS:
         raise InputError(
             f"{path}: q is of {dtype}, which says nothing about the arithmetic; hint: --dtype float32"
@@ -174,6 +178,7 @@ def verify_trace(
     judged = _JudgedTrace(
         precision or dtype, contract, rows, alpha, count(spec, arrays), also or {}
     )
+    # Heads one after another, since files may be larger than the memory.
     for piece in pieces(spec, arrays):
         judged.look(piece)
     heads = judged.tallies.get("o", _Tally()).seen
@@ -224,6 +229,7 @@ class _JudgedTrace:
     def look(self, piece: TracePiece) -> None:
         """Judge one piece."""
         rows, more = chosen(piece.spec, piece.inputs, self.rows), self.also.get(piece.place, ())
+        # Rows chosen by their content need a smaller α, and are judged apart.
         words = self._check_trace_output(piece, rows, sorted({*more} - {*rows}))
         rows = sorted({*rows, *more})
         self.looked = max(self.looked, len(rows))
@@ -232,6 +238,7 @@ class _JudgedTrace:
         for name, (judge, most) in FURTHER.items():
             if name not in piece.made:
                 continue
+            # Weights of many keys are more numbers than inputs.
             if piece.inputs["k"].shape[-2] > most:
                 self.left_out[name] = most
             else:
@@ -378,12 +385,14 @@ def _of_lse(sample: BitSample) -> _Explained | None:
         """Return got − L', 0 where both are the same infinity, or None if that is undefined."""
         try:
             with np.errstate(all="ignore"):
+                # The second output is L.
                 exact = np.asarray(float64_outputs(partial(subject.run, run), sample.inputs)[1])
                 result = np.where(exact == sample.got, 0, sample.got - exact)
         except UNFIT:
             return None
         return result if exact.shape == sample.got.shape and np.isfinite(result).all() else None
 
+    # Without an error there is nothing to explain.
     whole = rest(subject.ways[0])
     if whole is None or not whole.any():
         return None
@@ -392,9 +401,11 @@ def _of_lse(sample: BitSample) -> _Explained | None:
         for m in (*subject.mistakes, *changes(subject), *subject.others)
         if (r := rest(m.run)) is not None
     ]
+    # The mistake that leaves least of the squared error.
     mistake, least = min(every, key=lambda both: float((both[1] ** 2).sum()))
     own = np.where(np.isfinite(sample.got), sample.got - least, 0)
     left = share_left(*(float((x**2).sum()) for x in (least, whole, own)))
+    # Several mistakes may give the same numbers on these inputs.
     alike = plainest(tuple(m for m, r in every if np.allclose(r, least, rtol=0, atol=1e-9)))
     return (
         (replace(mistake, cause="; or ".join(m.cause for m in alike)), left)

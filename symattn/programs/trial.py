@@ -213,6 +213,7 @@ class ConventionTrial:
         """
         notes: list[str] = []
         chosen = best
+        # Forms are compared where the output is right: else nothing tells them apart.
         for i, a in enumerate(best.convention.arguments if best.near else ()):
             forms = [a.form, *forms_beside(a, best.convention.layout, self._request)]
             if len(forms) == 1:
@@ -226,6 +227,7 @@ class ConventionTrial:
             right, wrong = (
                 [f for f, fits in tried.items() if fits is wanted] for wanted in (True, False)
             )
+            # A form that is right, and another that is wrong, are both worth a note.
             if not wrong or not right:
                 continue
             named = [f for f in wrong if names_form(self._function, a.parameter, f, right)]
@@ -235,6 +237,7 @@ class ConventionTrial:
             notes.append(
                 f"With {a.parameter} as {shown[0]} it is right, and wrong as {shown[1]}{rest}."
             )
+            # The text of the function names a form for which it is wrong: that one is judged.
             if named and chosen is best:
                 chosen = replace(
                     best,
@@ -253,6 +256,7 @@ class ConventionTrial:
             return None
         got = self._call_with_convention(convention, inputs).output
         return (
+            # Another shape is no output to compare.
             None
             if got is None or got.shape != right.shape
             else self._is_near_right_output(got, right)
@@ -300,8 +304,10 @@ class ConventionTrial:
     def _bare_sigmoid(self, best: Possible) -> Iterator[str]:
         """Yield a note on whether the sigmoids take the scores less log n_k, or the scores themselves."""
         spec = self._request.spec
+        # With a bias the specification subtracts nothing.
         if spec.normaliser != "sigmoid" or spec.bias:
             return
+        # A right function is told what the formula is.
         if best.near:
             yield "The sigmoids are those of the scores less log n_k; with a bias (--bias) nothing is subtracted."
             return
@@ -310,6 +316,7 @@ class ConventionTrial:
         if inputs is None or got is None:
             return
         zeros = np.zeros(spec.head_axis + lengths(inputs))
+        # A bias of zeros: the same sigmoids without − log n_k.
         bare = replace(spec, bias=True)(**inputs, bias=zeros)
         if got.shape == bare.shape and self._is_near_right_output(got, bare):
             yield (
@@ -330,6 +337,7 @@ class ConventionTrial:
     def _yield_negated_mask_notes(self, best: Possible) -> Iterator[str]:
         """Yield notes on masks whose negation makes the output right."""
         for i, a in enumerate(best.convention.arguments):
+            # Additive masks have no negation.
             if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != (
                 "mask",
                 "boolean",
@@ -351,6 +359,7 @@ class ConventionTrial:
         That is so if heads without batches run, and are right with a bias of zero: then the layout is not the reason.
         """
         padded = any(a.input == "bias" and a.form == "1hqk" for a in best.convention.arguments)
+        # An axis that the text documents is meant.
         if not padded or best.convention.layout in self._documented or self._effort.over:
             return best
         bare = tuple(
@@ -359,6 +368,7 @@ class ConventionTrial:
         result = self._try_convention_at_levels(
             replace(best.convention, layout="nd", arguments=bare)
         )
+        # Without its bias the function shows whether the layout is right.
         unbiased = result and self._try_convention_at_levels(result.convention, without=("bias",))
         return (
             result if result and unbiased and unbiased.near and result.level == best.level else best
@@ -396,11 +406,13 @@ class ConventionTrial:
         is_mask = a.input == "mask" and self._request.spec.mask == "boolean"
         if a.form or not (is_mask or a.input in ("keep", CAUSAL_MASK)):
             return
+        # Whoever names the mask's parameter has decided its polarity.
         unclear = plain(a.parameter) in AMBIGUOUS and self._request.mask_arg is None
         negated = replace(a, inverted=not a.inverted)
         yield from (negated,) if unclear else ()
         yield replace(a, numbers="ones")
         yield from (replace(negated, numbers="ones"),) if unclear else ()
+        # Names such as attention_mask may mean a mask that is added.
         if not is_mask and meaning(a.parameter) != "keep":
             yield replace(a, numbers="additive")
 
@@ -438,8 +450,10 @@ class ConventionTrial:
         usual: tuple[Layout, ...] = (
             ("nd", "bnd", "nbd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd", "nbhd")
         )
+        # With heads, the layouts in which they are packed into columns come too.
         if heads and not tokens:
             usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc", "nbhd", "nbc")
+        # Documented layouts first: right outputs in two of them would be decided by order.
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
 
     def _try_convention_at_levels(
@@ -486,6 +500,7 @@ class ConventionTrial:
             or not self._outside(convention, inputs)
         ):
             return False
+        # It ran, but read numbers of other arrays.
         self.ran.discard(convention.layout)
         return True
 
@@ -496,6 +511,7 @@ class ConventionTrial:
         """
         if not self._request.spec.plain_softmax:
             return False
+        # 1 and −∞ differ from 0 and −∞ by a constant in each row, which softmax ignores.
         shifted = (
             _replace_argument_at_place(convention, i, replace(a, numbers="shifted"))
             for i, a in enumerate(convention.arguments)
@@ -584,6 +600,7 @@ class ConventionTrial:
         if convention.layout != "nd" or self._request.layout != "auto":
             return False
         one_head = self._request.heads == 1 and "x" not in convention.inputs
+        # With one head, several leading axes are tried, else one.
         inputs = self._make_trial_inputs(convention, _LEVELS[0], _BATCH if one_head else _BATCH[:1])
         right = None if inputs is None else self._output_by_specification(inputs)
         if inputs is None or right is None:
@@ -609,6 +626,7 @@ def _replace_argument_at_place(convention: Convention, place: int, a: Argument) 
 def _yield_convention_notes(convention: Convention, request: Request) -> Iterator[str]:
     """Yield notes on what was determined by trial."""
     if convention.layout != "nd" and request.layout == "auto":
+        # What was determined by trial may be wrong, and so is said.
         yield f"The axes are {in_words(convention.layout)}, determined by trial; --layout sets another order."
     for a in convention.arguments:
         if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:

@@ -176,11 +176,13 @@ def _is_refusal(error: BaseException | None) -> bool:
     """Return whether a static assertion of a kernel refused a configuration, as a compiler would."""
     while error is not None:
         frames, at = [], error.__traceback__
+        # The last frame of a traceback is where the error was raised.
         while at is not None:
             frames.append(at.tb_frame.f_code.co_name)
             at = at.tb_next
         if isinstance(error, AssertionError) and frames[-1:] == ["_new_static_assert"]:
             return True
+        # The interpreter raises its own error from the kernel's.
         error = error.__cause__
     return False
 

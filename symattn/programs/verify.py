@@ -86,6 +86,7 @@ def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:
         return spec
     if spec is not None:
         raise InputError("spec and config are two specifications; hint: give one of them")
+    # Importing configurations takes time that functions do not need.
     from symattn.models.configurations import attention
 
     return attention(config, layer, kind)

@@ -81,6 +81,7 @@ class Options(Answering):
             "framework": self.framework,
             "mask_arg": self.mask_arg,
         }
+        # The axes of a mask are in the letters of the command line.
         if self.mask_axes is not None:
             how["mask_axes"] = self._mask_form(spec)
         return requested(spec, self.layout, self.domain, call=call, **how)
@@ -125,6 +126,7 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     ) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, promised)
+            # A judge draws the seed after the candidate was loaded.
             drawn = {} if how.fresh is None else {"seed": how.fresh(runner)}
             settings = {
                 **tried,
@@ -225,6 +227,7 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
     """Raise ``InputError`` for a ``power`` that does not apply."""
     if not power:
         return
+    # Slow to import, and rarely needed.
     from symattn.verification.arithmetic.aims import aims
 
     if not isinstance(power, Mapping):

@@ -125,6 +125,7 @@ class _Server:
         self, name: str, form: KernelForm | None, how: Convention, returns_lists: bool
     ) -> None:
         """Import the target, to be called with arrays; neither a definition nor a request is known here."""
+        # What the import prints is not part of the protocol.
         with captured():
             target = load(name)
             function = (
