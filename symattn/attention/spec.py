@@ -123,8 +123,16 @@ class Attention(Fields, Described, Shown):
     @property
     def masks_anything(self) -> bool:
         """Return whether some score may be forbidden."""
-        places = self.causal or self.window is not None or self.block is not None
-        return places or self.padding or self.documents or self.mask is not None
+        return self._masks_by_place or self.padding or self.documents or self.mask is not None
+
+    @property
+    def reads_places(self) -> bool:
+        """Return whether the places of queries among the keys, which ``alignment`` sets, change the output."""
+        return self._masks_by_place or self.position is not None or self.temperature is not None
+
+    @property
+    def _masks_by_place(self) -> bool:
+        return self.causal or self.window is not None or self.block is not None
 
     @property
     def sides(self) -> tuple[int | None, int | None]:

@@ -118,8 +118,8 @@ def close_to_exact(question: Question, called: str = "out") -> str:
 
 def _yield_other_readings(question: Question, of: Ready) -> Iterator[tuple[str, Ready]]:
     """Yield other alignments, contracts and arithmetic of products, in words, that the user may have meant."""
-    # With n_q = n_k both alignments are the same mask.
-    if of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
+    # With n_q = n_k both alignments are the same.
+    if of.spec.reads_places and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
         top = of.spec.alignment == "top-left"
         aligned = replace(of.spec, alignment="bottom-right" if top else "top-left")
         yield f'alignment="{aligned.alignment}"', of._replace(spec=aligned)

@@ -165,10 +165,8 @@ def _right_otherwise(
     Both are judged like the specification, if no input with as many queries as keys is known to be wrong.
     """
     sizes = [fault.counterexample.sizes if fault.counterexample else {} for fault in report.faults]
-    # Only unequal lengths show an alignment, and only masks by position have one.
-    if not (spec.causal or spec.window is not None) or any(
-        s.get("n_q") == s.get("n_k") for s in sizes
-    ):
+    # Only unequal lengths show an alignment.
+    if not spec.reads_places or any(s.get("n_q") == s.get("n_k") for s in sizes):
         return ""
     aligned = replace(
         spec, lse=False, alignment="bottom-right" if spec.alignment == "top-left" else "top-left"

@@ -346,3 +346,15 @@ def test_a_report_says_first_with_which_alignment_or_sizes_a_function_is_right(k
     assert report.verdict is Verdict.FAULT
     assert report.otherwise == words
     assert f"FAULT: {words}" in " ".join(str(report).split())
+
+
+@pytest.mark.deep
+def test_temperatures_of_places_have_an_alignment_too() -> None:
+    def from_the_first_key(q: Any, k: Any, v: Any) -> Any:
+        tau = 1 + 0.1 * np.log(np.arange(1, len(q) + 1) // 8 + 1)
+        return softmax((tau * q.shape[-1] ** -0.5)[:, None].astype(q.dtype) * (q @ k.T)) @ v
+
+    small = Domain(max_tokens=40, max_width=8)
+    spec = Attention(temperature=0.1, temperature_rate=8)
+    report = verify(from_the_first_key, spec, domain=small, examples=5, framework="numpy")
+    assert report.otherwise == "right with --alignment top-left, or for n_q = n_k (--square)"
