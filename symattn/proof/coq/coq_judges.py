@@ -86,6 +86,7 @@ def settled(
 ) -> tuple[list[list[Lemma]], CoqJudgement]:
     """Return the lemmas of theorems (name, certificates) and the verdicts; retry refused ones with more hints."""
     requests = [lemmas(*theorem) for theorem in theorems]
+    # A lemma without text has none to judge.
     first = judged([x for each in requests for x in each], jobs)
     refused = {x.name for each in requests for x in each if x.text} - first.accepted
     refused_theorems = [
@@ -93,6 +94,7 @@ def settled(
         for theorem, each in zip(theorems, requests, strict=True)
         if any(x.name in refused for x in each if x.text)
     ]
+    # Hints that regroup sums are long, so that only refused lemmas get them.
     again = {
         x.name: x
         for theorem in refused_theorems
@@ -112,12 +114,15 @@ def _judge_lemmas_by_halves(folder: Path, every: Sequence[Lemma]) -> CoqJudgemen
     If Coq ends early, none of its output counts: each half is tried again. The soft limit on processor time is set, so
     that SIGXCPU reports that it is exceeded, and no other clock is needed.
     """
+    # -q skips the user's own start-up file.
     ask = ["coqtop", "-q", "-color", "no", "-Q", str(folder), "Symattn"]
     if os.name == "posix":
+        # No core dumps, and a soft limit of processor time that only Coq feels.
         ask = ["sh", "-c", 'ulimit -S -c 0 && ulimit -S -t "$0" && exec "$@"', str(SECONDS), *ask]
     try:
         return _run_coq(ask, every)
     except _Ended as why:
+        # One lemma alone has ended Coq.
         if len(every) == 1:
             return CoqJudgement(stopped={every[0].name: str(why)})
         half = len(every) // 2
@@ -148,12 +153,16 @@ def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
         ) as coq,
     ):
         outcome = _ask_coq_toplevel(
-            coq, HEAD + "".join(f"{x.text}Abort All.\n{_restate_coq_lemma(x)}" for x in every)
+            # Each lemma is aborted and stated again, so that a failed proof leaves nothing open.
+            coq,
+            HEAD + "".join(f"{x.text}Abort All.\n{_restate_coq_lemma(x)}" for x in every),
         )
         result = {m[1] for line in outcome if (m := _CONSTANT.match(line))}
+        # A lemma that was accepted is known under its second name.
         accepted = sorted(x.name for x in every if auxiliary(x.name, "again") in result)
         if not accepted:
             return CoqJudgement()
+        # One definition that uses all of them: Coq prints the axioms of it once.
         together = f"Definition {_TOGETHER} := ({', '.join([*accepted, 'tt'])}).\n"
         below = _ask_coq_toplevel(coq, f"{together}Print Assumptions {_TOGETHER}.\n")
     axioms = listed(below)
@@ -186,11 +195,13 @@ def _ask_coq_toplevel(coq: subprocess.Popen[str], text: str) -> list[str]:
     """Return the lines that Coq prints for a text, without its prompts."""
     assert coq.stdin
     assert coq.stdout
+    # A thread writes, as both pipes would fill up otherwise.
     writing = Thread(target=_write_to_closing_pipe, args=(coq.stdin, f"{text}Check {_END}.\n"))
     writing.start()
     lines = []
     for line in coq.stdout:
         lines.append(re.sub(r"^([\w']+ < )*", "", line).rstrip())
+        # The last command fails on purpose, so that its error marks the end.
         if _END in line and "not found" in line:
             break
     else:

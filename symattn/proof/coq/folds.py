@@ -68,17 +68,20 @@ class Side:
 def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) -> Side:
     """Return the side of a definition's parts; an index of a sort in ``starts`` is counted from there."""
     names = Names()
+    # Only the split sort has tiles.
     split = names.sort(str(record["sort"]))
     result = []
     for part in parts:
         _, sorts, scope, places = free_of(part, names)
         result.append((places, term(read(part["expression"], sorts), scope, names)))
     words_by_sort = {names.sorts[sort]: word for sort, word in starts.items()}
+    # Places are counted from the start of the tile.
     reader = CoqReader(names, words_by_sort)
     for _, x in result:
         reader.see(x)
     numbers = [n for name in record["numbers"] for n in names.with_name(name)]
     keys = names.arrays.items()
+    # States of both tiles are letters of the merge.
     states = [n for key, n in keys if str(key[0]).startswith((FIRST, SECOND))]
     results = tuple(StatePart(reader.scope(places), places, x) for places, x in result)
     arrays = tuple(reader.arrays[n] for n in numbers)
@@ -220,11 +223,13 @@ def _entries_by_occurrence(
 ) -> tuple[Entries, Entries, Entries]:
     """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
+    # Numbers that exist in each tile are no parameters.
     known = _list_named_entries(tile.reader, numbers)
     in_merge = _entries_beyond_tile(
         known,
         [_list_named_entries(reader, numbers) for reader in (merge.reader, *map(reading, merged))],
     )
+    # The end of a fold may need entries that neither tile nor merge has.
     last = [_of_made(part)[0] for part in record["made"]]
     in_made = _entries_beyond_tile(
         {**known, **in_merge},
@@ -312,6 +317,7 @@ class _FoldWords:
         reader = side.reader
         own_arrays = reader.arrays.items()
         numbers = [f"({n} : {typed(reader, k)})" for k, n in own_arrays if n in side.numbers]
+        # Numbers such as a maximum are chosen by the tile.
         some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "
         said = []
         for p, part in zip(self.record["state"], side.parts, strict=True):
@@ -372,8 +378,10 @@ class _FoldWords:
         every = self._parameters_with_additions((*self.in_merge, *self.in_made))
         positive = _positive_sizes(self.tile)
         return (
+            # A fold from 0 over all entries.
             f"Theorem {self.name} : forall {every} ({size} : nat) {types},{positive}\n"
             f"  folded _ ({tile}) ({both}) 0 {size} ({state}) ->\n"
+            # The state of the fold is the state of one tile of all entries.
             f"  {tile} 0 {size} ({state}){ends}."
         )
 
@@ -393,6 +401,7 @@ class _FoldWords:
         indices = reader.scope(stated.free)
         words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
         keys = states.names.arrays.items()
+        # Letters of the state are its components here.
         states.arrays.update({k: words[str(key[0])] for key, k in keys if key[0] in words})
         bounds = _quantify_state_indices(reader, StatePart(indices, stated.free, x))
         left = states.text(x, indices, 1)
@@ -407,6 +416,7 @@ class _FoldWords:
             for s in self.made
         ]
         facts = _tile_intro_pattern(self.tile, "A", letters)
+        # The tile's definition gives the equations of the state.
         known = f"unfold {self._auxiliary_fold_name('tile')} in tile'. pose proof tile' as {facts}"
         ends = (
             f" split; [exact tile'|]. {known}. {_prove_conjunction(cases)}."
@@ -416,6 +426,7 @@ class _FoldWords:
         sizes = " ".join("ltac:(assumption)" for _ in self.tile.sizes)
         text = f"{self._auxiliary_fold_name('step')} {self._step_parameter_names()} {sizes}"
         return (
+            # folded_ok is the induction: a step for each merge.
             f"Proof. intros. match goal with fold' : folded _ _ _ _ _ _ |- _ =>\n"
             f"  apply (folded_ok _ _ _ ({text})) in fold' as [size' tile'] end.{ends} Qed."
         )
@@ -430,6 +441,7 @@ class _FoldWords:
         """Return the lemma of an equation applied to two tiles or, without a second one, to all entries."""
         reader = reading(stated)
         sort = str(self.record["sort"])
+        # Without a second tile there is one, of all entries.
         whole = self.tile.reader.sizes[self.tile.split]
         sizes = {
             sort: whole,

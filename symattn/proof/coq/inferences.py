@@ -60,6 +60,7 @@ class _Claim:
 def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> writing.Lemma:
     """Return the lemma of an inference, whose text includes those of its premises; or the reason why there is none."""
     kind = str(record.get("rule", record["kind"]))
+    # Rules without a lemma in the theory are named in the reason.
     known = _INFERENCES.get(kind)
     if known is None:
         return writing.Lemma(
@@ -98,6 +99,7 @@ def _yield_premise_claims(name: str, record: Record, names: Names) -> Iterator[_
 def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> _Claim:
     """Return the claim for the largest entries, under the assumptions of all premises."""
     premises = [
+        # Premises keep their own names, so that their lemmas can be applied.
         c
         for n, p in enumerate(record["premises"], 1)
         for c in _yield_premise_claims(auxiliary(name, f"from_{n}"), p, names)
@@ -107,6 +109,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
     sides = writing.simplified(both, sorts, positive)
     left, right = (term(x, scope, names) for x in sides)
+    # Each premise is an entry that is no larger than the maximum.
     every = [c.said for c in premises]
     applied = (f"apply ({x.name} {variables(reading(x))}); given" for x in every)
     ways = " | ".join(applied)
@@ -119,6 +122,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
             True,
         ),
     )
+    # What a premise assumes, the conclusion assumes as well.
     known = frozenset().union(*[c.known for c in premises])
     rules = tuple(r for c in premises for r in c.rules)
     proof = f"of_largest ltac:(idtac; first [{ways}])"
@@ -147,10 +151,12 @@ def _make_substitution_lemma(name: str, record: Record, regroup: bool) -> writin
         a, b = (writing.written_term(x["expression"], own, inside, names) for x in (equal, to))
         letters |= {n: (a, b) for n in names.with_name(str(equal["letter"]))}
         equals.append((kinds, a, b))
+    # The same expression with the terms on the left, and with those on the right.
     one, other = (
         _replace_letters_by_meanings(through, {n: both[k] for n, both in letters.items()})
         for k in (0, 1)
     )
+    # The replaced letters are no arrays of the statement any more.
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
     stated = Stated(name, names, free, "=", left, right, equals=tuple(equals))
     first = replace(stated, name=auxiliary(name, "from_1"), right=one, equals=())
@@ -158,6 +164,7 @@ def _make_substitution_lemma(name: str, record: Record, regroup: bool) -> writin
     before = [writing.equated(x, regroup) for x in (first, second)]
     reader = reading(stated)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
+    # Left = one, one = other by equal terms, other = right.
     result = readable(
         stated,
         f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
@@ -191,6 +198,7 @@ def lemmas(
         for e in c.get("conclusions") or (c,)
     ]
     many = len(every) + len(signs) + len(others)
+    # One lemma has the theorem's name; several are numbered.
     names = [identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)]
     last = len(every) + len(signs)
     equations = [
@@ -213,6 +221,7 @@ def _make_square_lemma(
     name: str, record: Record, conclusion: Record, regroup: bool
 ) -> writing.Lemma:
     """Return the lemma of a square or a logarithm: by the premises, each side is at most the other."""
+    # Only equations of proofs are premises that Coq knows here.
     if any(p["kind"] != "certificate" for p in record["premises"]):
         raise Refused(
             f"coq: it rests on a step by {record['rule']}, which the theory does not have"
@@ -228,6 +237,7 @@ def _make_square_lemma(
     )
     stated = writing.with_arrays(stated, positive, (), rules)
     if record["rule"] == "squares":
+        # One function of one argument on both sides: equal arguments are enough.
         heads = [(x.head, x.numbers, [y.head for y in x.below]) for x in (left, right)]
         if heads != 2 * [("Fun", left.numbers, ["One"])]:
             raise Refused("coq: the sides are not one function of two expressions")
@@ -235,6 +245,7 @@ def _make_square_lemma(
         occurring = CoqReader(names)
         for side in (a, b):
             occurring.see(side)
+        # Functions that do not occur in the parts are no parameters of their lemma.
         within = replace(
             names, functions={f: n for f, n in names.functions.items() if n in occurring.counts}
         )
@@ -249,6 +260,7 @@ def _make_square_lemma(
         before = [writing.equated(part, regroup)]
         proof = f"f_equal; apply ({part.name} {variables(reading(part))}); given"
     else:
+        # a ≤ b and b ≤ a.
         turned = ((left, right), (right, left))
         parts = [
             replace(stated, name=auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b)
@@ -256,6 +268,7 @@ def _make_square_lemma(
         ]
         before = [
             writing.shown_by(x, _exponential_minus_tangent(*both), regroup)
+            # e^u − (u + 1) ≥ 0, and e^u = 1 by the premises.
             for x, both in zip(parts, turned, strict=True)
         ]
         applied = (f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
@@ -333,6 +346,7 @@ def of_differing(name: str, record: Record) -> Lemma:
 
 def _state_differing_sides(reader: CoqReader, stated: Stated, places: Sequence[str]) -> str:
     names = typed_functions(reader)
+    # Functions are universal, arrays and places existential: one example is enough.
     some = typed_arrays(reader, reader.sizes.values(), reader.arrays)
     where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [
         circle(reader, c, s) for c, s in stated.circles
@@ -341,6 +355,7 @@ def _state_differing_sides(reader: CoqReader, stated: Stated, places: Sequence[s
     placed = zip(places, stated.free, strict=True)
     bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in placed]
     at = f"exists {' '.join(places)} : nat, {''.join(bounds)}" if places else ""
+    # The statement holds for every function of this kind.
     every = f"forall {' '.join(names)}, " if names else ""
     there = f"exists {' '.join(some)}," if some else ""
     lines = [
@@ -374,10 +389,12 @@ def _prove_differing_sides(reader: CoqReader, result: _Place, sizes: Mapping[int
 def _find_differing_place(stated: Stated, sizes: Mapping[int, int]) -> _Place:
     """Return the first place where both sides differ in numbers. Raises Refused if there is none."""
     arrays = list(stated.names.arrays.values())
+    # All choices of 0 and 1 for every array: too many for more.
     if len(arrays) > _MANY:
         raise Refused("coq: sides that differ, of many arrays")
     for tried in product(_TRIED, repeat=len(arrays)):
         entries = dict(zip(arrays, tried, strict=True))
+        # Entries on a circle must keep c² + s² = 1.
         off_circle = (entries[c] ** 2 + entries[s] ** 2 != 1 for c, s in stated.circles)
         if any(off_circle):
             continue
@@ -387,6 +404,7 @@ def _find_differing_place(stated: Stated, sizes: Mapping[int, int]) -> _Place:
                 one, other = (_approximate_coq_term(x, env, sizes, entries) for x in stated.sides)
             except ArithmeticError:
                 continue
+            # In floats: Coq then shows the difference in exact numbers.
             if not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6):
                 return _Place(entries, at)
     raise Refused("coq: sides that differ, but not where all entries of an array are 0 or 1")
@@ -417,10 +435,12 @@ def _approximate_coq_term(
         result = [
             round(v, 9) for a in x.below for v in _yield_approximate_values(a, env, sizes, entries)
         ]
+        # The same arguments give the same value, and different ones hardly ever.
         return Random(f"{x.numbers[0]} {result}").uniform(0.5, 2)
     if x.head == "Sum":
         return math.fsum(_yield_approximate_values(x, env, sizes, entries))
     a, *others = (_approximate_coq_term(y, env, sizes, entries) for y in x.below)
+    # One part: an exponential.
     if not others:
         return math.exp(a)
     (b,) = others

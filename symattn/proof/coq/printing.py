@@ -62,10 +62,12 @@ class CoqReader:
     counts: dict[int, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # Names of Coq are reserved, and no two objects share one.
         used: set[str] = set()
         for name, number in self.names.sorts.items():
             self.sizes[number] = _reserve_coq_name(name, used)
         for key, number in self.names.arrays.items():
+            # A permuted index is part of the name.
             images_of_key = key[1:-1]
             images = "".join(f" of {' '.join(i)}" if i else "" for i in images_of_key)
             self.arrays[number] = _reserve_coq_name(f"{key[0]}{images}", used)
@@ -113,6 +115,7 @@ class CoqReader:
 
     def _format_term_with_level(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
         if x.head == "Num":
+            # A negative number needs brackets as an argument.
             if x.numbers[0] >= 0:
                 return (str(x.numbers[0]), 9)
             return (f"{x.numbers[0]}", 0)
@@ -128,9 +131,11 @@ class CoqReader:
         if x.head in ("Add", "Mul", "Div"):
             sign, own = {"Add": ("+", 1), "Mul": ("*", 2), "Div": ("/", 2)}[x.head]
             left, right = x.below
+            # a + (−1) b is written a − b.
             if x.head == "Add" and right.head == "Mul" and right.below[0] == _LESS:
                 subtracted = self.text(right.below[1], scope, 2)
                 return f"{self.text(left, scope, own)} - {subtracted}", own
+            # Subtraction and division group to the left.
             second = self.text(right, scope, own + 1)
             return f"{self.text(left, scope, own)} {sign} {second}", own
         if x.head == "Exp":
@@ -154,10 +159,12 @@ class CoqReader:
         name = self.functions[x.numbers[0]]
         if self.takes(x.numbers[0]):
             return _format_application(name, [self.text(a.below[0], scope, 9) for a in x.below])
+        # A list of single arguments; families over an index are lists of their own.
         if all(a.head == "One" for a in x.below):
             arguments = "; ".join(self.text(a.below[0], scope) for a in x.below)
             return f"{name} [{arguments}]", 8
         out = ""
+        # From the last argument to the first, as lists are built in Coq.
         for n, a in enumerate(reversed(x.below)):
             if a.head == "One":
                 out = f"{self.text(a.below[0], scope, 3)} :: {out or '[]'}"

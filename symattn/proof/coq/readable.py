@@ -37,6 +37,7 @@ class Supposed:
 
     def of(self, function: str, name: str) -> Iterator[tuple[str, str]]:
         """Yield the laws of a function in Coq, under its name there, and in words."""
+        # Laws are stated only for functions that a proof uses in this way.
         if function == "log" and self.logarithms:
             yield f"(forall x, 0 < x -> exp ({name} x) = x)", f"{name} is the inverse of exp"
         if function == "max" and ("largest" in self.laws or self.attained):
@@ -44,6 +45,7 @@ class Supposed:
                 f"(forall l x, In x l -> x <= {name} l)",
                 f"{name} is no less than what it is taken of",
             )
+        # Attained: a maximum is one of its terms, which a bound does not need.
         if function == "max" and self.attained:
             yield (
                 f"(forall l, l <> [] -> In ({name} l) l)",
@@ -121,6 +123,7 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     scope = reader.scope(stated.free)
     assumptions = list(_yield_coq_assumptions(reader, stated))
     plus = frozenset(stated.plus)
+    # Divisors that are positive by their form need no condition.
     of_sides = [divisors(reader, x, scope, {}, plus) for x in stated.sides]
     conditions = dict.fromkeys(chain(*of_sides))
     lines = [f"Theorem {stated.name} : {_quantify_over_arrays(reader)}"]
@@ -129,17 +132,20 @@ def readable(stated: Stated, proof: str = "") -> Readable:
         bounds = reader.bounds(zip(scope, stated.free, strict=True))
         lines.append(f"  forall {' '.join(scope)} : nat, {bounds.rstrip()}")
     lines += [f"  {c} ->" for c in conditions]
+    # Auxiliary lemmas are not read, so that nothing is named in them.
     result = shared(reader, stated.free, () if "'" in stated.name else stated.sides)
     sides = result.sides or stated.sides
     lines += [f"  {line}" for line in result.lets]
     left, right = (result.reader.text(x, scope, 1) for x in sides)
     lines += [f"  {left}", f"  {stated.relation} {right}"]
+    # Where equality holds, and only there, these terms are 0.
     lines += [
         f"  /\\ ({left} = {right} -> {_state_zero_everywhere(reader, more, x, scope)})"
         for more, x in stated.only
     ]
     lines[-1] += "."
     proof = proof or _prove_readable_statement(reader, stated, scope)
+    # Definitions by let are unfolded before the proof.
     proof = proof.replace("Proof.", "Proof. cbv beta zeta.", 1) if result.lets else proof
     return Readable(
         "\n".join(lines),
@@ -174,6 +180,7 @@ def _yield_hypothesis_sentences(reader: CoqReader, stated: Stated, divides: bool
         for _, words in stated.supposed.of(f, own)
     ]
     yield from (words for _, words in known)
+    # Of functions without a law only extensionality is used.
     if others := [own for own in reader.functions.values() if own not in [k for k, _ in known]]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
     if divides:
@@ -195,6 +202,7 @@ def _quantify_over_arrays(reader: CoqReader) -> str:
 def _yield_coq_assumptions(reader: CoqReader, stated: Stated) -> Iterator[str]:
     """Yield the assumptions: sizes are at least 1, arrays are positive, not negative, cosines and sines, and so on."""
     if reader.sizes:
+        # Sizes are at least 1, as in the prover.
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
     positive = (("<", k) for k in stated.plus)
     for sign, k in (*positive, *(("<=", k) for k in stated.least)):
@@ -269,11 +277,13 @@ def divisors(
     """State that divisors not positive by their form are not 0; ``bound`` are indices with their sorts."""
     for y in x.below:
         inside, more = scope, bound
+        # A bound index is quantified in the condition on a divisor.
         if x.binds():
             i = reader.index(scope)
             inside, more = (i, *scope), {**bound, i: x.numbers[0]}
         yield from divisors(reader, y, inside, more, plus)
     if x.head == "Div" and not is_positive(x.below[1], plus):
+        # Only indices that occur in the divisor.
         entries = {scope[i] for i in free_indices(x.below[1])}
         over = "".join(
             f"forall {i}, {reader.bounds([(i, s)])}" for i, s in bound.items() if i in entries
@@ -283,6 +293,7 @@ def divisors(
 
 
 def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[str, ...]) -> str:
+    # Entries beyond an array's places are 1 where they must not be 0.
     one = {*stated.plus, *[c for c, _ in stated.circles]}
     letters = []
     for number, array in reader.arrays.items():
@@ -291,11 +302,13 @@ def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[st
         places = "; ".join(f"Some (_, {p})" for p in seats)
         default = 1 if number in one else 0
         letters.append(
+            # Arrays become one function of number and places, as the theory has them.
             f"{number} => match places' with [{places}] => {' '.join([array, *seats])} | _ => {default}%R end"
         )
     functions = []
     for number, function in reader.functions.items():
         takes = [f"value'{n}" for n in range(reader.takes(number))]
+        # Functions of any number of arguments take a list.
         whole = f"match values' with [{'; '.join(takes)}] => {' '.join([function, *takes])} | _ => 0%R end"
         functions.append(f"{number} => " + (whole if takes else f"{function} values'"))
     of_arrays, of_functions = (
@@ -305,6 +318,7 @@ def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[st
     sizes = _format_coq_match(
         "sort'", [f"{number} => {size}" for number, size in reader.sizes.items()], "1"
     )
+    # The world of the theory: sizes, arrays, functions and the places.
     world = "\n".join(
         [
             f"  (fun sort' : nat => {sizes})%nat",
@@ -321,6 +335,7 @@ def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[st
         parts.append(
             f"{named}; read_only {forced} equality'\n{world} {_format_place_list(inside, more)}"
         )
+    # A conjunction nests to the right.
     whole = reduce(lambda last, part: f"split; [{part} | {last}]", reversed(parts))
     return f"Proof. intros. {whole}.\nQed."
 
@@ -373,6 +388,7 @@ def _copy_coq_reader(reader: CoqReader) -> CoqReader:
         dict(reader.arrays),
         dict(reader.functions),
     )
+    # A copy, since names are added to it.
     own.used = set(reader.used)
     return own
 
@@ -383,6 +399,7 @@ def _shortest_repeated_part(named_so_far: Shared, free: Sequence[int]) -> _Key |
         each for x in named_so_far.sides for each in _yield_nameable_parts(x, tuple(free), None)
     ]
     times = Counter(key for key, _ in result)
+    # A part that always occurs inside another one is named with it.
     within = {
         (key, whole) for key, whole in result if whole is not None and times[whole] == times[key]
     }
@@ -390,6 +407,7 @@ def _shortest_repeated_part(named_so_far: Shared, free: Sequence[int]) -> _Key |
     reader = named_so_far.reader
     several = [key for key, n in times.items() if n > 1 and key not in always]
     lengths = {(sorts, x): len(reader.text(x, reader.scope(sorts))) for sorts, x in several}
+    # A short part is plainer than a name for it.
     worth = [key for key, length in lengths.items() if length >= _WORTH]
     return min(worth, key=lambda key: (lengths[key], str(key)), default=None)
 
@@ -410,6 +428,7 @@ def _yield_nameable_parts(
 def _name_shared_part(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:
     reader = _copy_coq_reader(named_so_far.reader)
     numbered = [f"part{n}" for n in range(_MANY)]
+    # Names of one letter first, then numbered ones.
     own = next(w for w in (*_NAMES, *numbered) if w not in reader.used)
     sorts, x = key
     order = next(
@@ -417,6 +436,7 @@ def _name_shared_part(named_so_far: Shared, free: Sequence[int], key: _Key) -> S
         for side in named_so_far.sides
         for o in _yield_index_orders(side, tuple(free), len(free), key)
     )
+    # A number that no array has yet.
     array = 1 + max((*reader.arrays, *reader.names.arities), default=0)
     indices = reader.scope(sorts)
     named = dict(zip(order, indices, strict=True))

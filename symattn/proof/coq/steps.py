@@ -353,15 +353,19 @@ def _expand_coq_term(x: Term) -> _Sum:
         terms = _collect_like_monomials(
             term for y in x.below for term in _expand_coq_term(y).items()
         )
+        # Products of sums grow fast.
         if len(terms) > _MANY:
             raise Refused("too many terms")
         return terms
     if x.head == "Mul":
         return _multiply_monomial_sums(*map(_expand_coq_term, x.below))
+    # Σ · Σ, term by term.
     if x.head == "Div":
         return _multiply_monomial_sums(_expand_coq_term(x.below[0]), _invert_coq_term(x.below[1]))
     if x.head == "Sum":
+        # A factor without the index leaves the sum.
         return _sum_monomials_over_sort(x.numbers[0], _expand_coq_term(x.below[0]))
+    # Anything else is an atom, with its arguments in one order.
     below = tuple(
         Term(y.head, y.numbers, tuple(map(canonical, y.below)))
         if y.head in ("One", "Over")

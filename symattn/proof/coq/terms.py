@@ -45,10 +45,12 @@ class Term:
             return f"(Letter {name} [{'; '.join(map(str, indices))}])"
         if self.head == "Fun":
             arguments = "End"
+            # Arguments are nested from the last one.
             for a in reversed(self.below):
                 applied = " ".join(map(str, (a.head, *a.numbers, *a.below)))
                 arguments = f"({applied} {arguments})"
             return f"(Fun {self.numbers[0]} {arguments})"
+        # A minus needs brackets in Coq.
         numbers = [f"({n})" if n < 0 else str(n) for n in self.numbers]
         parts = map(str, self.below)
         return f"({' '.join([self.head, *numbers, *parts])})"
@@ -89,6 +91,7 @@ def value(x: Term) -> Fraction | None:
 
 def joined(head: str, parts: Sequence[Term]) -> Term:
     """Return a sum or a product of several terms with its numbers combined: 1 x is x, 0 x is 0 and x + 0 is x."""
+    # Numbers are combined exactly, as the checker does.
     numbers = [v for x in parts if (v := value(x)) is not None]
     rest = [x for x in parts if value(x) is None]
     if head == "Add":
@@ -97,6 +100,7 @@ def joined(head: str, parts: Sequence[Term]) -> Term:
     else:
         whole = prod(numbers, start=Fraction(1))
         remaining = [number(whole), *rest] if whole != 1 or not rest else rest
+        # 0 · x is 0.
         remaining = remaining if whole else [number(0)]
     return reduce(lambda left, x: Term(head, (), (left, x)), remaining)
 
@@ -146,6 +150,7 @@ def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
         return joined(operation, [term(y, scope, names) for y in x.below])
     if x.kind == "ratio":
         return Term("Div", (), tuple(term(y, scope, names) for y in x.below))
+    # A masked exponential is a product of truths and e to the score.
     if x.kind == "exp":
         allowed, power = masks(x.below[0])
         return joined(
@@ -158,6 +163,7 @@ def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     if x.kind == "total":
         return _make_binding_term("Sum", x, scope, names)
     if x.kind == "function":
+        # max over two indices is the maximum of maxima.
         below = map(_nest_maximum_over_indices, x.below) if x.label == "max" else x.below
         return Term(
             "Fun",
@@ -203,6 +209,7 @@ def _make_relation_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
 
 def _make_binding_term(head: str, x: CheckedNode, scope: Scope, names: Names) -> Term:
     sort = names.sort(x.sorts[0])
+    # The innermost index is number 0.
     inside = ((x.label, sort), *scope)
     below = (
         _make_element_term(x.below[0], inside, names)
@@ -237,6 +244,7 @@ def _make_element_term(x: CheckedNode, scope: Scope, names: Names) -> Term:
         raise Refused("coq: a function over two indices at once")
     allowed, inside = masks(x)
     result = term(inside, scope, names)
+    # A mask is an argument of its own, since −∞ is no number of the theory.
     if not allowed:
         return result
     mask = joined("Mul", [term(a, scope, names) for a in allowed])
@@ -253,5 +261,6 @@ def circles(rules: Sequence[Sequence[str]], names: Names) -> list[tuple[int, int
     for cosine, sine in rules:
         for c in names.with_name(cosine):
             sines = names.with_name(sine)
+            # A pair at one permutation is a pair at no other.
             result += [(c, s) for s in sines if keys[s][1:] == keys[c][1:]]
     return result

@@ -63,6 +63,7 @@ def compiled() -> Path:
     """Return the folder of the compiled theory, for ``-Q``. Raises InputError if Coq refuses it or is missing."""
     if not version():
         raise InputError(INSTALL)
+    # The version of Coq and the text of the theory are the key.
     key = kept.digest(
         [version(), *[(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]]
     )
@@ -70,6 +71,7 @@ def compiled() -> Path:
     if folder.is_dir() and _is_folder_tamper_proof(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Compiled elsewhere and moved, so that no process sees half of it.
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         result = Path(place) / "theory"
         result.mkdir(mode=0o755)
@@ -81,8 +83,10 @@ def compiled() -> Path:
                 raise InputError(
                     f"Coq {version()} refuses {name}.v of the theory: {' '.join(done.stderr.split())[:300]}"
                 )
+        # Another process may have been faster.
         if not folder.exists():
             os.replace(result, folder)
+    # Who may write to the folder may change what is proved.
     if not _is_folder_tamper_proof(folder):
         raise InputError(f"{folder} can be written by others; hint: take it away")
     return folder

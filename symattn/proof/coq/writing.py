@@ -71,6 +71,7 @@ def lemma(
     """Return the lemma of an equation; ``rules`` are the pairs (cos, sin), ``positive`` the positive arrays."""
     names, sorts, scope, free = free_of(equation)
     try:
+        # The checker's own simplification comes first, as it saw the equation.
         left, right = (term(x, scope, names) for x in simplified(equation, sorts, positive))
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
@@ -86,6 +87,7 @@ def lemma(
         tuple(circles(rules, names)),
     )
     result = equated(stated, regroup)
+    # A mean is printed with a sentence on what it is.
     means = any(bodies(read(equation[side], sorts)) for side in ("left", "right"))
     readable = result.readable
     return (
@@ -119,6 +121,7 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
     signs = Signs({}, frozenset(positive), known)
     meant = {
         str(m["letter"]): ([i for i, _ in m["free"]], data(_simplify_letter_meaning(m, positive)))
+        # The witness is read by its form: squares, products and known signs.
         for m in sign["meant"]
     }
     signed = shaped(read(sign["expression"], sorts), signs)
@@ -132,14 +135,17 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
         name,
         names,
         free,
+        # > is strict, ≥ is not.
         "<" if sign["relation"] == ">" else "<=",
         left,
         right,
+        # Signs that follow from a law need no assumption.
         given=tuple(m for array, m in result if array in known and array not in laws),
         lawful=tuple(m for array, m in result if array in laws),
         supposed=Supposed("log" in names.functions, frozenset(laws.values())),
     )
     only = [m for name in sign["only"] for m in _meanings_of_coq_name(str(name), result, names)]
+    # Where both sides are equal, terms of the gap are 0.
     stated = replace(stated, only=tuple(forced_to_0(why, free, m) for m in only))
     return with_arrays(stated, positive, known, sign["rules"]), why
 
@@ -163,6 +169,7 @@ def with_arrays(
     """Return ``said`` with the declarations of its arrays: positive, not negative, or cosines and sines."""
     least = tuple(
         n
+        # A positive array is not listed twice.
         for k, n in stated.names.arrays.items()
         if array_of(k[0]) in known and k[0] not in positive
     )
@@ -231,6 +238,7 @@ def _make_checked_lemma(
     stated: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None
 ) -> Lemma:
     logs = [n for f, n in stated.names.functions.items() if f == "log"]
+    # An equation needs no lists of signs.
     lists = [
         _format_coq_list(map(str, x))
         for x in ((stated.plus, stated.least, logs) if why else (stated.plus,))
@@ -244,6 +252,7 @@ def _make_checked_lemma(
             )
         )
     strict = [] if why is None else ["true" if stated.relation == "<" else "false"]
+    # More rounds of rewriting where sums are regrouped.
     numbers = f"{len(stated.names.sorts)} {6 if regroup else 1}"
     free = _format_coq_list(map(str, stated.free))
     sides = " ".join(
@@ -253,6 +262,7 @@ def _make_checked_lemma(
     result = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
     shown = [f"Definition {auxiliary(stated.name, 'why')} := {why}."] if why else []
     shown.append(f"Definition {hinted} : list step := {_format_coq_list(map(str, hints))}.")
+    # Computed by Coq's kernel: the lemma holds if the checker in Coq says true.
     shown.append(_write_computed_lemma(auxiliary(stated.name, "accepted"), result))
     for n, (more, x) in enumerate(stated.only, 1):
         where = " ".join(
@@ -345,8 +355,10 @@ def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
         inner = forced(x.below[0])
         yield from (((*more, x.numbers[0]), y) for more, y in inner)
     elif x.head in ("Add", "Mul", "Div"):
+        # A quotient is 0 where its numerator is.
         for y in x.below[:1] if x.head == "Div" else x.below:
             yield from forced(y)
+            # e^u + … is at its bound where u is 0.
             if x.head == "Add" and y.head == "Exp":
                 yield (), y.below[0]
 
@@ -367,6 +379,7 @@ def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:
     if x.head in ("Add", "Mul", "Sum"):
         parts = tuple(unlogged(y, log, plus) for y in x.below)
         return Term(x.head, x.numbers, parts)
+    # A divisor stays as it is.
     if x.head == "Div":
         return Term("Div", (), (unlogged(x.below[0], log, plus), x.below[1]))
     return x
@@ -374,9 +387,11 @@ def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:
 
 def _exponentiate_coq_term(x: Term, log: int | None, plus: frozenset[int]) -> Term:
     if x.head == "Add":
+        # e^(a + b) = e^a e^b.
         return Term("Mul", (), tuple(_exponentiate_coq_term(y, log, plus) for y in x.below))
     if (y := _argument_of_logarithm(x, log, plus)) is not None:
         return y
+    # e^(−log y) = 1/y.
     if (
         x.head == "Mul"
         and x.below[0] == number(-1)
@@ -404,6 +419,7 @@ def data(x: CheckedNode) -> Data:
     if x.kind == "is":
         return ["is", x.label, *[list(i) for i in x.indices]]
     below = [data(y) for y in x.below]
+    # Bound indices have a sort.
     if x.kind in ("total", "bound"):
         return [x.kind, x.label, x.sorts[0], *below]
     if x.kind == "function":
