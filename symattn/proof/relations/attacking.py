@@ -355,9 +355,11 @@ class Attack:
         self, bounds: Sequence[Link]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return points at which the sides come nearest along one entry each, these entries, and the differences."""
+        # Near a plain number a bound is often sharp, so that points are rounded.
         rounded = [np.round(self.worst * q) / q for q in _ROUNDED]
         whole = np.array([self.worst] * len(rounded))
         rows = np.array(rounded)
+        # With many entries only some of the axes are tried.
         axis = np.eye(self.count, dtype=bool)[:: 1 + self.count // _ENTRIES]
         every_row = rows[:, :, None]
         axis_rows = whole[:, :, None]
@@ -366,6 +368,7 @@ class Attack:
         repeats = len(rows) // max(len(axis), 1)
         axes = np.tile(axis, (repeats, 1))
         gaps = np.empty(0)
+        # Narrower steps each time, around the best point so far.
         for width in _WIDTHS:
             rows, gaps = self._move_by_best_step(
                 rows, width * _STEPS[:, None] * axes[:, None], bounds

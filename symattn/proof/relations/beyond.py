@@ -131,11 +131,13 @@ class Related(_Wild):
             Random(f"{self.seed}"),
             {"positive": 1, "real": -9}.get(sign, 0),
         )
+        # A constant array makes ties; a small difference between arrays makes near ties.
         constant, little = (
             shared.random() < 0.3,
             Fraction(1, 10 ** _LITTLE[self.seed % len(_LITTLE)]),
         )
         negative = (-1, -2) if low < 0 else ()
+        # Arrays that are multiples of each other meet bounds such as Cauchy–Schwarz.
         times = own.choice((1, 1, 1, 2, Fraction(1, 3), *negative))
         one = Fraction(shared.randint(max(low, 1), 9), 7)
         every = [
@@ -295,6 +297,7 @@ def is_printed(every: Sequence[Node], glossary: Glossary) -> bool:
     """Return whether nothing is differentiated or defined by code."""
     functions = glossary.functions.values()
     result = [*glossary.defined.values(), *glossary.families.values(), *functions]
+    # What code defines is not printed, so that a reader cannot compute it.
     bodies = [d.body for d in result if isinstance(d, LetterDefinition)]
     slopes = (
         isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇")

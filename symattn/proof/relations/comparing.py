@@ -81,6 +81,7 @@ class Ordinary(Ball):
         for x in self.entries.flat:
             if not hasattr(x, "rad") or not x.is_finite():
                 continue
+            # Numbers that far apart make any difference look like rounding.
             if 0 < abs(x) < small or abs(x) > large:
                 raise Closer("a number is too small or too large to tell =")
 
@@ -184,6 +185,7 @@ def _nearness_of_link_sides(
 ) -> float:
     least = 1.0
     for left, right in stated:
+        # 0/0 on one side decides nothing about the other.
         if any(isinstance(x, Undefined) for side in (left, right) for x in side.entries.flat):
             raise SideUndefined(
                 f"a side of {text(link.left)} {link.sign} {text(link.right)} is undefined"
@@ -191,6 +193,7 @@ def _nearness_of_link_sides(
         if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
             at = equal_sizes(world.sizes) or _list_drawn_entries(compiled, world) or "some numbers"
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
+        # How near the sides come guides the search for numbers at which they cross.
         least = min([least, *nearness(left, right)])
     return least
 
@@ -315,6 +318,7 @@ class Drawn(Numbers):
 
     def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         kind = KINDS[self.seed % len(KINDS)]
+        # The kinds take turns with the seed.
         if kind == "all equal":
             return Fraction(max(low, 2))
         if kind == "ties and zeros":

@@ -58,6 +58,7 @@ class Compiled:
 
     @cached_property
     def declared(self) -> Declared:
+        # Formulas use letters that are no names of Python.
         """The arrays, under names that a function can take them by."""
         g = self.glossary
         units = tuple((self.argument(c), self.argument(s)) for c, s in g.units)
@@ -91,6 +92,7 @@ class Compiled:
                     yield (
                         (a, b)
                         if x.sign == "="
+                        # A comparison becomes an equation of truth values: 1 where it holds.
                         else (reader.xp.where(COMPARED[x.sign](a, b), one, 0 * one), one)
                     )
 
@@ -100,6 +102,7 @@ class Compiled:
         """Return the function that gives ``gap``, with the axes of both sides."""
 
         def work(reader: Reader) -> Any:
+            # All free letters, so that the three arrays have the same axes.
             reader.free = frozenset(free_names(smaller, larger, gap))
             x, y, z = map(reader.one, (smaller, larger, gap))
             every = (*x.letters, *y.letters, *z.letters)
@@ -117,6 +120,7 @@ class Compiled:
             letters = tuple(dict.fromkeys(i for x in result for i in x.letters))
             return [spread(x, letters, max(y.rank for y in result)) for x in result]
 
+        # Unsimplified, as the reader sees the formula.
         first, *others = run(self.function(work), self.declared, Letters())
         arrays = [filled(x, first) for x in (first, *others)]
 
@@ -197,6 +201,7 @@ def sides_of(
     ``bounds``, one side may have fewer indices than the other."""
     free = frozenset(free_names(left, right))
     x, y = reader.side(left, free), reader.side(right, free)
+    # Things that may stand beside each other are brought to one form.
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
         x, y = alike(x), alike(y)
@@ -215,6 +220,7 @@ def free_names(*formulas: Node) -> Iterator[str]:
     """Yield the names, indices among them, that stand outside sums over them; Σ_{i<j} and Σ_{i≠j} may be over both."""
     for x in formulas:
         if isinstance(x, nt.Big):
+            # Σ_{i<j} may sum over both, Σ_{i<3} over i alone.
             index = x.index
             over = (
                 index.first

@@ -217,6 +217,7 @@ def _is_maximum(x: Node) -> bool:
 
 def _prove_equal_norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove ‖x‖ = ‖y‖ by x·x = y·y."""
+    # A norm without an index is the Euclidean one, ‖x‖² = x · x.
     squares = tuple(
         nt.Product((x.body, x.body), "·")
         for x in (left, right)
@@ -231,6 +232,7 @@ def _prove_equal_norms(compiled: Compiled, left: Node, right: Node) -> ProvedRel
 
 def _prove_by_exponential(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """Prove x = log y by e^x = y."""
+    # e^(log y) = y needs y > 0, which log assumes.
     if not (
         isinstance(right, nt.Call)
         and right.function == nt.Name("log")
@@ -293,8 +295,10 @@ def _prove_at_given_size(compiled: Compiled, left: Node, right: Node) -> ProvedR
         ):
             sides = compiled.sides([(body, right)])
             ((x, y),) = pairs(sides, compiled.declared, Letters())
+            # The sum over the size is multiplied out, so that only powers of the size remain.
             form = multiplied_out(x.at(()))
             there = at_size(form, sort, int(length.value))
+            # The whole equals the form for all sizes, and its value at this size equals y.
             links = ((x, x.lift(form)), (x.lift(there), y))
             premises = tuple(prove(a, b) for a, b in links)
             if not all(p.proved for p in premises):

@@ -23,14 +23,17 @@ def decide(relation: Relation, glossary: Glossary) -> None:
     _every_group_is_named(relation)
     for link in links(relation):
         if link.sign == "≈":
+            # ≈ promises that these digits are the rounded value.
             if not isinstance(link.right, nt.Decimal):
                 raise Unread("≈ without digits")
             (entry,) = reader.one(link.left).array.entries.flat
+            # Significant digits: neither sign nor leading zeros nor the exponent.
             count = len(link.right.digits.partition("e")[0].replace(".", "").lstrip("-0"))
             if entry.decimal(count) != link.right.digits:
                 raise FalseStep(f"{text(link.left)} is not {link.right.digits}, rounded")
             continue
         sides = list(sides_of(reader, link.left, link.right))
+        # Sides of several entries differ if one of them does.
         if link.sign == "≠":
             true = any(not holds(a, "=", b) for a, b in sides)
         else:
@@ -43,6 +46,7 @@ def decide(relation: Relation, glossary: Glossary) -> None:
 
 def _make_exact_reader(g: Glossary) -> Reader:
     lengths: dict[str, int] = {}
+    # Without arrays the reader still needs to know the kind of number.
     arrays: dict[str, Any] = {} if g.given else {"": Exact.lift(1)}
     for key, shape in g.given.items():
         if key not in g.fixed:
@@ -52,6 +56,7 @@ def _make_exact_reader(g: Glossary) -> Reader:
             shape.split(),
         )
         flat = [e for row in rows for e in row]
+        # A matrix of one row or column may stand for a vector.
         if (len(axes) < 2 and 1 not in (len(rows), len(rows[0]))) or (not axes and len(flat) > 1):
             raise Unread("more numbers than the shape has axes for")
         entries: Any = rows if len(axes) == 2 else flat if len(axes) == 1 else flat[0]
@@ -62,6 +67,7 @@ def _make_exact_reader(g: Glossary) -> Reader:
             if not axis.isdigit()
         }
         own_lengths = own.items()
+        # One size has one length.
         if any(lengths.setdefault(axis, n) != n for axis, n in own_lengths):
             raise Unread(f"{key} has another length than the arrays before")
     return Reader(g, arrays, lengths)
@@ -71,6 +77,7 @@ def _every_group_is_named(relation: Relation) -> None:
     """Raise Unread for a group between ≠ signs without a letter: a bare number could be any number."""
     groups: list[list[Node]] = [[relation.first]]
     for sign, side in relation.rest:
+        # Groups are separated by ≠; within one all are equal.
         if sign == "≠":
             groups.append([side])
         else:

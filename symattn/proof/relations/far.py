@@ -320,12 +320,14 @@ def turning(compiled: Compiled, bounds: Sequence[Link], base: Mapping[str, int])
     """Yield sizes, which alone a bound is about, at which its sides come nearest to each other; a search between
     doubled sizes needs few turning points, so that with sines or cosines each size is tried."""
     waves = has_waves(bounds)
+    # One size at a time, the others as they are.
     for sort in compiled.declared.sorts():
 
         @cache
         def near(n: int, sort: str = sort) -> float:
             gaps = [-inf]
             world = Far({**base, sort: n}, 0, compiled.declared)
+            # Sizes at which a side is undefined are no turning points.
             with suppress(Unread, Refused, Undecided, ZeroDivisionError, OverflowError):
                 for x in bounds:
                     for a, b in compiled.stated(x, world):
@@ -333,6 +335,7 @@ def turning(compiled: Compiled, bounds: Sequence[Link], base: Mapping[str, int])
                         gaps += [float(y.mid()) for y in gap.flat]
             return max(gaps)
 
+        # A wave may turn anywhere, so that every size is looked at.
         every = nlargest(_FEW, range(1, _WAVES), key=near) if waves else peaks(near, _DOUBLED)
         yield from (Far({**base, sort: n}, 0, compiled.declared) for n in every)
 

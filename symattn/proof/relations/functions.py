@@ -73,6 +73,7 @@ def largest(*arguments: Value) -> Value:
             arguments[0].letters,
             arguments[0].rank - 1,
         )
+        # The axes are reduced one after another.
         return largest(x) if x.rank else x
     if len(arguments) == 2 and not any(x.rank for x in arguments):
         return both(*arguments, lambda a, b: a.__array_namespace__().maximum(a, b))
@@ -130,6 +131,7 @@ def determinant(x: Value) -> Value:
     if n > _ROWS:
         raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
     for order in permutations(range(n)):
+        # The sign of a permutation is that of its number of inversions.
         inversions = sum(a > b for i, b in enumerate(order) for a in order[:i])
         odd = inversions % 2
         entries = [x.array[i, j] for i, j in enumerate(order)]
@@ -150,6 +152,7 @@ def rank_of(x: Any) -> int:
     """Return the number of nonzero rows of a matrix in echelon form."""
     rest, result = [list(r) for r in x.tolist()], 0
     for column in range(len(rest[0])):
+        # A pivot in this column; without one the column adds no rank.
         pivot = next((r for r in rest if r[column] != 0), None)
         if pivot is not None:
             result += 1

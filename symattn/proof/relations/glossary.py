@@ -126,6 +126,7 @@ class Glossary:
     def also(self, given: Mapping[str, str] | None = None, **more: Any) -> Glossary:
         """Return this with more: letters in ``given`` lose their old meaning, mappings are joined, other fields are
         set; a ``Node`` in ``defined`` is a definition without indices."""
+        # A new letter hides an old meaning of the same name.
         glossary = self.freed(given or {})
         if "defined" in more:
             result = {
@@ -136,6 +137,7 @@ class Glossary:
                 glossary, given={k: s for k, s in glossary.given.items() if k not in result}
             )
             more["defined"] = result
+        # Mappings are joined, all other fields replaced.
         joined: Any = {
             k: {**getattr(glossary, k), **v} if isinstance(v, Mapping) else v
             for k, v in more.items()
@@ -163,6 +165,7 @@ class Glossary:
 
     def merged(self, one: str, other: str) -> Glossary:
         """Return this with two printed sizes identified."""
+        # The first in alphabetical order, so that the result does not depend on the sides.
         kept, lost = sorted((self.sizes[one], self.sizes[other]))
 
         def sort(shape: str) -> str:

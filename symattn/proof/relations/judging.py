@@ -159,6 +159,7 @@ def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = N
     g = question.glossary
     matrices = frozenset({*g.given, *g.defined})
     letters = tuple(g.index), tuple(g.sizes), matrices
+    # An example, or formats without arrays, has numbers to compute with.
     exact = g.example or (bool(g.formats) and not g.given)
     record(
         DecidedRelation(
@@ -254,13 +255,17 @@ def _as_bounds(link: Link) -> list[Link]:
 def _describe_where_proved(question: RelationQuestion, compiled: Compiled) -> str:
     """Return the sizes and the assumptions about the arrays in the relation."""
     g, shapes = question.glossary, compiled.declared.arrays
+    # With fixed sizes the proof holds for all entries.
     where = f"{equal_sizes(question.sized)}, all entries" if question.sized else "all sizes"
     match question.relation.first:
         case nt.At(_, nt.Relation(size) as condition) if text(size) in g.sizes:
             where = text(condition)
     if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
         where = "all entries, " + ", ".join(
-            f"{key} of shape {shape}" for key, shape in shapes.items() if shape
+            # Arrays of fixed shapes alone have no sizes.
+            f"{key} of shape {shape}"
+            for key, shape in shapes.items()
+            if shape
         )
     used = assumptions(question.relation, g) if g.labels else []
     return f"{where}, under {both(used)}" if used else where
@@ -273,6 +278,7 @@ def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
     assumption covers what a law assumes.
     """
     names = {label: words.split() for label, words in g.labels.items()}
+    # Means are over all random arrays, others matter only through definitions.
     drawn, used = averages(relation), set[str]()
     words_of_names = (word for words in names.values() for word in words if g.knows(word))
     for key in {*g.laws, *words_of_names}:
@@ -282,6 +288,7 @@ def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
         assumed = g.laws[key].assumes if key in g.laws and not own else ()
         for part in assumed:
             by_law = {label for label, words in names.items() if part in words}
+            # A law without a printed assumption would be used in silence.
             if not by_law:
                 raise FalseStep(f"{text(relation)}: no assumption says how {key} is drawn ({part})")
             used |= by_law
@@ -371,6 +378,7 @@ def _select_decisive_worlds(
     for world in worlds:
         try:
             compared(compiled, every, world)
+        # Undecided at these numbers: others may decide.
         except Closer as reason:
             undefined |= isinstance(reason, SideUndefined)
         else:

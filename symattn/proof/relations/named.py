@@ -106,6 +106,7 @@ class LetterMeanings:
         return self.arrays[key]
 
     def length(self, sort: str) -> Any:
+        # Read letters are recorded, so that a proof says on which it rests.
         """Return the length of a sort, or of a sum of sorts. Raises Unread."""
         self.measured.add(sort)
         try:
@@ -128,10 +129,12 @@ class LetterMeanings:
         """Return the meaning of a letter, or None."""
         if key in self.found:
             return self.found[key]
+        # A definition that runs into itself has no value.
         if key in self.open:
             raise Unread(f"{key} is defined by itself")
         self.open.append(key)
         outer = (self.sums, self.free)
+        # A definition is read outside of the sums in which its letter stands.
         self.sums = {}
         self.free = frozenset()
         try:
@@ -147,6 +150,7 @@ class LetterMeanings:
         if self.elsewhere:
             return self.elsewhere(key)
         g = self.glossary
+        # Arrays come before definitions: a given letter needs none.
         if key in self.arrays:
             self.touched.add(key)
             array = self.arrays[key]
@@ -161,6 +165,7 @@ class LetterMeanings:
 
     def _evaluate_letter_meaning(self, meaning: Meaning) -> Found:
         if not isinstance(meaning, LetterDefinition):
+            # Definitions in code take the reader, and return an array.
             array = meaning(cast("Reader", self))
             if isinstance(array, Value | Several):
                 return array
@@ -170,6 +175,7 @@ class LetterMeanings:
             return self.vector(self.read(meaning.body))
         self.free = frozenset(meaning.letters)
         body = self.one(meaning.body)
+        # Letters that the body lacks still give the array an axis.
         for letter in (i for i in meaning.letters if i not in body.letters):
             body = v.both(body, self.position(letter), v.filled)
         array = v.stacked(body, meaning.letters)
@@ -177,6 +183,7 @@ class LetterMeanings:
 
     def stem(self, key: str) -> Value | None:
         """Return the array of which a letter with indices is a part: S for s, dA for da."""
+        # s and S, da and dA: entries are written in small letters.
         upper = (
             f"{key[0]}{key[1:2].upper()}{key[2:]}"
             if key[0] == "d" and len(key) > 1
@@ -190,15 +197,19 @@ class LetterMeanings:
         return None
 
     def _name(self, x: Name) -> Found:
+        # 𝟏 takes the length that the product needs.
         if x.base in ("𝟏", "1") and (x.bold or x.base == "𝟏"):
             return replace(self.number(1), even=True)
+        # e is the number unless the section gives it another meaning.
         if x == Name("e") and not self.glossary.knows("e"):
             return Value(self.xp.exp(self.xp.asarray(1)))
+        # δ_ij is 1 where i = j, δ̄_ij where i ≠ j.
         if x.base in ("δ", "δ̄") and len(x.sub) == 2 and not self.glossary.knows(x.base):
             sign, place = "=" if x.base == "δ" else "≠", self._place_of_fixed_index(x.sub[1])
             index = self.index(x.sub[0])
             other = "" if place is not None else self.index(x.sub[1])
             return self.compared(index, sign, other, place)
+        # An index letter outside of a subscript is a number.
         if not x.sub and (
             x.base in self.sums
             or (x.base in self.glossary.index and not self.glossary.knows(x.base))
@@ -209,6 +220,7 @@ class LetterMeanings:
         result = self.letter(text(x))
         if result is not None:
             return result
+        # The longest part of the subscript that is a letter's own comes first: W_q,i.
         for cut in reversed(range(len(x.sub))):
             key = text(Name(x.base, x.sub[:cut]))
             whole = self.stem(key)
@@ -252,6 +264,7 @@ class LetterMeanings:
 
     def part(self, whole: Value, indices: tuple[Node, ...]) -> Value:
         """Return an entry or a row of ``whole``."""
+        # A vector of ones of any length has no entries to name.
         if len(indices) > whole.rank or whole.even:
             raise Unread("more indices than axes")
         array, letters = whole.array, list(whole.letters)
@@ -259,6 +272,7 @@ class LetterMeanings:
             array, result = self._index_array_axis(array, len(letters), x)
             letters += result
         rank = whole.rank - len(indices)
+        # A row of a matrix is a row or a column, as the section says.
         is_row = rank == 1 and self.glossary.rows
         return self.diagonal(Value(array, tuple(letters), rank, is_row))
 
@@ -295,6 +309,7 @@ class LetterMeanings:
         """Return the letters of the index a r + b (groups of r rows) or ⌊t/r⌋, with rows counted from 0; else []."""
         sizes = self.glossary.sizes
         match x:
+            # a r + b with b < r is row b of group a.
             case nt.Sum((nt.Product((a, r)), b)) if (
                 text(r) in sizes and self.sort(self.index(b)) == sizes[text(r)]
             ):
@@ -303,6 +318,7 @@ class LetterMeanings:
                 letters = [self.index(t)]
             case _:
                 return []
+        # Counted from 1 the index would be (a − 1) r + b.
         if self.glossary.first:
             raise Unread(f"the index {text(x)} of rows that are not counted from 0")
         return letters
@@ -324,8 +340,10 @@ class LetterMeanings:
             return x
         other = f"{twice}*"
         letters = list(x.letters)
+        # The last one of the two is renamed.
         letters[len(letters) - 1 - letters[::-1].index(twice)] = other
         self.sums[other] = self.sort(twice)
+        # Σ_{i*} x_{i i*} [i = i*] is the diagonal.
         same = self.compared(twice, "=", other)
         relabelled = replace(x, letters=tuple(letters))
         return self.over(v.both(relabelled, same, mul), [other])
@@ -337,6 +355,7 @@ class LetterMeanings:
         xp = self.xp
         a = xp.arange(self.length(self.sort(i)))
         if place is not None:
+            # A comparison with one place has one index.
             holds = COMPARED[sign](a, a[place])
             return Value(xp.where(holds, xp.asarray(1), xp.asarray(0)), (i,))
         b = xp.arange(self.length(self.sort(j)))
@@ -346,6 +365,7 @@ class LetterMeanings:
 
     def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
         """Return Σ, max or min over index letters."""
+        # min x = −max(−x).
         if operator == "min":
             return self.over(x.on(neg), letters, "max").on(neg)
         for letter in letters:
@@ -353,6 +373,7 @@ class LetterMeanings:
                 raise Unread(f"the index {letter} does not occur")
             place = x.letters.index(letter)
             work = self.xp.sum if operator == "sum" else self.xp.max
+            # A maximum runs along the last axis in every kind of array.
             array = self.xp.moveaxis(x.array, place, -1) if operator == "max" else x.array
             array = work(array, axis=-1 if operator == "max" else place)
             remaining = tuple(i for i in x.letters if i != letter)
@@ -362,6 +383,7 @@ class LetterMeanings:
     # -- derivatives ---------------------------------------------------------------------------------------------
     def _gradient_by_loss(self, key: str) -> Value | None:
         loss = self.glossary.loss
+        # dX is the derivative of the loss by X.
         if not loss or not key.startswith("d") or len(key) < 2:
             return None
         body = self.glossary.defined.get(loss)
@@ -380,9 +402,11 @@ class LetterMeanings:
                 raise Unread(f"the derivative by {by}")
             if not hasattr(variable.array, "entries"):
                 raise Refused(f"the derivative by {by}, which is not a number here")
+            # A defined array is a variable for the derivative, and a number elsewhere.
             arrays = {**self.arrays, by: variable.array}
         shape: list[Value] = []
 
+        # The shape of the result is known when the function has run.
         def function(**moved: object) -> Any:
             result = self.within(moved).one(of)
             shape[:] = [result]

@@ -51,10 +51,12 @@ def spread(x: Value, letters: tuple[str, ...], rank: int) -> Any:
     """Return the array of x with the axes ``letters``, of length 1 if x lacks them, and ``rank`` axes of its own."""
     array = x.array
     have = [i for i in letters if i in x.letters]
+    # Axes of letters first, in one order, then the value's own.
     if list(x.letters) != have:
         own = range(len(x.letters), len(x.letters) + x.rank)
         order = (*(x.letters.index(i) for i in have), *own)
         array = array.__array_namespace__().permute_dims(array, order)
+    # None adds an axis of length 1, which broadcasts.
     key = [slice(None) if i in x.letters else None for i in letters]
     key += [None] * (rank - x.rank) + [slice(None)] * x.rank
     return array[tuple(key)] if None in key else array
@@ -72,8 +74,10 @@ def filled(a: Array, b: Array) -> Any:
 
 def both(x: Value, y: Value, work: Binary) -> Value:
     """Return ``work`` of two values, aligned by letters; numbers are broadcast."""
+    # Numbers fit anything, vectors and matrices only their own rank.
     if x.rank != y.rank and 0 not in (x.rank, y.rank):
         raise Unread("a vector and a matrix are not of one shape")
+    # Entry by entry, a row and a column are not one shape.
     if x.rank == y.rank == 1 and x.row != y.row:
         raise Unread("a row and a column are not of one shape")
     letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
@@ -122,6 +126,7 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
 
     ``rows``: a vector before a matrix is a row, transposed or not.
     """
+    # Both lengths would be free.
     if x.even and y.even and (x.row or not y.row):
         raise Unread("a product of vectors of ones whose length is not said")
     if y.even:
@@ -130,6 +135,7 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
         return _ones_times(x, y)
     if x.rank == 0 or y.rank == 0:
         return both(x, y, mul)
+    # The dot product of matrices is Tr(Xᵀ Y).
     if sign == "·":
         if x.rank != y.rank:
             raise Unread("a dot product of what is not a vector")
@@ -158,14 +164,17 @@ def _multiply_vectors_or_matrices(x: Value, y: Value, rows: bool) -> Value:
     if x.rank == y.rank == 2:
         letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
         return Value(spread(x, letters, 2) @ spread(y, letters, 2), letters, 2)
+    # A y = Σ_j A_ij y_j.
     if x.rank == 2 and not y.row:
         columns = Value(y.array[..., None, :], y.letters, 2)
         return summed(both(x, columns, mul))
+    # x A = Σ_i x_i A_ij, a row.
     if y.rank == 2 and (x.row or rows):
         product = both(Value(x.array[..., :, None], x.letters, 2), y, mul)
         return Value(_sum_over_array_axis(product.array, -2), product.letters, 1, True)
     if x.rank == y.rank == 1 and x.row and not y.row:
         return summed(both(replace(x, row=False), y, mul))
+    # A column times a row is the outer product.
     if x.rank == y.rank == 1 and y.row and not x.row:
         column, row = (
             Value(x.array[..., :, None], x.letters, 2),

@@ -36,6 +36,7 @@ def _compute_printed_means(reader: Reader, numbers: tuple[Node, ...], product: b
     g = reader.glossary
     named = [[key for key in g.laws if mentions(x, key, g)] for x in numbers]
     for x, random in zip(numbers, named, strict=True):
+        # A mean of what is not random would be printed for nothing.
         if not random:
             raise Unread(f"the mean of {text(x)}, in which nothing is random")
     every = [key for key in g.laws if any(key in random for random in named)]
@@ -51,10 +52,12 @@ def _compute_printed_means(reader: Reader, numbers: tuple[Node, ...], product: b
             values.append(v.both(values[0], values[-1], mul))
         return [x.array for x in values]
 
+    # Parameters of a law count as read, as the result depends on them.
     reader.touched.update(every, *(g.laws[key].parameters for key in every))
     inputs = {spelt(key): array for key, array in reader.arrays.items()}
     laws = {spelt(key): law for key, law in g.laws.items()}
     expectation = Expectation(laws, inputs)
+    # The product is one more number, in all random letters.
     moments = (*named, *[every] * product)
     means = expectation.means(drawn, [[spelt(key) for key in random] for random in moments])
     return [Value(mean, x.letters) for mean, x in zip(means, values, strict=True)]
@@ -65,6 +68,7 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
     if text(x) in g.sizes:
         return False
     if isinstance(x, Name):
+        # x_ij mentions x, x_i and x_ij, each also in capitals.
         words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
         words |= {word[:1].upper() + word[1:] for word in words}
         entries = [g.defined[word] for word in words if word in g.defined]
@@ -91,6 +95,7 @@ def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Val
 
     def read(reader: Reader, of: tuple[Node, ...]) -> Value:
         (body,) = of
+        # e^a e^b is e^(a + b).
         factors = body.factors if isinstance(body, nt.Product) else (body,)
         powers_of_e = (isinstance(f, nt.Power) and f.base == Name("e") for f in factors)
         if not all(powers_of_e):
@@ -101,6 +106,7 @@ def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Val
         terms = [t for x in exponents for t in (x.terms if isinstance(x, nt.Sum) else (x,))]
         for term in terms:
             match term:
+                # w · x with x independent of w: a normal number of variance ‖x‖².
                 case nt.Product((first, x), "·") if (
                     first == w and nt.replaced(x, {w: nt.node(0)}) == x
                 ):
@@ -109,6 +115,7 @@ def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Val
                     exponent = v.added(exponent, reader.one(term))
                 case _:
                     raise Unread(f"the mean of e to the power {text(term)}")
+        # Terms without w leave the mean as they are.
         if along:
             exponent = v.added(
                 exponent, v.times(along, along, "·", False).on(lambda square: square / 2)

@@ -63,6 +63,7 @@ class Reader(LetterMeanings):
         body = (
             meaning.body if isinstance(meaning, LetterDefinition) and not meaning.letters else None
         )
+        # I has a size only in a sum, so that A is read alone.
         if (
             isinstance(body, nt.Sum)
             and body.terms[0] == Name("I")
@@ -94,12 +95,14 @@ class Reader(LetterMeanings):
         matrix = self.one(a)
         if not matrix.even:
             return v.times(matrix, x, "", False)
+        # 𝟏 𝟏ᵀ x needs no length: the sum, wherever it stands.
         return replace(v.both(replace(matrix, even=False), v.summed(x), mul), even=True)
 
     def _yield_read_factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
         """Yield the factors of a product; ∇, and a function as in log n, are joined with the factor after them."""
         every = iter(factors)
         for x in every:
+            # ∇ f and log n are written without brackets.
             if isinstance(x, Name) and x.base == "∇" and len(x.sub) < 2:
                 of = next(every, None)
                 if of is None:
@@ -118,6 +121,7 @@ class Reader(LetterMeanings):
 
     def _entry_by_entry(self, factors: tuple[Node, ...]) -> Value:
         """Return x ⊙ y for factors of one shape."""
+        # x ⊙ y ⊙ z is not read: brackets say what is meant.
         if factors.count(Name("⊙")) > 1 or factors.index(Name("⊙")) in (0, len(factors) - 1):
             raise Unread("what stands at ⊙")
         at = factors.index(Name("⊙"))
@@ -135,6 +139,7 @@ class Reader(LetterMeanings):
         if not isinstance(of, nt.Call) or len(of.arguments) != 1:
             raise Unread(f"the argument by which {text(of)} is differentiated")
         (argument,) = of.arguments
+        # By a letter: the derivative by that array.
         if text(argument) in self.arrays:
             return self.derivative(of, text(argument))
         meaning = (
@@ -143,6 +148,7 @@ class Reader(LetterMeanings):
         letter = text(meaning.letters[0]) if meaning else ""
         if not meaning or letter not in self.arrays:
             raise Unread(f"the argument by which {text(of)} is differentiated")
+        # f(x) with a formula for x: f′ at the value of x.
         there = self.within({**self.arrays, letter: self.one(argument).array})
         return there.derivative(meaning.body, letter)
 
@@ -200,11 +206,13 @@ class Reader(LetterMeanings):
         if not plain or not times or len(power.exponent.factors) != 2:
             raise Unread(f"the power {text(power)}")
         result, length = x.array, x.array.shape[0]
+        # A power of a symbolic length has no number to compare.
         if isinstance(length, int) and (
             times > _LARGEST_EXPONENT or length**times > _LARGEST_TENSOR
         ):
             raise Refused(f"a tensor of {length}^{times} entries")
         for _ in range(times - 1):
+            # (x ⊗ y)_(i d + j) = x_i y_j.
             every = result[:, None] * x.array[None, :]
             result = self.xp.reshape(every, (every.shape[0] * every.shape[1],))
         return replace(x, array=result)
@@ -218,6 +226,7 @@ class Reader(LetterMeanings):
             return int(x.value)
         size = self.glossary.sizes.get(text(x))
         length = self.length(size) if size else None
+        # Letters for sizes give no number of factors.
         if length is not None and not isinstance(length, int):
             raise Refused(f"{text(x)} is not a number here")
         return length
@@ -243,6 +252,7 @@ class Reader(LetterMeanings):
                 if isinstance(x.body, nt.Commas)
                 else self.read(x.body)
             )
+            # Brackets without an index change nothing.
             if x.sub is None:
                 return result
             if isinstance(result, Several) or (
@@ -260,6 +270,7 @@ class Reader(LetterMeanings):
                 else (sub,)
             )
             return self.part(result, parts)
+        # |S| of a set is its size.
         if x.style == "abs" and text(x.body) in self.glossary.sets:
             length = self.length(self.glossary.sets[text(x.body)])
             return Value(self.xp.asarray(length))
@@ -270,6 +281,7 @@ class Reader(LetterMeanings):
 
     def _norm_of_value(self, x: Value, sub: Node | None) -> Value:
         kind = text(sub) if sub is not None else ""
+        # Euclidean norms of vectors, and the Frobenius norm of a matrix.
         if (x.rank, kind) in ((1, ""), (1, "2"), (2, "F")):
             squares = Value(x.array * x.array, x.letters, x.rank)
             for _ in range(x.rank):
@@ -279,6 +291,7 @@ class Reader(LetterMeanings):
             return v.summed(x.on(abs))
         if kind == "∞" and x.rank == 1:
             return Value(self.xp.max(abs(x.array), axis=-1), x.letters)
+        # The largest absolute row sum.
         if kind == "∞" and x.rank == 2:
             rows = self.xp.sum(abs(x.array), axis=-1)
             return Value(self.xp.max(rows, axis=-1), x.letters)
@@ -288,6 +301,7 @@ class Reader(LetterMeanings):
         """Read (q, r): concatenate vectors (and numbers), stack numbers into a vector, or return ``Several`` values."""
         parts = tuple(map(self.one, x.parts))
         ranks = {p.rank for p in parts}
+        # Numbers beside vectors become entries of one vector.
         if ranks in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
             if len({p.row for p in parts if p.rank}) > 1 or any(
                 isinstance(x, nt.Transposed) for x in x.parts
@@ -365,17 +379,20 @@ class Reader(LetterMeanings):
             raise Unread(f"the condition {text(x.condition)}")
         letter, side = text(x.condition.first), x.condition.rest[0][1]
         if [sign for sign, _ in x.condition.rest] == ["="]:
+            # A number: the formula is read with this value.
             if self.glossary.given.get(letter) == "":
                 value = self.one(side).array
                 return self.within({**self.arrays, letter: value}).one(x.body)
             size = self.glossary.sizes.get(letter)
             length = self.length(size) if size else None
+            # A size: the value is not free, and has to agree.
             if isinstance(length, int) and (number := self.whole_number(side)) is not None:
                 if length != number:
                     raise Unread(f"{text(x.condition)} is not so here")
                 return self.one(x.body)
         result = self.one(x.body)
         sides = [x.condition.first, *(side for _, side in x.condition.rest)]
+        # A chain i < j < n is the product of its truths.
         for (sign, right), left in zip(x.condition.rest, sides, strict=False):
             if sign not in COMPARED:
                 raise Unread(f"the sign {sign} between indices")
@@ -390,6 +407,7 @@ class Reader(LetterMeanings):
     def _read_variance_under_law(self, law: Node, x: nt.Call) -> Value:
         """Return Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""
         if not isinstance(law, nt.Relation) or law.rest[0][0] != "∼":
+            # i ∼ p says that i has the probabilities p.
             raise Unread(f"the law {text(law)}")
         letter = self.index(law.first)
         weights = self.part(self.one(law.rest[0][1]), (law.first,))
@@ -405,6 +423,7 @@ class Reader(LetterMeanings):
     def _big(self, x: nt.Big) -> Value:
         if x.operator == "prod":
             raise Unread("a product over an index")
+        # Indices of this sum are unknown outside of it.
         remaining, zero = dict(self.sums), set(self.from_zero)
         try:
             return (
@@ -425,6 +444,7 @@ class Reader(LetterMeanings):
             return self._over_set(x, i, sign, text(second))
         if x.operator != "sum":
             raise Unread(f"the range {text(index)}")
+        # j ≤ i − n: a comparison as a truth value.
         if isinstance(second, nt.Sum) and not self._letters_of_grouped_index(second):
             return self.over(self._at(nt.At(x.body, index)), [i])
         place = self._place_of_fixed_index(second)
@@ -433,6 +453,7 @@ class Reader(LetterMeanings):
             weighed = v.both(self.one(x.body), column, mul)
             return self.over(weighed, [i])
         j, body = self.index(second), self.one(x.body)
+        # j is another index if it stands elsewhere, and is summed over otherwise.
         alone = j in self.free or j in self.sums or j not in body.letters
         if not alone and (sign not in "<>" or j < i):
             raise Unread(f"whether the sum over {text(index)} is over {j}, too")
@@ -482,6 +503,7 @@ class Reader(LetterMeanings):
     def _heads_side_by_side(self, row: tuple[Node, ...]) -> Value | None:
         """Return (X₁ … X_n), all matrices of a letter side by side; None for another row."""
         match row:
+            # (X₁ … X_h).
             case (Name(base, (nt.Number(one),)), Name("…"), Name(last, (Name() as size,))) if (
                 base == last
             ):
@@ -495,6 +517,7 @@ class Reader(LetterMeanings):
                     h, n, d = result.array.shape
                     if h != self.length(self.glossary.sizes[text(size)]):
                         raise Unread(f"there are not {text(size)} of {base}")
+                    # (h, n, d) to (n, h d).
                     in_order = self.xp.permute_dims(result.array, (1, 0, 2))
                     return Value(
                         self.xp.reshape(in_order, (n, h * d)),
@@ -508,6 +531,7 @@ class Reader(LetterMeanings):
         if heads:
             return heads
         rows = [list(map(self.one, row)) for row in x.rows]
+        # Rows that are vectors or matrices are put one below the other.
         if all(len(row) == 1 and row[0].rank for row in rows):
             parts = [row[0].array if row[0].rank == 2 else row[0].array[None, :] for row in rows]
             return Value(self.xp.concat(parts, axis=-2), (), 2)
@@ -515,6 +539,7 @@ class Reader(LetterMeanings):
         if any(e.rank or e.even for e in every):
             raise Unread("a matrix of what are no numbers")
         letters = tuple(dict.fromkeys(i for e in every for i in e.letters))
+        # A zero with all letters brings every entry to the same axes.
         zero = reduce(add, [0 * v.spread(e, letters, 0) for e in every]) if letters else None
         entries = [
             [e.array if zero is None else v.spread(e, letters, 0) + zero for e in row]

@@ -23,6 +23,7 @@ def recurrence(
 ) -> tuple[str, Callable[[Reader, tuple[Node, ...]], Found]] | None:
     """Return the letter that ``X_{l+1} = …`` defines from X₀ on, and a reader of X_0, X_1, X_L and X_l, or None."""
     match relation:
+        # X_{l+1} = f(X_l).
         case Relation(Name(base, (nt.Sum((Name(l, ()), nt.Number(one))),)), (("=", body),)) if (
             one == 1
         ):
@@ -40,11 +41,13 @@ def _unroll_printed_recurrence(
     if not isinstance(result, Value):
         raise Unread(f"what {base} begins with")
     states = [result]
+    # Under a sum over l all states are needed, else one.
     running = isinstance(first, Name) and first.base in reader.sums
     steps = reader.length(reader.sort(letter)) - 1 if running else reader.whole_number(first)
     if not isinstance(steps, int) or steps > _MOST:
         raise Refused(f"as many steps as {text(first)} says, which is not a small number here")
     definitions = reader.glossary.families.items()
+    # Inside its own step the letter means the state before.
     families = {key: family for key, family in definitions if key != base}
     for step in range(steps):
         name_of_state = text(Name(base, (Name(letter),)))
@@ -55,6 +58,7 @@ def _unroll_printed_recurrence(
         states.append(inner.one(body))
     if running:
         every = reader.xp.stack([x.array for x in states])
+        # The states stand along the first axis.
         return reader.part(Value(every, (), states[0].rank + 1), parts)
     return reader.part(states[-1], tuple(rest)) if rest else states[-1]
 
@@ -67,6 +71,7 @@ def written_out(reader: Reader, arguments: tuple[Node, ...]) -> tuple[Node, ...]
     one = nt.node(1)
     for size in reader.glossary.sizes:
         size_name = nt.name(*size.split("_"))
+        # The size whose letter, put in place of 1, gives the last argument.
         if nt.replaced(first, {one: size_name}) == last and first != last:
             count = reader.whole_number(nt.name(*size.split("_"))) or 0
             if count > _MOST:

@@ -107,6 +107,7 @@ def _limit_of_formula(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
         _refuse_dependence_on_letter(x, letter, g)
         return x
     match x:
+        # e^u is continuous; at infinity it needs an exponent that falls.
         case nt.Power(base, exponent) if base == Name("e"):
             return (
                 base ** _limit_of_formula(exponent, letter, value, g)
@@ -123,10 +124,12 @@ def _limit_of_formula(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
             )
         case Name() if value == nt.node(0):
             return value
+        # c/n → 0.
         case nt.Over(above, below) if (
             below == letter and text(letter) in g.sizes and not _is_letter_in_formula(above, letter)
         ):
             return nt.node(0)
+    # Of other forms nothing is known at the limit.
     if not isinstance(x, _CONTINUOUS) or isinstance(x, Name):
         raise Unread(f"the limit of {text(x)}")
     whole: Any = x
@@ -168,6 +171,7 @@ def _is_letter_in_formula(x: Node, letter: Name) -> bool:
 def _refuse_dependence_on_letter(x: Node, letter: Name, g: Glossary) -> None:
     """Raise Unread if ``x`` depends on ``letter`` through a definition, or on a definition in code."""
     if isinstance(x, Name):
+        # A definition may hide the letter.
         meaning = g.defined.get(g.stem(x)[0])
         if meaning and not isinstance(meaning, LetterDefinition):
             raise Unread(f"whether {text(x)} depends on {text(letter)}")
@@ -190,6 +194,7 @@ class Section:
     def let(self, words: Text | Node) -> Any:
         """Return text to print, and define letters by relations in it, as "with Z = Σ e^{s_ℓ}"; others must hold."""
         for relation in relations(words):
+            # Z = a = b defines Z, and claims a = b.
             (_, side), *more = relation.rest
             letter = self._letter_defined_by_relation(relation)
             if letter:
@@ -252,6 +257,7 @@ class Section:
 
         letters = tuple(self.glossary.index), tuple(self.glossary.sizes)
         record(DecidedRelation(formula, decide, *letters))
+        # The condition is recorded as well, since the limit must depend on it.
         record(DecidedRelation(condition, lambda other: decide(formula, other), *letters))
         return Step(formula, (condition,), decide(formula))
 
@@ -266,6 +272,7 @@ class Section:
         """Return formulas in a box, each decided again; those of a tuple share a line."""
         rows = [line if isinstance(line, tuple) else (line,) for line in lines]
         steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
+        # Each kind of evidence is printed once.
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
         joined = tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows)
         return Result(
@@ -282,6 +289,7 @@ class Section:
             for r in relations(said)
             if (letter := self._letter_defined_by_relation(r)) and not self.glossary.knows(letter)
         ]
+        # Definitions come first, since the other relations use them.
         self.let(tuple(new))
         for relation in relations(said):
             if relation not in new and not self.glossary.sized(relation):

@@ -45,6 +45,7 @@ def claims(words: Text) -> list[PrintedClaim]:
     result: list[PrintedClaim] = []
     for clause in _yield_relation_clauses(words):
         conditions = tuple(r for kind, r, _ in clause if kind in _GIVEN)
+        # "if and only if" makes a condition part of what is claimed.
         only = any(kind == "iff" for kind, _, _ in clause)
         result += [
             PrintedClaim(r, conditions, kind == "denied", only, name)
@@ -68,6 +69,7 @@ def _yield_relation_clauses(words: Text) -> Iterator[list[tuple[str, Relation, s
     for part, after in zip_longest(words, words[1:], fillvalue=""):
         if isinstance(part, str):
             if re.search("[;.:]", part):
+                # A colon after conditions alone leads to their claim.
                 if ":" not in part or any(k not in _GIVEN for k, *_ in clause):
                     yield clause
                     clause = []
@@ -82,6 +84,7 @@ def _yield_relation_clauses(words: Text) -> Iterator[list[tuple[str, Relation, s
 def _kind_after_words(words: str, before: str) -> str:
     """Return the kind of a relation after these words."""
     last_words = re.findall(r"[^\W\d_]+", words)
+    # Articles and quantifiers between a word and its relation do not count.
     while last_words and last_words[-1] in _BETWEEN:
         last_words.pop()
     last = last_words[-1] if last_words else ""
@@ -89,6 +92,7 @@ def _kind_after_words(words: str, before: str) -> str:
         return "condition"
     if last == "iff":
         return last
+    # "and" continues what came before, unless other words follow.
     if last in _CONTINUING and len(last_words) < 2:
         return before
     return "denied" if "not" in last_words[-3:] else "claim"
@@ -102,6 +106,7 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
     left = relation.first
     if sign != "=" or more:
         return None
+    # A recurrence defines a family of letters.
     steps = recurrence(relation)
     if steps and steps[0] not in glossary.families:
         return replace(glossary, families={**glossary.families, steps[0]: steps[1]})
@@ -113,6 +118,7 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
             return None
         spoken = {**glossary.spoken, left.function.base: Spoken(left.arguments, right)}
         return replace(glossary, spoken=spoken)
+    # x² = … defines x ≥ 0 as the root.
     if (
         isinstance(left, nt.Power)
         and left.exponent == nt.Number(Fraction(2))
@@ -127,6 +133,7 @@ def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
     value for ``x = 2``, equal sizes for ``n = m``. None if it assumes nothing of this kind."""
     (sign, right), *more = relation.rest
     left = relation.first
+    # A chain assumes several things at once.
     if more:
         return None
     if sign in _SIGNS and right == nt.Number(Fraction(0)) and _is_array_name(glossary, left):
@@ -137,6 +144,7 @@ def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
         return None
     if (
         _is_array_name(glossary, left)
+        # A number is put in for the letter.
         and glossary.given[text(left)] == ""
         and isinstance(right, nt.Number | nt.Neg)
     ):
