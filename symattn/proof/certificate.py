@@ -129,6 +129,7 @@ def certificate(proof: Proof) -> Record:
     """Return the record of a proof. Raises InputError if the proof failed: there is nothing to certify."""
     if not proof.proved:
         raise InputError("only a proof that succeeded has a certificate")
+    # Both sides as text, once, since letters are collected from them too.
     sides = [case.written for case in proof.cases]
     return {
         "schema": SCHEMA,
@@ -173,12 +174,14 @@ def _record_differing_sides(x: Differing) -> Record:
 
 def _record_conclusion(x: Concluded) -> Record:
     about = {key: _record_rule_field(value) for key, value in x.about.items()}
+    # Only an induction has a sum that the checker has to see.
     summed = [_record_induction_sum(**about)] if x.rule == "induction" else []
     keys = PARTS.get(x.rule, _SIDES)
     conclusions = [
         _parts_with_indices(bare(*parts), **dict(zip(keys, parts, strict=True)))
         for parts in x.conclusions
     ]
+    # A premise may be a whole proof, or a step as this one.
     premises = [certificate(y) if isinstance(y, Proof) else premise(y) for y in x.premises]
     return {"rule": x.rule, **about, "premises": premises, "conclusions": [*conclusions, *summed]}
 
@@ -234,6 +237,7 @@ def _parts_of(x: Sign) -> list[Expression]:
 
 def _record_rule_field(value: object) -> Any:
     match value:
+        # A letter with what it stands for, and its indices.
         case (str() as letter, Expression() as body, tuple() as indices):
             return {"letter": letter, **_parts_with_indices(indices, expression=body)}
         case tuple():
@@ -254,6 +258,7 @@ def _record_hypothesis(relation: str, x: Expression) -> Record:
 
 def _record_element_equation(case: ElementEquation, left: Expression, right: Expression) -> Record:
     out: Record = {**_parts_with_indices(case.indices, left=left, right=right), "how": case.how}
+    # Without a numerator the sides are equal as they are, and no sizes need a check.
     if case.numerator is not None and case.limits is not None:
         names = numbered(case.indices)
         out["numerator"] = written(case.numerator, names)

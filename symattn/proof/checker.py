@@ -356,6 +356,7 @@ def _read_term_number_lists(pair: Any, terms: Sequence[object]) -> tuple[list[in
         bool(left) and len(left) == len(right),
         "two computations of different length, or of nothing",
     )
+    # Numbers of results name terms: one out of range would name nothing.
     results = (*left, *right)
     expect(all(0 <= n < len(terms) for n in results), "a result that is no term")
     return left, right

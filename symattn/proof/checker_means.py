@@ -132,6 +132,7 @@ def _expect_apart(x: CheckedNode, laws: Laws) -> None:
     for y in x.letters():
         if array_of(y.label) in laws:
             block, _, numbers = y.label.partition("[")
+            # Indices under letters run over all places, fixed numbers stand for one place alone.
             pattern = _NUMBERS.sub("0", numbers)
             expect(
                 patterns.setdefault(block, pattern) == pattern,

@@ -43,6 +43,7 @@ def _yield_relation_lines(e: Record) -> Iterator[str]:
             left = written(equation["left"])
             yield _for_all(equation, f"{left} = {written(equation['right'])}")
     elif kind == "sign":
+        # Signs are stored as differences that are at least, or above, 0.
         sign = "≤" if e["relation"] in ("≥", "≥ 0") else "<"
         for pair in e["conclusions"]:
             smaller = written(pair["smaller"])
@@ -63,11 +64,13 @@ def _yield_conclusion_lines(e: Record) -> Iterator[str]:
     """Yield the conclusions of a rule; of rules that conclude about functions, what the rule was applied to."""
     rule = _quote_misleading_name(e["rule"])
     for conclusion in e["conclusions"]:
+        # Two names for sides: equations, inequalities and limits each have their own.
         sides = next((pair for pair in _SIDES if {*pair} <= {*conclusion}), None)
         if sides is not None:
             sign = "≤" if sides == ("smaller", "larger") else "→" if rule == "limit" else "="
             left, right = (written(conclusion[side]) for side in sides)
             yield _for_all(conclusion, f"{left} {sign} {right} (by the rule {rule})")
+    # Rules about functions conclude no equation, so that their premises are shown.
     if not e["conclusions"]:
         for premise in e["premises"]:
             for relation in _yield_relation_lines(premise):
@@ -94,6 +97,7 @@ def _for_all(e: Record, relation: str) -> str:
     words = f"{relation}, for all {indices}" if indices else relation
     return (
         words
+        # The reader of the checker sees what is proved, and no page of text.
         if len(words) <= LONGEST
         else f"a relation of {len(words)} characters, which is not printed"
     )
@@ -106,6 +110,7 @@ def _yield_hypothesis_lines(e: Record) -> Iterator[str]:
         yield f"{_quote_misleading_name(name)} ≥ 0"
     for x in e.get("hypotheses", ()):
         words = f"{written(x['expression'])} {_format_comparison_with_zero(x['relation'])}"
+        # A divisor is not 0, whatever its length.
         yield words if len(words) <= LONGEST else "a divisor is not 0"
     for premise in e.get("premises", ()):
         yield from _yield_hypothesis_lines(premise)
@@ -143,6 +148,7 @@ def written(x: Sequence[Any]) -> str:
         return " ".join(map(_parenthesize_factor, parts)) or "1"
     if kind == "ratio":
         return "/".join(map(_parenthesize_factor, parts))
+    # Heads that are not functions, such as exp, are written by their own names.
     name = (
         _quote_misleading_name(parts.pop(0)) if kind == "function" else _quote_misleading_name(kind)
     )

@@ -295,13 +295,16 @@ def _triangle_inequality_gaps(
 ) -> Iterator[CheckedNode]:
     """Yield Σ_j a_j ‖y_j‖ − ‖Σ_j a_j y_j‖ with a_j ≥ 0, for any norm; y_j are the factors that run along the row."""
     for whole in _find_unbound_functions(x, scope, "norm"):
+        # The norm of a row: one index bound around a sum over another.
         row = whole.below[0]
         if len(whole.below) != 1 or row.kind != "bound" or row.below[0].kind != "total":
             continue
         mean = row.below[0]
         parts = mean.below[0].below if mean.below[0].kind == "product" else mean.below
+        # Factors along the row are the vectors, all others the weights.
         along = [f for f in parts if row.label in f.free]
         weights = [f for f in parts if row.label not in f.free]
+        # The triangle inequality needs weights of one sign.
         if along and all(map(sign, weights)):
             y = product(along)
             norm = whole.of([row.of([y])])
@@ -326,11 +329,13 @@ def _find_unbound_functions(x: CheckedNode, scope: Scope, *labels: str) -> list[
 
 def _yield_terms_below_maximum(top: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
     """Yield terms no larger than a maximum: its terms, for any index; for |z| also z and −z."""
+    # A maximum is at least any of its terms, for any choice of their indices.
     for term in top.below:
         for y in instances(term, scope):
             yield y
             if y.kind == "function" and y.label == "max":
                 yield from _yield_terms_below_maximum(y, scope, same)
+            # |z| is written sign(z) z, which is at least z and −z.
             for f in _find_unbound_functions(y, scope, "sign"):
                 if same(y, times(f, f.below[0])):
                     yield from (f.below[0], times(number(-1), f.below[0]))

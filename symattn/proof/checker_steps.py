@@ -407,12 +407,15 @@ def _check_tends_rule(record: Record, given: Given) -> None:
 
 def _expect_unbounded(record: Record, letter: str) -> None:
     """Reject assumptions that could keep the letter from its limit: a sign of an expression in it, or a circle."""
+    # Under a limit a strict inequality may become an equality.
     for p in every_premise(record):
+        # A sign may hold for small letters alone.
         expect(p["kind"] != "sign", "a limit under an inequality")
         expect(
             all(letter not in map(str, pair) for pair in p.get("rules", ())),
             "a limit of what is on a circle",
         )
+        # A divisor that is not 0 on the way may be 0 at the limit.
         assumed = (read(h["expression"], scope_of(h)) for h in p.get("hypotheses", ()))
         expect(
             not any(_is_letter_in_node(x, letter) for x in assumed),
@@ -427,12 +430,14 @@ def _yield_checked_conclusions(
 
     Each random array has one law in all conclusions, and no premise assumes more about it.
     """
+    # Letters with a law must not be known in any other way, such as positive.
     known = [name for p in every_premise(record) for name in assumed_letters(p)]
     concluded = (read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys)
     expect_laws(concluded, known)
     for c in record["conclusions"]:
         scope = scope_of(c)
         of, shown, value = (read_defined(c[key], scope, given) for key in keys)
+        # Each conclusion rests on an equation, or on a premise that shows it.
         expect(
             of.own_form == shown.own_form or given.shows(scope, of, "=", shown),
             "no premise says what it is",

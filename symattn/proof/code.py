@@ -65,6 +65,7 @@ def _yield_integers_and_code(x: object, visited: set[int], depth: int) -> Iterat
 def _yield_inner_values(x: object) -> Iterator[Any]:
     """Yield the parts of a value in which integers of the statement may occur."""
     if isinstance(x, FunctionType):
+        # The engine's own code holds integers that say nothing about the statement.
         if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith(
             "symattn.theorems"
         ):
@@ -73,11 +74,13 @@ def _yield_inner_values(x: object) -> Iterator[Any]:
             yield from (cell.cell_contents for cell in x.__closure__ or () if is_cell_filled(cell))
             yield from (x.__defaults__ or ())
             yield from (x.__kwdefaults__ or {}).values()
+        # A wrapper of the engine holds the statement's functions in its closure.
         elif x.__closure__:
             yield from (cell.cell_contents for cell in x.__closure__ if is_cell_filled(cell))
     elif isinstance(x, CodeType):
         yield from x.co_consts
     elif isinstance(x, (tuple, list, set, frozenset, range)):
+        # The items of a range are not integers that somebody wrote.
         yield from (x if not isinstance(x, range) else (x.start, x.stop))
     elif isinstance(x, dict):
         yield from x.values()

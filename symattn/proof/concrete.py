@@ -333,9 +333,11 @@ def _multiply_rational_polynomials(f: Polynomial, g: Polynomial) -> Polynomial:
             powers = dict(m)
             for letter, times in n:
                 powers[letter] = powers.get(letter, 0) + times
+            # Sorted pairs, so that equal monomials are one key.
             both = tuple(sorted(powers.items()))
             if both in out:
                 out[both] = out[both] + a * b
             else:
                 out[both] = a * b
+    # Terms that cancel are left out, so that 0 is the empty polynomial.
     return {m: c for m, c in out.items() if c}

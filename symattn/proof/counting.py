@@ -153,6 +153,7 @@ def nodes(x: ex.Expression, arguments: bool = False) -> list[ex.Expression]:
         y = pending.pop()
         if y not in result:
             result[y] = None
+            # Arguments of an opaque function count as letters, unless they are asked for.
             followed = y.children[::-1] if arguments or not isinstance(y, ex.Opaque) else ()
             pending.extend(followed)
     return list(result)
@@ -162,6 +163,7 @@ def nodes(x: ex.Expression, arguments: bool = False) -> list[ex.Expression]:
 def most_bound(x: ex.Expression) -> Counter[str]:
     """Return the most bound indices of each sort in any term, outside exponents. The result must not be modified."""
     results: Counter[str] = Counter()
+    # A sum has as many as its largest term, a product as many as all factors together.
     if isinstance(x, ex.Sum):
         for y in x.children:
             results = results | most_bound(y)
@@ -295,9 +297,11 @@ def _count_most_reciprocals(x: Expression, key: Canonical) -> int:
 def _check_rows(numerator: Expression, forms: tuple[RowForm, ...], rows: set[str]) -> None:
     """Raise Refused unless the rows are independent of each other."""
     for form in forms:
+        # Two indices of one sort in a divisor would not be counted by rows.
         of_sorts = Counter(i.sort for i in form.divisor.free)
         if any(n > 1 for n in of_sorts.values()):
             raise Refused("a divisor under a sum has two indices of one sort")
+        # 1/Z inside Z would need another round.
         if any(map(is_reciprocal, nodes(form.divisor))):
             raise Refused("a divisor under a sum holds such a divisor itself")
         if rows & most_bound(form.divisor).keys():

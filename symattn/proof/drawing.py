@@ -104,6 +104,7 @@ def on_circles(
     squares would be 1/2, or if the two names of a pair differ in shape.
     """
     pairs = list(units)
+    # A pair is an angle at each place, so that both have one shape.
     for pair in pairs:
         result = {shapes[name] for name in pair if name in shapes}
         if len(result) > 1:
@@ -114,6 +115,7 @@ def on_circles(
     for first in pairs:
         waiting = [] if first[0] in sides else [first[0]]
         sides.setdefault(first[0], (str(first), True))
+        # Along a chain of pairs names alternate: cosine, sine, cosine, and so on.
         while waiting:
             here = waiting.pop()
             circle_of, cosine = sides[here]
@@ -121,10 +123,12 @@ def on_circles(
                 if other not in sides:
                     sides[other] = (circle_of, not cosine)
                     waiting.append(other)
+                # A ring of odd length: a name would be both cosine and sine.
                 elif sides[other] == (circle_of, cosine):
                     raise InputError(
                         f"units: the pairs of {here} and {other} make a ring; hint: leave one out"
                     )
     together = [*sides.values()]
     seats = sides.items()
+    # Several sines of one cosine: only the square is determined.
     return {name: (*seat, together.count(seat) > 1) for name, seat in seats}

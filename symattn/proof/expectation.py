@@ -118,6 +118,7 @@ class Expectation:
         moments: list[Moments] = []
         arrays: dict[str, Any] = {}
         for name in names:
+            # The parameters of a law may be arrays of the statement.
             shape, parameters = (
                 self.given[name].plain_shape,
                 (self.given[p] for p in self.laws[name].parameters),
@@ -125,6 +126,7 @@ class Expectation:
             cumulants = self.laws[name].cumulants(*parameters)
             exact = (None if k is None else Exact.lift(k).item() for k in cumulants)
             own = Moments(name, exact)
+            # Each entry is a random variable of its own, with the law of its array.
             entries = np.empty(prod(shape), object)
             for place in range(len(entries)):
                 entries[place] = RandomPolynomial.entry(len(moments))
@@ -136,6 +138,7 @@ class Expectation:
 
         results = []
         for array in f({**self.given, **arrays}):
+            # A number without random entries is its own mean.
             means = np.frompyfunc(mean, 1, 1)(array.entries)
             results.append(Exact(np.array(means, dtype=object)))
         return results
@@ -185,6 +188,7 @@ class Expectation:
                 letters[x.name].append(x)
             else:
                 fixed.append(x)
+        # Entries of different arrays are independent: the mean of the product is the product.
         return multiply(*fixed, *[self._moment_of_array_entries(same) for same in letters.values()])
 
     def _moment_of_array_entries(self, letters: list[ex.Letter]) -> ex.Expression:
@@ -298,6 +302,7 @@ def _set_partitions(xs: Sequence[ex.Letter]) -> Iterator[list[list[ex.Letter]]]:
     if not xs:
         yield []
         return
+    # The first element alone, or joined to each block of a partition of the rest.
     first, rest = xs[0], xs[1:]
     for blocks in _set_partitions(rest):
         yield [[first], *blocks]

@@ -54,6 +54,7 @@ def _softmax_of_smaller_score(gap: Any) -> Any:
 
 def _mean_over_normal_gap(function: Callable[[Any], Any], deviation: Any) -> Any:
     """Return the mean of an even function with values in [0, e^{−|x|}], given for x ≥ 0."""
+    # Beyond so many units, e^−x is below the precision.
     end = flint.ctx.prec
     density = 1 / (deviation * (2 * flint.arb.pi()).sqrt())
 
@@ -61,9 +62,11 @@ def _mean_over_normal_gap(function: Callable[[Any], Any], deviation: Any) -> Any
         exponent = -(x * x) / (2 * deviation * deviation)
         return function(x) * exponent.exp()
 
+    # Even: twice the integral from 0 on.
     integral = flint.acb.integral(integrand, 0, end).real
     if not integral.is_finite():
         raise Undecided("the integral over the gap has no finite enclosure")
+    # The function is between 0 and e^−x, so that the tail is between 0 and e^−end.
     tail = flint.arb(0).union((-flint.arb(end)).exp())
     return 2 * density * integral + tail
 

@@ -55,6 +55,7 @@ def declared_hypotheses(
         ),
         *_yield_independence_of_arrays(laws or {}),
     ]
+    # A hypothesis that two parts share is stated once.
     return tuple(dict.fromkeys(result))
 
 
@@ -83,6 +84,7 @@ def _describe_assumed_cumulants(law: EntryLaw) -> Text:
     arguments = [Indexed.letters(parameter) for parameter in law.parameters]
     words: list[Inline] = ["have "]
     for title, value in zip(_CUMULANTS, law.cumulants(*arguments), strict=False):
+        # A cumulant that a law leaves open is not assumed.
         if value is not None:
             x = Indexed.lift(value).at(())
             separator = ", " if len(words) > 1 else ""
@@ -98,6 +100,7 @@ def signs(
         for array in (name for name in names if name in shapes):
             one = not shapes[array].split()
             yield (
+                # A single number needs no "all entries".
                 (relation(letter(array), sign, 0),)
                 if one
                 else ("all entries of ", letter(array), f" are {word}")
@@ -107,6 +110,7 @@ def signs(
 def _yield_restricted_shapes(declared: Declared) -> Iterator[Text]:
     """Yield the shapes of arrays with an axis of restricted length: a number above 1, or a sum."""
     for array, shape in declared.arrays.items():
+        # "f*2" is twice a size, "a+b" two sizes one after another.
         if any(
             "+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()
         ):
@@ -121,6 +125,7 @@ def _typeset_axis_length(axis: str) -> Node:
     """Return the length of an axis: 2f for "f*2", a + b for "a+b"."""
     terms = []
     for term in axis.split("+"):
+        # The number stands before the letter.
         parts = sorted(term.split("*"), key=lambda part: not part.isdigit())
         terms.append([node(int(part)) if part.isdigit() else size(part) for part in parts])
     shown = tuple(
@@ -132,11 +137,13 @@ def _typeset_axis_length(axis: str) -> Node:
 def _typeset_assumed_sides(declared: Declared, sides: Sides, which: str) -> Text:
     """Return ``sides`` ≥ 0 as a formula, or under its name if the formula is too long."""
     try:
+        # The sides run on letters, as in the proof, and show themselves as formulas.
         x = run(sides, declared, Letters())
         elements = [x.at(places) for places in x.places()]
         shown = [_at_least(e) for e in elements if is_plain(e)]
     except (SymattnError, AttributeError):
         shown = []
+    # A long formula is replaced by the name that the statement gives it.
     if not shown or any(width(s, flat=True) > _WIDEST for s in shown):
         return (f"what the statement assumes as “{which}” is not negative",)
     return tuple(part for n, s in enumerate(shown) for part in ((", ", s) if n else (s,)))
@@ -148,6 +155,7 @@ def _at_least(x: Expression) -> Node:
     terms = x.children if isinstance(x, Sum) else (x,)
     down = [y for y in terms if _is_negative(y)]
     up = [y for y in terms if not _is_negative(y)]
+    # Moved to the other side, so that no term has a minus.
     if not down:
         return relation(writing(x), "≥", 0)
     below = writing(negate(add(*down)))

@@ -110,6 +110,7 @@ class Certificate:
                 false, growing_sizes(self.declared.sorts(), self.top), SEEDS
             )
             first_cases = islice(cases, MANY)
+            # Each variant needs a refutation of its own.
             result.append(next((case for case, holds in first_cases if not holds), ""))
         return Refutation(
             all(result),

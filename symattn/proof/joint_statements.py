@@ -34,7 +34,9 @@ class Together:
     def decide(self) -> Decision:
         result = [part.decide() for part in self.parts]
         weakest_part = weakest(d.evidence for d in result)
+        # By a rule that is only printed, proofs of the parts are no proof of the whole.
         grade = Grade.ARGUED if self.rule and weakest_part is Grade.PROVED else weakest_part
+        # Only the parts that decide the grade are named.
         where = dict.fromkeys(d.evidence.where for d in result if d.evidence.grade is weakest_part)
         by_rule = ", by the printed rule" if self.rule else ""
         arguments = [a for d in result for a in d.argument]
@@ -126,6 +128,7 @@ class Fails:
             Evidence(Grade.PROVED, "by a counterexample"),
             self._write_differing_equations(counterexample.sizes),
         )
+        # The certificate that the checker accepts makes the counterexample a proof.
         if any(accepted(evidence, (), (p,)) is evidence for p in premises):
             certified = tuple(p for p in premises if accepted(evidence, (), (p,)) is evidence)[:1]
             return Decision(evidence, ((f"{DIFFER}{counterexample}",),), premises=certified)

@@ -238,6 +238,7 @@ def _describe_failing_identity(numerator: Expression, at: Sizes) -> str:
             if isinstance(x, Opaque)
         }
     )
+    # A function as a letter may fail where the function itself does not.
     letters = f", in which {' and '.join(names)} are letters" if names else ""
     return (
         "cleared of denominators, it fails as an identity of polynomials"
@@ -276,6 +277,7 @@ def _settle_permuted_indices(
     """
     for i in free:
         occurring = left.free | right.free
+        # An index and its image share name and sort.
         images = {j for j in occurring if j.image and j[:2] == i[:2]}
         if not images:
             continue

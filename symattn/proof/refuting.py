@@ -201,6 +201,7 @@ def suspected(sides: Sides, declared: Declared, top: int = 3) -> Iterator[Number
         balls, floats = (
             Numbers(sizes, seed, x, True, not x, brought.numbers) for x in (True, False)
         )
+        # Smaller sizes were compared in exact numbers, larger ones cannot be confirmed.
         if top + 2 < max(sizes.values(), default=0) <= CONFIRMED and _floats_differ(
             sides, declared, floats
         ):

@@ -200,9 +200,11 @@ class Substitution(Rule):
             pairs(self.sides, self.declared, Letters())[0],
             self._lift_substituted_ends(),
         )
+        # Left equals the array with the first expressions, and with the second ones right.
         before = prove(left, self._with_array(equal))
         proofs = before, prove(self._with_array(to), right)
         if not all(p.proved for p in proofs):
+            # The first reason is enough.
             reasons = (p.why for p in proofs if not p.proved)
             return Decision(Evidence(Grade.UNDECIDED, next(reasons)))
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, premises)
@@ -240,6 +242,7 @@ class Substitution(Rule):
         result = []
         for places in through.places():
             sides = {"left": left, "right": right, "through": through}
+            # 0 · through gives all three sides the same axes.
             parts = {
                 key: _expression_at_places(through, x + 0 * through, places)
                 for key, x in sides.items()

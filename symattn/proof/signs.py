@@ -77,6 +77,7 @@ def _cancel_terms(
     left = [(ex.canonical(y), y) for y in terms]
     for t in minus_these:
         negative = ex.canonical(negate(t))
+        # Equal up to sign in one canonical form.
         result = next((pair for pair in left if pair[0] == negative), None)
         if result is None:
             return None
@@ -135,6 +136,7 @@ def _expect_divisors(every: Iterable[ex.Demand]) -> None:
         for d in every
         for x in (_rename_permuted_indices(d.expression),)
     }
+    # A test for zero has an answer only where a proof assumes one.
     for tested, key in result:
         if tested and (False, key) not in result and not positive(result[tested, key]):
             raise Refused(
@@ -161,6 +163,7 @@ def _yield_demands_of_forms(sides: Iterable[ex.Expression]) -> Iterator[ex.Deman
 
 def positive(x: ex.Expression) -> bool:
     """Return whether ``x`` > 0 by its form: ``known_positive``, or one positive term among nonnegative ones."""
+    # One positive term is enough among nonnegative ones.
     if isinstance(x, ex.Sum):
         return any(map(positive, x.children)) and all(
             positive(y) or never_negative(y) for y in x.children
@@ -168,6 +171,7 @@ def positive(x: ex.Expression) -> bool:
     if isinstance(x, (ex.Product, ex.Ratio)):
         return all(map(positive, x.children))
     if isinstance(x, ex.Total):
+        # Σ_j e^(…) contains the term of j itself, which is positive.
         return positive(x.body) or _meets_itself(x)
     return known_positive(x)
 

@@ -59,6 +59,7 @@ class Declared:
 def sorts_in(shapes: Iterable[str]) -> set[str]:
     """Return the letters for sizes in shapes."""
     words = (
+        # "f*2" and "a+b" are products and sums of sizes.
         f
         for shape in shapes
         for axis in shape.split()
@@ -78,6 +79,7 @@ def pairs(
     result = run(sides, declared, world, more)
     every = [result] if isinstance(result, tuple) else list(result)
     if isinstance(world, Numbers):
+        # Numbers have shapes that must agree; letters have sorts.
         fitting(
             world,
             lambda: [
@@ -139,6 +141,7 @@ def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
 def _find_statement_argument(
     name: str, values: Mapping[str, object], declared: Declared, world: Letters | Numbers
 ) -> Any:
+    # Arrays first, then permutations, then lengths.
     if name in values:
         return values[name]
     if name in declared.permutations:
@@ -210,6 +213,7 @@ class Numbers:
         from symattn.arrays.ball import Ball
         from symattn.arrays.exact import Exact
 
+        # Floats screen, balls confirm, exact numbers decide.
         if self.floats:
             from symattn.arrays.floats import Float64
 
@@ -232,6 +236,7 @@ class Numbers:
         if name in seats:
             entries = self._on_circle(name, prod(lengths), *seats[name])
         else:
+            # A positive array is nonnegative, too.
             sign = "positive" if name in declared.positive else "real"
             sign = "nonnegative" if sign == "real" and name in declared.nonnegative else sign
             entries = self._list_drawn_entries(name, lengths, sign)
@@ -295,6 +300,7 @@ def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:
     every = product(range(1, top + 1), repeat=len(names))
     return (
         dict(zip(names, sizes, strict=True))
+        # By their sum: small counterexamples come first.
         for sizes in sorted(every, key=lambda s: (sum(s), max(s, default=0)))
     )
 
@@ -303,6 +309,7 @@ def all_true(x: object) -> bool:
     """Return whether a truth value, or each in an array or a sequence, is true. Raises Undecided if there is none."""
     if isinstance(x, (list, tuple)):
         every = list(map(all_true, x))
+        # An empty conjunction would be true of nothing.
         if not every:
             raise Undecided("nothing is stated")
         return all(every)

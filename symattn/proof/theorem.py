@@ -128,6 +128,7 @@ class TheoremOutcome:
 def decide(theorem: Theorem) -> TheoremOutcome:
     """Decide the theorem, refute its false variant, and find a witness."""
     start = time.perf_counter()
+    # The method proves the statement, and refutes its false variant.
     decision, refutation = (
         certified(theorem.method, theorem.method.decide()),
         theorem.method.refute(),
@@ -190,7 +191,10 @@ class Identity:
     def decide(self) -> Decision:
         proofs, notes = self.proofs
         hypotheses = tuple(
-            (n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: ")
+            # Other notes are no hypotheses.
+            (n.removeprefix("hypothesis: "),)
+            for n in notes
+            if n.startswith("hypothesis: ")
         )
         laws = getattr(self.sides, "laws", {})
         declared = declared_hypotheses(self.declared, laws=laws)
@@ -307,6 +311,7 @@ def theorem(
     )
 
     def make(sides: Sides) -> Theorem:
+        # The order of arguments is that of the statement.
         method = Identity(declared, sides, false, running_text(rule), top)
         return Theorem(name, topic, said, method, source, false_said, idea, tuple(assumed), letters)
 

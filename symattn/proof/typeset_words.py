@@ -47,6 +47,7 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
     """Return a statement as displayed formulas and a remainder in words, or as running text."""
     if not words or not isinstance(words[0], Node):
         return (), opened(with_formulas(words))
+    # A short text between formulas connects them, a long one makes it running text.
     parts: list[Node] = []
     for part in words:
         if isinstance(part, Node):
@@ -106,6 +107,7 @@ def with_formulas(words: Text) -> Text:
         if not isinstance(part, str):
             out.append(part)
             continue
+        # Formulas within words are typed as n_k or p_j.
         end = 0
         for match in _FORMULA.finditer(part):
             out += [part[end : match.start()], _typeset_typed_letter(match)]
