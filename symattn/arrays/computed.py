@@ -67,6 +67,7 @@ class Computed(Ball):
         terms = [cls(np.asarray(part, dtype=object)) for part in parts]
         if not terms:
             return super()._sum(a, axis)
+        # The order of additions is what an implementation may choose.
         total, *others = cls.order.sample(terms, len(terms))
         for term in others:
             total = cls._add(total, term)

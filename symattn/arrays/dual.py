@@ -217,6 +217,7 @@ def _make_kind_of_slopes(base: type[Entries]) -> type[Entries]:
 @cache
 def dual(base: type[Planes], several: bool = False) -> type[Dual]:
     """Return the kind of dual numbers over ``base``, with derivatives along one direction or ``several``."""
+    # Several directions at once need arrays of slopes for each element.
     slopes = _make_kind_of_slopes(base) if several and issubclass(base, Entries) else base
     fields = {
         "name": f"dual {base.name}",

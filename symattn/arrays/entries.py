@@ -182,6 +182,7 @@ class Entries(Planes):
         def run(x: object) -> Any:
             if isinstance(x, Undefined):
                 return x
+            # e^−∞ = 0; other functions of −∞ have no value.
             if isinstance(x, Forbidden):
                 if name != "exp":
                     raise Refused(f"{cls.name}: {name}(-inf)")
@@ -196,6 +197,7 @@ class Entries(Planes):
             for z in (x, y):
                 if isinstance(z, Undefined):
                     raise Undecided(f"{cls.name}: an order with {z!r}")
+            # Nothing is less than −∞, and −∞ is less than everything else.
             if isinstance(y, Forbidden):
                 return False
             return isinstance(x, Forbidden) or cls.less(x, y)

@@ -213,6 +213,7 @@ class _Line:
     def _multiply_line_numerators(self, other: _Line) -> Sum:
         """Return Σ x y of the numerators."""
         out: Sum = {}
+        # Plain numbers have one term, which the general case would loop over.
         if other.numbers:
             for x, a in zip(self.terms, other.numbers, strict=True):
                 for k, c in x:
@@ -220,9 +221,11 @@ class _Line:
         else:
             for x, y in zip(self.terms, other.terms, strict=True):
                 for k, c in x:
+                    # e^k e^b = e^(k + b).
                     for b, a in y:
                         before = out.get(k + b, 0)
                         out[k + b] = before + c * a
+        # Terms that cancel are dropped, so that 0 is the empty sum.
         if all(out.values()):
             return out
         return {k: c for k, c in out.items() if c}

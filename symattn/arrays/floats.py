@@ -160,6 +160,7 @@ def _make_function_rounded_once(name: str) -> Callable[..., Any]:
 
     def run(self: RoundedStore, *args: object, **how: object) -> Any:
         wide = [self.kind.wide(self.kind.of(a)) if isinstance(a, ArrayBase) else a for a in args]
+        # Computed in a wider format and rounded once.
         result = np.asarray(function(*wide, **how))
         return (
             result

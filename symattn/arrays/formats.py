@@ -44,9 +44,11 @@ class Format:
     def _finfo_of_format(self) -> Any:
         import ml_dtypes
 
+        # tf32 is float32 with ten bits of significand.
         if self.name == TF32:
             f = np.finfo(np.float32)
             parts = {
+                # (2 − 2⁻¹⁰) 2¹²⁷.
                 "max": 2.0**128 - 2.0**117,
                 "smallest_subnormal": 2.0**-136,
                 "smallest_normal": f.smallest_normal,

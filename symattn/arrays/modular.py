@@ -180,6 +180,7 @@ class Modular(Planes):
     @classmethod
     def undefined(cls) -> Self:
         """Return 0/0 for all letters: it weighs nothing, and what is computed from it is undefined as well."""
+        # NaN spreads by itself through later operations on planes.
         value = Plane(np.full((), np.nan))
         exponent = Plane(np.full((), np.nan))
         zero = replace(
@@ -361,11 +362,13 @@ def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[
     most in numbers that are nearly equal as floats.
     Raises InputError unless 2²² < p < 2²³, p = 2q + 1, and p, q are primes that leave 3 when divided by 4.
     """
+    # The largest pair makes equality by chance least likely.
     p, q = (p, q) if p else primes.pairs()[-1]
     if not primes.is_pair(p, q):
         raise InputError(
             f"modular({p}, {q}): no pair of primes p = 2q + 1 with 2^22 < p < 2^23 and q = 3 mod 4"
         )
+    # Each call makes a kind of its own, whose arrays never meet those of another.
     result: type[Modular] = type(
         "modular", (Modular,), {"name": "modular", "field": Field(p, q, seed)}
     )

@@ -101,6 +101,7 @@ class Precision(Answering):
         check_contract(contract)
         if isinstance(dtype, Precision):
             precision = (
+                # A precision that is given stays as it is, unless another contract is asked for.
                 dtype
                 if contract in (None, dtype.contract)
                 else cls._make_preset_precision(dtype.name, contract)
@@ -108,6 +109,7 @@ class Precision(Answering):
         else:
             precision = cls._make_preset_precision(dtype, contract)
         if accumulate is not None:
+            # Accumulators of hardware have names of their own.
             precision = replace(
                 precision,
                 accumulate=ACCUMULATORS.get(accumulate) or _look_up_input_format(accumulate),

@@ -107,6 +107,7 @@ class Reductions:
         self, a: Any, axis: int | None, keepdims: bool, descending: bool
     ) -> Any:
         flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
+        # An empty axis has no first element.
         self._check_nonempty(flat, k)
         result = np.take(self.argsort(flat, k, descending), 0, axis=k)
         return (

@@ -96,8 +96,11 @@ class RoundedSums(ComputedNumber):
         if subnormal numbers are flushed; else a subnormal partial sum is exact.
         """
         f = cls.precision.accumulate
+        # The last rounding is counted where the sum is stored.
         grown = growth(f, np.maximum(roundings - (f == cls.precision.score), 0))
+        # Flushing loses subnormal partial sums, which are exact otherwise.
         small = (products + (roundings if f.flushes else roundings > 0)) * float(f.eta)
+        # Beyond the largest number nothing is bounded.
         return np.where(
             up(size * (1 + grown)) <= float(f.largest),
             up(grown * size + small * (1 + grown)),
@@ -169,9 +172,11 @@ class RoundedSums(ComputedNumber):
         f, near, e = cls.precision.stored, x.near, x.error
         shared, left = table(x.rows, ids) if x.rows.radius.any() else (None, 0.0)
         rest = x.rows.own + x.last + left
+        # A fused kernel may read numbers in the narrower format first.
         if cls.precision.contract == "fused":
             largest = up(near.size + e)
             read = rounding(largest, near.low - e, growth(f, 1), f)
+            # Exact numbers of the format are read without an error.
             rest = rest + np.where((e == 0) & holds(f, near), 0, read)
         return shared, up(rest), up(x.rows.radius + rest)
 

@@ -39,6 +39,7 @@ def blocks(array: Array) -> tuple[Block, ...]:
     """Return the sentence and the table of an array of any kind, or of NumPy."""
     shape: Place = tuple(map(int, array.shape)) if isinstance(array, ArrayBase) else np.shape(array)
     printer = printer_of(array)
+    # An array without axes is one element, shown in the sentence.
     if not shape:
         value: Text = (" It is ", *printer(()), ".") if printer else ()
         return (Paragraph((*sentence(array, shape), *value)),)
@@ -63,6 +64,7 @@ def sentence(array: object, shape: tuple[object, ...]) -> Text:
     )
     holds = array.holds if isinstance(array, ArrayBase) else "NumPy's own numbers"
     dtype = getattr(array, "dtype", None)
+    # A dtype that is the kind's own name says nothing new.
     dtype_words = "" if dtype is None or str(dtype) == name else f"; its dtype reads {dtype}"
     return "This ", Code(name), f" array{size} holds {holds}{dtype_words}."
 
@@ -134,6 +136,7 @@ def element(x: object, written: Callable[[object], Node] | None = None) -> Inlin
 
 def formula(x: Any) -> Node:
     """Return the element as a formula: (1 + 4e²)/(1 + 2e²), −∞ for a forbidden score."""
+    # bool is a subclass of int.
     if isinstance(x, int):
         return Words("true" if x else "false") if isinstance(x, bool) else node_of(x)
     if isinstance(x, Forbidden):

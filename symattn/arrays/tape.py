@@ -463,9 +463,11 @@ class TapedNamespace(TapedReductions, LinearReductions):
         """Cast the array, and its gradient back; booleans and integers are constants."""
         if not isinstance(x, Taped):
             return self._apply_constant_function("astype", x, dtype)
+        # Without another type nothing is recorded.
         if dtype is None or dtype == x.dtype:
             return x
         value, back = self.under.astype(x.value, dtype), x.dtype
+        # Integers have no gradient.
         if np.dtype(dtype).kind in "biu":
             return value
         return self.kind(value, [(x, lambda g: self.under.astype(g, back))])

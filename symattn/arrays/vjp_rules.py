@@ -81,6 +81,7 @@ def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any) -> Any:
         if isinstance(axis, int | np.integer)
         else axis
     )
+    # Negative axes count from the end.
     summed = {k % len(shape) for k in axes}
     with_ones = [1 if k in summed else n for k, n in enumerate(shape)]
     return xp.broadcast_to(xp.reshape(g, with_ones), shape)

@@ -207,6 +207,7 @@ class EnclosedElementwise(Core):
         cls, yes: object, no: object, a: Self, b: Self, sign: str
     ) -> Any:
         yes, no = np.asarray(yes), np.asarray(no)
+        # Neither certain nor excluded: the intervals overlap.
         if not (yes | no).all():
             undecided = np.argwhere(~(yes | no))
             at = tuple(int(i) for i in undecided[0])
@@ -267,10 +268,12 @@ def _sharpen_exact_quotients(out: Parts, x: Parts, y: Parts) -> Parts:
     """Set the radius to 0 where the quotient of exact numbers is exact, or its numerator 0."""
     with np.errstate(all="ignore"):
         exact_parts = (x.rad == 0) & (y.rad == 0)
+        # A quotient is exact if multiplying it back gives the numerator without a rounding.
         exact = exact_parts & (out.mid * y.mid == x.mid)
         lost = product_error(out.mid, y.mid, out.mid * y.mid)
         exact = exact & (lost == 0)
         zero_above = (x.mid == 0) & (x.rad == 0)
+        # 0 divided by what is certainly not 0 is 0.
         apart_from_zero = np.abs(y.mid) > y.rad
         zero = zero_above & apart_from_zero & np.isfinite(y.rad)
     return Parts(out.mid, np.where(exact | zero, 0.0, out.rad), out.finite)

@@ -192,8 +192,10 @@ def _reduce_exponent_range(x: Floats, z: Floats, t: Floats, k: Floats) -> None:
     """Set z = k + 1.5·2⁵² and x = r, as in step 3."""
     constants = _compute_exp_constants()
     np.multiply(x, constants.inverse, out=z)
+    # Adding and subtracting 1.5 · 2⁵² rounds to the nearest whole number.
     z += _MAGIC
     np.subtract(z, _MAGIC, out=k)
+    # k · high is exact, as the constant is split; the low part corrects it.
     np.multiply(k, constants.high, out=t)
     x -= t
     k *= constants.low
@@ -213,6 +215,7 @@ def _put_together(out: Floats, z: Floats, q: Floats, w: Floats) -> None:
     bits = z.view(np.uint64)
     j = out.view(np.int64)
     entry = w.view(np.uint64)
+    # The low bits are j, the place in the table; the higher ones are the exponent.
     np.bitwise_and(z.view(np.int64), STEPS - 1, out=j)
     bits -= out.view(np.uint64)
     bits <<= _SHIFT
@@ -262,6 +265,7 @@ def check_table(table: Floats) -> None:
 
     from symattn.arrays.ball import precision
 
+    # Far more digits than the bound needs.
     with precision(200):
         for j, entry in enumerate(table.tolist()):
             power = flint.arb(2) ** (flint.arb(j) / STEPS)

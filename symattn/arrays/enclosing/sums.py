@@ -246,12 +246,14 @@ def _compute_product_radii(
     """
     left, wide = np.abs(c), bool(r.any())
     floor = left.max(axis=-1, keepdims=True, initial=0) * (g * 2.0**-200)
+    # Only if no term underflows may the floor stand in for η.
     covered = not right.rounded and bool((floor * right.least >= 2.0**-1000).all())
     t = left * g
     t += floor if covered else ETA
     if wide:
         t += r
     np.matmul(t, right.size[i], out=out)
+    # The second factor's own radius.
     if right.rounded:
         out += (left + r if wide else left) @ right.rad[i]
     if not covered:

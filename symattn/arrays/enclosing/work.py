@@ -194,11 +194,13 @@ def rounded_product(
     c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray
 ) -> None:
     np.multiply(a, b, out=c)
+    # (|a| + ra) rb + |b| ra bounds what the radii contribute to a product.
     np.multiply(np.abs(a) + ra, rb, out=r)
     r += np.abs(b) * ra
     t = np.abs(c)
     t *= U
     r += t
+    # The radius itself is computed with roundings, which this covers.
     r *= UP
     r += TINY
 
@@ -271,11 +273,13 @@ def larger(
     c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray
 ) -> None:
     np.maximum(a, b, out=c)
+    # If a is smaller, its radius reaches less far above the maximum.
     np.subtract(c, a, out=r)
     r *= DOWN
     np.subtract(ra, r, out=r)
     t = c - b
     t *= DOWN
     np.subtract(rb, t, out=t)
+    # fmax drops NaN, as of ∞ − ∞.
     np.fmax(r, t, out=r)
     r *= UP

@@ -142,14 +142,17 @@ def _round_arb_to_double(x: flint.arb) -> float:
 
 def _format_rounded_digits(negative: bool, whole: int, e: int, digits: int, *, exact: bool) -> str:
     """Return ± whole · 10^(e + 1 − digits) in the format of ``%g``; whole has ``digits`` digits, or is 10^digits."""
+    # Rounding up may add a digit: 9.99 becomes 10.0.
     if whole == 10**digits:
         whole, e = whole // 10, e + 1
     s = str(whole)
+    # As %g decides between both notations.
     if -4 <= e < digits:
         s = f"{s[: e + 1]}.{s[e + 1 :]}" if e >= 0 else "0." + "0" * (-e - 1) + s
         tail = ""
     else:
         s = f"{s[0]}.{s[1:]}"
         tail = f"e{e:+03d}"
+    # A rounded number keeps its zeros: they are digits that are known.
     s = s.rstrip("0") if exact else s
     return ("-" if negative else "") + s.removesuffix(".") + tail

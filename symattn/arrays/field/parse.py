@@ -72,6 +72,7 @@ class _Parser:
         remaining = self.text[self.end :].lstrip()
         self.start = len(self.text) - len(remaining)
         match = _TOKEN.match(self.text, self.start)
+        # A character that starts no token is one of its own.
         self.end = match.end() if match else self.start + 1
         self.token = self.text[self.start : self.end]
         self.kind = str(match.lastgroup) if match else "other" if self.token else ""
@@ -137,6 +138,7 @@ class _Parser:
         at = self.start
         if self.kind == "number":
             return self.number()
+        # E is the number e.
         if self.token == "E":
             self.take()
             return ONE_ELEMENT.exp()
@@ -146,6 +148,7 @@ class _Parser:
             if function is None:
                 raise self.wrong("known are the names exp and sqrt")
             self.take()
+        # A name without a bracket is no number.
         if self.token != "(":
             raise self.wrong(
                 "expected a number, exp(…), sqrt(…) or a bracket"
@@ -153,6 +156,7 @@ class _Parser:
                 else "expected ("
             )
         self.take()
+        # Nested brackets are counted, so that deep ones cannot exhaust the stack.
         value = self.deeper(self.sum)
         if self.token != ")":
             raise self.wrong("expected )")
@@ -205,10 +209,12 @@ _NUMBERS = re.compile(r"\s*[+-]?[\d./]+(?:\s+[+-]?[\d./]+)+\s*")
 
 def _written_otherwise(text: str) -> str:
     """Return how to write a number that is meant, in words: a decimal comma, a ratio, several numbers; else ""."""
+    # A comma may be a decimal point elsewhere.
     if decimal_match := _COMMA.fullmatch(text):
         return f"write {decimal_match[1]}.{decimal_match[2]}, with a point"
     if text.strip() == "%":
         return "write a fraction in place of a percentage, such as 1/2"
+    # 3:1 has the shares 3/4 and 1/4.
     if _RATIO.fullmatch(text):
         terms = [int(term) for term in text.split(":")]
         whole = sum(terms)

@@ -165,9 +165,12 @@ class Quotient:
             raise ZeroDivisionError("exact: division by zero")
         n, m = self._n, y._n
         u, d, e = self._unit, self._d, y._d
+        # Exponents are integer combinations of units, which have to agree.
         if u is not y._unit:
             u, n, d, m, e = _align_exponent_units(self, y)
+        # A common denominator cancels at once.
         if d is e or d == e:
+            # Several terms are not divided: the quotient stays a quotient.
             if len(m) > 1 and n:
                 return Quotient(u, n, m)
             return Quotient(u, *divided(n, m))
@@ -185,6 +188,7 @@ class Quotient:
         if n < 0:
             return ONE_ELEMENT / self**-n
         out, square = ONE_ELEMENT, self
+        # Squaring: as many steps as n has binary digits.
         while n:
             if n & 1:
                 out = out * square
@@ -216,9 +220,11 @@ class Quotient:
 
     def sqrt(self) -> Quotient:
         """Return √x for a rational x ≥ 0, and √(x e^k) = √x e^{k/2}. Raises Refused for other numbers."""
+        # √(r e^k) = √r e^(k/2) stays in the field.
         r, k = rational_times_power(self)
         if r is None:
             raise Refused(f"exact: sqrt({brief(self)}) is not in the decided field; use ball")
+        # The field is one of real numbers.
         if r < 0:
             raise Refused(f"exact: sqrt({brief(self)}): the square root of a negative number")
         if k:
@@ -423,6 +429,7 @@ def _as_quotient(x: object) -> Quotient | None:
 def _align_exponent_units(x: Quotient, y: Quotient) -> tuple[Unit | None, Sum, Sum, Sum, Sum]:
     """Return a common unit, then numerator and denominator of each number over it."""
     u, v = x._unit, y._unit
+    # A rational number has no unit, so that the other's serves.
     if u is None or v is None:
         return v or u, x._n, x._d, y._n, y._d
     w = joined(u, v)

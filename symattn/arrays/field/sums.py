@@ -152,6 +152,7 @@ def times(f: Sum, g: Sum) -> Sum:
 
 def _product_of_surds(f: Sum, g: Sum) -> Sum:
     """f g in integer multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
+    # One common denominator: integers are multiplied in between.
     p, q = (lcm(*[integer_terms(c)[1] for c in h.values()]) for h in (f, g))
     left, right = (
         [(k, integer_terms(c * den)[0]) for k, c in h.items()] for h, den in ((f, p), (g, q))
@@ -231,10 +232,12 @@ def _dense_product(f: Sum, g: Sum) -> Sum | None:
 # -- fractions n/d of two sums over one unit ---------------------------------------------------------------------------
 def divided(n: Sum, m: Sum) -> tuple[Sum, Sum]:
     """Return n/m for m ≠ 0: a denominator of one term is divided out, except for a positive integer."""
+    # Only a single term can be inverted.
     if len(m) > 1 or not n:
         return n, m if n else ONE
     ((k, c),) = m.items()
     n = shifted(n, -k)
+    # A surd below is moved above: 1/√a = √a/a.
     if not isinstance(c, int):
         return in_lowest_terms(times(n, {0: inverse(c)}), ONE)
     if c == 1:
@@ -268,6 +271,7 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
 
 def proportion(d: Sum, e: Sum) -> Fraction | None:
     """Return d/e if it is obviously a number: the same exponents, and integer coefficients in one ratio; else None."""
+    # Different exponents have no rational ratio.
     other_terms = len(d) != len(e) or d.keys() != e.keys()
     if other_terms:
         return None
@@ -275,6 +279,7 @@ def proportion(d: Sum, e: Sum) -> Fraction | None:
     p, q = d[k], e[k]
     if p.__class__ is not int or q.__class__ is not int or not q:
         return None
+    # c q = e_j p for all j: one ratio, without a division.
     if any(
         c.__class__ is not int or e[j].__class__ is not int or c * q != cast(int, e[j]) * p
         for j, c in d.items()

@@ -160,11 +160,13 @@ def with_product(out: dict[int, int], x: dict[int, int], y: dict[int, int]) -> d
 
 def reduced(terms: dict[int, int], den: int) -> K:
     """Return (Σ c_a √a) / den in lowest terms, without terms that are 0."""
+    # The denominator takes part, so that the fraction is in lowest terms.
     g = gcd(den, *terms.values())
     terms = {a: c // g for a, c in terms.items() if c}
     den //= g
     if not terms:
         return 0
+    # √1 alone is a rational number.
     if len(terms) == 1 and 1 in terms:
         return terms[1] if den == 1 else Fraction(terms[1], den)
     return Surd(terms, den)

@@ -38,11 +38,13 @@ _E = nt.Name("e")
 
 def notation(x: Quotient) -> nt.Node:
     """Return x as a formula."""
+    # A number without exponentials is written as such.
     c = x.constant()
     if c is not None:
         return constant(c)
     form = normal(x)
     p, q = form.ratio.numerator, form.ratio.denominator
+    # A denominator of e⁰ alone is 1.
     whole = form.denominator == [(0, 1)]
     above = _multiple_of_exponentials(p, form.numerator, distribute=whole and q == 1)
     below = (
@@ -99,6 +101,7 @@ def _sum_of_exponentials(terms: Terms) -> nt.Node:
     parts: list[tuple[int, nt.Node | None]] = []
     for k, c in terms:
         power = None if not k else _E if k == 1 else nt.Power(_E, constant(k))
+        # The sign stands before the term, so that no brackets are needed.
         if isinstance(c, Surd):
             sign = leading_sign(c)
             head = constant(c if sign > 0 else -c)
@@ -175,10 +178,13 @@ class Form(NamedTuple):
 def normal(x: Quotient) -> Form:
     """Return the normal form of x ≠ 0."""
     unit, n, d = x.parts
+    # Common factors first, then the content of each side.
     n, d = _cancel_common_factors(*_rational_below(n, d))
     above = content(n)
     below = content(d)
+    # The last denominator is positive.
     flip = sign(_sort_terms_by_exponent(d)[-1][1])
+    # The first term of each side is positive; the signs stand in front.
     s, numerator = leading_positive(_sort_terms_by_exponent(scaled(n, flip / above)), _sign_of_term)
     t, denominator = leading_positive(
         _sort_terms_by_exponent(scaled(d, flip / below)), _sign_of_term

@@ -263,12 +263,14 @@ def each(step: Step, *operands: object) -> Indexed:
     """Apply ``step`` to the elements, with broadcasting."""
     arrays = [Indexed.lift(x) for x in operands]
     rank = max(x.ndim for x in arrays)
+    # Broadcasting as in NumPy, but a length that is a letter fits only itself.
     shape = [ONE_LONG] * rank
     for x in arrays:
         padded = (ONE_LONG,) * (rank - x.ndim) + x.shape
         shape = [_common_broadcast_axis(a, b) for a, b in zip(shape, padded, strict=True)]
 
     def pick(x: Indexed, places: Places) -> ex.Expression:
+        # Axes are aligned from the last one.
         own = range(rank - x.ndim, rank)
         return x.at(
             tuple(
@@ -288,10 +290,12 @@ def spread(x: object, like: object) -> Indexed:
 def _same_entry(places: Places) -> ex.Expression:
     """Return δ for two places of axes of the same order: 1 if they are in one block with equal indices."""
     (block, entry), (other_block, other_entry) = places
+    # Entries of different blocks are never the same.
     if block != other_block:
         return ex.ZERO
     same: list[ex.Expression] = []
     for i, j in zip(entry, other_entry, strict=True):
+        # Numbers are compared now, letters by a predicate.
         if isinstance(i, int) or isinstance(j, int):
             same.append(ex.ONE if i == j else ex.ZERO)
         else:
@@ -416,6 +420,7 @@ def _expect_truth(x: ex.Expression) -> None:
     for y in build.terms(x):
         for f in build.factors(y):
             if isinstance(f, ex.Letter):
+                # A letter in a condition is a factor of the result, so it has to be 0 or 1.
                 note(f"hypothesis: {f.name.split('@')[0].split('[')[0]} holds truth values, 0 or 1")
             elif isinstance(f, (ex.Sum, ex.Product)):
                 _expect_truth(f)

@@ -88,13 +88,17 @@ def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     x, y = as_position(a), as_position(b)
     if x is None or y is None:
         raise Undecided("indexed: equality of elements that are letters is what the prover decides")
+    # a = b if their difference is 0 for all indices.
     gap = add_positions(y, negate_position(x))
     ups, downs = _cancel_opposite_indices(gap.indices)
+    # Constant difference: equal or never equal.
     if not ups and not downs and set(gap.offset.coefficients) <= {()}:
         return ex.ZERO if gap.offset.coefficients else ex.ONE
+    # i − j of one sort: equal where the indices are.
     one_each = len(ups) == len(downs) == 1
     if one_each and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
         return predicate("=", downs[0], ups[0])
+    # Always above or always below: never equal.
     below, above = (
         _never_negative(gap.offset - 1, downs, ups),
         _never_negative(-gap.offset - 1, ups, downs),
@@ -127,6 +131,7 @@ def in_sizes(x: ex.Expression) -> Polynomial | None:
     polynomials = [p for p in parts if p is not None]
     if len(polynomials) < len(parts):
         return None
+    # Equal monomials are added.
     if isinstance(x, ex.Sum):
         return {
             k: sum(p.get(k, 0) for p in polynomials)
@@ -137,6 +142,7 @@ def in_sizes(x: ex.Expression) -> Polynomial | None:
         once: dict[tuple[str, ...], Fraction | int] = {}
         pairs = product(result.items(), p.items())
         for (k, c), (m, d) in pairs:
+            # Sorted letters, so that n m and m n are one key.
             letters = tuple(sorted((*k, *m)))
             before = once.get(letters, 0)
             once[letters] = before + c * d

@@ -178,6 +178,7 @@ class Writing:
 
     def _formula_of_opaque_call(self, x: ex.Opaque, depth: int) -> nt.Node:
         one_child = len(x.children) == 1
+        # A maximum over a range has the index below it.
         if x.name == "max" and one_child and isinstance(x.children[0], ex.BoundIndex):
             return self._over(x.children[0], depth)
         below = [
@@ -186,6 +187,7 @@ class Writing:
             else self._convert_to_formula_node(y, depth)
             for y in x.children
         ]
+        # The kind has functions of its own for quotients and roots.
         if x.name in ("1/", "rsqrt"):
             denominator = below[0] if x.name == "1/" else nt.Root(below[0])
             return nt.Over(nt.node(1), denominator)
@@ -196,6 +198,7 @@ class Writing:
     def _over(self, x: ex.BoundIndex, depth: int) -> nt.Node:
         """Return the maximum over the bound index, and over those bound directly below it."""
         indices, body = [self._name_bound_index(x.index, depth)], x.body
+        # max over i and j is one sign with two indices.
         while isinstance(body, ex.BoundIndex):
             indices.append(self._name_bound_index(body.index, depth + len(indices)))
             body = body.body
@@ -225,6 +228,7 @@ def _repeat_formula_term(n: int, term: nt.Node) -> nt.Node:
 
 def _yield_base_letters(x: ex.Expression) -> Iterator[str]:
     if isinstance(x, ex.Letter):
+        # x[0]@π and x_i are the letter x.
         yield re.split(r"[@_\[]", x.name)[0]
     elif isinstance(x, ex.Count):
         yield x.sort.split("_")[0]
@@ -274,13 +278,16 @@ def document(array: Indexed) -> Document:
 def _describe_element_at_place(array: Indexed, places: Places) -> Block:
     """Return the element at a place, or a sentence with its length if it is too long."""
     result = array.at(places)
+    # Letters of the axes are indices of the formula.
     indices = [i for _, entry in places for i in entry]
     writing = Writing([result], [i for i in indices if isinstance(i, ex.Index)])
     placed = zip(array.shape, places, strict=True)
     parts = [f"part {b + 1}" for a, (b, _) in placed if len(a.blocks) > 1]
     nodes = [writing.index(i) if isinstance(i, ex.Index) else nt.node(i) for i in indices]
+    # Without the comma in front.
     at = tuple(part for n in nodes for part in (", ", n))[1:]
     where: Text = (f"{', '.join(parts)}, " if parts else "", "at ", *at)
+    # A formula of many parts is not read by anybody.
     try:
         shown = writing(result) if length(result) <= _LONGEST else None
     except Refused:

@@ -72,12 +72,14 @@ class Modulus:
 
     def _apply_ufunc_modulo(self, ufunc: np.ufunc, x: Floats, y: Floats) -> Floats:
         shape = np.broadcast_shapes(x.shape, y.shape)
+        # Small arrays fit the cache as a whole.
         if prod(shape) <= _CACHED:
             small = np.asarray(ufunc(x, y))
             self._reduce_block_modulo(small)
             return small
         out = np.empty(shape)
         x, y = np.broadcast_to(x, shape), np.broadcast_to(y, shape)
+        # Block by block, so that each is reduced while it is in the cache.
         for at in blocks(shape):
             target = out[at] if at else out
             part = ufunc(x[at], y[at], out=target)

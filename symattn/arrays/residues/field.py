@@ -139,6 +139,7 @@ class Field:
 
     def _add_logarithms(self, x: State, y: State, shape: Shape) -> State:
         """x + y if one or both contain log Z: exponents are added, factors multiplied."""
+        # log Z is a term of the exponent, and Z a factor.
         a, b = _as_sum_with_logarithm(x), _as_sum_with_logarithm(y)
         return State(
             shape,

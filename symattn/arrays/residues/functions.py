@@ -230,10 +230,12 @@ def _highest_of_levels(field: Field, x: State, axis: int) -> State:
 
 def _higher_of_levels(field: Field, x: State, y: State) -> State:
     """Return the larger of two elements with levels: the one of the higher level, a letter if they have the same."""
+    # The higher level is larger, whatever the letters are.
     level = np.maximum(x.levels, y.levels)
     bare = np.ones(level.shape, dtype=bool)
     peaks = []
     for state in (x, y):
+        # Of equal levels either may be larger: a new letter stands for the maximum.
         highest = state.levels == level
         bare &= bare_infinities(state) | ~highest
         peaks_of_state = _peaks_of(field, _without_bare(state))

@@ -128,6 +128,7 @@ class ComputedNumber(Planes):
         """Raise ``MovedByRounding`` if roundings can change whether a is less than, or equal to, b."""
 
         def check(x: Any, y: Any, e: float) -> None:
+            # Numbers without an error are decided even if they are equal.
             if (
                 e > 0
                 and not isinstance(x, SPECIAL)

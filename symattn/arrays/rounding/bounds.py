@@ -143,8 +143,10 @@ def times(x: Floats, y: Floats) -> Floats:
         + np.abs(near) * 2.0**-53
         + TINY
     )
+    # A zero without an error stays zero.
     x_is_zero = (x.near == 0) & (x.off == 0)
     zero = x_is_zero | (y.near == 0) & (y.off == 0)
+    # Overflow makes the bound infinite, and the number does not matter then.
     finite = np.isfinite(near) & np.isfinite(off)
     finite_off = np.where(finite, off, inf)
     near_or_zero = np.where(finite & ~zero, near, 0.0)

@@ -88,15 +88,18 @@ class RoundedElementwise(ComputedNumber):
         value = a.value + b.value
         reach = a.reach, b.reach
         pairs = zip((a, b), reach, strict=True)
+        # A number that is no sum counts as one term.
         x, y = (np.where(z.terms > 0, z.terms, most) for z, most in pairs)
         m = a.count
         n = b.count
+        # Adding an exact 0 changes nothing, and counts as no rounding.
         zero = (reach[0] == 0) | (reach[1] == 0)
         joined = (m + n > 0) & ~zero
         more = np.zeros(())
         count = m + n
         f = cls.precision.accumulate
         if joined.any():
+            # The terms of both sums pass the roundings of the joint sum.
             together = np.maximum(m, 1) + np.maximum(n, 1)
             grown = (growth(f, together) - growth(f, m)) * x + (
                 growth(f, together) - growth(f, n)
@@ -154,11 +157,13 @@ class RoundedElementwise(ComputedNumber):
         e = a.error
         f = b.error
         ones = _is_one(x, e), _is_one(y, f)
+        # Multiplying by 1 changes nothing, by a power of 2 only the exponent.
         one = ones[0] | ones[1]
         power = _is_power(x, e) | _is_power(y, f)
         terms = _scaled_sums_of_terms(a, b) + _scaled_sums_of_terms(b, a)
         return cls.made(
             value,
+            # First order in the errors of both factors; the product of errors is added.
             cls.linear(value.plain_shape, [(y, a), (x, b)]),
             more=product(e, f) + np.where(one, 0, cls._bound_scaling_of_factors(terms)),
             relative=np.where(power, 0, cls.rounded_once()),
@@ -188,20 +193,25 @@ class RoundedElementwise(ComputedNumber):
         e = b.error
         y = b.near
         f = cls.precision.score
+        # Division may multiply by a reciprocal that is rounded itself.
         inverse = cls.invert_divisor(b, cls.find_special(cls.write_plane(value)))
         one, power = _is_one(y, e), _is_power(y, e)
         share = np.where(e == 0, 0.0, up(e / y.low))
         terms = _scaled_sums_of_terms(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
+        # A large divisor has a reciprocal below the normal numbers.
         underflows = b.reach * float(f.smallest_normal) > 1
         lost = np.where(underflows, a.reach * float(f.eta), 0)
         of_a, near = cls.read_floats(inverse), cls.read_floats(value)
         by_b = times(near, of_a)
+        # d(x/y) = dx/y − (x/y) dy/y.
         slopes = [(of_a, a), (Floats(-by_b.near, by_b.off), b)]
         return cls.made(
             value,
             cls.linear(value.plain_shape, slopes),
+            # From 100 % on the divisor may be 0.
             times=np.where(share < 1, up(share / (1 - share)), np.inf),
             more=lost + np.where(one, 0, cls._bound_scaling_of_factors(terms)),
+            # Two roundings: the reciprocal and the product.
             relative=np.where(power, 0, growth(f, 2)),
             small=2,
             same=one,
