@@ -125,6 +125,7 @@ class Audit:
     def interface(self, function: Function, name: str, args: Args, kwargs: Kwargs) -> Tensor:
         """Audit a call of an attention function of Transformers."""
         module = kwargs.get("module", args[0] if args else None)
+        # An audit of one model leaves the calls of others alone.
         if not self.wants(module):
             return function(*args, **kwargs)
         result = self._make_call_site(module, f"transformers {name or 'eager'}", True)
@@ -157,8 +158,10 @@ class Audit:
         site = self._make_call_site(module, name)
         with reading():
             call = read_mixer(reader, args, kwargs)
+            # Operators inside the function are not to be judged again.
             with aside():
                 out = function(*args, **kwargs)
+            # Causes are searched for a few calls only, since each search takes long.
             result = judge_mixer(site, call, out, self._rows, self._searched < _SEARCHED)
             if self._gradients and not result.reason and _is_trained(args, kwargs):
                 result = replace(result, backward=_UNJUDGED_GRADIENTS)
@@ -201,6 +204,7 @@ class Audit:
                 self._layers.attended(received, out, False)
             call = begun(outcome, lambda: received, self._rows, self._contract)
             result = self._judge_ended_call(call, out)
+            # Without autograd no gradient will come.
             if not self._gradients or isinstance(call, CallFinding) or not torch.is_grad_enabled():
                 self._add_call_finding(self._mark_unawaited_gradients(result))
                 return None
@@ -469,6 +473,7 @@ def audit_script(
     }
     watched = audit(contract=contract, rows=rows, name=file.name, **choices)
     with watched as report, _as_main(file, arguments):
+        # As under Python: __main__, and its own arguments.
         code = _run_audited_script(file)
     if code:
         report.notes.append(

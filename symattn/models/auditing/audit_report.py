@@ -87,9 +87,11 @@ class CallFinding:
     @property
     def verdict(self) -> str:
         """The verdict in words: on the output, or on the gradients if the output has no fault."""
+        # A wrong gradient shows only beside a right output.
         if self.backward is not None and self.forward != "wrong" and self.state != self.forward:
             return self.backward.verdict
         if self.forward == "cannot tell":
+            # Both judgements may be open; the first reason is shown.
             result = [
                 j.words for j in (self.given, self.intent) if j is not None and j.sure == "unknown"
             ]
@@ -102,6 +104,7 @@ class CallFinding:
             )
         judged = self.given if self.against_given else self.intent or self.given
         assert judged is not None
+        # An argument that differs from the promise needs no numbers.
         certified = judged.sure == "certified" or (self.asked and not self.against_given)
         head = "CERTIFIED WRONG" if certified else "WRONG beyond rounding to nearest"
         what = "" if self.against_given else ", against the configuration"
@@ -187,6 +190,7 @@ class AuditReport(WithVerdict):
         """
         states = {f.state for f in self.findings} | {f.state for f in self.layers}
         states |= {"wrong"} if any(d.faults for d in self.dependence) else set()
+        # Layers that were to be judged, and none was.
         if self.whole and not self.layers:
             states.add("cannot tell")
         if "wrong" in states:
@@ -207,11 +211,13 @@ class AuditReport(WithVerdict):
 
     def _mark_judged_dependence(self) -> list[Dependence]:
         """Return the probes, with the parts marked in which a call was judged, and none was not."""
+        # One unread call of a layer leaves it unread.
         unread = {f.layer for f in self.findings if f.state == "cannot tell"}
         judged: dict[str, int | None] = {}
         for one in self.findings:
             if one.layer not in unread:
                 earlier = judged.get(one.layer, 0)
+                # None says that no limit is known.
                 if earlier is None or one.reach is None:
                     judged[one.layer] = None
                 else:
@@ -231,6 +237,7 @@ class AuditReport(WithVerdict):
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
         mixing = "".join(f"; {d.coverage}" for d in self._mark_judged_dependence())
         if not self.findings:
+            # Parts that mix tokens show that a pass has run.
             hint = "" if mixing else "; hint: run a forward pass inside the audit"
             return f"coverage: no attention call was seen{self._of_layers()}{mixing}{hint}"
         calls = f"{self.read} of {len(self.findings)} calls read"
@@ -280,6 +287,7 @@ class AuditReport(WithVerdict):
             or bool(self.unjudged)
             or any(f.undecided for f in self.findings)
         )
+        # Strict: what is open is no pass.
         if self.verdict is Verdict.FAULT or (strict and open_):
             remaining = [
                 f"{f.layer} ({f.via}): {_write_verdict_with_code(f)}"
@@ -293,6 +301,7 @@ class AuditReport(WithVerdict):
             ]
             leaks = [words for d in self.dependence for words in d.faults]
             lines = [
+                # A few of each kind, since all of them are in the report.
                 *leaks[:8],
                 *remaining[:8],
                 *whole[:8],
@@ -421,6 +430,7 @@ class AuditReport(WithVerdict):
             rest += " the last norm and the head"
         if not self.gradients:
             return f"{rest}, gradients and dropout"
+        # Only calls whose gradients came back.
         looked = [f.backward for f in self.findings if f.backward and f.backward.heads]
         judged = sum(b.heads for b in looked)
         every = sum(b.of for b in looked)
@@ -434,6 +444,7 @@ class AuditReport(WithVerdict):
         alike: dict[tuple[str, str], list[CallFinding]] = {}
         for f in self.findings:
             alike.setdefault((f.semantics, f.verdict), []).append(f)
+        # The sort is stable, so that calls keep their order.
         groups = sorted(alike.values(), key=lambda calls: calls[0].state in PASSES)
         shown, left = groups[:_MAX_ROWS_IN_SHORT], groups[_MAX_ROWS_IN_SHORT:]
         columns = ("calls", "semantics", "given", "intent", "verdict")
@@ -456,6 +467,7 @@ class AuditReport(WithVerdict):
         titles = ("layer", "via", "semantics", *numbers, "verdict")
         rows = []
         for f in self.findings:
+            # The largest of dQ, dK and dV.
             ratios = f.backward.ratios.values() if f.backward else ()
             gradients = (f"{max(ratios):.2g}" if ratios else "–",) if self.gradients else ()
             errors = (

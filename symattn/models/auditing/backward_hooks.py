@@ -133,6 +133,7 @@ class WatchedCall:
         if self._done:
             return
         try:
+            # Whatever fails here must not stop the backward pass.
             with reading(), torch.no_grad():
                 act(*arguments)
         except Exception as error:
@@ -150,10 +151,12 @@ class WatchedCall:
             self._end_watched_call(self._judge_recorded_gradients())
 
     def _judge_recorded_gradients(self) -> Backward:
+        # An array that was changed since is not what the call has seen.
         written = (name for name, t, version in self._versions if t._version != version)
         changed = next(written, "")
         if changed:
             return Backward(reason=_CHANGED.format(changed))
+        # Gradients through other paths are not those of this call alone.
         if self._elsewhere or self._do is None:
             return Backward(reason=ELSEWHERE if self._elsewhere else _WAITING)
         got = {name: grad for name, grad in self._got.items() if name in _NAMES}
@@ -267,6 +270,7 @@ class Followed(WatchedCall):
             self._end_watched_call(Backward(reason=ELSEWHERE))
 
     def _of_scores(self, first: int, gave: Sequence[Tensor], came: Tensor) -> None:
+        # The gradient that arrives must be the one that left: else it was changed on the way.
         if not _are_gradients_same(came[0], self._gave):
             self._end_watched_call(Backward(reason=ELSEWHERE))
             return
@@ -274,6 +278,7 @@ class Followed(WatchedCall):
         if of_q is not None:
             self._got["dq"] = of_q.clone().reshape(self._received.q.shape)
         if of_k is not None:
+            # The product takes kᵀ, so that its gradient is transposed.
             self._got["dk"] = of_k.mT.clone().reshape(self._received.k.shape)
         self._end_watched_call(self._judge_recorded_gradients())
 

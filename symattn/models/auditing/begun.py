@@ -210,6 +210,7 @@ def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -
             dropped = None
             if draws is not None:
                 dropped, values = judge_dropped(begun.call, draws)
+                # The mask that fits stays for the backward pass.
                 draws.kept[:] = [values]
             return examine(begun.call, begun.intent(), search, dropped)
     except UnreadCall as reason:

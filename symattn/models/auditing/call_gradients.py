@@ -134,14 +134,18 @@ def cause(head: Judged) -> str:
 
     Wrong formulas are tried first; the gradients of other attention only if no formula fits up to rounding.
     """
+    # The heads of one group share their keys.
     spec, inputs, factors = head.group.spec, head.group.inputs, head.group.factors
     rows_of_queries = int(np.prod(inputs["q"].shape[:-1]))
+    # A search over large arrays would take too long.
     scores = rows_of_queries * int(inputs["k"].shape[-2])
     formulas = mistakes(spec) if factors is None else dropping(spec, factors)
     fitting = _add_fitting_mistakes(formulas, head) if scores <= _TRIED else []
+    # Other attention is tried only where no formula fits.
     if all(f.off > _CLOSE for f in fitting) and scores <= _OTHERS and factors is None:
         fitting = _add_fitting_mistakes(of_wrong_attention(spec), head, fitting)
     least = min((f.off for f in fitting), default=0.0)
+    # Several mistakes may fit as well as each other.
     nearest = [f for f in fitting if f.off <= _APART * least]
     named = [f.words for f in sorted(nearest, key=lambda f: f.off)]
     return one_of(named)
@@ -283,8 +287,10 @@ class Passed:
         do = _slice_numbers_of_heads(self.do, item, head, g)
         if not np.isfinite(do).all():
             raise UnreadCall(
+                # NaN that arrives was not made here.
                 "the gradient of the output holds NaN or infinity: the cause is after the call"
             )
+        # A query without keys has no specified result, and so no gradient.
         if (call.given.empty() & (do != 0).any(axis=-1)).any():
             raise UnreadCall(
                 "a query that may see no key has a gradient: its result is not specified"
@@ -292,6 +298,7 @@ class Passed:
         got = {name: _slice_numbers_of_heads(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
+        # The heads of queries that share this head of keys.
         many = slice(head * h // g, (head + 1) * h // g)
         how = together(call.arithmetic)
         own = None if self.factors is None else self.factors[item : item + 1, many]
@@ -347,6 +354,7 @@ def _narrow_call_to_head(received: Received, item: int, head: int) -> Received:
     """Return the call for one item and one head of keys."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     batches = {int(t.shape[0]) for t in (q, k, v)}
+    # Broadcast arrays get the sum of several gradients.
     if len(batches) > 1 or int(q.shape[1]) % int(k.shape[1]):
         raise UnreadCall(
             "q, k and v have other numbers of items or heads, so that gradients are sums over them"

@@ -184,6 +184,7 @@ def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothes
     """Yield known mistakes, the simplest first."""
     if right.softcap is not None:
         yield Hypothesis("the softcap is left out", replace(right, softcap=None))
+    # A scale that equals the right one is no mistake.
     for words, scale in scales(right, right.scale).items():
         if abs(scale - right.scale) > 1e-6 * right.scale:
             yield Hypothesis(words, replace(right, scale=scale))
@@ -196,6 +197,7 @@ def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothes
     yield from _of_heads(right)
     if right.bias is not None:
         yield Hypothesis("the bias of the scores is left out", replace(right, bias=None))
+        # A nonzero bias read as a mask forbids.
         where = right.bias == 0 if right.allowed is None else right.allowed & (right.bias == 0)
         words = "what is added to the scores is read as a mask: every nonzero number forbids"
         yield Hypothesis(words, replace(right, bias=None, allowed=where))
@@ -213,6 +215,7 @@ def scales(setting: CallSetting, own: float) -> dict[str, float]:
     return {
         "scores are not scaled": 1.0,
         "scores are scaled by 1/√d_k": 1 / sqrt(d),
+        # Some divide by d in place of its root.
         "scores are scaled by 1/d_k": 1 / d,
         "scores are scaled twice": own * own,
         "scores are scaled by √d_k": sqrt(d),

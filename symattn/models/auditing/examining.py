@@ -78,6 +78,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
     if promised is None:
         return f"there is a {name} that is not promised"
     if np.ndim(asked):
+        # Zeros in place of logits: the sink counts, but not as trained.
         zero = name == "sink" and not np.any(asked)
         return (
             "the sink's logits are ignored: 0 is used for all of them"
@@ -91,10 +92,12 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
 def _make_mask_comparison_key(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
     """Return a key by which layers share the comparison of two masks; None if an array may change."""
     masks = call.received.masks
+    # A tensor under inference has no version that would show changes.
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
         return None
     promised = (by_places(masking.spec), masking.crossed, masking.n_k)
     return (
+        # The version counts changes in place.
         *((id(m), m._version) for m in masks),
         call.received.places,
         promised,
@@ -149,10 +152,12 @@ def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     values = call.allowed(masking.rows)
     counts = _mask_counted_rows(masking, masking.allowed())
     for words, wrong in masking.mistakes():
+        # Rows that do not count may differ.
         if not ((wrong != values) & counts).any():
             return words
     lost = call.given.empty() & ~intent.setting.empty()
     no_key = f"the mask of the call leaves {int(lost.sum())} of {lost.size} queries no key at all"
+    # A call that leaves queries without keys says most about its mask.
     return no_key if lost.any() else "the mask is different"
 
 
@@ -170,15 +175,18 @@ def examine(
     assert call.got is not None
     judgement = dropped or judge(call.given, call.got, call.arithmetic)
     meant, unknown = _judge_against_promise(intent, call, judgement, bool(dropped))
+    # Without a promise there is nothing to deviate from.
     deviations, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
     words = semantics(call, intent) + (f" dropout={call.received.dropout:g}" if dropped else "")
     via, layer = call.received.via, call.received.name
     call_finding = CallFinding(
         layer, via, words, judgement, meant, unknown, cells=cells, asked=deviations
     )
+    # With dropout a cause cannot be told from what was dropped.
     if dropped or call_finding.state == "wrong":
         cause = _find_cause_of_result(call, intent, call_finding) if search and not dropped else ""
         return replace(call_finding, cause="; ".join(filter(None, (cause, *deviations))))
+    # A right result may be right for other settings as well.
     if call_finding.state in PASSES:
         judged = call.given if isinstance(intent, NoPromise) else intent.setting
         return replace(
@@ -218,6 +226,7 @@ def _yield_open_mistakes(
         ("softcap", replace(right, softcap=None)),
         ("sink", replace(right, sink=None)),
     ):
+        # The mistake is open if it would be right, too.
         if getattr(right, name) is not None and judge(dropped, got, arithmetic).legal:
             yield f"{name} dropped"
     if isinstance(intent, NoPromise):
@@ -230,6 +239,7 @@ def _yield_open_mistakes(
         return
     bare = replace(intent.masking, spec=replace(intent.masking.spec, window=None)).allowed()
     without = right.with_mask(bare)
+    # No judged query reaches beyond the window.
     if right.alike(without):
         yield "window ignored: no query that was looked at is beyond it"
     elif judge(without, got, arithmetic).legal:
@@ -247,6 +257,7 @@ def semantics(call: AttentionCall, intent: Intent | NoPromise) -> str:
     elif setting.allowed is not None:
         words.append("masked")
     d = setting.q.shape[-1]
+    # 1/√d is the usual scale, and not named.
     if abs(setting.scale * sqrt(d) - 1) > 1e-6:
         words.append(f"scale={setting.scale:.4g}")
     if setting.softcap is not None:

@@ -86,9 +86,11 @@ class ModelCall:
                 f"{name} of the caller is not a mask of two axes, so its meaning is unknown"
             )
         keep = mask.detach().cpu().numpy().astype(bool)
+        # A mask that is too short cannot say what the other tokens are.
         if keep.shape[1] < total:
             raise NoPromise(f"{name} is of {keep.shape[1]} tokens, and there are {total}")
         keep = keep[:, :total]
+        # A mask that keeps all tokens masks nothing.
         return None if keep.all() else keep
 
     def documents(self, total: int) -> NDArray[np.int64] | None:
@@ -141,9 +143,11 @@ def _is_cache_lossy(cache: object) -> bool:
     if cache is None:
         return False
     layers = list(getattr(cache, "layers", ()))
+    # Code of other modules may do anything to the numbers.
     codes = [getattr(type(part), "update", None) for part in (cache, *layers)]
     if any(getattr(code, "__module__", "") != "transformers.cache_utils" for code in codes):
         return True
+    # A layer quantises from its second call on.
     quantized = [part for part in layers if hasattr(part, "nbits") or hasattr(part, "fp8_dtype")]
     return any(getattr(part, "is_initialized", True) for part in quantized)
 
@@ -421,14 +425,17 @@ def _bucket_rounded_distances(place: Buckets, ahead: Integers, way: int) -> Inte
     Rounded are the argument, which adds a unit to the logarithm, the logarithm, the divisor, quotient and product.
     """
     side = place.number // 2 if place.bidirectional else place.number
+    # Half of the buckets hold one distance each, the others grow by a logarithm.
     start = side // 2
     span, size = log(place.max_distance / start), side - start
     behind = np.abs(ahead) if place.bidirectional else np.maximum(-ahead, 0)
     beyond_start = np.maximum(behind, start) / start
     exact = np.log(beyond_start) / span * size
+    # The roundings of argument, logarithm, divisor, quotient and product.
     of_roundings = (_FUNCTION + 3) * exact + size / span
     rounded = exact + way * _U * of_roundings
     far = start + np.clip(np.floor(rounded), 0, size - 1)
+    # Both directions have halves of their own.
     half = side * (ahead > 0) if place.bidirectional else 0
     buckets = np.where(behind < start, behind, far) + half
     return np.asarray(buckets, dtype=np.int64)

@@ -37,6 +37,7 @@ class Added:
         )
         chosen = whole[..., list(rows), :]
         of_all_heads = chosen.expand(*front, len(rows), n_k)
+        # Heads of all items along one axis.
         whole_rows = of_all_heads.reshape(1, -1, len(rows), n_k)
         return ~whole_rows if self.forbids else whole_rows * self.factor
 
@@ -141,6 +142,7 @@ class KnownNodes:
     def get(self, tensor: Tensor) -> Node | None:
         """Return the node of an array; None for a part of the array, or if its axes are in another order."""
         entry = self._nodes.get(_identify_array_storage(tensor))
+        # The storage may belong to another array by now.
         if (
             entry is None
             or entry[0].expired()

@@ -103,6 +103,7 @@ class AttentionCall:
             raise UnreadCall(f"it returned {type(out).__name__}, no tensor")
         whole = heads_apart(out)
         whole = whole.transpose(1, 2) if heads_last else whole
+        # Any other shape has no meaning here.
         if tuple(whole.shape) != shape:
             raise UnreadCall(f"it returned an array of the shape {tuple(out.shape)} for {shape}")
         self.got = numbers(whole[:, :, self.rows])
@@ -224,11 +225,13 @@ def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kw
 def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
     """Return what an attention function of this kind receives. Raises ``UnreadCall`` if its meaning is unknown."""
     module, q, k = inputs.get("module"), inputs["query"], inputs["key"]
+    # Keys in pages are not among the arguments.
     if inputs.get("cache") is not None:
         raise UnreadCall("a paged cache holds the keys")
     mask = _densify_mask_argument(inputs.get("attention_mask"), q, k)
     if kind == "flash":
         _check_packing(inputs)
+        # Flash functions take padding (b, n_k), and not a mask.
         mask = _convert_flash_padding(mask, q, k)
     return Received(
         via=f"transformers {kind}",
@@ -249,6 +252,7 @@ def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
 
 def of_torch(args: Args, kwargs: Kwargs) -> Received:
     """Read a call of ``scaled_dot_product_attention``."""
+    # Positional arguments in the order of torch.
     arguments = dict(zip(_TORCH, args, strict=False)) | kwargs
     causal = bool(arguments.get("is_causal"))
     mask = arguments.get("attn_mask")
@@ -259,6 +263,7 @@ def of_torch(args: Args, kwargs: Kwargs) -> Received:
         v=arguments["value"],
         masks=[] if mask is None else [mask],
         scale=arguments.get("scale"),
+        # torch aligns is_causal top-left.
         places=Attention(causal=causal, alignment="top-left"),
         dropout=float(arguments.get("dropout_p") or 0.0),
         grouped=bool(arguments.get("enable_gqa")),
@@ -345,6 +350,7 @@ def _convert_flash_padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
         raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, and padding has {size}")
     keep = mask.bool()
     keys = keep[:, None, None, :]
+    # Queries are the last tokens; a single one is never padding.
     return keys if n_q == 1 else keys & keep[:, None, -n_q:, None]
 
 
@@ -463,6 +469,7 @@ def _pad_nested_sequences(x: Tensor) -> tuple[Tensor, Tensor]:
     if not x.is_nested:
         return x, None
     lengths = torch.tensor([len(item) for item in x.unbind()], device=x.device)
+    # Padded with zeros, which the mask hides.
     wide = x.to_padded_tensor(0.0)
     there = torch.arange(wide.shape[1], device=x.device) < lengths[:, None]
     return wide, there[:, None, None] & there[:, None, :, None]

@@ -62,6 +62,7 @@ class CallSetting:
         """Return the specification for these inputs."""
         return Attention(
             heads=self.heads,
+            # Equal numbers of heads need no field.
             kv_heads=self.key_heads if self.key_heads != self.heads else None,
             scale=self.scale,
             softcap=self.softcap,
@@ -236,6 +237,7 @@ class Masking:
         """Describe the mask briefly."""
         window = self.spec.window
         if window is not None:
+            # An integer reaches back alone, a pair to both sides.
             yield f"W={window}" if isinstance(window, int) else f"W={window[0]}:{window[1]}"
         if self.spec.causal:
             yield "causal"
@@ -282,6 +284,7 @@ class Masking:
             return None
         if self.spec.block is None or self.keep is None:
             return visible(self.spec, self.rows, self.n_q, self.total)
+        # argmax of booleans is the first True.
         first_real = self.keep.argmax(axis=1)[:, None]
         block = (np.arange(self.total) - first_real) // self.spec.block
         of_queries = self._select_columns_of_queries(block)

@@ -123,6 +123,7 @@ class Tracer:
         x, axis = op.args[0], int(op.args[1])
         node = self.known.get(x)
         keys = (
+            # A softmax over another axis than the keys is none of attention.
             axis in (-1, x.ndim - 1)
             and isinstance(node, provenance.TracedScores)
             and x.shape[-1] == node.keys
@@ -232,11 +233,13 @@ def _innermost_running_module() -> Module | None:
 def _list_arrays_written_into(func: Function, op: provenance.Operation) -> list[Tensor]:
     """Return the arrays that an operator writes into, by its schema."""
     schema = getattr(func, "_schema", None)
+    # Without a schema, or if it writes nothing, nothing is lost.
     if schema is None or not schema.is_mutable:
         return []
     targets = [
         op.argument(i, a.name)
         for i, a in enumerate(schema.arguments)
+        # The schema says which arguments are written.
         if a.alias_info is not None and a.alias_info.is_write
     ]
     return [t for arg in targets for t in (arg if isinstance(arg, (list, tuple)) else [arg])]

@@ -18,12 +18,14 @@ def promised_causal(model: Module, kwargs: Kwargs) -> bool | None:
     config = getattr(model, "config", None)
     if not hasattr(config, "model_type"):
         return None
+    # Masks of their own may show later tokens.
     masked = getattr(kwargs.get("attention_mask"), "ndim", 2) > 2
     of_types = [x for name, x in kwargs.items() if "token_type_ids" in name]
     kinds = [x for x in of_types if hasattr(x, "any")]
     if masked or any(bool(x.any()) for x in kinds):
         return None
     try:
+        # Every layer has to be causal.
         return all(attention(config, layer=i, called=True).causal for i in range(layers(config)))
     except SymattnError:
         return _by_fields(config)
@@ -36,6 +38,8 @@ def _by_fields(config: Any) -> bool | None:
         config, "use_bidirectional_attention", None
     ):
         return False
+    # An encoder may see everything.
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", True) is False:
         return None
+    # The class alone is what is left.
     return True if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else None

@@ -135,6 +135,7 @@ def _yield_words_of_parts(parts: list[MixingPart]) -> Iterator[str]:
     groups: dict[tuple[str, str, str], list[MixingPart]] = {}
     for part in parts:
         state = "LEAK" if part.leak else part.reason or "no leak"
+        # Parts of one class with one finding are one line.
         groups.setdefault((part.kind, part.sees, state), []).append(part)
     for (kind, sees, state), same in list(groups.items())[:_MAX_PARTS_IN_WORDS]:
         others = f" and {len(same) - 1} more" if len(same) > 1 else ""

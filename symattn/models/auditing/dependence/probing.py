@@ -296,6 +296,7 @@ class Probe:
         result: list[ModuleOutput] = []
 
         def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+            # Outputs without an axis of tokens say nothing about them.
             flat = self.tokens.flat(first(out))
             if flat is not None:
                 result.append(
@@ -391,6 +392,7 @@ class _Around:
         if flat is None:
             return
         name = self.probe.names.get(module, type(module).__name__)
+        # The place itself, or a module around those seen so far.
         if self.left == 0 or (
             self.left < 0 and within(min(self.names, key=len), name) and name not in self.names
         ):
@@ -556,13 +558,16 @@ def probed(
 
 def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> str:
     """Return why a pass cannot be repeated with another token; "" if it can."""
+    # With few tokens nothing is later than another.
     if int(real[0].sum()) < FEWEST_TOKENS:
         return f"no pass had {FEWEST_TOKENS} tokens"
     if getattr(getattr(root, "config", None), "is_encoder_decoder", False):
         return "the model has an encoder and a decoder, whose tokens are different ones"
     length = getattr(cache_in(kwargs), "get_seq_length", None)
+    # Tokens in a cache cannot be changed by the arguments.
     if length is not None and int(length()) > tokens.n:
         return "the pass goes on from a cache"
+    # Its statistics would change with each pass.
     batch_norms = [
         m for m in root.modules() if m.training and getattr(m, "running_mean", None) is not None
     ]
@@ -621,6 +626,7 @@ def _hook_every_module(probe: Probe | None, see: Callable[..., Any]) -> Iterator
 
     probing_thread = threading.get_ident()
 
+    # Hooks of torch are global: other threads pass here as well.
     def entered(module: Module, args: Args) -> None:
         if probe is not None and threading.get_ident() == probing_thread:
             probe.entered(module)
@@ -630,6 +636,7 @@ def _hook_every_module(probe: Probe | None, see: Callable[..., Any]) -> Iterator
             return None
         if probe is None:
             return see(module, args, kwargs, out)
+        # While a part is held fixed, outputs are replaced and not recorded.
         if probe.held is None:
             see(module, args, kwargs, out)
         return probe.left(module, args, kwargs, out)

@@ -72,6 +72,7 @@ class Tokens:
 
         Containers are copied, since a module may write into them.
         """
+        # Masks and positions are about places, and stay.
         named = {k: x for k, x in kwargs.items() if not any(word in k for word in _OF_PLACES)}
         chosen: dict[int | str, Any] = {
             i: x for i, x in enumerate(args) if self.placed(x) is not None
@@ -79,6 +80,7 @@ class Tokens:
         chosen |= {
             k: x
             for k, x in named.items()
+            # Without a positional argument, any name; else only hidden states.
             if self.placed(x) is not None and (not chosen or "hidden" in k)
         }
         if not chosen:
@@ -138,6 +140,7 @@ def laid_out(root: Module, args: Args, kwargs: Kwargs) -> tuple[Tokens, int | st
     named = {
         "input_ids": kwargs.get("input_ids"),
         "inputs_embeds": kwargs.get("inputs_embeds"),
+        # The names of Transformers come first.
         **kwargs,
     }
     arguments: dict[int | str, Any] = dict(enumerate(args))
@@ -146,8 +149,10 @@ def laid_out(root: Module, args: Args, kwargs: Kwargs) -> tuple[Tokens, int | st
     for key, x in arguments.items():
         if not isinstance(x, torch.Tensor) or (isinstance(key, str) and "mask" in key):
             continue
+        # Identifiers are integers (b, n), embeddings floats (b, n, d).
         ids = x.ndim == 2 and not x.is_floating_point() and x.dtype != torch.bool
         if ids or (x.ndim == 3 and x.is_floating_point()):
+            # batch_first=False puts tokens first.
             axes = (1, 0) if first_not and not ids else (0, 1)
             b, n = (int(x.shape[axis]) for axis in axes)
             tokens = Tokens(b, n, first_not and not ids)

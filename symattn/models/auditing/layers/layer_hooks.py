@@ -84,6 +84,7 @@ class Layers:
         layer_pass = self._find_current_layer_pass()
         if layer_pass is None:
             return
+        # Two calls in one layer cannot be told apart.
         if layer_pass.called:
             layer_pass.reason = "attention is called more than once in it"
         else:
@@ -100,6 +101,7 @@ class Layers:
             partial(self._end_layer_pass, name, promise, modules),
         )
         for part, module in modules.items():
+            # The attention module gets the tables of positions.
             if part == "attention":
                 self._hook_layer_module(module, self._record_rotary_tables, None)
             else:
@@ -192,6 +194,7 @@ class Layers:
         self, part: str, module: Module, args: Args, kwargs: Kwargs, out: Tensor
     ) -> None:
         layer_pass = self._find_current_layer_pass()
+        # Modules may return a tuple, of which the first is the output.
         out = out[0] if isinstance(out, tuple) else out
         if layer_pass is None or out is None:
             return

@@ -141,6 +141,7 @@ class Judge:
     def _split_heads_of_projections(self) -> dict[str, TokenRows]:
         """Return q, k and v from the projections, (r, h, d). Raises ``Open``."""
         spec = self.spec
+        # One packed projection for all three.
         if "attention.in" in self.layout.paths:
             whole = self._require_part_output("attention.in")
             try:

@@ -82,6 +82,7 @@ def angles(spec: Rotary, dtype: str) -> Definition:
     mistakes: dict[str, Function] = {
         cause: partial(changed, change) for cause, change in of_tables(spec)
     }
+    # In a half format the module's own is the likely one, in float32 either.
     for name in (dtype,) if dtype in HALF else HALF:
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
         mistakes[cause] = partial(_make_rough_rotary_tables, spec, name)
@@ -100,6 +101,7 @@ def _make_rough_rotary_tables(
 ) -> tuple[Array, Array]:
     """Return tables by frequencies that were rounded to a narrow format."""
     columns = spec.width or int(x.shape[-1])
+    # Frequencies as a module computes them before they are scaled.
     plain = inverse_frequencies(columns, spec.base, np.zeros(1))
     if spec.scaling is not None:
         length = int(np.max(positions)) + 1
@@ -122,6 +124,7 @@ def hidden(activation: str, gate: bool) -> Definition:
         if other not in (activation, "identity")
     }
     for words, change in HIDDEN[gate].items():
+        # The gate's function is stored before the product, as modules do.
         mistakes[words] = partial(change, _store_activation_as_input(run) if gate else run)
     if gate:
         mistakes["the up projection is left out"] = lambda up, gate: run(gate)
@@ -177,6 +180,7 @@ def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
 def stream(parts: int) -> Definition:
     """Return the definition of x + y, or of x + y + z in any order; ``normed`` are the tokens after the norm."""
     names = ("x", "y", "z")[: parts + 1]
+    # y + z may be added first, if both parts run side by side.
     orders = [names] if parts == 1 else [names, ("x", "z", "y"), ("y", "z", "x")]
     ways = [partial(_add_residuals_in_order, order) for order in orders]
     words = {"x": "the residual is left out", "y": "the output of the part is left out"}
@@ -185,6 +189,7 @@ def stream(parts: int) -> Definition:
             "y": "the output of attention is left out",
             "z": "the output of the feed-forward layer is left out",
         }
+    # Each summand may be lost.
     summed = {cause: tuple(n for n in names if n != name) for name, cause in words.items()}
     summed["the residual starts from the tokens after the norm"] = ("normed", *names[1:])
     summed["the residual is added twice"] = (*names, "x")

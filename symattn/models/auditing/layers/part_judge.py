@@ -89,6 +89,7 @@ class LayerFinding:
         if wrong := _by_words((p.part, p.cause) for p in self.parts if p.wrong):
             return f"CERTIFIED WRONG: {wrong}"
         if self.state == "pass":
+            # A right result may fit mistakes as well.
             open_ = [f"{p.part}: {words}" for p in self.parts for words in p.open]
             return f"pass (cannot exclude: {'; '.join(open_)})" if open_ else "pass"
         result = (
@@ -216,6 +217,7 @@ def _describe_narrower_format(
     subject: Definition, dtype: str, contracts: Sequence[Contract], case: Case, outcome: Outcome
 ) -> str:
     """Say that the result is one of arithmetic in a narrower format, with its widest contract, or ""."""
+    # The formats narrower than the arrays, in their order.
     for name in NARROWER.get(dtype, ()):
         precision = Precision.of(name, contracts[0])
         if (

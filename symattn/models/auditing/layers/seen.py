@@ -79,6 +79,7 @@ class Pass:
         """Return the sampled tokens of (b, n, …) or (b n, …); None for an array of another shape."""
         if not hasattr(tensor, "shape") or tensor.ndim < 2:
             return None
+        # (b, n, …), or with both axes in one.
         if tuple(tensor.shape[:2]) == (self.batch, self.n):
             return TokenRows(numbers(tensor[self.items, self.places]), dtype_name(tensor))
         if tensor.shape[0] == self.batch * self.n:
@@ -96,6 +97,7 @@ class Pass:
             or first + self.n > tensor.shape[-2]
         ):
             return None
+        # Cached keys stand before those of this pass.
         at = [first + t for t in self.places]
         return TokenRows(numbers(tensor[self.items, :, at]), dtype_name(tensor))
 
@@ -142,6 +144,7 @@ class Pass:
         ):
             token_rows = self.by_head(tensor, start)
             self.called[name] = "it is of an unknown form" if token_rows is None else token_rows
+        # Some functions return the heads behind the tokens.
         whole = out.transpose(1, 2) if heads_last and out.ndim == 4 else out
         token_rows = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
         if token_rows is not None:
@@ -234,7 +237,9 @@ def begun(context: ModelCall | None, tokens: Tensor) -> Pass | None:
     if not hasattr(tokens, "ndim") or tokens.ndim != 3 or 0 in tokens.shape:
         return None
     b, n, width = (int(s) for s in tokens.shape)
+    # As many tokens as the number of entries allows.
     count = min(max(_ENTRIES // width, _FEWEST), _MOST)
+    # Evenly over all items, first and last token included.
     spread = np.linspace(0, b * n - 1, count).round()
     at = sorted({int(i) for i in spread})
     items = [i // n for i in at]

@@ -148,6 +148,7 @@ class ConvolutionCall:
 def _sum_of_products(x: Floats, taps: Floats, late: int = 0) -> Floats:
     """Return Σ_j taps_j x_{t−w+1+j+late}, tap by tap: windows of all tokens at once would be w times as large."""
     width, length = taps.shape[1], x.shape[1]
+    # Zeros before the first token, and after the last one if the taps are late.
     padded = np.pad(x, ((0, 0), (width - 1, late)))
     result = np.zeros_like(x)
     for tap in range(width):

@@ -29,6 +29,7 @@ def read_mixer(reader: MixerReader, args: Args, kwargs: Kwargs) -> MixerCall | s
     try:
         with torch.no_grad():
             return reader(args, kwargs)
+    # Whatever fails here must not stop the model.
     except UnreadCall as reason:
         return str(reason)
     except Exception as error:
@@ -52,6 +53,7 @@ def judge_mixer(
     except Exception as error:
         return site.unread(defect(error))
     unknown = NO_PROMISE if site.context is not None else NO_CONFIGURATION
+    # A convolution reaches as far back as it has taps.
     reach = call.taps.shape[1] if isinstance(call, ConvolutionCall) else None
     return CallFinding(
         site.layer, site.via, call.words, judgement, unknown=unknown, cause=cause, reach=reach
@@ -67,6 +69,7 @@ def _judge_returned(
         return judged, call.find_cause(returned) if search and not judged.legal else ""
     got, form = _read_recurrent(call, out)
     judged = call.judge(got, rows, form)
+    # Only a certain fault is worth a search.
     wrong = judged.sure == "certified"
     return judged, call.find_cause(got, rows, form) if search and wrong else ""
 

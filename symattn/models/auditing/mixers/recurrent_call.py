@@ -237,6 +237,7 @@ class RecurrentCall:
     ) -> _Measured:
         """Return the largest error as a fraction of the worst case; ``only``: of one element's head and row."""
         results = []
+        # One element alone is measured again when ways are compared.
         for head in range(len(self.heads)) if only is None else [only.head]:
             with_state = got.state is not None and (only is None or only.row is None)
             error = np.abs(got.output[head] - self._of_head(head))
@@ -292,6 +293,7 @@ class RecurrentCall:
         for words, call in self._list_mistaken_calls().items():
             if call.judge(got, rows, output).legal:
                 fitting.append((words, call.output))
+        # A square state may be transposed without another shape.
         if got.state is not None and got.state.shape[-1] == got.state.shape[-2]:
             turned = replace(got, state=got.state.swapaxes(-1, -2))
             if self.judge(turned, rows, output).legal:
@@ -299,6 +301,7 @@ class RecurrentCall:
         if not fitting:
             fitting = list(self._yield_fitting_mistakes(got, output))
         different: list[tuple[str, Floats]] = []
+        # Mistakes with the same output are one.
         for words, wrong in fitting:
             size = np.abs(wrong).max(initial=0.0)
             if not any(
@@ -313,6 +316,7 @@ class RecurrentCall:
             words: replace(self, arrays={**self.arrays, **arrays}, others={})
             for words, arrays in self.others.items()
         }
+        # Mistakes outside of the recurrence are other inputs of a right one.
         if self.spec.qk_norm:
             bare_spec = replace(self.spec, qk_norm=None, eps=0)
             result["queries and keys are not normalised"] = replace(self, spec=bare_spec, others={})
