@@ -39,9 +39,11 @@ class Checkpoint:
         """Return the tensors of one attention, by their names below it. Raises ``InputError`` if there are none."""
         half = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder"}.get(kind, "")
         which = _CROSS if kind == "cross" else _OWN
+        # Names of layers differ by family: layers, h, blocks.
         below = re.compile(
             rf"^(?:.*\.)?(?:layers?|h|blocks?|albert_layer_groups)\.{layer}\.(?:albert_layers\.0\.)?(?:layer\.\d\.)?(?:{which})\.(.+)$"
         )
+        # Models with an encoder and a decoder have both under one number.
         of_half = (name for name in self.arrays if half in name)
         names = {m[1]: name for name in of_half if (m := below.match(name))}
         arrays = {
@@ -61,11 +63,13 @@ class Checkpoint:
             raise InputError(f"{self.path} has no embedding of tokens by a known name")
         table = self._read_float_tensor(name)
         if table.ndim != 2:
+            # Rows of anything but a matrix are no vectors.
             raise InputError(
                 f"{self.path}: the embedding {name[:80]} has {table.ndim} axes; a matrix is expected"
             )
         n, width = table.shape
         self._check_attention_size(8 * len(ids) * width)
+        # A negative id would count from the end.
         for i in ids:
             if not 0 <= i < n:
                 raise InputError(

@@ -72,6 +72,7 @@ def specify(
     """
     c = configuration(source)
     row = _find_row(c)
+    # A row was read by people, and is preferred.
     if row:
         spec = attention(c, layer, kind)
         return Specified(spec, "row", f"by the row of {row} in docs/models.md")
@@ -122,6 +123,7 @@ def _infer_layer(c: Configuration, layer: int, lock: str | None) -> Specified:
         c.cannot_tell(f"layer {layer} was requested; there are {len(kinds)}, counted from 0")
     inference = infer_configuration(config)
     kept = enumerate(kept_layers(data))
+    # Layers of one kind by their fields have to be one kind in a run.
     alike = [place for place, i in kept if kinds[i] == kinds[layer]]
     parts = [part for part in inference.parts if part.layer in alike]
     if not parts:
@@ -135,6 +137,7 @@ def _infer_layer(c: Configuration, layer: int, lock: str | None) -> Specified:
     part = parts[0]
     if not part.is_explained or part.specification is None:
         _refuse_part(c, part)
+    # A line that stands in the lock was looked at.
     reviewed = lock is not None and next(iter(lines)) in read_lock(lock)
     where = f"reviewed in {lock}" if reviewed else "not reviewed"
     words = f"{inference.source}, {where}: {part.name} ({part.kind})"

@@ -70,6 +70,7 @@ class Recorded:
 
     def lost(self) -> Lost | None:
         """Return the first layer and columns that differ by more than a step of quantisation, or None."""
+        # Only layers that quantise have a step.
         for layer in sorted(self.steps.keys() & self.calls.keys()):
             for which in (0, 1):
                 calls = [
@@ -81,6 +82,7 @@ class Recorded:
                 first = next(
                     call[0][which] for call in self.calls[layer] if not isinstance(call, int)
                 )
+                # Roundings of the arrays themselves are within their format.
                 u = float(Format(dtype_name(first)).u)
                 if words := _describe_first_cache_loss(calls, self.steps[layer], u, _NAMES[which]):
                     return Lost(layer, words)
@@ -90,6 +92,7 @@ class Recorded:
         """Return a cache that returns the recorded numbers again, and is exact in everything else."""
         from transformers import DynamicCache
 
+        # Outputs are returned in the order of calls.
         calls = {
             n: iter([call[1] for call in result if not isinstance(call, int)])
             for n, result in self.calls.items()
@@ -113,6 +116,7 @@ def _quantisation_step_of_layer(layer: object) -> Step | None:
     """
     bits = getattr(layer, "nbits", None)
     if isinstance(bits, int) and 0 < bits <= 16:
+        # A range of values including 0, in 2^b − 1 steps.
         return lambda x, _: np.full(
             x.shape, (max(x.max(), 0.0) - min(x.min(), 0.0)) / (2**bits - 1)
         )
@@ -131,15 +135,19 @@ def _describe_first_cache_loss(
     most = 0.0
     for call in calls:
         if isinstance(call, int):
+            # The cache was cut: a rollback to so many columns.
             last = None if last is None else last[:, :, :call]
             continue
         stored, back = call
+        # The scale is that of the first numbers.
         most = most if last is not None else float(np.abs(stored).max())
+        # Stored numbers follow what is there.
         wanted = stored if last is None else np.concatenate([last, stored], axis=2)
         if back.shape != wanted.shape:
             return f"{back.shape[2]} columns of {what} are returned where {wanted.shape[2]} were stored"
         of_roundings = _ROUNDINGS * u * np.abs(wanted).max()
         room = step(wanted, most) + of_roundings
+        # Written this way NaN counts as beyond.
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():
             columns = np.flatnonzero(beyond.any(axis=(0, 1, 3)))
@@ -149,6 +157,7 @@ def _describe_first_cache_loss(
                 else f"column {columns[0]}"
             )
             return f"the {what} in {many} are returned {_describe_returned_columns(back, wanted, room, columns)}"
+        # What was returned is what the next call builds on.
         last = back
     return ""
 

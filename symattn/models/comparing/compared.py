@@ -108,6 +108,7 @@ def compare_targets(
         names, spec, [replace(every, call=tuple(words)) for words in call]
     )
     calls = {"first-call": [*call[0]], "second-call": [*call[1]]}
+    # The command repeats the comparison, with the calls of both sides.
     line = every.command(*names, spec=spec, name="compare", **calls)
     return replace(comparison, command=line, notes=(*every.notes, *comparison.notes))
 
@@ -118,16 +119,19 @@ def _verify_and_compare_pair(
     """Verify both, and run both on the same inputs, with the effort of a verification."""
     sides = []
     for function, how, side in zip(functions, each, NAMES, strict=True):
+        # Bound now, since the loop goes on to the other side.
         say = partial(lambda how, side, words: how.progress(f"{side}: {words}"), how, side)
         report = verified(function, spec, replace(how, progress=say))
         sides.append(ComparedSide(function if isinstance(function, str) else report.target, report))
     each[0].progress("both on the same inputs")
     faults = [fault for side in sides for fault in side.report.faults]
+    # Both stay open, as they are called in turn.
     with ExitStack() as stack:
         first, second = (
             how.session(
                 stack.enter_context(how.opened(function, spec)),
                 spec,
+                # Fewer examples: each side was verified before.
                 min(how.examples, _FEWER),
                 how.budget,
             )
@@ -166,10 +170,12 @@ def compare_traces(
         raise InputError(
             f"{first} is of {first_type}, {second} of {second_type}; hint: --dtype {first_type}"
         )
+    # Shapes are checked before any number is judged.
     for path, arrays in zip(paths, (one, other), strict=True):
         with _prefix_errors_with_file(path):
             next(pieces(spec, arrays), None)
     unlike = _find_first_unlike_input(spec, one, other)
+    # With other inputs the outputs must differ.
     apart = {} if unlike else _find_diverging_queries(spec, one, other)
     how: dict[str, Any] = {
         "precision": precision,
@@ -188,6 +194,7 @@ def compare_traces(
     arithmetic = Precision.of(precision or one["q"].dtype.name, contract)
     joint_run = JointRun()
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+        # The rows in which they differ are judged as well.
         sample = chosen(mine.spec, mine.inputs, rows)
         looked = sorted({*sample, *apart.get(mine.place, ())})
         begins, most = _locate_differing_entries(mine, theirs, arithmetic, looked) or (None, None)
@@ -215,12 +222,14 @@ def _find_diverging_queries(
         a, b = (floats_of(p.made["o"])[0] for p in (mine, theirs))
         differ = differing(a, b)
         if differ.any():
+            # Infinite outputs have no relative difference.
             with np.errstate(all="ignore"):
                 off = np.abs(a - b)
                 sizes = np.maximum(np.abs(a), np.abs(b))
                 relative = off / sizes.max(axis=-1, keepdims=True)
             axis_of_rows = differ.ndim - 2
             axes = tuple(i for i in range(differ.ndim) if i != axis_of_rows)
+            # NaN counts as the largest difference.
             finite = (np.nan_to_num(x, nan=np.inf) for x in (off, relative))
             far = (np.where(differ, x, 0.0) for x in finite)
             most = (x.max(axis=axes).argmax() for x in far)
@@ -256,6 +265,7 @@ def _locate_differing_entries(
     differ = differing(a, b)
     if not differ.any():
         return None
+    # The exact output decides which side is nearer.
     right = measured(one.made["o"], one.inputs, one.spec, precision, rows)
     assert right is not None
 

@@ -208,6 +208,7 @@ def _select_differing_entry(
         else {}
     )
     result, largest = None, 0.0
+    # Outputs are compared one by one; the entry is the largest over all.
     for output, a, b in zip(outputs, first.parts, second.parts, strict=False):
         pairs = [
             (part.got, part.ratios)
@@ -220,6 +221,7 @@ def _select_differing_entry(
             "ratio": np.maximum(my_ratios, their_ratios),
             "first": (apart > 0).astype(float),
         }.get(by, apart)
+        # Only a larger one replaces the entry so far.
         if not size.size or size.max() <= largest:
             continue
         largest, at = (
@@ -313,6 +315,7 @@ class Comparison(WithVerdict):
             right = [name for name in NAMES if name not in self.wrong]
             if not right:
                 return "Both are wrong"
+            # A side may be undecided where no fault was shown.
             other = self.sides[NAMES.index(right[0])].report.verdict
             rest = "has no fault" if other is Verdict.NO_FAULT else "is undecided"
             return f"The {self.wrong[0]} is wrong, the {right[0]} {rest}"
@@ -433,6 +436,7 @@ class Comparison(WithVerdict):
 
 
 def _describe_differing_entry(title: str, place: DifferingEntry) -> Iterator[Block]:
+    # Readers count from 1.
     index = ", ".join(str(i + 1) for i in place.index)
     yield Paragraph(
         (

@@ -399,6 +399,7 @@ class Generation(WithVerdict):
                 )
             elif row.undecided:
                 yield Code(row.way), f" is undecided: {row.unclear}"
+        # No way at all: nothing was compared.
         if all(row.reason for row in self.rows):
             yield ("no way could be run",)
         elif self.verdict is not Verdict.FAULT and not any(row.undecided for row in self.rows):
@@ -445,6 +446,7 @@ _MEANING = (
 def _describe_state_difference(at: StateDifference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
     remark = f" It {at.seen}." if at.seen else ""
+    # Without a configuration neither side is the reference.
     verb = "differs" if doubt else "is wrong"
     rest = (
         f" Which of the two is wrong cannot be determined: {doubt}, and no configuration decides."
@@ -462,6 +464,7 @@ def _describe_state_difference(at: StateDifference, doubt: str) -> str:
 def _make_row_of_way(row: WayResult) -> tuple[tuple[str, ...], ...]:
     at = row.first
     if row.reason:
+        # A way that did not run has no numbers.
         return ((row.way,), (row.verdict,), *[("",)] * 6)
     numbers = tuple((f"{x:.1g}",) for x in (row.off, row.apart, row.rounding, row.prefill))
     return (

@@ -322,6 +322,7 @@ def _select_generation_ways(
     """Return the prefill, the ways by name, and those of the user's caches; without padding if there is an encoder, and
     without those of windows if there is none."""
     usual = {way.name for way in WAYS}
+    # A cache with a name of a usual way would hide it.
     if twice := next((way.name for way in of_caches(caches) if way.name in usual), None):
         raise InputError(
             f"{twice!r} is a way that there is without your cache; hint: another name of the cache"
@@ -387,6 +388,7 @@ def _draw_encoder_input(model: Module, tokens: int, rng: np.random.Generator) ->
     config, name = model.config, model.main_input_name
     if name == "input_ids":
         return rng.integers(1, int(config.vocab_size), tokens + 2)
+    # Whisper takes spectra, two frames for each position.
     if (
         name == "input_features"
         and hasattr(config, "num_mel_bins")

@@ -71,6 +71,7 @@ def checked(model: object) -> None:
         raise InputError(
             f"{type(model).__name__} cannot generate; hint: give a class such as LlamaForCausalLM"
         )
+    # A copy in float64 takes eight bytes for each parameter.
     size = sum(p.numel() for p in model.parameters())
     if size > MOST:
         raise InputError(
@@ -178,6 +179,7 @@ def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, A
     ids = np.full((len(sequences), max(lengths)), pad)
     mask = np.zeros(ids.shape, dtype=bool)
     for row, s in enumerate(sequences):
+        # Padding on the left or on the right of the tokens.
         free = ids.shape[1] - len(s)
         at = slice(free, None) if padding == "left" else slice(0, len(s))
         ids[row, at], mask[row, at] = s, True
@@ -262,12 +264,14 @@ class GenerationWay:
     ) -> list[States]:
         """Return the states of the first of the sequences. Raises what the model and the cache raise, and ``Refused``
         for drafts in a model that declares itself stateful."""
+        # A state has no earlier tokens to roll back to.
         if self.drafts and model.is_stateful:
             raise Refused(
                 "the model declares itself stateful, and transformers rolls no cache of such a model back"
             )
         model.implemented(self.implementation or model.own)
         texts = sequences[: self.items]
+        # The second half is replaced, to see whether the first one changes.
         if self.other:
             texts = [text.changed(slice(len(text) // 2, None)) for text in texts]
         ids, mask = filled([text.words for text in texts], self.padding, pad)
@@ -275,6 +279,7 @@ class GenerationWay:
         if not self.other:
             return reads
         pairs = zip(reads, texts, strict=True)
+        # Only the half before the change can be compared.
         return [tuple(x[: len(s) // 2] for x in read) for read, s in pairs]
 
 

@@ -96,6 +96,7 @@ def fields(words: Sequence[str]) -> dict[str, object]:
             raise InputError(
                 f"{word[:60]!r} sets no field; hint: NAME=VALUE, such as hidden_size=64"
             )
+        # Words that are no JSON are texts.
         try:
             values[name.strip()] = json.loads(value)
         except ValueError:
@@ -190,6 +191,7 @@ def read_configuration(path: Path, changed: Mapping[str, object] | None = None) 
     for name in changed or {}:
         _check_configuration_field(name, config)
     data = {**config.data, **(changed or {})}
+    # Every layer and expert is made, so that there may not be many.
     if deep := _find_excessive_layer_count(data):
         raise InputError(
             f"{path}: {deep[0]} is {deep[1]}; hint: --set {deep[0]}=2, at most {_DEEPEST}"
@@ -219,6 +221,7 @@ def check_weights(path: Path) -> None:
             f"{path / _INDEX} has no weight_map, which says in which file each array is"
         )
     for name in parts.values():
+        # A path could lead outside of the folder.
         if (
             not isinstance(name, str)
             or Path(name).name != name
@@ -233,6 +236,7 @@ def _check_size(path: Path, make: Callable[[], Module]) -> None:
     """Make a model without numbers, and raise ``InputError`` if it is too large to be made with them."""
     import torch
 
+    # On the device meta, arrays have shapes and no numbers.
     with torch.device("meta"):
         model = make()
     arrays = (*model.parameters(), *model.buffers())

@@ -61,6 +61,7 @@ def register() -> None:
         SDPA: ("sdpa", sdpa_mask),
         CONFIGURED: (CONFIGURED, eager_mask),
     }
+    # Each way needs the mask that transformers builds for it.
     for name, (kind, mask) in ways.items():
         AttentionInterface.register(name, partial(attention, kind))
         ALL_MASK_ATTENTION_FUNCTIONS.register(name, mask)
@@ -115,6 +116,7 @@ def _read_promised_attention(module: object) -> Attention:
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int) or not hasattr(module, "config"):
         raise UnreadCall("its attention does not say of which layer it is")
+    # Encoder and decoder have layers of the same number.
     if getattr(module.config, "is_encoder_decoder", False):
         raise UnreadCall(
             "nothing states whether its attention belongs to the encoder or to the decoder"
@@ -196,6 +198,7 @@ class _Candidates:
         """Return the definition with a mask that transformers builds, if it runs."""
         unread = self.why
         candidates = {
+            # Masks differ by implementation, and each is tried.
             name: read
             for name, other in _BY_MASK.items()
             if (read := self._candidate_using_definition(other))
@@ -212,6 +215,7 @@ class _Candidates:
         unread = self.why
         candidates = {
             name: read
+            # The model's own implementation comes first.
             for name in dict.fromkeys((self.own.own, *_BY_MASK))
             if (read := self.candidate(name))
         }
@@ -229,6 +233,7 @@ class _Candidates:
                 tuple(alone(m, s, implementation) for s in self.sequences)
                 for m in (self.wide, self.own)
             ]
+        # Any failure of the model's code is the reason, and no fault.
         except _FAILS as error:
             self.why = str(error).partition("\n")[0]
             return None
@@ -274,6 +279,7 @@ class _Candidates:
     def _is_candidate_causal(self, candidate: Candidate) -> bool:
         """Return whether the first half of each sequence stays the same when the words after it change."""
         for k, sequence in enumerate(self.sequences):
+            # A second half of other words must not change the first.
             way = GenerationWay(CONTINUATION, implementation=candidate.implementation, other=True)
             own, wide = (way.run(m, (sequence,), generates, 0)[0] for m in (self.own, self.wide))
             expected = candidate.own[k], candidate.wide[k]

@@ -78,6 +78,7 @@ class Configuration:
     def default(self, *names: str) -> object:
         """Return the default of this configuration's class for a field that is not written."""
         try:
+            # Defaults live in the class of Transformers.
             config = self.completed
         except ImportError as error:
             missing = MissingExtra("transformers", "transformers")
@@ -174,6 +175,7 @@ class Configuration:
 
     def refusal(self, name: str, value: object, wanted: str) -> InputError:
         """Return the error for a field with an invalid value."""
+        # Long values are described, not printed.
         if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
             words = (
                 f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
@@ -203,6 +205,7 @@ def configuration(source: object) -> Configuration:
     A module is read by its attribute ``config``. config.json alone is enough; defaults that it leaves out come from
     Transformers. Raises ``InputError``, in one line, for a source that cannot be read.
     """
+    # Already read.
     if isinstance(source, Configuration):
         return source
     if isinstance(source, (str, os.PathLike)):
@@ -210,6 +213,7 @@ def configuration(source: object) -> Configuration:
         return _of_fields(decoded(path), str(path))
     if isinstance(source, Mapping):
         return _of_fields(source, "the configuration")
+    # Objects of Transformers write themselves as fields.
     if hasattr(source, "to_dict") and hasattr(source, "model_type"):
         return _of_fields(
             {"model_type": source.model_type, **source.to_dict()}, type(source).__name__, source

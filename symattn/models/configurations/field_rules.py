@@ -47,8 +47,10 @@ class LayerPlace:
     @property
     def d_k(self) -> int:
         """The number of columns of a head: ``head_dim``, or those of the model divided among the heads."""
+        # head_dim, if the file has it.
         if (result := self.c.optional("head_dim")) is not None:
             return self.c.as_count("head_dim", result)
+        # Else that of the class, which may differ from the quotient.
         if (
             "head_dim" not in self.c.data
             and (of_class := getattr(self.c.given, "head_dim", None)) is not None
@@ -56,6 +58,7 @@ class LayerPlace:
             return self.c.as_count("head_dim", of_class)
         if "head_dim" not in self.c.data and self.c.model_type in HEAD_DIM:
             return HEAD_DIM[self.c.model_type]
+        # Else the columns of the model divided among the heads.
         width, heads = self.c.count(*WIDTH), self.heads
         if width % heads:
             raise self.c.refusal(HEADS[0], heads, f"a divisor of {width}, the number of columns")
@@ -161,6 +164,7 @@ def normed(
     "".
     """
 
+    # Some families switch the norm on by a field.
     def run(at: LayerPlace) -> Fields:
         if switch and not at.c.flag(switch):
             return {}
@@ -266,6 +270,7 @@ def of_type(at: LayerPlace, kind: str) -> Fields:
         return everywhere(at)
     if kind == "chunked_attention":
         return {"block": at.c.count("attention_chunk_size")}
+    # A recurrence has no softmax, and no specification here.
     if kind == "linear_attention":
         at.c.cannot_tell(
             f"layer {at.layer} is a recurrence, no softmax attention; --layer N says a layer of full attention"

@@ -247,6 +247,7 @@ def table() -> str:
     """Return a Markdown table: family, kind of attention, and the descriptions of its rules."""
     lines = ["| `model_type` | kind | what is read, and what is assumed |", "|---|---|---|"]
     for name, family in FAMILIES.items():
+        # Every kind of attention of a family has a row.
         for kind, rules in family.kinds.items():
             says = [rule.says for rule in (*rules, *family.whole)]
             if family.before:

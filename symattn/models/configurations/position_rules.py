@@ -317,11 +317,13 @@ def latent(at: LayerPlace) -> Fields:
     "rotations of the columns ℓ and ℓ + r/2; with `alibi` it is refused, since the slopes are divided by √d_k"
 )
 def falcon(at: LayerPlace) -> Fields:
+    # The newer architecture has its own field for heads of keys.
     if at.c.flag("new_decoder_architecture"):
         keys = at.c.count("num_kv_heads")
     else:
         keys = 1 if at.c.flag("multi_query") else at.heads
     shared = at.sharing("num_kv_heads", keys)
+    # A slope divided by √d_k is no slope of ``Alibi``.
     if at.c.flag("alibi"):
         at.c.cannot_tell("Falcon divides the slopes of ALiBi by √d_k, for which there is no field")
     return {**shared, "position": rope_of(at).position("half")}
@@ -371,11 +373,13 @@ def buckets(two_sided: bool) -> FieldRule:
 def mpt(at: LayerPlace) -> Fields:
     fields = at.c.find("attn_config")
     if not isinstance(fields, Mapping):
+        # The field may be an object, or fields of the file.
         fields = fields.to_dict() if hasattr(fields, "to_dict") else {}
     if fields.get("attn_type") not in (None, "multihead_attention"):
         at.c.cannot_tell(
             f"attn_type is {str(fields['attn_type'])[:40]!r}; known: multihead_attention"
         )
+    # Options that change the result, and have no field here.
     for name in ("clip_qkv", "softmax_scale", "prefix_lm", "qk_ln", "attn_uses_sequence_id"):
         if fields.get(name):
             at.c.cannot_tell(f"attn_config has {name}, which this adapter does not know")

@@ -85,6 +85,7 @@ def known(source: object) -> tuple[Configuration, ModelFamily]:
     Raises ``CannotTell`` if there is no such row.
     """
     c = configuration(source)
+    # A multimodal model has the text model's fields inside.
     if c.model_type not in FAMILIES and isinstance(c.optional("text_config"), dict):
         inner = c.part("text_config")
         c = inner if inner.model_type in FAMILIES else c

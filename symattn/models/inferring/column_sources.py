@@ -121,10 +121,12 @@ class ColumnSources:
         self.own = call.name + "."
         self.runs: dict[str, ModuleRun] = {}
         leaves = {
+            # Modules may run several times; the turn of the call counts.
             name: runs[min(call.turn, len(runs) - 1)]
             for name, runs in run.runs.items()
             if self._is_module_small(name, runs)
         }
+        # Modules inside the caller come first: they are likelier sources.
         within = {name: one for name, one in leaves.items() if name.startswith(self.own)}
         others = {
             n: one
@@ -223,9 +225,11 @@ class ColumnSources:
     def _recognise_gate_function(self, ratio: Floats, around: str) -> str:
         """Return the function of a module's output that gives these factors; "" if there is none."""
         outputs = ((name, one.gave) for name, one in self.runs.items())
+        # The gate's module stands near the attention.
         near = [(name, gave) for name, gave in outputs if name.startswith(around)]
         near = [(name, gave) for name, gave in near if gave.shape[1] <= MAX_COLUMNS]
         for gate, function in GATES.items():
+            # Functions of large outputs may overflow.
             with np.errstate(all="ignore"):
                 pool = Pool(
                     [(name, np.nan_to_num(function(gave), posinf=0.0)) for name, gave in near]
@@ -267,6 +271,7 @@ class ColumnSources:
         """Return a module, and those within the caller that its input passed through before."""
         chain = [name]
         inner = [n for n in self.runs if n.startswith(self.own)]
+        # A chain of modules is followed backwards by equal values.
         while len(chain) < _MAX_CHAIN:
             x = self.runs[chain[-1]].given
             reach = EQUAL * np.abs(x).max()
@@ -349,6 +354,7 @@ class ColumnSources:
 
 
 def _named_scaling(inner: ColumnOrigin, ratio: float, one: bool, unit: bool) -> ColumnOrigin:
+    # A constant factor, a norm, or a factor for each position.
     if one:
         inner.steps.insert(0, f"times {ratio:.6g}")
         inner.factor *= ratio

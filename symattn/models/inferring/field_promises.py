@@ -28,12 +28,14 @@ class LayerFields:
 
     def find(self, *names: str) -> Any:
         """Return the first field that is set, of this layer if the configuration has a list for all."""
+        # Newer files have fields for single layers.
         by_layer = self.config.to_dict().get("per_layer_config") or {}
         own = {int(i): fields for i, fields in by_layer.items()}
         mine = own.get(self.layer, {})
         for name in names:
             value = mine[name] if name in mine else self._read_whole_config_field(name)
             if value is not None:
+                # A list has an entry for each layer.
                 return value[self.layer] if isinstance(value, (list, tuple)) else value
         return None
 
@@ -55,6 +57,7 @@ def said(config: Any, layer: int) -> dict[str, Any]:
     """Return what the fields say: heads, kv_heads, causal, window, scale, softcap, rotated columns, base, qk_norm."""
     fields = LayerFields(config, layer)
     sliding = "sliding" in fields.kind
+    # Sliding layers may have other heads.
     other = ("swa_num_attention_heads", "num_sliding_attention_heads") if sliding else ()
     heads = fields.find(
         "num_attention_heads_per_layer", *other, "num_attention_heads", "n_head", "num_heads"
@@ -63,6 +66,7 @@ def said(config: Any, layer: int) -> dict[str, Any]:
         *(("swa_num_key_value_heads",) if sliding else ()), "num_key_value_heads", "num_kv_heads"
     )
     latent, d = _is_latent(fields), width_of_heads(config, layer)
+    # Latent attention has as many heads of keys as of queries.
     keys = heads if latent else keys
     two_sided = bool(fields.find("use_bidirectional_attention"))
     return {
@@ -109,6 +113,7 @@ def _promised_score_scale(fields: LayerFields, d: int, latent: bool) -> float:
         else float(fields.find("query_pre_attn_scalar") or d or 1) ** -0.5
     )
     rope = fields.rope()
+    # YaRN scales cosines and sines, which enters the score twice.
     if latent and rope.get("mscale_all_dim") and rope.get("factor", 1) > 1:
         scale *= (1 + 0.1 * rope["mscale_all_dim"] * log(rope["factor"])) ** 2
     return scale
@@ -120,6 +125,7 @@ def _promised_rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, A
         rope.get("rope_theta") or fields.find("rope_theta"),
         fields.find("no_rope_layers"),
     )
+    # 0 in ``no_rope_layers`` switches rotations off.
     if not rope or not base or switches == 0:
         return {"rotated": None, "base": None, "rope_type": None}
     share = (

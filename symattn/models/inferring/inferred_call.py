@@ -123,12 +123,15 @@ def mask_form(seen: Mask) -> tuple[bool, Window]:
     places = np.arange(TOKENS)
     behind = places[:, None] - places[None]
     causal = not seen[behind < 0].any()
+    # A causal mask cannot see ahead, and only the past counts.
     past = behind >= 0 if causal else np.ones((TOKENS, TOKENS), bool)
     if (seen == past).all():
         return causal, None
+    # The farthest key that is seen gives the width.
     width = int(np.abs(behind)[seen].max()) + 1
     if (seen == past & (np.abs(behind) < width)).all():
         return causal, width if causal else (width - 1, width - 1)
+    # Else blocks of any size, or a mask of another kind.
     for size in range(2, TOKENS):
         block = places // size
         in_block = block[:, None] == block[None]
@@ -184,6 +187,7 @@ def _explain_output(facts: CallFacts, setting: CallSetting, out: Floats) -> None
     except Exception:
         facts.unknown.append("the output of the call")
         return
+    # A shape that differs has no error, and is not explained.
     error = np.inf
     if wanted.shape == out.shape:
         largest_error = np.abs(wanted - out).max()
@@ -230,18 +234,21 @@ def _settle_rotation_and_norms(facts: CallFacts) -> None:
     """Read off the base, and note forms of the rotation and of norms that no field describes."""
     turn = facts.rotation
     if turn is not None:
+        # A base that no frequencies fit is none.
         facts.base = turn.base()
         forms = {
             UNKNOWN_RATES: facts.base is None,
             "rotation backwards": turn.sign < 0,
         }
         facts.missing += [form for form, holds in forms.items() if holds]
+    # With something unknown, the other norm may just not have been recognised.
     normed = [role for role in "qk" if "norm over" in facts.chain.get(role, "")]
     if len(normed) == 1 and not facts.unknown:
         facts.missing.append(f"a norm of {_ROLES[normed[0]]} alone")
     turned = [role for role in "qk" if "rotation" in facts.chain.get(role, "")]
     if len(turned) == 1 and not facts.unknown:
         facts.missing.append(f"a rotation of {_ROLES[turned[0]]} alone")
+    # Behind the rotation a norm acts on rotated columns.
     if len(facts.late) == 1 or (facts.late and turn is None):
         facts.missing += [f"norm of {_ROLES[role]} after the rotation" for role in facts.late]
     if facts.value_norm and facts.norm and facts.value_eps != facts.eps:

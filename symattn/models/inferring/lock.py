@@ -39,12 +39,14 @@ def line_of(model_type: str, part: InferredPart) -> str:
 
 def _yield_lock_words(part: InferredPart) -> Iterator[str]:
     """Yield what a line says of a part: its place and class, its numbers, the steps of q, k, v, and what is missing."""
+    # Layers of one kind have one line: their numbers become stars.
     place = re.sub(r"(^|[.])[0-9]+(?=[.]|$)", r"\1*", part.name)
     yield f"{place} ({part.kind})"
     if part.facts is not None:
         numbers = part.facts.numbers()
         known = {
             name: part.promises.get(name, _format_lock_number(x))
+            # Absent fields are left out, so that a line says what there is.
             for name, x in numbers.items()
             if x not in (None, False)
         }
@@ -56,6 +58,7 @@ def _yield_lock_words(part: InferredPart) -> Iterator[str]:
         }
         yield from (f"{name}: {value}" for name, value in forms.items() if value)
         yield from [part.facts.gate] * bool(part.facts.gate)
+    # Each kind of mixer once.
     yield from dict.fromkeys(one.call.kind for one in part.mixers if one.call is not None)
     yield from (f"{role} = {steps}" for role, steps in part.chain.items())
     yield from (f"no field: {form}" for form in part.missing)
@@ -114,6 +117,7 @@ def read_lock(path: str) -> list[str]:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InputError(f"models: {path} is no text in UTF-8") from None
+    # Comments and empty lines are for readers.
     kept = [line for line in text.splitlines() if line and not line.startswith("#")]
     for number, line in enumerate(kept, 1):
         if _SEPARATOR not in line:

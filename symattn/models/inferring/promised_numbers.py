@@ -29,10 +29,12 @@ def _flatten_config_numbers(config: Any) -> dict[str, float]:
     """Return the numbers of a configuration by name, those of nested fields as ``outer.inner``."""
     result: dict[str, float] = {}
     for name, value in config.to_dict().items():
+        # Two levels of nested fields, as configurations have them.
         inner = value.items() if isinstance(value, Mapping) else [("", value)]
         for key, x in inner:
             deeper = x.items() if isinstance(x, Mapping) else [("", x)]
             for last, y in deeper:
+                # bool is a subclass of int, and no number here.
                 if type(y) in (int, float):
                     path = (str(part) for part in (name, key, last) if part != "")
                     result[".".join(path)] = float(y)
@@ -47,9 +49,11 @@ def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
         return {name: x for name, x in named.items() if any(word in name for word in words)}
 
     heads, keys = (
+        # Heads of vision or audio are those of other parts.
         {name: x for name, x in pick(*words).items() if not _OF_OTHER_PARTS.search(name)}
         for words in (("heads", "n_head"), ("key_value_heads", "kv_heads"))
     )
+    # A window to both sides is half of the field.
     halves = {f"{name} // 2": x // 2 for name, x in pick("local_attention").items()}
     scalars = pick("pre_attn_scalar").items()
     roots = {f"1/√{name}": x**-0.5 for name, x in scalars if x > 0}
@@ -101,6 +105,7 @@ def find_fitting_expressions(
         fits = [
             e
             for e, x in known.items()
+            # An expression has to hold in both configurations.
             if _is_near_promised_number(first, x)
             and _is_near_promised_number(second, other.expressions[name].get(e))
         ]

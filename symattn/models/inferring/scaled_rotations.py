@@ -25,6 +25,7 @@ def settle_scaled_rotation(facts: CallFacts, config: Any, layer: int) -> None:
     turn = facts.rotation
     if turn is None or facts.base is not None:
         return
+    # Unscaled rotations have a base by themselves.
     promised = _read_rotation(config, layer)
     if promised is None or promised.scaling is None:
         return
@@ -32,10 +33,12 @@ def settle_scaled_rotation(facts: CallFacts, config: Any, layer: int) -> None:
     rates = promised.scaling.frequencies(
         inverse_frequencies(turn.width, promised.base, like), promised.base, TOKENS
     )
+    # Rates must agree, each of them.
     if rates.shape != turn.rates.shape or np.abs(rates - turn.rates).max() > EQUAL:
         return
     facts.base, facts.scaling = float(promised.base), promised.scaling
     magnitude: Any = promised.scaling.magnitude(like)
+    # The factor enters the score twice, by queries and by keys.
     facts.scale /= float(magnitude) ** 2
     facts.missing.remove(UNKNOWN_RATES)
 

@@ -96,12 +96,14 @@ def _first_number(data: Mapping[str, Any], names: tuple[str, ...], otherwise: in
 def kinds_of_layers(data: Mapping[str, Any]) -> list[str]:
     """Return a text for each layer, equal for layers of one kind by the entries of all lists of layers."""
     depth = _first_number(data, DEPTH, 4)
+    # A list as long as there are layers has an entry for each.
     sequences = (x for x in data.values() if isinstance(x, (list, tuple)))
     lists = [x for x in sequences if len(x) == depth]
     by_layer = data.get("per_layer_config") or {}
     own = {int(i): fields for i, fields in by_layer.items()}
     shared = data.get("num_kv_shared_layers") or 0
     first_shared = depth - shared
+    # Layers that share keys with earlier ones are another kind.
     kinds = ([[x[i] for x in lists], i >= first_shared, own.get(i)] for i in range(depth))
     return [repr(kind) for kind in kinds]
 
@@ -245,6 +247,7 @@ def default_configuration(model_type: str) -> Any:
         raise InputError(f"models: Transformers has no model_type {model_type!r}")
     try:
         return text_part(CONFIG_MAPPING[model_type]())
+    # Code of Transformers raises whatever it likes.
     except Exception as problem:
         raise InputError(
             f"models: {model_type} has no default configuration: {one_line(problem)[:200]}"
@@ -311,14 +314,19 @@ def _randomise_constant_parameters(model: Module) -> None:
     """Give norms, biases and sinks values that a default of 0 or 1 would hide, and decays that keep far tokens."""
     import torch
 
+    # A seed of its own, so that the weights are the same each time.
     generator = torch.Generator().manual_seed(1)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        # A decay near 1, so that far tokens still count.
         if name.endswith("A_log"):
             parameter.copy_(noise * 0.1 - 3)
+        # Memory that was never filled.
         elif not torch.isfinite(parameter).all():
             parameter.copy_(noise * 0.3)
+        # Norms and biases are constants at first.
         elif parameter.ndim < 2 or float(parameter.std()) == 0:
             parameter.add_(noise * 0.1)
         else:
+            # Larger weights make scores that differ.
             parameter.mul_(min(6.0, max(1.0, 0.18 / (float(parameter.std()) + 1e-9))))

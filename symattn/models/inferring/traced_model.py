@@ -131,6 +131,7 @@ class _Recorder:
         kwargs: Kwargs,
     ) -> Any:
         """Record a call of a recurrence or a convolution."""
+        # Read before it runs, since it may change its arguments.
         call = read_mixer(reader, args, kwargs)
         out = function(*args, **kwargs)
         inner = next((m for m in reversed(doing.modules) if m in self.names), None)
@@ -193,6 +194,7 @@ def traced(model: Module, start: int = 0) -> TracedRun:
     from torch.nn.modules import module as hooks
 
     recorder: Any = _Recorder({module: name for name, module in model.named_modules()})
+    # Positions from ``start`` show what depends on them.
     places = {"position_ids": torch.arange(start, start + TOKENS)[None]} if start else {}
     watch(recorder)
     handle = hooks.register_module_forward_hook(recorder.gave, with_kwargs=True)
