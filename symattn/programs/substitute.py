@@ -3,8 +3,9 @@
 Most code needs no help: NumPy dispatches functions of an array to the array. Functions without an array argument do:
 ``np.zeros``, ``math.sqrt``. So the function is rebuilt from its code, with globals in which ``np``, ``math`` and its
 helpers are replaced; the user's modules stay as they are. Functions of the same top-level package are followed, through
-globals, closures, defaults, ``functools.partial`` and bound methods; containers among the globals are copied, so that
-no array of ours stays in a user's cache. An operation that a kind lacks raises ``Refused`` with its name.
+globals, closures, defaults, ``functools.partial`` with its arguments, and bound methods; containers among the globals
+are copied, so that no array of ours stays in a user's cache. An operation that a kind lacks raises ``Refused`` with its
+name.
 """
 
 from __future__ import annotations
@@ -200,7 +201,9 @@ class _Substitution:
         if isinstance(x, types.MethodType) and isinstance(x.__func__, types.FunctionType):
             return types.MethodType(self.value(x.__func__), x.__self__)
         if isinstance(x, functools.partial):
-            return functools.partial(self.value(x.func), *x.args, **x.keywords)
+            # A library may be an argument: ``partial(attention, np)``.
+            keywords = {name: self.value(argument) for name, argument in x.keywords.items()}
+            return functools.partial(self.value(x.func), *map(self.value, x.args), **keywords)
         if isinstance(x, np.ndarray):
             return x.copy()
         # A copy, so that no array of a kind stays in a container of the user.

@@ -20,6 +20,8 @@ from symattn.programs.target import target
 from symattn.programs.verify import verify
 from symattn.verification.report import Check, Report
 from symattn.verification.semantics import SIZES
+from tests.verification.sizes_together import ROTARY as CAUSAL_ROTARY
+from tests.verification.sizes_together import attend, named
 
 CALLS: list[str] = []
 ROTARY = Attention(position=Rotary())
@@ -252,6 +254,12 @@ def test_rotary_tables_that_a_function_makes_are_read_and_their_angles_told_apar
     for wrong in (partial(rotary, base=10001.0), lambda q, k, v: attention(rotated(q, np.arange(len(q))), k, v)):
         found = Target(wrong, runner.convention).semantics(ROTARY, 60.0)
         assert found.agrees is False
+
+
+def test_a_library_that_is_an_argument_is_read_as_a_global_one() -> None:
+    program = named(["q", "k", "v"], partial(attend, np, True, 0.0))
+    runner = target(program, Request.of(CAUSAL_ROTARY, dtype="float32", layout="nd"))
+    assert runner.semantics(CAUSAL_ROTARY, 60.0).agrees
 
 
 @pytest.mark.deep
