@@ -247,6 +247,22 @@ def change_slice(p: Place) -> Changes:
             yield _with_subscript(p.node, k, ast.Slice(*bounds))
 
 
+def move_slice(p: Place) -> Changes:
+    """A slice that begins at a whole number in scope, as that of a block begins at its first row."""
+    for k, item in enumerate(_subscript_items(p.node)):
+        if not isinstance(item, ast.Slice) or item.upper is None or item.step is not None:
+            continue
+        moved = {n.id for n in ast.walk(item) if isinstance(n, ast.Name)}
+        for name in p.names("int"):
+            # An end that is counted from the last entry stays where it is.
+            if name in moved or isinstance(item.upper, ast.UnaryOp):
+                continue
+            first = ast.Name(name)
+            lower = first if item.lower is None else ast.BinOp(first, ast.Add(), item.lower)
+            upper = ast.BinOp(first, ast.Add(), item.upper)
+            yield _with_subscript(p.node, k, ast.Slice(lower, upper))
+
+
 def move_new_axis(p: Place) -> Changes:
     items = _subscript_items(p.node)
     rest = [item for item in items if not _is_none(item)]
@@ -612,6 +628,7 @@ RULES: tuple[EditRule, ...] = (
     EditRule("bound", 2, ANY, clip_to_name),
     EditRule("cast", 2, ANY, cast),
     EditRule("copy", 2, ANY, copy_array, where="arrays"),
+    EditRule("slice moved", 2, ast.Subscript, move_slice, added=LOOKED_AT, where="arrays"),
     EditRule("index", 3, ast.Subscript, take_index),
     EditRule("term", 3, ANY, add_difference),
     EditRule("term", 3, ANY, combine_whole),

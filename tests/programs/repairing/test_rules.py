@@ -126,6 +126,7 @@ BODIES = [
     ("expression", 3, "return 1 + np.exp(x)", "return np.exp(-x) + np.exp(x)"),
     ("in parallel: repeated", 3, "return np.tile(x, (1, n)) + np.tile(y, (1, n))",
      "return np.repeat(x, n, axis=1) + np.repeat(y, n, axis=1)"),
+    ("slice moved", 2, "return x[:1] * y", "return x[n:n + 1] * y"),
     ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n    return z", "return x + 2 * y"),
 ]  # fmt: skip
 
