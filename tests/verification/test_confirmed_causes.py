@@ -55,6 +55,11 @@ def one_mask_for_five_queries(q: Array, k: Array, v: Array) -> Array:
     return _softmax(_under(np.arange(m) <= first + m - n, s)) @ v
 
 
+def blocks_of_the_first_queries(q: Array, k: Array, v: Array) -> Array:
+    """Compute each block of 48 queries from those of the first one."""
+    return _softmax(scores(q[..., np.arange(q.shape[-2]) % 48, :], k)) @ v
+
+
 def not_scaled_in_a_head(q: Array, k: Array, v: Array) -> Array:
     """Leave out the scale in the first head of each key head."""
     k, v = (np.repeat(a, 2, axis=-3) for a in (k, v))
@@ -121,6 +126,10 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
      "ignored, where n_q ≠ n_k"),
     (one_mask_for_five_queries, Attention(causal=True, heads=2), "float32",
      "there is one causal mask for each 5 queries: a query sees what the first query of its block sees"),
+    (blocks_of_the_first_queries, Attention(), "float32",
+     "queries are those of the first tile in every tile (tiles of 48)"),
+    (blocks_of_the_first_queries, Attention(causal=True), "float32",
+     "queries are those of the first tile in every tile (tiles of 48); and the mask is ignored"),
     (mean_of_values, Attention(), "float16", "the output is the mean of all values: queries and keys are ignored"),
     (not_scaled_in_a_head, Attention(heads=4, kv_heads=2), "float32",
      "scores are not scaled, for the first head of each key head alone"),
@@ -135,8 +144,9 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
 )  # fmt: skip
 
 
-#: As another row: a mask where sizes are equal, a mask for several queries, a maximum in the logarithm of the sum.
-_ALIKE = (causal_if_square, one_mask_for_five_queries, maximum_before_the_cap)
+#: As another row: a mask where sizes are equal, a mask for several queries, a maximum in the logarithm of the sum; and
+#: causes that several larger inputs confirm.
+_ALIKE = (causal_if_square, one_mask_for_five_queries, maximum_before_the_cap, blocks_of_the_first_queries)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from symattn.bounds.case_result import CaseResult, Part, largest
+from symattn.bounds.case_result import OF_VALUES, CaseResult, Part, largest
 
 if TYPE_CHECKING:
     from symattn.verification.diagnosis.causes import Known, Outputs, Search
@@ -305,7 +305,8 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     alone = [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
     parts = list(search.distinct(alone, few, every=True))
     for first in parts[:_ALONE]:
-        yield _pair_mistake_with_others(search, first, every, few)[0]
+        telling = _cases_of_a_second(search, first, few)
+        yield _pair_mistake_with_others(search, first, every, telling)[0]
     search.begin()  # the effort of finding those parts is not charged to the mistakes that account for most
     for first in larger:
         pairs, nearest = _pair_mistake_with_others(search, first, every, few)
@@ -315,6 +316,22 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     yield [both for pair in combinations(parts[:_PARTS], 2) for both in search.combined(*pair)]
     for first in (*parts, *smaller):
         yield _pair_mistake_with_others(search, first, every, few)[0]
+
+
+def _cases_of_a_second(
+    search: Search[M], first: M, few: Sequence[CaseResult]
+) -> Sequence[CaseResult]:
+    """Return the wrong cases that tell what is wrong besides a mistake: a few, if one of them contradicts it.
+
+    A mistake that explains them all has no second one there, which shows at larger sizes alone, such as those of tiles.
+    The smallest cases that contradict the first one then tell, held-out ones among them.
+    """
+    if any(search.screened(judged, first) is False for judged in few):
+        return few
+    held_out = [r for r in search.held_out if r.finding in OF_VALUES]
+    every = sorted((*search.wrong, *held_out), key=lambda r: r.case.size)
+    beyond = (r for r in every if is_finite(r) and search.screened(r, first) is False)
+    return list(islice(beyond, _PAIRED)) or few
 
 
 def _pair_mistake_with_others(

@@ -128,15 +128,36 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
 
 
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Yield mistakes that read keys, values or biases from a wrong tile."""
+    """Yield mistakes that read keys, values or biases from a wrong tile, or compute every tile of queries as the first.
+
+    A kernel that forgets which tile it computes reads the first one's queries, or gives the first one's outputs.
+    """
     for place in places(spec, names):
-        for words, where, taken in (
-            other_tiles() if place.words in ("keys", "values", "biases") else ()
-        ):
-            change = partial(_load_from_other_places, taken, -1 if place.words == "biases" else -2)
-            yield Mistake(place.step, f"{place.words} are {words} ({where})", place.variant(change))
+        for words, where, taken in other_tiles():
+            if not _has_other_tiles(place.words, words, where):
+                continue
+            of_queries = place.words in _CUT_LIKE_QUERIES
+            load = _load_from_other_places_if_any if of_queries else _load_from_other_places
+            change = partial(load, taken, -1 if place.words == "biases" else -2)
+            # The bound covers no operation on outputs, and of the same numbers queries say more.
+            of_outputs = place.words == "outputs"
+            yield Mistake(
+                place.step,
+                f"{place.words} are {words} ({where})",
+                place.variant(change),
+                in_floats=of_outputs,
+                general=of_outputs,
+            )
 
 
+def _has_other_tiles(place: str, words: str, where: str) -> bool:
+    """Return whether a wrong tile is tried at a place: queries are cut into tiles of one width, but not into parts."""
+    if place in ("keys", "values", "biases"):
+        return True
+    return place in _CUT_LIKE_QUERIES and words == FIRST_TILE and where.startswith("tiles")
+
+
+_CUT_LIKE_QUERIES = ("queries", "outputs")
 FIRST_TILE = "those of the first tile in every tile"
 #: The tile that is read instead of tile t of c.
 _OTHER_TILES: tuple[tuple[str, Callable[[int, int], int]], ...] = (
@@ -169,6 +190,14 @@ def _places_in_other_tiles(other: Callable[[int, int], int], edges: Edges, n: in
 def _load_from_other_places(taken: Taken, axis: int, x: Array) -> Any:
     """Return an array with the entries along an axis read from other places."""
     return namespace_of(x).take(x, taken(int(x.shape[axis])), axis=axis)
+
+
+def _load_from_other_places_if_any(taken: Taken, axis: int, x: Array) -> Any:
+    """Return the same, or the array itself if it is a single tile: what else is wrong then shows there."""
+    try:
+        return _load_from_other_places(taken, axis, x)
+    except KeyError:
+        return x
 
 
 def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
