@@ -412,7 +412,11 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
         # Leaving out far keys matters for long rows of large scores, and not where all is decisive.
         if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
             return [right]
-        shape = right.run.final_scores.plain_shape[-2:]
+        # Lengths tell the shape of the scores, of which a run would be made for it alone.
+        shape = tuple(
+            next(inputs[n].shape[-2] for n in names if n in inputs)
+            for names in (("q", "x"), ("k", "y", "x"))
+        )
         open_ = inputs.get("mask", np.ones(shape, dtype=bool))
         zeros = {**inputs, "mask": np.where(open_, 0.0, -np.inf)}
         result = _run_on_enclosures(
