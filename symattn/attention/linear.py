@@ -2,8 +2,8 @@
 
 S_t = e^{g_t} ⊙ S_{t−1} + k_tᵀ v_t and o_t = q_t S_t, in three forms: all pairs of tokens at once, token by token, and
 by chunks. Gates are given as logarithms g: one for each feature of the key (…, n, f), one for each token (…, n, 1), or
-none. Shapes: q, k (…, n, f), v (…, n, d_v), state (…, f, d_v). Below, the same without gates, the delta rule, and
-feature maps.
+none. Shapes: q, k (…, n, f), v (…, n, d_v), state (…, f, d_v). Below, the same read before a token is added, without
+gates, the delta rule, and feature maps.
 
 Sources, by gate: a constant, Sun et al., Retentive Network (2023), equations 5 to 7; one for each token, Dao, Gu,
 Transformers are SSMs (2024), §5 and §6 (Mamba-2); one for each feature, Yang et al., Gated Linear Attention
@@ -22,11 +22,18 @@ from symattn.arrays.namespace import namespace_of
 Step = Callable[..., tuple[Array, Array]]
 
 
-def decayed_scores(q: Array, k: Array, sums: Array | None = None, itself: bool = True) -> Array:
+def decayed_scores(
+    q: Array,
+    k: Array,
+    sums: Array | None = None,
+    itself: bool = True,
+    of_queries: Array | None = None,
+) -> Array:
     """Σ_f q_if k_jf e^{G_if − G_jf} for j ≤ i, or for j < i if not ``itself``, and 0 for later keys.
 
-    G_i = g_1 + … + g_i are ``sums`` of gates. With decaying gates the exponents of later tokens are positive and
-    may overflow, so these are masked first. Shapes: q, k (…, n, f), sums (…, n, f), (…, n, 1) or None → (…, n, n).
+    G_i = g_1 + … + g_i are ``sums`` of gates; ``of_queries`` are those of the queries, if others. With decaying
+    gates the exponents of later tokens are positive and may overflow, so these are masked first. Shapes: q, k
+    (…, n, f), sums (…, n, f), (…, n, 1) or None → (…, n, n).
     """
     xp = namespace_of(q)
     place = xp.arange(q.shape[-2])
@@ -35,7 +42,8 @@ def decayed_scores(q: Array, k: Array, sums: Array | None = None, itself: bool =
     if sums is None:
         return xp.where(visible, q @ k.mT, 0)
     # Masked before exponentiating: the exponents of later tokens may overflow.
-    between = xp.where(visible[:, :, None], sums[..., :, None, :] - sums[..., None, :, :], -xp.inf)
+    rows = sums if of_queries is None else of_queries
+    between = xp.where(visible[:, :, None], rows[..., :, None, :] - sums[..., None, :, :], -xp.inf)
     return xp.sum(q[..., :, None, :] * k[..., None, :, :] * xp.exp(between), axis=-1)
 
 
@@ -84,8 +92,71 @@ def chunk_of_sums(
     if sums is None:
         return state + k.mT @ v, q @ state + inner
     output = (q * xp.exp(sums)) @ state + inner
+    return _state_after(state, k, v, sums, whole), output
+
+
+def _state_after(state: Array, k: Array, v: Array, sums: Array, whole: Any) -> Any:
+    """e^G ⊙ S + Σ_j (k_j e^{G − G_j})ᵀ v_j."""
     # Each key decays from its own token to the end of the chunk.
-    return decayed(state, whole) + (k * xp.exp(whole - sums)).mT @ v, output
+    return decayed(state, whole) + (k * namespace_of(k).exp(whole - sums)).mT @ v
+
+
+# -- the state before a token is added ---------------------------------------------------------------------------------
+# S_t = e^{g_t} ⊙ S_{t−1} + k_tᵀ v_t and o_t = q_t (S_{t−1} + (b ⊙ k_t)ᵀ v_t): a token reads the state before its own
+# gate decays it, and itself by a bonus b for each feature, or not at all. Shapes as above, b (…, 1, f) or None.
+#
+# Source: Peng et al., Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence (2024), the time mixing of
+# Finch, with r for q, w for e^g and u for b.
+
+
+def own_products(q: Array, k: Array, v: Array, bonus: Array) -> Array:
+    """(Σ_f q_tf b_f k_tf) v_t: what each token reads of itself. Shapes: q, k (…, n, f), v (…, n, d_v)."""
+    return namespace_of(q).sum(q * bonus * k, axis=-1, keepdims=True) * v
+
+
+def products_read_before(
+    q: Array, k: Array, v: Array, g: Array | None = None, bonus: Array | None = None
+) -> Any:
+    """o_i = Σ_{j < i} (Σ_f q_if k_jf e^{g_{j+1,f} + … + g_{i−1,f}}) v_j + (q_i ⊙ b · k_i) v_i: the definition."""
+    sums = gate_sums(g)
+    before = None if g is None or sums is None else sums - g
+    inner = decayed_scores(q, k, sums, itself=False, of_queries=before) @ v
+    return inner if bonus is None else inner + own_products(q, k, v, bonus)
+
+
+def step_read_before(
+    state: Array, q: Array, k: Array, v: Array, g: Array | None = None, bonus: Array | None = None
+) -> tuple[Array, Array]:
+    """One token: q (S + (b ⊙ k)ᵀ v), read before S' = e^g ⊙ S + kᵀ v. Shapes: as ``gated_step``, b (…, 1, f).
+
+    Source: Peng et al. (2024), the time mixing of Finch.
+    """
+    seen = state if bonus is None else state + (bonus * k).mT @ v
+    return decayed(state, g) + k.mT @ v, q @ seen
+
+
+def chunk_read_before(
+    state: Array, q: Array, k: Array, v: Array, g: Array | None = None, bonus: Array | None = None
+) -> tuple[Any, Any]:
+    """Several tokens at once: o_i = (q_i e^{R_i}) S + Σ_{j < i} (q_i e^{R_i − G_j} · k_j) v_j + (q_i ⊙ b · k_i) v_i.
+
+    G_i are the sums of gates up to a token, and R_i = G_i − g_i those before it; S' as in ``gated_chunk``.
+    """
+    xp, sums = namespace_of(q), gate_sums(g)
+    inner = products_read_before(q, k, v, g, bonus)
+    if g is None or sums is None:
+        return state + k.mT @ v, q @ state + inner
+    output = (q * xp.exp(sums - g)) @ state + inner
+    return _state_after(state, k, v, sums, xp.sum(g, axis=-2, keepdims=True)), output
+
+
+def reading_before(step: Step) -> Step:
+    """Return a step of one token that reads the state before it: q S in the place of q S'."""
+
+    def run(state: Array, q: Array, *more: Array) -> tuple[Array, Array]:
+        return step(state, q, *more)[0], q @ state
+
+    return run
 
 
 class Scanned(NamedTuple):
