@@ -22,6 +22,9 @@ B2  LU factors with partial pivoting, T = I + L of entries |L| ≤ A: (T + E) y 
     or of a chunk of a usual size, is computed in float64 and doubled, for ties between pivots and rounding. An inverse
     that meets the right sides afterwards has the same bound (§14.3), with (I − A)⁻¹ |b| in the place of |y|.
 
+Where tokens read the state before they are added, C has j < i alone, and e^{R_if − G_jf} with R the sums of the gates
+before a token; what a token reads of itself by a bonus b is one more product, |q| |b| |k| |V|, in each of these forms.
+
 Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
 alone are legal, and those have bounds of their own.
 
@@ -54,7 +57,8 @@ class LinearTerms:
     None. ``more`` is added to the features' absolute values, if they are sums that cancel. ``relative`` is how far a
     product of two of them may be off before it is rounded, relatively. If ``constant`` all tokens have the same gate,
     and e^G may be a power of e^g. ``around`` is the number of tokens in front, and of those behind, that stand for
-    states, and are no part of a triangular system.
+    states, and are no part of a triangular system. If ``reads_before`` tokens read the state before they are added:
+    ``reads`` are the sums of gates until then, and ``bonus`` (…, 1, f) that of the token itself, or None.
     """
 
     q: Array
@@ -66,6 +70,9 @@ class LinearTerms:
     relative: float = 0.0
     constant: bool = False
     around: int = 0
+    reads: Array | None = None
+    reads_before: bool = False
+    bonus: Array | None = None
 
     @property
     def system(self) -> Array:
@@ -111,11 +118,15 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
     q = np.abs(terms.q) + terms.more
     k = np.abs(terms.k) + terms.more
     right = np.abs(terms.v) if terms.beta is None else np.abs(terms.beta * terms.v)
-    ends = _gated_scores_of_pairs(q, k, terms.sums, 0)
+    ends = _gated_scores_of_pairs(q, k, terms.sums, -1 if terms.reads_before else 0, terms.reads)
+    if terms.bonus is not None:
+        of_itself = (q * np.abs(terms.bonus) * k).sum(axis=-1)
+        ends = ends + of_itself[..., None] * np.eye(n)
     edges = np.zeros((*k.shape[:-1], n))
     if terms.beta is not None:
         edges = np.abs(terms.beta) * _gated_scores_of_pairs(k, k, terms.sums, -1)
-    largest = [1 + float(a.max(initial=0.0)) for a in (q, k, right, edges)]
+    factors = [q, k, right, edges, *([] if terms.bonus is None else [np.abs(terms.bonus)])]
+    largest = [1 + float(a.max(initial=0.0)) for a in factors]
     # Every operation may lose η, times the largest factors.
     product_of_largest = float(np.prod(largest))
     eta = float(precision.score.eta)
@@ -137,19 +148,25 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
     return np.where(np.isnan(error), np.inf, error * UP)
 
 
-def _gated_scores_of_pairs(q: Array, k: Array, sums: Array | None, diagonal: int) -> Array:
-    """Σ_f q_if k_jf e^{G_if − G_jf} for j up to a diagonal, 0 elsewhere. Shape: (…, n, n)."""
+def _gated_scores_of_pairs(
+    q: Array, k: Array, sums: Array | None, diagonal: int, reads: Array | None = None
+) -> Array:
+    """Σ_f q_if k_jf e^{R_if − G_jf} for j up to a diagonal, 0 elsewhere. Shape: (…, n, n).
+
+    ``sums`` is G, and ``reads`` R, by default G.
+    """
+    rows = sums if reads is None else reads
     if sums is None:
         return np.tril(q @ k.swapaxes(-1, -2), diagonal)
+    assert rows is not None
+    visible = np.tri(q.shape[-2], k=diagonal, dtype=bool)
     if sums.shape[-1] == 1:
-        visible = np.tri(q.shape[-2], dtype=bool)
         # −∞ above the diagonal, where the difference of gates could overflow.
-        between_tokens = sums - sums.swapaxes(-1, -2)
+        between_tokens = rows - sums.swapaxes(-1, -2)
         decays = np.exp(np.where(visible, between_tokens, -np.inf))
         return np.tril(q @ k.swapaxes(-1, -2) * decays, diagonal)
-    visible = np.tri(q.shape[-2], dtype=bool)[:, :, None]
-    differences = sums[..., :, None, :] - sums[..., None, :, :]
-    between = np.where(visible, differences, -np.inf)
+    differences = rows[..., :, None, :] - sums[..., None, :, :]
+    between = np.where(visible[:, :, None], differences, -np.inf)
     pairs = q[..., :, None, :] * k[..., None, :, :]
     products = pairs * np.exp(between)
     return np.tril(products.sum(axis=-1), diagonal)

@@ -4,12 +4,15 @@
 
 Linear attention has p = 0; the delta rule has p = β k and w = β. In a chunk, with G the sums of its gates,
 
-    b = w V − (p e^G) S,   (I + L) u = b,   o = (q e^G) S + N u,   S' = e^{G_n} S + K̄ᵀ u,   K̄ = k e^{G_n − G},
+    b = w V − (p e^G) S,   (I + L) u = b,   o = (q e^R) S + N u,   S' = e^{G_n} S + K̄ᵀ u,   K̄ = k e^{G_n − G},
 
-L_ij = Σ_f p_if k_jf e^{G_if − G_jf} for j < i, and N the same of q and k for j ≤ i. T is (I + L)⁻¹.
+L_ij = Σ_f p_if k_jf e^{G_if − G_jf} for j < i, N_ij = Σ_f q_if k_jf e^{R_if − G_jf} for j ≤ i, and R is G. T is
+(I + L)⁻¹. If a token reads the state before it is added, o_t = q_tᵀ S_{t−1}, R is G − g and N has j < i alone. A bonus
+b for that token adds c_t v_t to o_t, c_t = Σ_f q_tf b_f k_tf.
 
 Sources: Yang, Wang, Zhang, Shen, Kim, Parallelizing Linear Transformers with the Delta Rule over Sequence Length
-(2024), §3; Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), §3.3.
+(2024), §3; Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), §3.3; for the bonus, Peng et al., Eagle and Finch
+(2024), the time mixing of Finch.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +44,16 @@ class Moved:
         return not (self.q.any() or self.k.any())
 
 
+class OwnProducts(NamedTuple):
+    """What tokens add to their own outputs through a bonus, each (n, 1): the ``value`` c = Σ q b k, its ``size``
+    Σ |q̂| |b| |k̂| as a program reads q and k, how far c ``moved`` by that, and ``squares`` Σ (q b k)²."""
+
+    value: Array
+    size: Array
+    moved: Array
+    squares: Array
+
+
 @dataclass(frozen=True)
 class Recurrence:
     """The inputs of one head in float64.
@@ -48,6 +62,8 @@ class Recurrence:
     beta (n, 1), None for no delta rule, and the state before the first token (d_k, d_v). ``query_errors`` and
     ``key_errors`` (n, d_k) bound how far the q and k that a program reads are from these, None if it reads these.
     If ``constant`` all tokens have the same gate, and a program may raise the rounded e^g to powers.
+    If ``reads_before`` a token reads the state before it is added, with a ``bonus`` (d_k,) for itself unless that is
+    None.
     """
 
     q: Array
@@ -59,6 +75,21 @@ class Recurrence:
     query_errors: Array | None = None
     key_errors: Array | None = None
     constant: bool = False
+    reads_before: bool = False
+    bonus: Array | None = None
+
+    @cached_property
+    def own_products(self) -> OwnProducts:
+        """c of the bonus; zeros without one."""
+        if self.bonus is None:
+            return OwnProducts(*[np.zeros((len(self.q), 1))] * 4)
+        terms = self.q * self.bonus * self.k
+        queries, keys = np.abs(self.q) + self.moved.q, np.abs(self.k) + self.moved.k
+        # Where nothing bounds the error of a norm, 0 · ∞ is NaN, which ``limits`` reads as unknown.
+        with np.errstate(invalid="ignore"):
+            read = queries * np.abs(self.bonus) * keys
+        sums = (terms, read, read - np.abs(terms), terms**2)
+        return OwnProducts(*(a.sum(axis=1, keepdims=True) for a in sums))
 
     @cached_property
     def moved(self) -> Moved:
@@ -98,8 +129,8 @@ class Chunk:
     """The tokens lo to hi − 1, with all arrays of the module's formulas.
 
     ``sums`` is G, ``right`` w V, ``read`` p e^G, ``lower`` L, ``inverse`` T, ``inner`` N, ``factor`` T (p e^G),
-    ``state`` the state before the chunk, and ``end`` the one after it. ``moved`` and ``constant`` are
-    those of the recurrence.
+    ``state`` the state before the chunk, and ``end`` the one after it. ``moved``, ``constant``, ``reads_before``,
+    ``own_products`` and ``values`` v are those of the recurrence, ``largest_bonus`` is the largest entry of its bonus.
     """
 
     lo: int
@@ -119,6 +150,15 @@ class Chunk:
     end: Array
     moved: Moved
     constant: bool
+    reads_before: bool
+    own_products: OwnProducts
+    values: Array
+    largest_bonus: float
+
+    @cached_property
+    def reads(self) -> Array:
+        """R: the sums of the gates that have decayed the state as a token reads it, (n, 1) or (n, d_k)."""
+        return self.sums - self.gate_steps if self.reads_before else self.sums
 
     @cached_property
     def last(self) -> Array:
@@ -133,8 +173,8 @@ class Chunk:
 
     @cached_property
     def decayed_queries(self) -> Array:
-        """q e^G, (n, d_k)."""
-        return np.asarray(self.q * np.exp(self.sums))
+        """q e^R, (n, d_k)."""
+        return np.asarray(self.q * np.exp(self.reads))
 
     @cached_property
     def step(self) -> Array:
@@ -145,7 +185,8 @@ class Chunk:
     @cached_property
     def output(self) -> Array:
         """o, (n, d_v)."""
-        return np.asarray(self.decayed_queries @ self.state + self.inner @ self.u)
+        of_itself = self.own_products.value * self.values
+        return np.asarray(self.decayed_queries @ self.state + self.inner @ self.u + of_itself)
 
     @cached_property
     def gate_steps(self) -> Array:
@@ -163,23 +204,35 @@ class Chunk:
             state = result[token] + added
         return result
 
+    @cached_property
+    def previous_states(self) -> Array:
+        """S_{l−1} for each token, (n, d_k, d_v)."""
+        after = self.states_before + self.k[:, :, None] * self.u[:, None]
+        return np.concatenate([self.state[None], after[:-1]])
 
-def decayed_products(x: Array, y: Array, sums: Array, strict: bool = False) -> Array:
-    """Σ_f x_if y_jf e^{G_if − G_jf} for j ≤ i, or j < i if ``strict``; 0 elsewhere. (n, n)."""
+
+def decayed_products(
+    x: Array, y: Array, sums: Array, strict: bool = False, reads: Array | None = None
+) -> Array:
+    """Σ_f x_if y_jf e^{R_if − G_jf} for j ≤ i, or j < i if ``strict``; 0 elsewhere. (n, n).
+
+    ``sums`` is G, and ``reads`` R, by default G.
+    """
     below = -1 if strict else 0
-    # One gate a token: e^{G_i − G_j} is a matrix by itself.
+    rows = sums if reads is None else reads
+    # One gate a token: e^{R_i − G_j} is a matrix by itself.
     if sums.shape[1] == 1:
         # Where gates are decays, exponents above 0 are of pairs that tril() removes.
-        decays = np.exp(np.minimum(sums - sums.T, 0))
+        decays = np.exp(np.minimum(rows - sums.T, 0))
         return np.tril(x @ y.T * decays, below)
     if np.abs(sums).max(initial=0.0) < MAX_FACTORED_EXPONENT:
         # The middle of G halves both exponents.
         middle = sums[-1:] / 2
-        left = x * np.exp(sums - middle)
+        left = x * np.exp(rows - middle)
         right = y * np.exp(middle - sums)
         return np.tril(left @ right.T, below)
     # Beyond, two exponentials would overflow: one for each triple of query, key and feature.
-    between = np.minimum(sums[:, None] - sums[None], 0)
+    between = np.minimum(rows[:, None] - sums[None], 0)
     return np.tril(np.einsum("if,jf,ijf->ij", x, y, np.exp(between)), below)
 
 
@@ -194,6 +247,7 @@ def unit_lower_inverse(lower: Array) -> Array:
 def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
     """Yield the chunks of ``size`` tokens, the last one perhaps shorter."""
     count, state = len(of.q), of.state
+    largest_bonus = 0.0 if of.bonus is None else float(np.abs(of.bonus).max(initial=0.0))
     for lo, hi in pairwise([*range(0, count, size), count]):
         some = slice(lo, hi)
         q = of.q[some]
@@ -201,7 +255,8 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         p = of.erased[some]
         right = of.written[some]
         sums = np.cumsum(of.gates[some], axis=0)
-        inner = decayed_products(q, k, sums)
+        reads = sums - of.gates[some] if of.reads_before else sums
+        inner = decayed_products(q, k, sums, strict=of.reads_before, reads=reads)
         read = p * np.exp(sums)
         # Without the delta rule no token corrects another.
         if of.beta is None:
@@ -216,5 +271,7 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         factor = inverse @ read
         moved = Moved(of.moved.q[some], of.moved.k[some], of.moved.p[some])
         arrays = (sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end)
-        yield Chunk(lo, hi, *arrays, moved, of.constant)
+        own = OwnProducts(*(a[some] for a in of.own_products))
+        of_reading = (of.reads_before, own, of.v[some], largest_bonus)
+        yield Chunk(lo, hi, *arrays, moved, of.constant, *of_reading)
         state = end

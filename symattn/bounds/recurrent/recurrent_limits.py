@@ -22,7 +22,10 @@ coefficients of the state after a chunk, for any rows y of later outputs,
     C_u = P K̄ᵀ (inside the chunk: N),   C_b = C_u T,   C_copy = −C_b (p e^G) (inside: + q e^G),   C_state = P,
 
 and P before the chunk is P e^{G_n} + C_copy. Rows of the final state start with P = I after the last chunk. A token is
-a chunk of one; its output reads the state after it, so the own row starts with P = q.
+a chunk of one; its output reads the state after it, so the own row starts with P = q. Where tokens read the state
+before they are added, q e^R is in the place of q e^G, and the own row starts with P = q before its token; the gate of
+the token itself reaches it through the rounding of R = G − g alone. c v of a bonus is a sum of inputs, whose roundings
+are the output's own.
 
 *Worst.* Σ |C| h with the largest roundings (``sources``). These are parts of what was computed, |Ŝ| ≤ |S| + |Ŝ − S|: a
 forward pass bounds the norm e of each column of the state's error, e' = ‖step‖ e + ‖what the chunk adds‖; rows and
@@ -346,7 +349,8 @@ def _feature_gates(
     """Return squares of the effects of errors of one gate a feature, (rows, d_v), without erasure in the chunk."""
     count, width = x.k.shape
     inside = len(own)
-    states2 = x.states_before**2 * (_gate_roundings(x, how) ** 2)[:, :, None]
+    roundings2 = (_gate_roundings(x, how) ** 2)[:, :, None]
+    states2 = x.states_before**2 * roundings2
     result = np.zeros((len(after), x.u.shape[1]))
     # What is left of each token's state at the end of the chunk.
     down2 = np.exp(2 * (x.sums[-1] - x.sums))
@@ -354,13 +358,17 @@ def _feature_gates(
     result[inside:] = after[inside:] ** 2 @ of_states
     if inside:
         # Pairs with later tokens would overflow, and are removed below.
-        differences = x.sums[own][:, None] - x.sums[None]
+        differences = x.reads[own][:, None] - x.sums[None]
         between = np.minimum(differences, 0)
-        visible = np.arange(count)[None] <= own[:, None]
+        visible = np.arange(count)[None] <= own[:, None] - x.reads_before
         queries = x.q[own][:, None, :]
         near2 = (queries * np.exp(between) * visible[..., None]) ** 2
         flat_states = states2.reshape(count * width, -1)
         result[:inside] = near2.reshape(inside, -1) @ flat_states
+        # R of a token is G less its own gate, and errs as G does.
+        if x.reads_before:
+            read2 = x.previous_states[own] ** 2 * roundings2[own]
+            result[:inside] += np.einsum("rf,rfc->rc", x.q[own] ** 2, read2)
     return result
 
 
@@ -373,20 +381,24 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
     for x in chunks:
         sweep.silent |= overflows(x, how)
         sweep.keep_outputs(x)
+        previous = x.state
         for token, before in enumerate(x.states_before):
             # Stored for the sweep back, which needs the same roundings.
             errors.append(error)
             added = x.k[token][:, None] * x.u[token]
             after = before + added
             at = x.lo + token
-            largest = largest_of_token(of, at, before, after, x.u[token], how, error)
+            largest = largest_of_token(of, at, before, after, x.u[token], how, error, previous)
             error = _error_after_token(of, x, token, largest, error)
+            previous = after
     sweep.end = chunks[-1].end
     for x in reversed(chunks):
         states = x.states_before
+        previous = x.previous_states
         for token in reversed(range(len(x.u))):
             token_error = errors[x.lo + token]
-            _sweep_token(of, how, sweep, x, token, states[token], token_error)
+            around = (previous[token], states[token])
+            _sweep_token(of, how, sweep, x, token, around, token_error)
 
 
 def _error_after_token(
@@ -406,18 +418,22 @@ def _sweep_token(
     sweep: _Sweep,
     x: Chunk,
     token: int,
-    before: Array,
+    around: tuple[Array, Array],
     error: Array,
 ) -> None:
-    """Add what the roundings of a token do to later rows and its own, and carry their coefficients."""
-    at = x.lo + token
+    """Add what the roundings of a token do to later rows and its own, and carry their coefficients.
+
+    ``around`` has S_{t−1} and diag(a) S_{t−1}.
+    """
+    at, (previous, before) = x.lo + token, around
     first, past = (int(np.searchsorted(sweep.place, at + more)) for more in (0, 1))
     # A token's own output reads the state after it: P starts as q.
-    sweep.coefficients[first:past] = of.q[at]
-    active = slice(first, None)
+    if not of.reads_before:
+        sweep.coefficients[first:past] = of.q[at]
+    active = slice(past if of.reads_before else first, None)
     added = x.k[token][:, None] * x.u[token]
     after_state = before + added
-    largest = largest_of_token(of, at, before, after_state, x.u[token], how, error)
+    largest = largest_of_token(of, at, before, after_state, x.u[token], how, error, previous)
     rows = sweep.coefficients[active]
     # The coefficient before the correction, which erases along p.
     of_correction = rows @ of.k[at][:, None]
@@ -429,7 +445,7 @@ def _sweep_token(
         worst += _norms_of_state_rows(rows) * largest.state_norm
     sweep.worst[first:past] += largest.own
     if sweep.is_sharp:
-        squares = squares_of_token(of, at, before, after_state, x.u[token], how)
+        squares = squares_of_token(of, at, before, after_state, x.u[token], how, previous)
         square = sweep.square[active]
         square += rows**2 @ squares.state + of_correction**2 * squares.correction
         sweep.square[first:past] += squares.own
@@ -442,3 +458,6 @@ def _sweep_token(
             else:
                 square += of_decayed**2 @ (before**2 * (rounding**2)[:, None])
     sweep.coefficients[active] = of_decayed * np.exp(x.gate_steps[token])
+    # The state before the token is what its own output reads.
+    if of.reads_before:
+        sweep.coefficients[first:past] = of.q[at]

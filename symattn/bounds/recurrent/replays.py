@@ -47,14 +47,24 @@ def _token_by_token(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Ar
     state = of.state.astype(WIDE)
     outputs = np.empty(of.v.shape, WIDE)
     for token in range(len(q)):
+        previous = state
         # S ← diag(e^g) S, u = β (v − Sᵀ k), S ← S + k uᵀ: the delta rule with gates.
         state = np.exp(gates[token])[:, None] * state
         u = written[token] - p[token] @ state
         added = k[token][:, None] * u
         # The state is stored after each token, and so rounded.
         state = _store_replayed_array(state + added, how.kept)
-        outputs[token] = q[token] @ state
-    return outputs, state
+        outputs[token] = q[token] @ (previous if of.reads_before else state)
+    return outputs + _replay_own_products(of, slice(None)), state
+
+
+def _replay_own_products(of: Recurrence, some: slice) -> Array:
+    """Return c v of a bonus for some tokens; zeros without one."""
+    if of.bonus is None:
+        return np.zeros(of.v[some].shape, WIDE)
+    q, k, v = (a[some].astype(WIDE) for a in (of.q, of.k, of.v))
+    own = (q * of.bonus.astype(WIDE) * k).sum(axis=1, keepdims=True)
+    return np.asarray(own * v)
 
 
 def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
@@ -68,7 +78,9 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
         q, k, p = (a[some].astype(WIDE) for a in arrays)
         right = of.written[some].astype(WIDE)
         sums = np.cumsum(of.gates[some].astype(WIDE), axis=0)
-        grown, inner = np.exp(sums), decayed_products(q, k, sums)
+        reads = sums - of.gates[some].astype(WIDE) if of.reads_before else sums
+        grown = np.exp(sums)
+        inner = decayed_products(q, k, sums, strict=of.reads_before, reads=reads)
         u = right
         # Without the delta rule u is w V.
         if of.beta is not None:
@@ -80,8 +92,9 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
             else:
                 read = store(inverse @ store(p * grown))
                 u = store(inverse @ store(right)) - read @ store(state)
-        from_state = store(q * grown) @ store(state)
-        outputs.append(from_state + store(inner) @ store(u))
+        from_state = store(q * np.exp(reads)) @ store(state)
+        own = _replay_own_products(of, some)
+        outputs.append(from_state + store(inner) @ store(u) + own)
         decayed_keys = store(k * np.exp(sums[-1:] - sums))
         added = decayed_keys.T @ store(u)
         decay = np.exp(sums[-1])[:, None]

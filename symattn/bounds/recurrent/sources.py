@@ -12,6 +12,7 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
    pow, also to the power −m: off by (1 + ε)^m (1 + u)^m, so that 2n(ε + u) is added to the exponent.
    Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; γ(2) of the stored format
    more if both factors are stored, which do not underflow (R3).
+   Reading before a token is added, R = G − g is a sum of fewer gates, or a difference of one more rounding, within 3u.
 2. The system by substitution: (I + L̂ + ΔL) û = b̂, |ΔL| ≤ γ(n + 2) |I + L̂| (Higham, theorem 8.5): at b. An inverse T̂ of
    residual R = (I + L̂) T̂ − I: T̂ b̂ = (I + L̂)⁻¹ (b̂ + R b̂): |R| b̂ at b, and applying it γ(n) T̂ b̂ at u. By substitution
    |R| ≤ γ(n + 2) L̂ T̂. Merged from blocks, T₂₁ = −T₂₂ (L₂₁ T₁₁), R₂₁ is −R₂₂ L₂₁ T₁₁ and (I + L₂₂) times the error
@@ -26,6 +27,9 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
 6. Where a program reads q̂ and k̂ within e of q and k, p̂ is within |β| e of p: entries of L are off by |p̂ − p| |k̂| +
    |p| |k̂ − k| too, and likewise N, (p e^G) S, (q e^G) S and K̄ᵀ u, each at its place; q, k and p of the other items are
    then |q| + e, |k| + e and |p| + |β| e.
+7. A bonus b adds c v = Σ_f q_f b_f k_f v to the output, as a sum by itself, as the diagonal of N, or within the product
+   of q with the state that is read plus (b k)ᵀ v: at most d + 6 roundings of |q| |b| |k| |v|, two more of the stored
+   format if q b or b k is stored, and its η; moved as item 6 says.
 
 *Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
 u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
@@ -44,6 +48,7 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrence import (
     Chunk,
+    OwnProducts,
     Recurrence,
     decayed_products,
     unit_lower_inverse,
@@ -162,8 +167,10 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
         x.decayed_queries,
         x.state,
     )
+    # (b k)ᵀ v may be added to the state that is read.
+    of_bonus = x.largest_bonus * np.abs(x.k).max(initial=0.0) * np.abs(x.values)
     # Format by format, since each array must stay in the range of its own.
-    of_sums = (x.lower, x.end, x.output, *chunked)
+    of_sums = (x.lower, x.end, x.output, x.own_products.size, of_bonus, *chunked)
     arrays_by_format = [(how.kept, (x.end,)), (how.sums, of_sums)]
     # Token by token, no array of a chunk is stored.
     if how.order == "chunks":
@@ -213,12 +220,13 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     )
     # Strictly below the diagonal L is 0 elsewhere, and an exact 0 does not underflow.
     lower_off = decayed_products(erased * off, keys, x.sums, strict=True) + lost * (x.lower != 0)
-    inner_off = decayed_products(queries * off, keys, x.sums) + lost
+    rows = (x.reads_before, x.reads)
+    inner_off = decayed_products(queries * off, keys, x.sums, *rows) + lost
     if not entered.is_nothing:
         lower_off = lower_off + _moved_products(
             x.p, entered.p, keys, entered.k, x.sums, strict=True
         )
-        inner_off = inner_off + _moved_products(x.q, entered.q, keys, entered.k, x.sums)
+        inner_off = inner_off + _moved_products(x.q, entered.q, keys, entered.k, x.sums, *rows)
     lower = magnitude(x.lower) + lower_off
 
     # T, b and u as computed
@@ -325,7 +333,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     more_at_right, more_at_solution = from_solution(bound)
     at_right, at_solution = at_right + more_at_right, at_solution + more_at_solution
 
-    queries_moved = entered.q * decays
+    queries_moved = entered.q * np.exp(x.reads)
     read_queries, inner = (
         magnitude(x.decayed_queries) + queries_moved,
         magnitude(x.inner) + inner_off,
@@ -341,7 +349,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         # N is stored on and below the diagonal alone.
         + np.tril(rounding_of(inner, held)) @ bound
     )
-    own = own + lost
+    own = own + lost + _largest_of_own_products(x, dots, sums, held)
 
     keys_moved = entered.k * np.exp(x.sums[-1] - x.sums)
     end, keys_end = magnitude(x.end), magnitude(x.decayed_keys) + keys_moved
@@ -374,11 +382,27 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
 
 
 def _moved_products(
-    x: Array, x_moved: Array, keys: Array, keys_moved: Array, sums: Array, strict: bool = False
+    x: Array,
+    x_moved: Array,
+    keys: Array,
+    keys_moved: Array,
+    sums: Array,
+    strict: bool = False,
+    reads: Array | None = None,
 ) -> Array:
     """Return |x̂ − x| |k̂| + |x| |k̂ − k| with decays, (n, n); ``keys`` bounds |k̂|."""
-    first = decayed_products(x_moved, keys, sums, strict)
-    return np.asarray(first + decayed_products(np.abs(x), keys_moved, sums, strict))
+    first = decayed_products(x_moved, keys, sums, strict, reads)
+    return np.asarray(first + decayed_products(np.abs(x), keys_moved, sums, strict, reads))
+
+
+def _largest_of_own_products(x: Chunk, dots: float, sums: float, held: Format | None) -> Array:
+    """Return how far c v of a bonus may be off (item 7), (n, d_v)."""
+    of_stored = 0.0 if held is None else growth(3, held)
+    own, values = x.own_products, np.abs(x.values)
+    # c may be stored as the diagonal of N, and its product with v is one of the sum over tokens.
+    relative = (1 + dots) * (1 + sums) * (1 + of_stored) - 1
+    lost = np.where(own.size > 0, _underflow_of_stored_format(held), 0.0)
+    return np.asarray((relative * own.size + own.moved + lost) * values)
 
 
 def _underflow_of_stored_format(form: Format | None) -> float:
@@ -387,9 +411,9 @@ def _underflow_of_stored_format(form: Format | None) -> float:
 
 def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> float:
     """Return what operations that underflow may add to a sum, times the largest factors that they meet."""
-    arrays = (x.q, x.k, x.p, x.right, x.state, x.u, x.inverse, x.inner)
+    arrays = (x.q, x.k, x.p, x.right, x.state, x.u, x.inverse, x.inner, x.values)
     entries = (float(np.abs(a).max(initial=0.0)) for a in arrays)
-    largest = max(1.0, *entries) + float(error.max(initial=0.0))
+    largest = max(1.0, x.largest_bonus, *entries) + float(error.max(initial=0.0))
     # Sums over features and over tokens, and a few products around them.
     operations = sum(x.k.shape) + 16
     return 2 * float(how.sums.eta) * operations * largest * largest
@@ -425,7 +449,9 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     inner2 = x.inner**2
     # Squares of gates: e^{2(G_i − G_j)}.
     lower_terms = decayed_products(x.p**2, x.k**2, 2 * x.sums, strict=True)
-    inner_terms = decayed_products(x.q**2, x.k**2, 2 * x.sums)
+    inner_terms = decayed_products(
+        x.q**2, x.k**2, 2 * x.sums, strict=x.reads_before, reads=2 * x.reads
+    )
     split2 = (u * np.abs(x.sums).max(axis=1, keepdims=True)) ** 2
     factors2 = 2 * float(held.u) ** 2 if how.factors and held is not None else 0.0
     # With one gate a token, the split exponential scales whole entries.
@@ -466,6 +492,11 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     of_stored_inner = stored2(x.inner) * inside
     own = own + stored2(queries) @ state2 + of_stored_inner @ u2
     own = own + rounding_of(x.output, how.output) ** 2
+    own = own + _squares_of_own_products(x.own_products, x.values, width, how)
+    if held is not None:
+        own = (
+            own + np.where(x.own_products.size > 0, stored2(x.own_products.value), 0) * x.values**2
+        )
     keys_end, decayed = x.decayed_keys, x.last * state
     kept2 = rounding_of(x.end, how.kept) ** 2
     state_off = 4 * u * u * decayed**2 + of_products(
@@ -480,6 +511,17 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     )
     none = np.zeros(state.shape[1])
     return Roundings(at_right, at_solution, own, stored2(state), state_off, none, none)
+
+
+def _squares_of_own_products(
+    own: OwnProducts, values: Array, width: int, how: RecurrentArithmetic
+) -> Array:
+    """Return the squares of the roundings of c v (item 7), of sums in a wide format, as those of a product of q and k
+    with its values; ``values`` (n, d_v)."""
+    unit2 = float(how.sums.u) ** 2
+    of_terms = (1 + width / 2) * own.squares + (width / 3 + 3) * own.value**2
+    of_factors = 0.0 if how.stored is None else 2 * float(how.stored.u) ** 2
+    return np.asarray((unit2 * of_terms + of_factors * own.squares) * values**2)
 
 
 @dataclass(frozen=True)
@@ -501,11 +543,13 @@ def largest_of_token(
     u: Array,
     how: RecurrentArithmetic,
     error: Array,
+    previous: Array,
 ) -> TokenRoundings:
-    """Return the largest roundings of a token: ``before`` is diag(a) S_{t−1}, ``after`` S_t; ``error`` as above.
+    """Return the largest roundings of a token: ``before`` is diag(a) S_{t−1}, ``after`` S_t, ``previous`` S_{t−1};
+    ``error`` as above.
 
     p is read from the decayed state, or the decay stands in the sum; u is w v less that; S' the decayed state plus
-    k uᵀ; the output is the sum of q and S'.
+    k uᵀ; the output is the sum of q and S', or of q and S_{t−1}, with a bonus for the token itself.
     """
     form, state_format = how.sums, how.kept
     width, gates = len(before), of.gates[token]
@@ -525,7 +569,10 @@ def largest_of_token(
     size = np.abs(before)
     norms = [float(np.sqrt(a @ a)) for a in (p, q, k)]
     written = np.abs(of.written[token])
-    largest = max(1.0, float(size.max(initial=0.0)), *map(float, (p.max(), q.max())))
+    factors = [p, q]
+    if of.bonus is not None:
+        factors += [np.abs(of.bonus), k, np.abs(of.v[token])]
+    largest = max(1.0, float(size.max(initial=0.0)), *(float(a.max()) for a in factors))
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
     of_read = p @ size + norms[0] * error
@@ -553,15 +600,25 @@ def largest_of_token(
         + np.sqrt((state**2).sum(axis=0))
         + state_norm
     )
-    of_after = q @ np.abs(after) + norms[1] * reached
-    own = dots * of_after + lost
+    # The state that the output reads, and how far its columns are off.
+    seen, off = (previous, error) if of.reads_before else (after, reached)
+    of_seen = q @ np.abs(seen) + norms[1] * off
+    own = dots * of_seen + lost
     query_moved = float(np.sqrt(q_moved @ q_moved))
-    own = own + q_moved @ np.abs(after) + query_moved * reached
-    return TokenRoundings(correction, state, own, state_norm)
+    own = own + q_moved @ np.abs(seen) + query_moved * off
+    itself = of.own_products
+    of_itself = dots * itself.size[token] + itself.moved[token]
+    return TokenRoundings(correction, state, own + of_itself * np.abs(of.v[token]), state_norm)
 
 
 def squares_of_token(
-    of: Recurrence, token: int, before: Array, after: Array, u: Array, how: RecurrentArithmetic
+    of: Recurrence,
+    token: int,
+    before: Array,
+    after: Array,
+    u: Array,
+    how: RecurrentArithmetic,
+    previous: Array,
 ) -> TokenRoundings:
     """Return the squares of the largest roundings of a token, to first order."""
     form, state_format = how.sums, how.kept
@@ -571,7 +628,10 @@ def squares_of_token(
     k = of.k[token]
     # Squares, as independent roundings add up in the mean square.
     before2, after2, written = before**2, after**2, of.written[token]
-    read, output = p @ before, q @ after
+    seen = previous if of.reads_before else after
+    own_products = OwnProducts(*(a[token] for a in of.own_products))
+    of_itself = own_products.value * of.v[token]
+    read, output = p @ before, q @ seen
     # A term is rounded in its product, and in d/2 additions on average.
     of_products = (1 + width / 2) * (p**2 @ before2)
     # A value, what is read, and their difference are each rounded.
@@ -580,7 +640,8 @@ def squares_of_token(
     added2 = (k[:, None] * u) ** 2
     # The old state, what is added, and the sum are rounded; storing rounds again.
     state = unit2 * (before2 + added2 + after2) + rounding_of(after, state_format) ** 2
-    of_read = (1 + width / 2) * (q**2 @ after2)
-    of_output = rounding_of(output, how.output) ** 2
+    of_read = (1 + width / 2) * (q**2 @ seen**2)
+    of_output = rounding_of(output + of_itself, how.output) ** 2
     own = unit2 * (of_read + width / 3 * output**2) + of_output
+    own = own + _squares_of_own_products(own_products, of.v[token], width, how)
     return TokenRoundings(correction, state, own, np.zeros_like(u))
