@@ -82,7 +82,8 @@ EXAMPLES: tuple[Any, ...] = (
     LinearAttention(normalised=False, gate="feature"), LinearAttention(
         feature="identity", normalised=False, gate="token", delta=True, values_per_key=2),
     LinearAttention(feature="identity", normalised=False, gate="token", state="kv"),
-    LinearAttention(feature="identity", normalised=False, gate="head"), Rotary(), Block(attention=_HEADS),
+    LinearAttention(feature="identity", normalised=False, gate="head"), LinearAttention.named("rwkv6"), Rotary(),
+    Block(attention=_HEADS),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), *(
         Gradient(Attention(**fields)) for fields in (

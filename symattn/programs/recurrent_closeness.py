@@ -45,7 +45,7 @@ FURTHEST_ROWS, DRAWN_ROWS = 64, 128
 #: Rows with which other arithmetics are tried first.
 FEW_ROWS = 8
 #: The arrays that a question may have.
-NAMES = ("q", "k", "v", "g", "beta", "initial_state", "final_state", "cu_seqlens")
+NAMES = ("q", "k", "v", "g", "beta", "bonus", "initial_state", "final_state", "cu_seqlens")
 
 
 class RecurrentVerdict(NamedTuple):
@@ -166,7 +166,8 @@ def _yield_recurrent_questions(
 
 
 def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
-    needed = ["q", "k", "v", *(["g"] if spec.gate else []), *(["beta"] if spec.delta else [])]
+    fields = {"g": spec.gate is not None, "beta": spec.delta, "bonus": spec.bonus}
+    needed = ["q", "k", "v", *(name for name, has in fields.items() if has)]
     for name in needed:
         if name not in given:
             raise InputError(f"there is no input {name!r}; hint: {', '.join(needed)}")
@@ -179,7 +180,8 @@ def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
                 if name == "g"
                 else f"{', '.join(sorted(legal))}"
             )
-            hint = "delta=True" if name == "beta" else hint
+            of_fields = {"beta": "delta=True", "bonus": "reads='before' and bonus=True"}
+            hint = of_fields.get(name, hint)
             raise InputError(f"the specification has no input {name!r}; hint: {hint}")
 
 
@@ -188,8 +190,8 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     q, v = values["q"], values["v"]
     if q.ndim < 2 or q.shape[-2] < 1:
         raise InputError(f"q has the shape {q.shape}; hint: (…, n, d_k)")
-    # Grouped heads and gates of heads need an axis of heads.
-    if q.ndim < 3 and (spec.values_per_key > 1 or spec.gate == "head"):
+    # Grouped heads, and gates and bonuses of heads, need an axis of heads.
+    if q.ndim < 3 and (spec.values_per_key > 1 or spec.gate == "head" or spec.bonus):
         raise InputError(f"q has the shape {q.shape}, without heads; hint: (…, h, n, d_k)")
     of_keys, (length, width) = q.shape[:-2], q.shape[-2:]
     # Values have more heads than keys, several for each.
@@ -208,6 +210,7 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     expected = {"k": (*of_keys, length, width), "v": (*front, length, v.shape[-1])}
     expected["g"] = (*front, length, width if spec.gate == "feature" else 1)
     expected["beta"] = (*front, length, 1)
+    expected["bonus"] = (*front[-1:], width)
     for name, shape in expected.items():
         if name in values and values[name].shape != shape:
             raise InputError(
@@ -243,7 +246,8 @@ def _yield_recurrent_sequences(
     _check_states(spec, values, (len(bounds) - 1, *state))
     for number, (lo, hi) in enumerate(pairwise(bounds)):
         mine = {
-            name: a[number] if name in states else a[..., lo:hi, :] for name, a in values.items()
+            name: a if name == "bonus" else a[number] if name in states else a[..., lo:hi, :]
+            for name, a in values.items()
         }
         yield f"In sequence {number}, tokens {lo} to {hi - 1}: ", mine, out[..., lo:hi, :]
 

@@ -87,16 +87,21 @@ class LinearAttention(Answering):
                     of values reads head ⌊h / values_per_key⌋
     state           whether a function takes the state before the first token and returns the one after the last: None;
                     ``kv``, laid out as (…, d_k, d_v); ``vk``, as (…, d_v, d_k)
+    reads           the state that a token reads: that ``after`` it is added, or the one ``before``, which its own gate
+                    has not decayed
+    bonus           with the state before: whether a token also reads itself, Σ_f q_f b_f k_f v, with an input bonus,
+                    one number for each head and feature of the key
 
-    A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), and beta (…, n), and
-    returns (…, n, d_v). With several heads of values for each of keys, or with one gate a head, the axis in front of
-    the tokens has the heads. With states it takes an initial_state, zeros if it is left out, and returns the output and
-    the final state.
+    A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), beta (…, n), and bonus
+    (h, d_k), and returns (…, n, d_v). With several heads of values for each of keys, with one gate a head, or with a
+    bonus, the axis in front of the tokens has the heads. With states it takes an initial_state, zeros if it is left
+    out, and returns the output and the final state.
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; one gate a head, Sun et
     al., Retentive Network (2023), equations 5 to 8; the norm, Yang et al., Parallelizing Linear Transformers with the
-    Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu, Transformers are SSMs (2024), §7.2.
+    Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu, Transformers are SSMs (2024), §7.2; the state
+    before a token, and its bonus, Peng et al., Eagle and Finch (2024), the time mixing of Finch.
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -112,6 +117,8 @@ class LinearAttention(Answering):
     eps: int | float | Fraction = 0
     values_per_key: int = 1
     state: Literal["kv", "vk"] | None = None
+    reads: Literal["after", "before"] = "after"
+    bonus: bool = False
 
     __repr__ = brief
 
@@ -132,6 +139,16 @@ class LinearAttention(Answering):
             )
         if self.eps and self.qk_norm is None:
             raise InputError("LinearAttention: eps belongs to a norm; hint: qk_norm='l2'")
+        if self.reads == "before" and (self.normalised or not self.causal):
+            raise InputError(
+                "LinearAttention: the state before a token is that of a sum over earlier tokens without a normaliser,"
+                " which would be 0 for the first; hint: causal=True and normalised=False"
+            )
+        if self.bonus and (self.reads != "before" or self.delta):
+            raise InputError(
+                "LinearAttention: a bonus is for the token that the state lacks, whose values are written as they are;"
+                " hint: reads='before' and delta=False"
+            )
 
     @classmethod
     def named(cls, name: str) -> LinearAttention:
@@ -152,10 +169,12 @@ class LinearAttention(Answering):
         g: Array | None = None,
         beta: Array | None = None,
         initial_state: Array | None = None,
+        bonus: Array | None = None,
     ) -> Any:
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
 
-        With a ``state`` the output and the final state. Raises ``InputError`` for gates of other heads than those of v.
+        With a ``state`` the output and the final state. Raises ``InputError`` for gates or a bonus of other heads than
+        those of v, and if there is no bonus for a specification that has one.
 
         >>> import numpy as np
         >>> one = np.ones((1, 2))
@@ -170,10 +189,18 @@ class LinearAttention(Answering):
                     " g (h,) and v (…, h, n, d_v)"
                 )
             g = repeat_for_tokens(g, v)
+        if self.bonus:
+            expected = (*tuple(v.shape[-3:-2]), q.shape[-1])
+            if bonus is None or len(expected) < 2 or tuple(bonus.shape) != expected:
+                shape = None if bonus is None else tuple(bonus.shape)
+                raise InputError(
+                    f"LinearAttention: bonus has the shape {shape} and v {tuple(v.shape)}; hint: one number for each"
+                    " head and feature, bonus (h, d_k) and v (…, h, n, d_v)"
+                )
+            bonus = bonus[..., None, :]
         g, beta = (_as_columns(x, q) for x in (g, beta))
-        return _apply_normalised_form(
-            self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta, initial_state
-        )
+        form = _by_pairs if not self.delta else _by_tokens
+        return _apply_normalised_form(self, form, q, k, v, g, beta, initial_state, bonus)
 
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
@@ -190,13 +217,19 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
             f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a gate; hint:"
             " layout='bhnd' or 'bnhd'"
         )
+    if spec.bonus and layout != "nd" and "h" not in layout:
+        raise InputError(
+            f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a bonus; hint:"
+            " layout='bhnd' or 'bnhd'"
+        )
     heads = "h" if spec.values_per_key == 1 else f"{spec.values_per_key}*h"
     of_keys = partial(_place_heads, spec, layout, "h")
     shape = partial(_place_heads, spec, layout, heads)
     arrays = [
         Input("q", of_keys("n", "d_k"), "query queries xq r", step="score"),
         Input("k", of_keys(m, "d_k"), "key keys xk", step="score"),
-        Input("v", shape(m, "d_v"), "value values xv u", step="values"),
+        # A parameter u is the bonus where there is one.
+        Input("v", shape(m, "d_v"), "value values xv" + " u" * (not spec.bonus), step="values"),
     ]
     if spec.gate:
         last = ("n", "d_k") if spec.gate == "feature" else ("n",)
@@ -219,7 +252,9 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
                 step="values",
             )
         )
-
+    if spec.bonus:
+        words = "u time_first time_faaaa faaaa first"
+        arrays.append(Input("bonus", f"{heads} d_k", words, step="values"))
     if spec.state:
         width = ("d_k", "d_v") if spec.state == "kv" else ("d_v", "d_k")
         arrays.append(
@@ -241,7 +276,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
     # Three heads tell the opposite order of their gates from a shift.
     several: Mapping[str, int] = (
-        {"h": 3} if spec.gate == "head" else {"h": 2} if spec.values_per_key > 1 else {}
+        {"h": 3} if _has_numbers_of_heads(spec) else {"h": 2} if spec.values_per_key > 1 else {}
     )
     sizes = [{**in_front(layout, i), **several, "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
@@ -250,9 +285,15 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         not spec.normalised and not (spec.qk_norm and not spec.eps)
     )
     # The bound on other forms is of sums over earlier tokens.
-    has_other_forms = bool(spec.gate or spec.delta or (spec.qk_norm and spec.causal))
+    has_other_forms = bool(
+        spec.gate or spec.delta or (spec.qk_norm and spec.causal) or spec.reads == "before"
+    )
     has_equal_steps = (
-        not spec.gate and not spec.delta and spec.values_per_key == 1 and not spec.state
+        not spec.gate
+        and not spec.delta
+        and spec.values_per_key == 1
+        and not spec.state
+        and spec.reads == "after"
     )
     return Definition(
         title=called(spec),
@@ -276,9 +317,14 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     )
 
 
+def _has_numbers_of_heads(spec: LinearAttention) -> bool:
+    """Return whether a gate or a bonus has numbers for each head, so that arrays need an axis of heads."""
+    return spec.gate == "head" or spec.bonus
+
+
 def _place_heads(spec: LinearAttention, layout: Layout, heads: str, *last: str) -> str:
     """Return a shape in letters, as ``placed``; several heads stand in front if the layout has no axis of heads."""
-    if (spec.values_per_key > 1 or spec.gate == "head") and layout == "nd":
+    if (spec.values_per_key > 1 or _has_numbers_of_heads(spec)) and layout == "nd":
         return " ".join([heads, *last])
     return placed(layout, *last, heads=heads)
 
@@ -320,6 +366,7 @@ def _bound_of_forms(
     g: Any = None,
     beta: Any = None,
     initial_state: Any = None,
+    bonus: Any = None,
 ) -> Any:
     """Return how far any usual form may be off, (…, n, d_v), with states also the final one; None if there is no
     bound."""
@@ -342,6 +389,9 @@ def _bound_of_forms(
         cancelling,
         relative,
         spec.gate == "head",
+        reads=_sums_of_reads(spec, sums, g),
+        reads_before=spec.reads == "before",
+        bonus=bonus if spec.bonus else None,
     )
     if spec.state:
         of_tokens = linear_forms.allowed(
@@ -363,6 +413,11 @@ def _bound_of_forms(
     return np.where(below < divisor, moved, np.inf)
 
 
+def _sums_of_reads(spec: LinearAttention, sums: Any, g: Any) -> Any:
+    """Return the sums of the gates that have decayed the state as each token reads it; None without gates."""
+    return sums if sums is None or spec.reads == "after" else sums - g
+
+
 def _with_state_as_tokens(
     spec: LinearAttention, terms: linear_forms.LinearTerms, initial_state: Any
 ) -> linear_forms.LinearTerms:
@@ -378,10 +433,11 @@ def _with_state_as_tokens(
     def around(before: Any, x: Any, after: Any) -> Any:
         return np.concatenate([before, x, after], axis=-2)
 
-    sums = None
-    if terms.sums is not None:
+    sums, reads = None, None
+    if terms.sums is not None and terms.reads is not None:
         of_width = np.zeros((*front, width, terms.sums.shape[-1]))
-        sums = around(of_width, terms.sums, of_width + terms.sums[..., -1:, :])
+        last = of_width + terms.sums[..., -1:, :]
+        sums, reads = (around(of_width, a, last) for a in (terms.sums, terms.reads))
     column = units[..., :1]
     return replace(
         terms,
@@ -390,6 +446,7 @@ def _with_state_as_tokens(
         v=around(state, terms.v, 0 * state),
         beta=None if terms.beta is None else around(0 * column + 1, terms.beta, 0 * column),
         sums=sums,
+        reads=reads,
         around=width,
     )
 
@@ -461,6 +518,8 @@ def _run_with_gate_columns(
         keywords[name] = ordered(layout, keywords[name][..., None])
     if spec.gate == "head":
         keywords["g"] = repeat_for_tokens(keywords["g"], keywords["v"])
+    if "bonus" in keywords:
+        keywords["bonus"] = keywords["bonus"][..., None, :]
     return run(**keywords)
 
 
@@ -483,11 +542,12 @@ Form = Callable[..., Produced]
 
 def _apply_normalised_form(
     spec: LinearAttention, form: Form, q: Array, k: Array, v: Array,
-    g: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, below: Form | None = None,
+    g: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, bonus: Array | None = None,
+    below: Form | None = None,
 ) -> Any:  # fmt: skip
     """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised.
 
-    With a ``state`` return the final state too.
+    With a ``bonus`` (…, 1, d_k) each token reads itself as well. With a ``state`` return the final state too.
     """
     a, b = _read_features(spec, q), _read_features(spec, k)
     if spec.scale:
@@ -495,6 +555,9 @@ def _apply_normalised_form(
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
     state = _read_initial_state(spec, b, v, initial_state) if spec.state else None
     result = form(spec, a, b, v, g, beta, state)
+    if spec.bonus and bonus is not None:
+        of_itself = linear.own_products(a, b, v, bonus)
+        result = Produced(result.output + of_itself, result.state)
     if spec.normalised:
         divisor = (below or form)(spec, a, b, _make_unit_values(v), g, beta, None)
         return result.output / divisor.output
@@ -541,6 +604,11 @@ def _by_pairs(
     """Return (φ(Q) φ(K)ᵀ ⊙ D) V, and what queries read of the state before all tokens."""
     if not spec.causal:
         return Produced(q @ k.mT @ v)
+    if spec.reads == "before":
+        if state is None:
+            return Produced(linear.products_read_before(q, k, v, g))
+        end, output = linear.chunk_read_before(state, q, k, v, g)
+        return Produced(output, end)
     if state is None:
         return Produced(linear.decayed_scores(q, k, linear.gate_sums(g)) @ v)
     end, output = linear.gated_chunk(state, q, k, v, g)
@@ -559,14 +627,23 @@ def _by_tokens(
     """Compute the output from the state, token by token."""
     if not spec.causal:
         return Produced(q @ (k.mT @ v))
-    step = linear.delta_token if spec.delta else linear.gated_step
-    return _scan_linear_state(step, state, q, k, v, beta, g)
+    step: Compute = linear.delta_token if spec.delta else linear.gated_step
+    return _scan_linear_state(spec, step, state, q, k, v, beta, g)
 
 
 def _scan_linear_state(
-    step: Compute, state: Array | None, q: Array, k: Array, v: Array, *more: Array | None
+    spec: LinearAttention,
+    step: Compute,
+    state: Array | None,
+    q: Array,
+    k: Array,
+    v: Array,
+    *more: Array | None,
 ) -> Produced:
+    """Scan the tokens with a step that gives q S', or with q S where the state before a token is read."""
     extras = [x for x in more if x is not None]
+    if spec.reads == "before":
+        step = linear.reading_before(step)
     first = linear.empty_state(k, v) if state is None else state
     end, output = linear.scan(step, first, range(int(k.shape[-2]) + 1), q, k, v, *extras)
     return Produced(output, end)
@@ -586,7 +663,8 @@ def _by_chunks(
     n, gates = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
     first = linear.empty_state(k, v) if state is None else state
-    end, output = linear.scan(linear.gated_chunk, first, bounds, q, k, v, *gates)
+    chunk = linear.chunk_read_before if spec.reads == "before" else linear.gated_chunk
+    end, output = linear.scan(chunk, first, bounds, q, k, v, *gates)
     return Produced(output, end)
 
 
@@ -656,8 +734,11 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
         "score", "the feature map is applied to keys alone", reading(plain, k=phi)
     )
     yield from _yield_norm_mistakes(spec, form)
-    if spec.causal and not spec.gate and not spec.delta and not spec.state:
+    is_after = spec.reads == "after"
+    if spec.causal and not spec.gate and not spec.delta and not spec.state and is_after:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
+    # Before those of chunks, as one chunk of all tokens may have the same mistake.
+    yield from _yield_reading_mistakes(spec, form)
     for (step, cause), wrong in _wrong_forms(spec).items():
         yield DefinitionMistake(step, cause, partial(_apply_normalised_form, spec, wrong))
         for noun, above, below in (
@@ -669,7 +750,7 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
         yield from _of_normalisers(spec, form)
     else:
         # Specifications with states have no normaliser.
-        if not spec.delta and not spec.state:
+        if not spec.delta and not spec.state and is_after:
             yield of("normalize", "it is divided by the sum of the weights", normalised=True)
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
@@ -690,18 +771,96 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
     run = partial(_apply_normalised_form, spec, form)
     if spec.gate == "head":
         yield from _yield_gates_of_other_heads(spec)
-    # Where all tokens have one gate, that of the token before is the same.
-    skipped = _OF_THE_TOKEN_BEFORE if spec.gate == "head" else None
     for words, change in _GATES.items() if spec.gate else ():
-        if words == skipped:
-            continue
-        yield DefinitionMistake("values", words, reading(run, g=change))
+        if words != _OF_THE_TOKEN_BEFORE:
+            yield DefinitionMistake("values", words, reading(run, g=change))
+        elif spec.gate != "head":
+            # Where all tokens have one gate, that of the token before is the same.
+            cause = words if is_after else "the state decays by the gate of the token before"
+            yield DefinitionMistake("values", cause, reading(run, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta else ():
         yield DefinitionMistake(
             "values",
             words,
             partial(_apply_normalised_form, spec, partial(_by_corrections, correction)),
         )
+
+
+def _yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+    """Yield states that are read at another moment, and a wrong bonus of the token itself."""
+
+    def by(words: str, run: Compute, other: LinearAttention | None = None) -> DefinitionMistake:
+        return DefinitionMistake("values", words, run, spec=other)
+
+    def as_given(other: LinearAttention) -> Compute:
+        # A specification without a bonus ignores one.
+        return partial(_apply_normalised_form, other, form)
+
+    if spec.reads == "after":
+        # Without gates the state before a token lacks the token alone, which is a mistake of masks.
+        if spec.gate and not spec.normalised:
+            early = replace(spec, reads="before")
+            yield by("the state is read before a token is added, not after", as_given(early), early)
+        return
+    words = "the state is read after a token is added, not before"
+    late = replace(spec, reads="after", bonus=False)
+    if not spec.bonus:
+        yield by(words, as_given(late), late)
+    else:
+        yield by(f"{words}, and the bonus is left out", as_given(late), late)
+        yield by(words, _adding_own_products(as_given(late), spec))
+    if spec.gate:
+        decayed: Form = partial(_by_decayed_states, form)
+        words = "the state decays by a token's own gate before the token reads it"
+        yield by(words, partial(_apply_normalised_form, spec, decayed))
+    if spec.bonus:
+        bare = replace(spec, bonus=False)
+        words = "the bonus is left out: a token does not read itself"
+        yield by(words, as_given(bare), bare)
+        for words, change in _BONUSES.items():
+            yield by(words, reading(as_given(spec), bonus=change))
+        for words, change in _BONUSES_OF_HEADS.items():
+            yield by(words, reading(as_given(spec), bonus=change))
+        words = "the bonus is written to the state: later tokens read it, too"
+        yield by(words, partial(_with_written_bonus, spec, form))
+    if spec.bonus and spec.gate:
+        words = "the bonus decays by the token's own gate"
+        yield by(
+            words, lambda g, bonus, **given: as_given(spec)(g=g, bonus=bonus * powers(g), **given)
+        )
+
+
+def _adding_own_products(run: Compute, spec: LinearAttention) -> Compute:
+    """Return a run without a bonus, and what a token reads of itself by its bonus added to its outputs."""
+    alone = partial(_apply_normalised_form, replace(spec, state=None), _read_nothing)
+
+    def added(**given: Any) -> Any:
+        outputs = run(**given)
+        result, *states = outputs if isinstance(outputs, tuple) else (outputs,)
+        own = alone(**given)
+        return (result + own, *states) if states else result + own
+
+    return added
+
+
+def _read_nothing(spec: LinearAttention, q: Array, k: Array, v: Array, *more: object) -> Produced:
+    return Produced(0 * v)
+
+
+def _by_decayed_states(
+    form: Form, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array, *more: Array | None
+) -> Produced:
+    """Return ``form`` with the state that a token reads decayed by the token's own gate."""
+    return form(spec, q * powers(g), k, v, g, *more)
+
+
+def _with_written_bonus(
+    spec: LinearAttention, form: Form, k: Array, bonus: Array, **given: Any
+) -> Any:
+    """Return the run with b ⊙ k written in the place of k; the token itself is read by its bonus once."""
+    writing: Form = lambda other, q, k, *more: form(other, q, k * bonus, *more)  # noqa: E731
+    bare = partial(_apply_normalised_form, replace(spec, bonus=False), writing)
+    return _adding_own_products(bare, spec)(k=k, bonus=bonus, **given)
 
 
 def _yield_gates_of_other_heads(spec: LinearAttention) -> Iterator[DefinitionMistake]:
@@ -893,7 +1052,7 @@ def _output_of_half_normed_keys(
         beta: Array | None,
         state: Array | None,
     ) -> Produced:
-        return _scan_linear_state(token, state, q, written, v, read, beta, g)
+        return _scan_linear_state(spec, token, state, q, written, v, read, beta, g)
 
     return _apply_normalised_form(spec, form, q, k, v, g, beta, initial_state)
 
@@ -949,7 +1108,7 @@ def _by_corrections(
         state = state + k.mT @ correction(v, k @ state, beta)
         return state, q @ state
 
-    return _scan_linear_state(token, state, q, k, v, beta, g)
+    return _scan_linear_state(spec, token, state, q, k, v, beta, g)
 
 
 def _by_undecayed_corrections(
@@ -968,23 +1127,32 @@ def _by_undecayed_corrections(
         state = linear.decayed(state, g) + k.mT @ correction
         return state, q @ state
 
-    return _scan_linear_state(token, state, q, k, v, beta, g)
+    return _scan_linear_state(spec, token, state, q, k, v, beta, g)
 
 
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     """Return wrong sums over the tokens, by step and cause."""
     result: dict[tuple[str, str], Form] = {}
-    if spec.causal:
+    is_before = spec.reads == "before"
+    if spec.causal and not is_before:
         earlier = Chunks(lambda i, j: j < i)
         # So many tokens are one chunk.
         result["mask", "a token does not see itself"] = partial(_by_wrong_chunks, earlier, 10**6)
-    gated = _GATED_CHUNKS
+    gated = {
+        key: how
+        for key, how in (_GATED_CHUNKS | (_GATED_CHUNKS_READ_BEFORE if is_before else {})).items()
+        # The state before a token has not decayed by the token's own gate.
+        if not (is_before and key == _UNDECAYED_BY_OWN_GATE)
+    }
     if spec.gate == "head":
         # The first token of a chunk has the gate of its last.
         gated = {key: how for key, how in gated.items() if key != _BY_FIRST_GATE}
-    chunks = _CHUNKS | (gated if spec.gate else {})
+    chunks = _CHUNKS | (_CHUNKS_READ_BEFORE if is_before else {}) | (gated if spec.gate else {})
     if spec.delta:
         chunks |= _CORRECTED_CHUNKS | (_CORRECTED_GATED_CHUNKS if spec.gate else {})
+    if spec.gate and not spec.delta:
+        words = "a token's gate decays what the token itself adds, too"
+        result["values", words] = _by_pairs_with_decayed_keys
     widths = _WIDTHS_OF_CORRECTED_CHUNKS if spec.delta else WIDTHS[1:-1]
     for size in widths if spec.causal else ():
         for (step, cause), how in chunks.items():
@@ -992,9 +1160,6 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     if spec.gate and spec.delta:
         words = "what a token replaces is read from the state before it decays"
         result["values", words] = _by_undecayed_corrections
-    if spec.gate and not spec.delta:
-        words = "a token's gate decays what the token itself adds, too"
-        result["values", words] = _by_pairs_with_decayed_keys
     return result
 
 
@@ -1086,10 +1251,24 @@ _GATES_OF_HEADS: dict[str, Callable[[Array], Any]] = {
 }  # fmt: skip
 
 
+#: Wrong bonuses (…, 1, d_k) of the token itself.
+_BONUSES: dict[str, Callable[[Array], Any]] = {
+    "the bonus is 1 for every feature": lambda b: 0 * b + 1,
+    "the bonus is added to 1: a token reads itself as the state will have it, too": lambda b: 1 + b,
+    "the bonus is e^u, not u": powers,
+}  # fmt: skip
+#: The same of another head.
+_BONUSES_OF_HEADS: dict[str, Callable[[Array], Any]] = {
+    "heads have the bonus in the opposite order": lambda b: namespace_of(b).flip(b, axis=-3),
+    "each head has the bonus of the next one": _turn_heads,
+    "every head has the bonus of the first": partial(_take_gate_of_head, 0),
+    "every head has the bonus of the last": partial(_take_gate_of_head, -1),
+}  # fmt: skip
+
+
 # -- chunks ------------------------------------------------------------------------------------------------------------
-Exponents = Callable[
-    [Array, Array], Any
-]  # from the gates of a chunk, and their sums up to each token
+#: From the gates of a chunk, their sums up to each token, and the sums of those that have decayed what it reads.
+Exponents = Callable[[Array, Array, Array], Any]
 #: From the place of each token in the sequence, (n, 1), and the size of chunks: which tokens something is done for.
 Places = Callable[[Any, int], Any]
 
@@ -1110,20 +1289,22 @@ class Chunks:
     system    the factor of the rows of L, from β (delta rule)
     kept      the tokens whose values are added
     decaying  the tokens whose gates count
+    itself    where the state before a token is read: whether it sees itself in its chunk
     """
 
     seen: Callable[[Any, Any], Any] = lambda i, j: j <= i
-    between: Exponents = lambda g, s: s[..., :, None, :] - s[..., None, :, :]
-    queries: Exponents = lambda g, s: s
-    read: Exponents = lambda g, s: s
-    keys: Exponents = lambda g, s: s[..., -1:, :] - s
-    state: Exponents = lambda g, s: s[..., -1:, :]
+    between: Exponents = lambda g, s, r: r[..., :, None, :] - s[..., None, :, :]
+    queries: Exponents = lambda g, s, r: r
+    read: Exponents = lambda g, s, r: s
+    keys: Exponents = lambda g, s, r: s[..., -1:, :] - s
+    state: Exponents = lambda g, s, r: s[..., -1:, :]
     carried: Callable[[Array, Array], Any] = lambda old, new: old + new
     passed: Callable[[Any], Any] = identity
     late: bool = False
     system: Callable[[Array], Any] = identity
     kept: Places | None = None
     decaying: Places | None = None
+    itself: bool = False
 
     def token(
         self,
@@ -1134,21 +1315,26 @@ class Chunks:
         g: Array,
         kept: Array,
         beta: Array | None = None,
+        reads_before: bool = False,
     ) -> tuple[Array, Array]:
         """Return the state after a chunk, and the outputs of its tokens; ``kept`` is 1 for tokens that are added."""
         xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
+        reads = sums - g if reads_before else sums
         # The exponents between all pairs of the chunk.
-        between = self.between(g, sums)
+        between = self.between(g, sums, reads)
+        without_itself = reads_before and not self.itself
         if beta is not None:
             # b of the triangular system: what a token writes, less what the state has for its key.
-            right = beta * (v - (k * xp.exp(self.read(g, sums))) @ state)
-            below = _decayed_pairs(k, k, between, lambda i, j: j < i)
+            right = beta * (v - (k * xp.exp(self.read(g, sums, reads))) @ state)
+            of_keys = self.between(g, sums, sums)
+            below = _decayed_pairs(k, k, of_keys, lambda i, j: j < i)
             v = _substituted(self.system(beta) * below, right)
         v = v * kept
-        inner = _decayed_pairs(q, k, between, self.seen)
-        added = (k * xp.exp(self.keys(g, sums))).mT @ v
-        new = self.carried(linear.decayed(state, self.state(g, sums)), added)
-        read = (q * xp.exp(self.queries(g, sums))) @ (new if self.late else state)
+        seen = (lambda i, j: self.seen(i, j) & (i != j)) if without_itself else self.seen
+        inner = _decayed_pairs(q, k, between, seen)
+        added = (k * xp.exp(self.keys(g, sums, reads))).mT @ v
+        new = self.carried(linear.decayed(state, self.state(g, sums, reads)), added)
+        read = (q * xp.exp(self.queries(g, sums, reads))) @ (new if self.late else state)
         return self.passed(new), read + inner @ v
 
 
@@ -1195,7 +1381,8 @@ def _by_wrong_chunks(
         retention = xp.where(xp.asarray(how.kept(place, size)), retention, 0)
     more = () if beta is None else (beta,)
     bounds, first = [*range(0, n, size), n], linear.empty_state(k, v) if state is None else state
-    end, output = linear.scan(how.token, first, bounds, q, k, v, gates, retention, *more)
+    token = partial(how.token, reads_before=spec.reads == "before")
+    end, output = linear.scan(token, first, bounds, q, k, v, gates, retention, *more)
     return Produced(output, end)
 
 
@@ -1223,35 +1410,49 @@ _CHUNKS = {
     ("mask", "a token does not see its own chunk of {} tokens: it reads the state before that alone"):
         Chunks(lambda i, j: j < 0),
 }  # fmt: skip
+_UNDECAYED_BY_OWN_GATE = (
+    "values",
+    "the state that a token reads does not decay by its own gate (chunks of {})",
+)
 _BY_FIRST_GATE = (
     "values",
     "the state decays over a chunk of {} tokens by the gate of the first one alone",
 )
 _GATED_CHUNKS = {
     ("values", "the decay between the tokens of a chunk of {} is left out"):
-        Chunks(between=lambda g, s: 0 * s[..., :, None, :]),
+        Chunks(between=lambda g, s, r: 0 * s[..., :, None, :]),
     ("values", "within a chunk of {} tokens, the gate of a token decays what the token itself adds, too"):
-        Chunks(between=lambda g, s: s[..., :, None, :] - (s - g)[..., None, :, :]),
+        Chunks(between=lambda g, s, r: r[..., :, None, :] - (s - g)[..., None, :, :]),
     ("values", "the state does not decay from one chunk of {} tokens to the next"):
-        Chunks(state=lambda g, s: 0 * g[..., -1:, :]),
+        Chunks(state=lambda g, s, r: 0 * g[..., -1:, :]),
     ("values", "the state decays over a chunk of {} tokens by the gate of the last one alone"):
-        Chunks(state=lambda g, s: g[..., -1:, :]),
+        Chunks(state=lambda g, s, r: g[..., -1:, :]),
     _BY_FIRST_GATE:
-        Chunks(state=lambda g, s: g[..., :1, :]),
+        Chunks(state=lambda g, s, r: g[..., :1, :]),
     ("values", "the state that a token reads does not decay within its chunk of {}"):
-        Chunks(queries=lambda g, s: 0 * s),
-    ("values", "the state that a token reads does not decay by its own gate (chunks of {})"):
-        Chunks(queries=lambda g, s: s - g),
+        Chunks(queries=lambda g, s, r: 0 * s),
+    _UNDECAYED_BY_OWN_GATE:
+        Chunks(queries=lambda g, s, r: s - g),
     ("values", "what a token adds to the state does not decay to the end of its chunk of {}"):
-        Chunks(keys=lambda g, s: 0 * s),
+        Chunks(keys=lambda g, s, r: 0 * s),
     ("values", "what a token adds to the state decays from the start of its chunk of {}, not to the end"):
-        Chunks(keys=lambda g, s: s),
+        Chunks(keys=lambda g, s, r: s),
     ("values", "the state decays over a chunk of {} tokens after these are added, not before"):
-        Chunks(keys=lambda g, s: 2 * s[..., -1:, :] - s),
+        Chunks(keys=lambda g, s, r: 2 * s[..., -1:, :] - s),
     ("values", "the gate of the first token of every chunk of {} tokens but the first is left out"):
         Chunks(decaying=lambda place, size: (place % size > 0) | (place < size)),
     ("values", "the gate of the last token of every chunk of {} tokens is left out"):
         Chunks(decaying=lambda place, size: place % size < size - 1),
+}  # fmt: skip
+#: Wrong chunks where the state before a token is read.
+_CHUNKS_READ_BEFORE = {
+    ("mask", "within its chunk of {} a token also reads itself"): Chunks(itself=True),
+}  # fmt: skip
+_GATED_CHUNKS_READ_BEFORE = {
+    ("values", "the state that a token reads decays by its own gate, too (chunks of {})"):
+        Chunks(queries=lambda g, s, r: s),
+    ("values", "what a token reads of its chunk of {} decays by the token's own gate, too"):
+        Chunks(between=lambda g, s, r: s[..., :, None, :] - s[..., None, :, :]),
 }  # fmt: skip
 #: Wrong chunks of the delta rule.
 _CORRECTED_CHUNKS = {
@@ -1260,7 +1461,7 @@ _CORRECTED_CHUNKS = {
 }  # fmt: skip
 _CORRECTED_GATED_CHUNKS = {
     ("values", "what a token replaces is read from a state that does not decay within its chunk of {}"):
-        Chunks(read=lambda g, s: 0 * s),
+        Chunks(read=lambda g, s, r: 0 * s),
     ("values", "what a token replaces is read from a state that does not decay by the token's own gate (chunks of {})"):
-        Chunks(read=lambda g, s: s - g),
+        Chunks(read=lambda g, s, r: s - g),
 }  # fmt: skip

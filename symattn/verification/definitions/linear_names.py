@@ -44,9 +44,9 @@ RECURRENCES: dict[str, NamedRecurrence] = {
         "the added term D x, and the step Δ that multiplies x and A",
     ),
     "rwkv6": NamedRecurrence(
-        {**_PLAIN, "gate": "feature"},
-        "Peng et al., Eagle and Finch (2024)",
-        "reading the state before a token is added, with a bonus for that token",
+        {**_PLAIN, "gate": "feature", "reads": "before", "bonus": True},
+        "Peng et al., Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence (2024), the time mixing of"
+        " Finch",
     ),
     "deltanet": NamedRecurrence(
         _NORMED_DELTA,

@@ -68,7 +68,7 @@ def recurrences(
     spec: LinearAttention, values: Mapping[str, Array], precision: Precision
 ) -> Iterator[Recurrence]:
     """Yield the recurrence of each head of float64 arrays (…, n, d); gates and β of one number a token, and
-    gates of one number a head, are (…, n, 1).
+    gates of one number a head, are (…, n, 1), and a bonus is (h, d_k).
 
     The states before the first token, ``initial_state``, are zeros unless they are given. In the ``precision`` programs
     may normalise queries and keys.
@@ -101,13 +101,28 @@ def recurrences(
         None if a is None else a.reshape(-1, *a.shape[-2:])
         for a in (values.get("g"), values.get("beta"))
     )
+    bonuses: Array | None = None
+    if spec.bonus:
+        # One for each head, whatever stands in front of the heads.
+        widths = (*rows["v"].shape[:-2], q.shape[-1])
+        bonuses = np.broadcast_to(values["bonus"], widths).reshape(-1, q.shape[-1])
+    arrays = (gates, betas, query_errors, key_errors, bonuses)
     for head in range(len(q)):
-        gate, beta, of_query, of_key = (
-            None if a is None else a[head] for a in (gates, betas, query_errors, key_errors)
+        gate, beta, of_query, of_key, bonus = (None if a is None else a[head] for a in arrays)
+        yield Recurrence(
+            q[head],
+            k[head],
+            v[head],
+            gate,
+            beta,
+            states[head],
+            query_errors=of_query,
+            key_errors=of_key,
+            # One gate for a head is constant over its tokens, which the law can use.
+            constant=spec.gate == "head",
+            reads_before=spec.reads == "before",
+            bonus=bonus,
         )
-        # One gate for a head is constant over its tokens, which the law can use.
-        errors, constant = (of_query, of_key), spec.gate == "head"
-        yield Recurrence(q[head], k[head], v[head], gate, beta, states[head], *errors, constant)
 
 
 def repeat_for_tokens(g: Any, v: Any) -> Any:
@@ -189,7 +204,7 @@ class RecurrentLaw:
         return tuple(front[:-1])
 
     def in_order(self, inputs: Inputs) -> dict[str, Array]:
-        """Return the inputs in float64 as (…, n, d), with a column for one number a token."""
+        """Return the inputs in float64 as (…, n, d), with a column for one number a token; a bonus as it is."""
         result = {}
         for name, array in inputs.items():
             a = np.asarray(array, dtype=np.float64)
@@ -198,6 +213,9 @@ class RecurrentLaw:
                 continue
             # A gate of a head has no axis of tokens; it is repeated below.
             if name == "g" and self.spec.gate == "head":
+                continue
+            if name == "bonus":
+                result[name] = a
                 continue
             # Arrays of one number a token get a last axis, so that all broadcast alike.
             by_token = name in BY_TOKEN and not (name == "g" and self.spec.gate == "feature")
