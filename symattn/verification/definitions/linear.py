@@ -237,7 +237,8 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
             Input(
                 "g",
                 heads if spec.gate == "head" else shape(*last),
-                "gk gate gates log_decay decay alpha log_g a g_gamma",
+                # RWKV's logarithms of decays are w.
+                "gk gate gates log_decay decay alpha log_g a g_gamma" + " w" * spec.bonus,
                 lambda shape, rng: -rng.integers(0, 9, shape) / 8.0,
                 step="values",
             )
