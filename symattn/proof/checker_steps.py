@@ -112,13 +112,13 @@ def step(record: Record, dice: Dice) -> None:
         _EQUATIONS[rule](scope, *written, premises)
 
 
-def _check_largest_rule(record: Record, given: Given) -> None:
-    premises = [s for p in record["premises"] for s in claims(p, given.simplify)]
-    for conclusion in claims(record, given.simplify):
+def _check_largest_rule(record: Record, facts: Given) -> None:
+    premises = [s for p in record["premises"] for s in claims(p, facts.simplify)]
+    for conclusion in claims(record, facts.simplify):
         of_the_largest(conclusion, premises)
 
 
-def _check_induction_rule(record: Record, given: Given) -> None:
+def _check_induction_rule(record: Record, facts: Given) -> None:
     """Reject unless the stated sum over all places of a sort follows by induction."""
     letter, term, closed = str(record["letter"]), record["term"], record["closed"]
     # The letter stands for every number, so nothing may be assumed about it.
@@ -126,7 +126,7 @@ def _check_induction_rule(record: Record, given: Given) -> None:
         p["kind"] == "certificate" and not p["positive"] and not p["rules"]
         for p in record["premises"]
     )
-    expect(free and not given.signs.relations, "induction under a condition")
+    expect(free and not facts.signs.relations, "induction under a condition")
 
     def at(x: object, value: object) -> CheckedNode:
         return read(put(x, ["letter", letter, []], value), {})
@@ -141,7 +141,7 @@ def _check_induction_rule(record: Record, given: Given) -> None:
     ]
     for left, right in required:
         expect(
-            given.shows({}, given.simplify(left), "=", given.simplify(right)),
+            facts.shows({}, facts.simplify(left), "=", facts.simplify(right)),
             "the premises are not the two of it",
         )
     sort = str(record["sort"])
@@ -152,10 +152,10 @@ def _check_induction_rule(record: Record, given: Given) -> None:
     total = read(["total", "t", sort, put(term, ["letter", letter, []], place)], {})
     for side, own in (("left", total), ("right", at(closed, ["size", sort]))):
         expect(read(c[side], {}).own_form == own.own_form, "the conclusion is another one")
-        given.signs.expect_defined([own], given.simplify)
+        facts.signs.expect_defined([own], facts.simplify)
 
 
-def _check_repeated_rule(record: Record, given: Given) -> None:
+def _check_repeated_rule(record: Record, facts: Given) -> None:
     """Reject unless, by two premises, each step shrinks a measure of a letter by a factor.
 
     They say that the measure after a step is at most the factor times the measure before, for any letter, and that the
@@ -166,20 +166,20 @@ def _check_repeated_rule(record: Record, given: Given) -> None:
     array = str(record["array"])
     of = record["measure"]
     scope = scope_of(of)
-    factor = given.simplify(read(record["factor"]["expression"], scope))
+    factor = facts.simplify(read(record["factor"]["expression"], scope))
     step, now = ((list(scope_of(record[k])), record[k]["expression"]) for k in ("step", "now"))
     # The start must be a bare letter with the declared indices: only then is it arbitrary.
     begun = now[1][:2] == ["letter", array] and [i[0] for i in now[1][2]] == now[0]
     expect(begun, "what is repeated does not start from a letter")
     after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
     bounds = [
-        (given.simplify(after), given.simplify(times(factor, before)), "≤<"),
+        (facts.simplify(after), facts.simplify(times(factor, before)), "≤<"),
         (number(0), factor, "≤<"),
     ]
     # Factor 1 would keep the measure constant, so a limit of 0 needs "<".
     bounds += [(factor, number(1), "<")] if record["tends"] is not False else []
     for smaller, larger, signs in bounds:
-        shown = any(given.shows(scope, smaller, sign, larger) for sign in signs)
+        shown = any(facts.shows(scope, smaller, sign, larger) for sign in signs)
         expect(shown, "the premises do not say that the measure shrinks by the factor")
     # The induction multiplies by one and the same factor in each step.
     fixed = not any(
@@ -234,7 +234,7 @@ def _yield_certified_statements(p: Record, simplify: Simplifying) -> Iterator[Sa
         yield from claims(p, simplify)
 
 
-def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: str) -> None:
+def _expect_sides_defined(written: Sequence[CheckedNode], facts: Given, rule: str) -> None:
     """Reject as ``Signs.expect_defined`` does, but allow the logarithm whose argument a premise shows to be positive.
 
     Means may occur only in equations, where they are computed.
@@ -249,36 +249,36 @@ def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: st
     # Its argument is positive because e^x = y is a premise, so the form need not show it.
     if rule == "logarithm" and written[1].kind == "function":
         written = (written[0], *written[1].below)
-    given.signs.expect_defined(written, given.simplify)
+    facts.signs.expect_defined(written, facts.simplify)
 
 
-def read_defined(data: object, scope: Mapping[str, str], given: Given) -> CheckedNode:
+def read_defined(data: object, scope: Mapping[str, str], facts: Given) -> CheckedNode:
     """Return an expression, simplified, with its means computed; reject it if it may have no value."""
     x = read(data, scope)
     whole = without_means(x, scope)
-    given.signs.expect_defined((whole, *bodies(x)), given.simplify)
-    return given.simplify(whole)
+    facts.signs.expect_defined((whole, *bodies(x)), facts.simplify)
+    return facts.simplify(whole)
 
 
 def _check_equal_squares_rule(
-    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, facts: Given
 ) -> None:
-    x, y = given.simplify(left), given.simplify(right)
+    x, y = facts.simplify(left), facts.simplify(right)
     # An absolute value has the square of its argument, which a premise may state instead.
     bases = [
-        [z, *map(given.simplify, _bases_with_same_square(side))]
+        [z, *map(facts.simplify, _bases_with_same_square(side))]
         for z, side in ((x, left), (y, right))
     ]
     pairs = [(a, b) for a in bases[0] for b in bases[1]]
-    squares = ((given.simplify(times(a, a)), given.simplify(times(b, b))) for a, b in pairs)
+    squares = ((facts.simplify(times(a, a)), facts.simplify(times(b, b))) for a, b in pairs)
     expect(
-        any(given.shows(scope, a, "=", b) for a, b in squares),
+        any(facts.shows(scope, a, "=", b) for a, b in squares),
         "the premises are not that the squares are equal",
     )
     # Equal squares leave the sign open; an absolute value (len > 1) is never negative.
     for side, known in zip((x, y), bases, strict=True):
-        shown = given.signs.shows_not_negative(side) or len(known) > 1
-        shown = shown or any(given.shows(scope, number(0), sign, side) for sign in "≤<")
+        shown = facts.signs.shows_not_negative(side) or len(known) > 1
+        shown = shown or any(facts.shows(scope, number(0), sign, side) for sign in "≤<")
         expect(shown, "a side whose square is known may be negative")
 
 
@@ -299,37 +299,37 @@ def _bases_with_same_square(x: CheckedNode) -> Sequence[CheckedNode]:
 
 
 def _check_logarithm_rule(
-    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, facts: Given
 ) -> None:
     expect(
         right.kind == "function" and right.label == "log" and len(right.below) == 1, "no logarithm"
     )
-    given.simplify(left)  # which refuses −∞
-    power = given.simplify(node("exp", [left]))
+    facts.simplify(left)  # which refuses −∞
+    power = facts.simplify(node("exp", [left]))
     expect(
-        given.shows(scope, power, "=", given.simplify(right.below[0])),
+        facts.shows(scope, power, "=", facts.simplify(right.below[0])),
         "the premises are not that e^x = y",
     )
 
 
 def _check_substitution_of_equals(
-    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, facts: Given
 ) -> None:
     expect(
-        _are_equal_by_premises(left, right, scope, given, count()),
+        _are_equal_by_premises(left, right, scope, facts, count()),
         "the sides differ in what no premise says is equal",
     )
 
 
 def _are_equal_by_premises(
-    x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Given, fresh: Iterator[int]
+    x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], facts: Given, fresh: Iterator[int]
 ) -> bool:
     """Return whether ``x`` and ``y`` are written alike except for parts that are equal by a premise."""
     if x.own_form == y.own_form:
         return True
     # Parts with −∞ or under a binder have no value alone, so premises cannot be applied to them.
     plain = not any(z.kind in ("masked", "bound") for z in (x, y))
-    if plain and given.shows(scope, given.simplify(x), "=", given.simplify(y)):
+    if plain and facts.shows(scope, facts.simplify(x), "=", facts.simplify(y)):
         return True
     own_kind = (x.kind, len(x.below))
     other_node = own_kind != (y.kind, len(y.below))
@@ -344,21 +344,21 @@ def _are_equal_by_premises(
             renamed(x.below[0], x.label, name),
             renamed(y.below[0], y.label, name),
             inside,
-            given,
+            facts,
             fresh,
         )
     return x.label == y.label and all(
-        _are_equal_by_premises(a, b, scope, given, fresh)
+        _are_equal_by_premises(a, b, scope, facts, fresh)
         for a, b in zip(x.below, y.below, strict=True)
     )
 
 
 def _check_chain_of_equations(
-    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given
+    scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, facts: Given
 ) -> None:
     # Forms identify expressions up to the names of bound indices and the order of terms.
-    start, end = (given.simplify(x).own_form for x in (left, right))
-    pairs = [sides for s in given.equations() for sides in s.instances(scope)]
+    start, end = (facts.simplify(x).own_form for x in (left, right))
+    pairs = [sides for s in facts.equations() for sides in s.instances(scope)]
     # Every expression is expanded once, so the search ends.
     reached, pending = {start}, [start]
     while pending:
@@ -379,29 +379,29 @@ _EQUATIONS: Mapping[str, _EquationRule] = {
 
 
 # -- limits, and values at a size -------------------------------------------------------------------------------------
-def _check_tends_rule(record: Record, given: Given) -> None:
+def _check_tends_rule(record: Record, facts: Given) -> None:
     """Reject unless every limit follows."""
     letter = str(record["letter"])
     expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
     # Assumptions must not bound the letter, since a limit follows it beyond every bound.
     _expect_unbounded(record, letter)
     if record["size"] is not False:
-        _of_size(record, given)
+        _of_size(record, facts)
         return
     # A letter with any assumption but a positive sign might not reach its limit.
     expect(
-        letter in given.signs.positive or letter not in given.signs.known,
+        letter in facts.signs.positive or letter not in facts.signs.known,
         "something else is assumed of it",
     )
     # At the limit the letter itself may be 0, so its sign is not used.
-    signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
+    signs = Signs({}, facts.signs.positive - {letter}, facts.signs.known)
     for _, scope, shown, value in _yield_checked_conclusions(
-        record, given, ("of", "form", "value")
+        record, facts, ("of", "form", "value")
     ):
         expect(not _is_letter_in_node(value, letter), "a limit that has the letter in it")
-        there = given.simplify(_take_letter_limit(shown, letter, record["to"] == "∞", signs))
+        there = facts.simplify(_take_letter_limit(shown, letter, record["to"] == "∞", signs))
         expect(
-            given.shows(scope, there, "=", value), "the premises do not say that this is the limit"
+            facts.shows(scope, there, "=", value), "the premises do not say that this is the limit"
         )
 
 
@@ -424,7 +424,7 @@ def _expect_unbounded(record: Record, letter: str) -> None:
 
 
 def _yield_checked_conclusions(
-    record: Record, given: Given, keys: tuple[str, str, str]
+    record: Record, facts: Given, keys: tuple[str, str, str]
 ) -> Iterator[tuple[Record, Mapping[str, str], CheckedNode, CheckedNode]]:
     """Yield each conclusion about x with its indices, the form that x has by a premise, and the value.
 
@@ -436,25 +436,25 @@ def _yield_checked_conclusions(
     expect_laws(concluded, known)
     for c in record["conclusions"]:
         scope = scope_of(c)
-        of, shown, value = (read_defined(c[key], scope, given) for key in keys)
+        of, shown, value = (read_defined(c[key], scope, facts) for key in keys)
         # Each conclusion rests on an equation, or on a premise that shows it.
         expect(
-            of.own_form == shown.own_form or given.shows(scope, of, "=", shown),
+            of.own_form == shown.own_form or facts.shows(scope, of, "=", shown),
             "no premise says what it is",
         )
         yield c, scope, shown, value
 
 
-def _check_instance_rule(record: Record, given: Given) -> None:
+def _check_instance_rule(record: Record, facts: Given) -> None:
     """Reject unless x = c at a size, because x equals a form in which the size is only a number."""
     sort, length = str(record["sort"]), read(["number", record["length"]], {})
     expect(
         length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on"
     )
     _expect_unbounded(record, "")
-    expect(not given.signs.relations, "an instance under a condition")
+    expect(not facts.signs.relations, "an instance under a condition")
     for c, scope, shown, value in _yield_checked_conclusions(
-        record, given, ("left", "form", "right")
+        record, facts, ("left", "form", "right")
     ):
         expect(not scope, "an instance at places")
         expect(
@@ -462,24 +462,24 @@ def _check_instance_rule(record: Record, given: Given) -> None:
         )
         expect(not _is_dependent_on_size(value, sort), "a value that has the size in it")
         # The size is a plain number in the form, so putting another number for it is sound.
-        there = given.simplify(
+        there = facts.simplify(
             read(put(c["form"], ["size", sort], ["number", record["length"]]), {})
         )
-        expect(given.shows({}, there, "=", value), "the premises do not say that this is the value")
+        expect(facts.shows({}, there, "=", value), "the premises do not say that this is the value")
 
 
-def _of_size(record: Record, given: Given) -> None:
+def _of_size(record: Record, facts: Given) -> None:
     """Reject unless every limit as a size grows is 0 and is proved."""
     sort = str(record["letter"])
     expect(record["to"] == "∞", "a size grows, and tends to nothing else")
     # A relation that is assumed at some sizes need not hold as the size grows.
-    expect(not given.signs.relations, "what is assumed may end on the way")
-    for _, _, shown, value in _yield_checked_conclusions(record, given, ("of", "form", "value")):
+    expect(not facts.signs.relations, "what is assumed may end on the way")
+    for _, _, shown, value in _yield_checked_conclusions(record, facts, ("of", "form", "value")):
         expect(value.kind == "number" and value.label == 0, "the limit is 0")
         # The limit of a finite sum is the sum of limits: each term must tend to 0.
         terms = shown.below if shown.kind == "sum" else (shown,)
         expect(
-            all(_is_shrinking_with_size(t, sort, given.signs) for t in terms),
+            all(_is_shrinking_with_size(t, sort, facts.signs) for t in terms),
             "a term that is not seen to tend to 0",
         )
 
