@@ -34,29 +34,29 @@ def digits(x: float, of: int = 3) -> str:
 
 
 def beforehand(
-    asked: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None
+    bound: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None
 ) -> md.Document:
     """Return the document of a bound for sizes."""
-    value, s = asked.value, asked.sizes
-    sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
+    value, s = bound.value, bound.sizes
+    sizes = f"n = {s.n_k} · d_k = {s.d_k} · {bound.precision.name}"
     tolerances = [
         {"name": w.tolerance.name, "rtol": w.tolerance.rtol, "atol": w.tolerance.atol, "inputs": w.family,
          "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed}
         for w in weighed
     ]  # fmt: skip
     short = (
-        *_describe_bound_beforehand(asked, sharp),
-        *_tabulate_common_tolerances(weighed, asked),
+        *_describe_bound_beforehand(bound, sharp),
+        *_tabulate_common_tolerances(weighed, bound),
     )
     return md.Document(
         "bound", "bound", ("Tolerance: ", md.Code(_format_assertion_tolerance(value))),
-        (*short, *_explain_bound_formula(asked)), brief=short, option="-v",
+        (*short, *_explain_bound_formula(bound)), brief=short, option="-v",
         subtitle=(sizes,),
         command=command,
-        parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
-                    "fields": changed_fields(asked.spec)},
+        parameters={"n": s.n_k, "dk": s.d_k, "dtype": bound.precision.name, "contract": bound.precision.contract,
+                    "fields": changed_fields(bound.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
-                "parts": _list_bound_part_records(asked.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
+                "parts": _list_bound_part_records(bound.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
         hints=_suggest_commands_after_bound(value, bool(weighed)),
     )  # fmt: skip
 
@@ -69,27 +69,27 @@ def _suggest_commands_after_bound(value: float, is_compared: bool) -> tuple[str,
     return ("-v prints the formula and why it holds", *compare)
 
 
-def _describe_bound_beforehand(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
-    assumed = _list_bound_assumptions(asked)
+def _describe_bound_beforehand(bound: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
+    assumed = _list_bound_assumptions(bound)
     yield assumed
-    yield _tabulate_bound_steps(asked.bound.parts, asked.bound.value)
+    yield _tabulate_bound_steps(bound.bound.parts, bound.bound.value)
     yield _make_tolerance_result(
-        asked.value, (), _make_argued_evidence("by the rule that -v prints", assumed)
+        bound.value, (), _make_argued_evidence("by the rule that -v prints", assumed)
     )
     yield from _describe_sharp_tolerance(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
 
 
-def _explain_bound_formula(asked: Beforehand) -> Iterator[md.Block]:
+def _explain_bound_formula(bound: Beforehand) -> Iterator[md.Block]:
     """Yield the formula of the bound, its derivation and its letters."""
     yield md.Heading(("Why it holds",))
     evidence = Evidence(Grade.UNDECIDED, "in this arithmetic")
-    if isfinite(asked.value):
-        evidence = _make_argued_evidence("by the printed rule", _list_bound_assumptions(asked))
-    yield md.Result("Formula of the bound", asked.bound.formula, (evidence,))
-    yield md.Items(tuple((line,) for line in asked.bound.derivation))
+    if isfinite(bound.value):
+        evidence = _make_argued_evidence("by the printed rule", _list_bound_assumptions(bound))
+    yield md.Result("Formula of the bound", bound.bound.formula, (evidence,))
+    yield md.Items(tuple((line,) for line in bound.bound.derivation))
     columns = md.headers("letter", "what it is", ">value")
     yield md.Table(
-        columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities)
+        columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in bound.bound.quantities)
     )
     yield md.Caveat(
         (
@@ -99,18 +99,18 @@ def _explain_bound_formula(asked: Beforehand) -> Iterator[md.Block]:
     )  # fmt: skip
 
 
-def _list_bound_assumptions(asked: Beforehand) -> md.Assumptions:
-    reach, q, k, v = asked.reach, name("q", "i"), name("k", "j"), name("v", "jc")
+def _list_bound_assumptions(bound: Beforehand) -> md.Assumptions:
+    reach, q, k, v = bound.reach, name("q", "i"), name("k", "j"), name("v", "jc")
     limits: md.Text = (
         relation(Fence("norm", q), "≤", _format_bound_number(reach.q)), ", ",
         relation(Fence("norm", k), "≤", _format_bound_number(reach.k)), ", ",
         relation(Fence("abs", v), "≤", _format_bound_number(reach.v)), f": {reach.words}; so scores are at most ",
-        _format_bound_number(asked.largest_score),
+        _format_bound_number(bound.largest_score),
     )  # fmt: skip
     return md.Assumptions(
         (
             md.Assumption("A1", limits),
-            _make_arithmetic_assumption(asked.spec, asked.precision, "A2"),
+            _make_arithmetic_assumption(bound.spec, bound.precision, "A2"),
         )
     )
 
@@ -172,21 +172,21 @@ def _list_bound_part_records(results: Mapping[str, float]) -> list[Record]:
 
 
 def for_inputs(
-    asked: ForInputs, path: str, command: str, sharp: Sharp | None = None
+    bound: ForInputs, path: str, command: str, sharp: Sharp | None = None
 ) -> md.Document:
     """Return the document of a bound for given inputs."""
-    atol, rtol = asked.needed
-    shape = " × ".join(map(str, asked.bound.allowed.shape))
+    atol, rtol = bound.needed
+    shape = " × ".join(map(str, bound.bound.allowed.shape))
     return md.Document(
         "bound", "bound", ("Tolerance for these inputs: ", md.Code(_format_assertion_tolerance(atol))),
-        tuple(_for_inputs(asked, sharp)),
-        subtitle=(f"{asked.precision.name} · output {shape}",),
+        tuple(_for_inputs(bound, sharp)),
+        subtitle=(f"{bound.precision.name} · output {shape}",),
         command=command,
-        parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
-                    "fields": changed_fields(asked.spec)},
+        parameters={"input": path, "dtype": bound.precision.name, "contract": bound.precision.contract,
+                    "fields": changed_fields(bound.spec)},
         record={"formula": tex(formula()[0]), "value": atol if isfinite(atol) else None,
-                "parts": _list_bound_part_records(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
-                "allowed": _convert_bound_to_lists(asked.bound.allowed), **_of_sharp(sharp)},
+                "parts": _list_bound_part_records(bound.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
+                "allowed": _convert_bound_to_lists(bound.bound.allowed), **_of_sharp(sharp)},
     )  # fmt: skip
 
 
@@ -260,7 +260,7 @@ def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
 
 
 def _tabulate_common_tolerances(
-    weighed: Sequence[Weighed], asked: Beforehand
+    weighed: Sequence[Weighed], bound: Beforehand
 ) -> Iterator[md.Block]:
     """Yield what common tolerances accept and reject."""
     if not weighed:
@@ -284,7 +284,7 @@ def _tabulate_common_tolerances(
         )
     yield md.Paragraph(
         (
-            f"Sampled, with {ROWS} queries and {min(asked.sizes.n_k, KEYS)} keys. Accepted mistakes: the known mistakes"
+            f"Sampled, with {ROWS} queries and {min(bound.sizes.n_k, KEYS)} keys. Accepted mistakes: the known mistakes"
             " that the tolerance accepts, of those whose error on these inputs exceeds what any implementation in this"
             " arithmetic can make. Correct code needs: the error of the definition run in this arithmetic, as a"
             " fraction of the tolerance (above 1 it fails).",
@@ -299,17 +299,17 @@ def _format_weighed_tolerance(w: Weighed) -> tuple[md.Text, ...]:
     )  # fmt: skip
 
 
-def table(asked: Sequence[Beforehand], command: str) -> md.Document:
+def table(bound: Sequence[Beforehand], command: str) -> md.Document:
     """Return a document with one line for each combination of sizes and arithmetic."""
     columns = md.headers(">n", ">d_k", "dtype", "contract", ">atol", "most of it from")
-    rows = tuple(_format_bound_comparison_row(a) for a in asked)
-    reach = md.Assumption("A1", (f"{asked[0].reach.words}",))
+    rows = tuple(_format_bound_comparison_row(a) for a in bound)
+    reach = md.Assumption("A1", (f"{bound[0].reach.words}",))
     assumed = md.Assumptions(
         (reach, md.Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",)))
     )
     unbounded = Evidence(Grade.UNDECIDED, "where there is none")
     argued = _make_argued_evidence("by the printed rule", assumed)
-    grades = {argued if isfinite(a.value) else unbounded for a in asked}
+    grades = {argued if isfinite(a.value) else unbounded for a in bound}
     blocks: tuple[md.Block, ...] = (
         assumed,
         md.Table(columns, rows),
@@ -317,7 +317,7 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
     )
     entries = [{"n": a.sizes.n_k, "dk": a.sizes.d_k, "dtype": a.precision.name, "contract": a.precision.contract,
                 "value": a.value if isfinite(a.value) else None, "parts": _list_bound_part_records(a.bound.parts)}
-               for a in asked]  # fmt: skip
+               for a in bound]  # fmt: skip
     return md.Document(
         "bound", "bound", ("Largest rounding error of correct attention",), blocks, command=command,
         record={"formula": tex(formula()[0]), "bounds": entries},
