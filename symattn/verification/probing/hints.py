@@ -47,11 +47,13 @@ def residues(session: Session) -> IdentityResult | None:
     return result
 
 
-def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
+def cases(
+    residue_result: IdentityResult | None, maker: Maker, rng: np.random.Generator
+) -> Iterator[Case]:
     """Yield floats of the sizes at which residues differ."""
-    if found is None or found.difference is None:
+    if residue_result is None or residue_result.difference is None:
         return
-    sizes = found.difference.sizes
+    sizes = residue_result.difference.sizes
     # Room for all scores, so that the maker does not reduce the sizes.
     maker = replace(
         maker, cells=max(maker.cells, maker.spec.heads * sizes.n_q * sizes.n_k * prod(sizes.batch))
@@ -67,20 +69,31 @@ def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) 
         yield Case("shapes", f"where residues differ, {name} entries", result)
 
 
-def literals(found: IdentityResult | None) -> tuple[float, ...]:
+def literals(residue_result: IdentityResult | None) -> tuple[float, ...]:
     """Return the finite literals that residues read as −∞, one of those that print alike.
 
     −10²⁰ in float64, and as float32 holds it, differ from the eighth digit on.
     """
-    matches = (_LITERAL.search(note) for note in found.notes) if found is not None else ()
+    matches = (
+        (_LITERAL.search(note) for note in residue_result.notes)
+        if residue_result is not None
+        else ()
+    )
     by_print = {f"{float(match[1]):.6g}": float(match[1]) for match in matches if match}
     return tuple(by_print.values())
 
 
-def check(found: IdentityResult | None) -> Iterator[report.Check]:
+def check(residue_result: IdentityResult | None) -> Iterator[report.Check]:
     """Yield the check of the report if residues agree."""
-    if found is not None and found.agrees:
-        yield report.Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
+    if residue_result is not None and residue_result.agrees:
+        yield report.Check(
+            GROUP,
+            residue_result.evidence.grade,
+            len(residue_result.pairs),
+            0,
+            0.0,
+            residue_result.epsilon,
+        )
 
 
 def _locate_residue_difference(difference: Difference) -> str:
@@ -92,61 +105,63 @@ def _find_opaque_function_note(identity_result: IdentityResult) -> str:
     return next((note for note in identity_result.notes if "stands for any function" in note), "")
 
 
-def unexplained(found: IdentityResult | None) -> Iterator[str]:
+def unexplained(residue_result: IdentityResult | None) -> Iterator[str]:
     """Yield a difference on residues that no nearly equal numbers explain: a fault that no input shows."""
     # Residues are exact, so that such a difference is real, whatever floats show.
     if (
-        found is not None
-        and found.difference is not None
-        and not found.nearly
-        and not _find_opaque_function_note(found)
+        residue_result is not None
+        and residue_result.difference is not None
+        and not residue_result.nearly
+        and not _find_opaque_function_note(residue_result)
     ):
         yield (
-            f"on residues it differs from the specification ({_locate_residue_difference(found.difference)}), "
+            f"on residues it differs from the specification ({_locate_residue_difference(residue_result.difference)}), "
             "no number that is tiny, huge "
             "or rounded explains it, and no input in floats shows it; hint: look for what cuts numbers off, such as a "
             "minimum, and for a table of rounded numbers that would cancel exactly, such as a random rotation"
         )
 
 
-def differing(found: IdentityResult | None) -> str:
+def differing(residue_result: IdentityResult | None) -> str:
     """Return the end of a sentence on a function that is not judged: that residues differ, or ""."""
-    if found is None or found.difference is None:
+    if residue_result is None or residue_result.difference is None:
         return ""
-    return f"; on residues it differs from the specification ({_locate_residue_difference(found.difference)})"
+    return f"; on residues it differs from the specification ({_locate_residue_difference(residue_result.difference)})"
 
 
-def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
+def notes(residue_result: IdentityResult | None, faults: bool) -> Iterator[str]:
     """Yield notes on what residues show, and for which inputs, or why they were not run."""
-    if found is None:
+    if residue_result is None:
         return
     if faults:
         yield from (
-            f"On residues: {note}." for note in (*found.notes, found.reason) if OUTSIDE in note
+            f"On residues: {note}."
+            for note in (*residue_result.notes, residue_result.reason)
+            if OUTSIDE in note
         )
-    elif found.agrees:
-        why = found.evidence.where.partition(f"{UNBOUNDED}: ")[2]
+    elif residue_result.agrees:
+        why = residue_result.evidence.where.partition(f"{UNBOUNDED}: ")[2]
         without = f", with no bound on the probability of a mistake: {why}" if why else ""
-        of_inputs, _, sizes = found.evidence.where.partition(", at ")
+        of_inputs, _, sizes = residue_result.evidence.where.partition(", at ")
         tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
         at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"
-        shown = f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; {at}"
+        shown = f"{Evidence(residue_result.evidence.grade, '', residue_result.epsilon)} {of_inputs}; {at}"
         yield f"Modulo random primes it agrees with the specification ({shown}){without}."
-        if found.stopped:
-            yield f"{stopped(found)}; beyond these sizes floats alone were tried, and all of them."
+        if residue_result.stopped:
+            yield f"{stopped(residue_result)}; beyond these sizes floats alone were tried, and all of them."
         # Notes on accesses out of bounds come first, and two notes are enough.
         yield from (
             f"On residues: {note}."
-            for note in sorted(found.notes, key=lambda x: OUTSIDE not in x)[:2]
+            for note in sorted(residue_result.notes, key=lambda x: OUTSIDE not in x)[:2]
         )
-    elif found.difference is None:
-        yield f"The code was not run on residues: {found.reason}."
-    elif found.nearly or _find_opaque_function_note(found):
+    elif residue_result.difference is None:
+        yield f"The code was not run on residues: {residue_result.reason}."
+    elif residue_result.nearly or _find_opaque_function_note(residue_result):
         why = (
-            _find_opaque_function_note(found)
+            _find_opaque_function_note(residue_result)
             or "by numbers that are tiny, huge or rounded, or by a bound at 0, or on exponents beyond ±37"
         )
-        where = _locate_residue_difference(found.difference)
+        where = _locate_residue_difference(residue_result.difference)
         yield f"Modulo random primes it differs from the specification ({where}): {why}; no input in floats shows it."
 
 
