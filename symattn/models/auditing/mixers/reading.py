@@ -83,19 +83,21 @@ def _bind(names: tuple[str, ...], args: Args, kwargs: Kwargs) -> dict[str, Any]:
         raise UnreadCall(
             f"it received {len(args)} arguments by position, of which {len(names)} are known"
         )
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    given = {_ALIASES.get(name, name): x for name, x in given.items()}
+    passed = {**dict(zip(names, args, strict=False)), **kwargs}
+    passed = {_ALIASES.get(name, name): x for name, x in passed.items()}
     known = {*names, *_NAMED[names], *_WITHOUT_EFFECT}
-    for name, value in given.items():
+    for name, value in passed.items():
         # An argument that is not set changes nothing.
         if name not in known and value is not None and value is not False:
             raise UnreadCall(_REFUSED.get(name, f"its argument {name} is unknown"))
     missing = [
-        name for name in names[:5] if given.get(name) is None and name not in ("bias", "activation")
+        name
+        for name in names[:5]
+        if passed.get(name) is None and name not in ("bias", "activation")
     ]
     if missing:
         raise UnreadCall(f"it received no {missing[0]}")
-    return given
+    return passed
 
 
 def _format_of(tensor: Tensor) -> Format:
@@ -128,8 +130,8 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
 
     Each head of keys serves h/h_k heads of values in a row. Queries are scaled by 1/√d_k.
     """
-    given = _bind(_DELTA, args, kwargs)
-    q, k, v, g, beta = (given[name] for name in _DELTA)
+    passed = _bind(_DELTA, args, kwargs)
+    q, k, v, g, beta = (passed[name] for name in _DELTA)
     batch, length, groups, width = k.shape
     heads = v.shape[2]
     if heads % groups or q.shape != k.shape:
@@ -140,9 +142,9 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     def take(x: Tensor, tiled: bool = False) -> Floats:
         return take_heads(x, heads, chosen, tiled)
 
-    by_feature, normalised = g.ndim == 4, bool(given.get("use_qk_l2norm_in_kernel"))
-    if given.get("scale") is not None and abs(given["scale"] * width**0.5 - 1) > _ULP:
-        raise UnreadCall(f"its scale is {given['scale']:.4g}, not 1/√d_k")
+    by_feature, normalised = g.ndim == 4, bool(passed.get("use_qk_l2norm_in_kernel"))
+    if passed.get("scale") is not None and abs(passed["scale"] * width**0.5 - 1) > _ULP:
+        raise UnreadCall(f"its scale is {passed['scale']:.4g}, not 1/√d_k")
     spec = LinearAttention(
         feature="identity", normalised=False, delta=True, scale=True, gate="feature" if by_feature else "token",
         qk_norm="l2" if normalised else None, eps=_EPS if normalised else 0,
@@ -154,8 +156,8 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
         "g": take(g if by_feature else g[..., None]),
         "beta": take(beta[..., None]),
     }
-    if given.get("initial_state") is not None:
-        arrays["initial_state"] = numbers(given["initial_state"].flatten(0, 1)[list(chosen)])
+    if passed.get("initial_state") is not None:
+        arrays["initial_state"] = numbers(passed["initial_state"].flatten(0, 1)[list(chosen)])
     others: dict[str, Mapping[str, Floats]] = {}
     others["β is left out: it counts as 1"] = {"beta": np.ones_like(arrays["beta"])}
     others["each token has the gate of the next one"] = {"g": np.roll(arrays["g"], -1, axis=1)}
@@ -168,8 +170,8 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     form = _format_of_products(v)
     sizes = f"{_describe_heads(heads, groups, length, len(chosen), batch)} {form.name}"
     return RecurrentCall(
-        spec, arrays, chosen, form, kind, sizes, size=given.get("chunk_size"), others=others,
-        with_state=bool(given.get("output_final_state")),
+        spec, arrays, chosen, form, kind, sizes, size=passed.get("chunk_size"), others=others,
+        with_state=bool(passed.get("output_final_state")),
     )  # fmt: skip
 
 
@@ -180,8 +182,8 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
     The recurrence has queries C, keys B, values Δ x and gates Δ A; D x is added to its output. States are values by
     keys.
     """
-    given = _bind(_SCAN, args, kwargs)
-    x, dt, a, b, c = (given[name] for name in _SCAN[:5])
+    passed = _bind(_SCAN, args, kwargs)
+    x, dt, a, b, c = (passed[name] for name in _SCAN[:5])
     batch, length, heads, _ = x.shape
     groups = b.shape[2]
     if heads % groups:
@@ -192,11 +194,11 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
     def take(y: Tensor, tiled: bool = False) -> Floats:
         return take_heads(y, heads, chosen, tiled)
 
-    step, step_errors = _read_steps(given, take(dt[..., None]), of_head)
+    step, step_errors = _read_steps(passed, take(dt[..., None]), of_head)
     values = take(x)
     decay = numbers(a)[of_head][:, None, None]
     arrays = {"q": take(c), "k": take(b), "v": step * values, "g": step * decay}
-    state = given.get("initial_state")
+    state = passed.get("initial_state")
     if state is not None:
         joined = numbers(state.flatten(0, 1)[list(chosen)])
         arrays["initial_state"] = joined.swapaxes(-1, -2)
@@ -208,8 +210,8 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
         turned = {"q": take(c, tiled=True), "k": take(b, tiled=True)}
         others["heads of keys are tiled (repeat), not repeated (repeat_interleave)"] = turned
     skip = None
-    if given.get("D") is not None:
-        factors = numbers(given["D"]).reshape(heads, -1)[of_head]
+    if passed.get("D") is not None:
+        factors = numbers(passed["D"]).reshape(heads, -1)[of_head]
         skip = factors[:, None] * values
     spec = LinearAttention(feature="identity", normalised=False, gate="token")
     form = _format_of_products(x)
@@ -217,13 +219,13 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
     sizes = f"{_describe_heads(heads, groups, length, len(chosen), batch)} {form.name}"
     return RecurrentCall(
         spec, arrays, chosen, form, kind, sizes, gate_errors=step_errors * np.abs(decay),
-        value_errors=step_errors * np.abs(values), skip=skip, keys_first=False, size=given.get("chunk_size"),
-        others=others, with_state=bool(given.get("output_final_state")),
+        value_errors=step_errors * np.abs(values), skip=skip, keys_first=False, size=passed.get("chunk_size"),
+        others=others, with_state=bool(passed.get("output_final_state")),
     )  # fmt: skip
 
 
 def _read_steps(
-    given: Mapping[str, Any], raw: Floats, of_head: np.ndarray
+    passed: Mapping[str, Any], raw: Floats, of_head: np.ndarray
 ) -> tuple[Floats, Floats]:
     """Return the steps Δ of Mamba-2 (heads, n, 1), and how far a program's may be off, its products with them too.
 
@@ -231,9 +233,9 @@ def _read_steps(
     format. Softplus passes these on times its slope; its own roundings, those of the clip and of products with Δ are
     relative to Δ.
     """
-    form = _format_of(given["dt"])
+    form = _format_of(passed["dt"])
     u, rough = float(form.u), np.zeros_like(raw)
-    bias = given.get("dt_bias")
+    bias = passed.get("dt_bias")
     if bias is not None:
         offset = numbers(bias)[of_head][:, None, None]
         raw = raw + offset
@@ -241,11 +243,11 @@ def _read_steps(
         if _format_of(bias).u < form.u:
             rough = rough + u * np.abs(offset)
     step = raw
-    if given.get("dt_softplus"):
+    if passed.get("dt_softplus"):
         step = np.logaddexp(0.0, raw)
         # The slope is a sigmoid, largest at the far end of what the sum may be.
         rough = rough * np.exp(-np.logaddexp(0.0, -(raw + rough)))
-    low, high = given.get("dt_limit") or (0.0, float("inf"))
+    low, high = passed.get("dt_limit") or (0.0, float("inf"))
     step = np.clip(step, float(low), float(high))
     own = _STEPS_IN_OWN_FORMAT * max(u, _ULP) + _STEPS_IN_FLOAT32 * _ULP
     least = _STEPS_IN_OWN_FORMAT * float(form.eta)
@@ -255,9 +257,9 @@ def _read_steps(
 # -- convolutions ------------------------------------------------------------------------------------------------------
 def read_convolution(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     """Read x (b, channels, n), taps (channels, w), a bias and the name of an activation."""
-    given = _bind(_CONVOLUTION, args, kwargs)
-    x, weight, bias = given["hidden_states"], given["weight"], given.get("bias")
-    activation = given.get("activation")
+    passed = _bind(_CONVOLUTION, args, kwargs)
+    x, weight, bias = passed["hidden_states"], passed["weight"], passed.get("bias")
+    activation = passed.get("activation")
     if not (activation is None or isinstance(activation, str)) or activation not in ACTIVATIONS:
         named = activation if isinstance(activation, str) else type(activation).__name__
         raise UnreadCall(f"its activation is {named}")
