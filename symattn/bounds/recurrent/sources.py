@@ -184,7 +184,7 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
 
 def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundings:
     """Return the largest roundings of a chunk; ``error`` (d_v,) bounds the norms of the state's error before it."""
-    form, held = how.sums, how.stored
+    form, storage = how.sums, how.stored
     count, width = x.k.shape
     magnitude = np.abs
     u = float(form.u)
@@ -194,8 +194,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     theta = gate_error(x, how)
     widest = float(theta.max())
     # the state as it is read, stored
-    copied = 0.0 if held is None else float(held.u)
-    copy = rounding_of(x.state, held)
+    copied = 0.0 if storage is None else float(storage.u)
+    copy = rounding_of(x.state, storage)
     state = magnitude(x.state) + copy
     # A stored copy of the state has the state's error too.
     moved = error * (1 + copied)
@@ -209,7 +209,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         return np.asarray(magnitude(a) @ copy + _row_norms(a) * moved)
 
     lost = _lost_to_underflow(x, how, error)
-    factors = growth(2, held) if how.factors and held is not None else 0.0
+    factors = growth(2, storage) if how.factors and storage is not None else 0.0
     # Item 1: products, gates, and both factors if they are stored.
     off = dots + theta + factors
     # Item 6: each array as a program reads it.
@@ -249,7 +249,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     # T̂ is bounded by |T| and its own error, which depends on T̂: a fixed point.
     inverse = _least_growth_fixed_point(exact_inverse, inverse_grows)
     residual = residual_for(inverse)
-    stored_inverse = rounding_of(inverse, held)
+    stored_inverse = rounding_of(inverse, storage)
     inverse = inverse + stored_inverse
     decays = np.exp(x.sums)
     read_moved = entered.p * decays
@@ -257,19 +257,19 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     read_off = (
         (few[3] + widest) * on_state(read_size)
         + on_state(read_moved)
-        + rounding_of(magnitude(x.right), held)
+        + rounding_of(magnitude(x.right), storage)
         + few[2] * magnitude(x.right)
     )
     # Solved for the difference, (p e^G) S is a product by itself; else p e^G may be stored.
     if how.residual:
         read_off = read_off + dots * on_state(read_size)
     else:
-        read_off = read_off + on_state(rounding_of(read_size, held))
+        read_off = read_off + on_state(rounding_of(read_size, storage))
     apart = magnitude(x.right) + on_state(x.read)
     without_state = magnitude(x.right - x.read @ x.state)
     right = without_state + from_state(x.read) + read_off
     if how.residual:
-        stored_right = 2 * rounding_of(right, held)
+        stored_right = 2 * rounding_of(right, storage)
         right, solved = right + stored_right, right + stored_right
         read_off = read_off + stored_right
     else:
@@ -299,15 +299,15 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     at_solution = of_product + stored_inverse @ right + lost
     # Both parts are solved and stored by themselves, and meet the state afterwards.
     if not how.residual:
-        stored_right = rounding_of(right_size, held) + few[2] * right_size
+        stored_right = rounding_of(right_size, storage) + few[2] * right_size
         first = magnitude(x.inverse @ x.right) + slack(right_size, stored_right)
-        stored_read = rounding_of(read_size, held) + (few[3] + widest) * read_size
+        stored_read = rounding_of(read_size, storage) + (few[3] + widest) * read_size
         computed_factor = magnitude(x.factor) + slack(magnitude(x.read), stored_read + read_moved)
-        stored_factor = rounding_of(computed_factor, held)
+        stored_factor = rounding_of(computed_factor, storage)
         factor = computed_factor + stored_factor
         on_factor = on_state(factor)
         at_right = at_right + substituted @ (first + on_factor)
-        stored_first = rounding_of(first, held)
+        stored_first = rounding_of(first, storage)
         at_solution = at_solution + stored_first + on_state(stored_factor)
         read_first = first + stored_first
         at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * read_first
@@ -321,7 +321,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
 
     def from_solution(bound: Array) -> tuple[Array, Array]:
         """Return the roundings at b and at u that are parts of u itself."""
-        of_stored = rounding_of(bound, held)
+        of_stored = rounding_of(bound, storage)
         return entries @ bound, general @ bound + of_stored + few[2] * bound
 
     def solution_off(bound: Array) -> Array:
@@ -340,16 +340,18 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     )
     read = on_state(read_queries)
     own = (
-        (dots + widest) * read + on_state(rounding_of(read_queries, held)) + on_state(queries_moved)
+        (dots + widest) * read
+        + on_state(rounding_of(read_queries, storage))
+        + on_state(queries_moved)
     )
     own = (
         own
         + inner_off @ bound
         + (sums + few[4]) * (inner @ bound)
         # N is stored on and below the diagonal alone.
-        + np.tril(rounding_of(inner, held)) @ bound
+        + np.tril(rounding_of(inner, storage)) @ bound
     )
-    own = own + lost + _largest_of_own_products(x, dots, sums, held)
+    own = own + lost + _largest_of_own_products(x, dots, sums, storage)
 
     keys_moved = entered.k * np.exp(x.sums[-1] - x.sums)
     end, keys_end = magnitude(x.end), magnitude(x.decayed_keys) + keys_moved
@@ -360,7 +362,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     state_off = of_state + (sums + theta.T) * added
     state_off = (
         state_off
-        + (rounding_of(keys_end, held) + keys_moved).T @ bound
+        + (rounding_of(keys_end, storage) + keys_moved).T @ bound
         + state_rounding * end
         + _underflow_of_stored_format(how.kept)
         + lost
@@ -421,7 +423,7 @@ def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> floa
 
 def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     """Return the squares of the largest roundings of a chunk, to first order."""
-    u, held = float(how.sums.u), how.stored
+    u, storage = float(how.sums.u), how.stored
     count, width = x.k.shape
     inside = np.tril(np.ones((count, count)))
 
@@ -430,7 +432,7 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
         return np.asarray(u * u * (of_dot_products + depth / 3 * sum2))
 
     def stored2(a: Array) -> Array:
-        return np.asarray(rounding_of(a, held) ** 2)
+        return np.asarray(rounding_of(a, storage) ** 2)
 
     right, read, state = x.right, x.read, x.state
     system = right - read @ state
@@ -453,7 +455,7 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
         x.q**2, x.k**2, 2 * x.sums, strict=x.reads_before, reads=2 * x.reads
     )
     split2 = (u * np.abs(x.sums).max(axis=1, keepdims=True)) ** 2
-    factors2 = 2 * float(held.u) ** 2 if how.factors and held is not None else 0.0
+    factors2 = 2 * float(storage.u) ** 2 if how.factors and storage is not None else 0.0
     # With one gate a token, the split exponential scales whole entries.
     one_gate = x.sums.shape[1] == 1
 
@@ -493,7 +495,7 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     own = own + stored2(queries) @ state2 + of_stored_inner @ u2
     own = own + rounding_of(x.output, how.output) ** 2
     own = own + _squares_of_own_products(x.own_products, x.values, width, how)
-    if held is not None:
+    if storage is not None:
         own = (
             own + np.where(x.own_products.size > 0, stored2(x.own_products.value), 0) * x.values**2
         )
