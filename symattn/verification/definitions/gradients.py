@@ -63,9 +63,9 @@ class Gradient(keywords.Answering):
         if self.attention.lse:
             raise errors.InputError("Gradient: of the output alone; hint: lse=False")
 
-    def __call__(self, do: Any, **given: Any) -> tuple[Any, ...]:
+    def __call__(self, do: Any, **by_name: Any) -> tuple[Any, ...]:
         """Return dQ, dK, dV by the derivative of the definition."""
-        result = derivative.vjp(self.attention, do, given, WRT)
+        result = derivative.vjp(self.attention, do, by_name, WRT)
         return tuple(result[n] for n in WRT)
 
 
@@ -92,7 +92,9 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     turned = ("q", "k", "v", "do")
 
     def laid(run: Compute) -> Compute:
-        return attending.in_order(layout, turned, lambda o=None, lse=None, **given: run(**given))
+        return attending.in_order(
+            layout, turned, lambda o=None, lse=None, **by_name: run(**by_name)
+        )
 
     return attending.of_attention(
         attention,
@@ -111,10 +113,10 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
 
 
 def _compute_saved_forward_output(
-    attention: Attention, layout: Layout, which: int, given: Inputs
+    attention: Attention, layout: Layout, which: int, by_name: Inputs
 ) -> np.ndarray:
     """Return the output, or L, of the forward pass, in float64."""
-    arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
+    arrays = {n: a for n, a in by_name.items() if n not in ("do", "o", "lse")}
     arrays = {n: attending.ordered(layout, a) if n in WRT else a for n, a in arrays.items()}
     result = replace(attention, lse=True)(**arrays)[which]
     return result if which else attending.ordered(layout, result, back=True)  # type: ignore[no-any-return]
@@ -145,15 +147,15 @@ def _yield_recordable_backward(attention: Attention) -> Iterator[Compute]:
     yield partial(_by_hand, attention)
 
 
-def _by_hand(attention: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
-    result = backward(attention, do, given, WRT)
+def _by_hand(attention: Attention, do: Array, **by_name: Any) -> tuple[Any, ...]:
+    result = backward(attention, do, by_name, WRT)
     return tuple(result[n] for n in WRT)
 
 
-def _by_tiles(attention: Attention, each: bool, do: Array, **given: Any) -> tuple[Any, ...]:
-    n_q, n_k = (int(given[n].shape[-2]) for n in "qk")
-    keys = attending.tiles(given["q"], n_k) if each else [0, n_k]
-    result = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
+def _by_tiles(attention: Attention, each: bool, do: Array, **by_name: Any) -> tuple[Any, ...]:
+    n_q, n_k = (int(by_name[n].shape[-2]) for n in "qk")
+    keys = attending.tiles(by_name["q"], n_k) if each else [0, n_k]
+    result = backward_by_tiles(attention, (0, n_q), keys, do, by_name, WRT)
     return tuple(result[n] for n in WRT)
 
 
@@ -181,13 +183,13 @@ class Formulas:
     shared: Shared = lambda g, times: _combine_shared_head_gradients("sum", g, times)
     shared_values: Shared = lambda g, times: _combine_shared_head_gradients("sum", g, times)
 
-    def __call__(self, spec: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
+    def __call__(self, spec: Attention, do: Array, **by_name: Any) -> tuple[Any, ...]:
         """Return dQ, dK, dV."""
-        values = spec.trace(**given)
+        values = spec.trace(**by_name)
         times = spec.group
-        q = given["q"]
+        q = by_name["q"]
         # A key head is repeated for its group of queries, whose gradients are combined below.
-        k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
+        k, v = (repeat_heads(by_name[n], times) if times > 1 else by_name[n] for n in "kv")
         p = self.weights(spec, values)
         dp = do @ v.mT
         # Σ_j P_ij dP_ij = dO_i · O_i lets a kernel take the row sums from the saved output.
@@ -288,9 +290,9 @@ _STOPPED = {"weights": "qk", "queries": "q", "keys": "k", "values": "v"}
 
 
 def _zero_lost_gradients(
-    spec: Attention, lost: str, do: np.ndarray, **given: Any
+    spec: Attention, lost: str, do: np.ndarray, **by_name: Any
 ) -> tuple[Any, ...]:
-    result = vjp(spec, do, given, ("q", "k", "v"))
+    result = vjp(spec, do, by_name, ("q", "k", "v"))
     return tuple(0 * result[n] if n in lost else result[n] for n in "qkv")
 
 
@@ -299,10 +301,10 @@ def _list_gradient_inputs(spec: Attention) -> frozenset[str]:
 
 
 def _gradient_with_identity_steps(
-    spec: Attention, names: tuple[str, ...], do: Any, **given: Any
+    spec: Attention, names: tuple[str, ...], do: Any, **by_name: Any
 ) -> tuple[Any, ...]:
     """Return the gradient with derivative 1 of these steps: each gives x + (y − x) with y − x constant."""
-    right = spec.trace(**given)
+    right = spec.trace(**by_name)
 
     def as_before(name: str) -> Change:
         def run(spec: Attention, values: Values) -> Any:
@@ -312,7 +314,7 @@ def _gradient_with_identity_steps(
 
         return run
 
-    return _of_wrong(spec, Variant({name: as_before(name) for name in names}), do, **given)
+    return _of_wrong(spec, Variant({name: as_before(name) for name in names}), do, **by_name)
 
 
 def of_wrong_attention(
@@ -395,14 +397,14 @@ def _dropping_given(spec: Attention, rate: Fraction) -> Iterator[DefinitionMista
 
 
 def _with_dropped(
-    spec: Attention, rate: Fraction, number: int, do: Any, drop: Any, **given: Any
+    spec: Attention, rate: Fraction, number: int, do: Any, drop: Any, **by_name: Any
 ) -> Any:
     """Return the gradients of this mistake of ``dropping``, by its place."""
     xp = namespace_of(do)
     one = xp.asarray(1, dtype=do.dtype)
     factors = xp.where(drop, one / xp.asarray(1 - rate, dtype=do.dtype), 0 * one)
     mistake = next(islice(dropping(spec, factors), number, None))
-    return mistake.run(do=do, **given)
+    return mistake.run(do=do, **by_name)
 
 
 def _make_dropout_formulas(factors: Any) -> Formulas:
@@ -570,8 +572,8 @@ def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
     return xp.exp(s - xp.max(s, axis=-1, keepdims=True))
 
 
-def _of_wrong(spec: Attention, variant: Any, do: Any, **given: Any) -> tuple[Any, ...]:
+def _of_wrong(spec: Attention, variant: Any, do: Any, **by_name: Any) -> tuple[Any, ...]:
     """Return the exact gradient of a wrong variant of attention."""
 
-    result = vjp(lambda **arrays: variant_values(spec, arrays, variant)["output"], do, given, WRT)
+    result = vjp(lambda **arrays: variant_values(spec, arrays, variant)["output"], do, by_name, WRT)
     return tuple(result[n] for n in WRT)
