@@ -66,7 +66,7 @@ class Judge:
     def __init__(
         self, call: Pass, promised: Promised, modules: Mapping[str, Module], search: bool
     ) -> None:
-        self.seen, self.promised, self.modules, self.search = call, promised, modules, search
+        self.layer_pass, self.promised, self.modules, self.search = call, promised, modules, search
         self.spec, self.layout = promised.block.attention, promised.layout
 
     # -- what was seen -------------------------------------------------------------------------------------------------
@@ -74,14 +74,14 @@ class Judge:
         self, name: str, arrays: Mapping[str, TokenRows] | None = None
     ) -> TokenRows:
         """Return the output of a part by its name; ``x`` are the tokens. Raises ``Open`` if it was not seen."""
-        array = (self.seen.gave if arrays is None else arrays).get(name)
+        array = (self.layer_pass.gave if arrays is None else arrays).get(name)
         if array is None:
             raise Open(f"{name}: {NOT_RUN}")
         return array
 
     def _require_part_input(self, name: str) -> TokenRows:
         """Return the input of a part. Raises ``Open`` if it was not seen."""
-        return self._require_part_output(name, self.seen.given)
+        return self._require_part_output(name, self.layer_pass.given)
 
     @known_or_open
     def _norm(self, name: str, source: str | None) -> Iterator[PartFinding]:
@@ -120,14 +120,14 @@ class Judge:
     ) -> Iterator[PartFinding]:
         """Yield a fault if a part's input is not the output of ``source``, bit for bit, and name the array it is."""
         # The result of attention was not read, so that nothing can be compared with it.
-        if source == ANSWER and self.seen.answered is None:
+        if source == ANSWER and self.layer_pass.answered is None:
             return
-        wanted = self.seen.answered if source == ANSWER else self._require_part_output(source)
+        wanted = self.layer_pass.answered if source == ANSWER else self._require_part_output(source)
         assert wanted is not None
         if same(wanted, got):
             return
         # If the output of another part fits, the finding names that part.
-        outputs = self.seen.gave.items()
+        outputs = self.layer_pass.gave.items()
         others = {name: a for name, a in outputs if name != source and same(a, got)}
         words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
         yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
@@ -171,12 +171,12 @@ class Judge:
         # Where positions are unknown, the call cannot be compared with the projections.
         for role in "" if unknown else "qk":
             token_rows, name, norm = heads[role], f"attention.{role}", f"attention.{role}_norm"
-            if norm in self.seen.heads:
+            if norm in self.layer_pass.heads:
                 yield from self._head_norm(norm, role, token_rows)
-                token_rows = self.seen.gave.get(f"{norm}.heads", token_rows)
+                token_rows = self.layer_pass.gave.get(f"{norm}.heads", token_rows)
             elif self._is_norm_across_heads(norm):
                 yield from self._norm(norm, name)
-                after = self.seen.gave[norm]
+                after = self.layer_pass.gave[norm]
                 token_rows = TokenRows(after.values.reshape(token_rows.values.shape), after.dtype)
             judge, part = (
                 (self._rotated, f"{name}_rotated")
@@ -187,7 +187,7 @@ class Judge:
             # The norm's module did not run: without it, the call has the bare projections.
             if (
                 norm in self.layout.paths
-                and norm not in self.seen.heads
+                and norm not in self.layer_pass.heads
                 and not self._is_norm_across_heads(norm)
             ):
                 bare = all(part.state == "pass" for part in result)
@@ -203,13 +203,19 @@ class Judge:
 
     def _is_norm_across_heads(self, norm: str) -> bool:
         """Return whether a norm over all heads together ran, for which the specification has no field."""
-        return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
+        return (
+            self.spec.qk_norm is None
+            and norm in self.layer_pass.given
+            and norm in self.layer_pass.gave
+        )
 
     def _leave_lossy_cache_open(
         self, role: str, results: Iterable[PartFinding]
     ) -> Iterator[PartFinding]:
         """Leave wrong keys or values open if a lossy cache may have changed them."""
-        lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
+        lossy = (
+            role != "q" and self.layer_pass.context is not None and self.layer_pass.context.lossy
+        )
         for part in results:
             yield (
                 PartFinding(part.part, reason=_LOSSY.format(_ROLES[role]))
@@ -219,11 +225,11 @@ class Judge:
 
     def _head_norm(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Judge the norm of queries or keys, whose arrays have heads before or after the tokens."""
-        for before, after in self.seen.heads[name]:
+        for before, after in self.layer_pass.heads[name]:
             # The input of the norm shows on which side of the tokens its heads lie.
             if before is not None and after is not None and same(token_rows, before):
                 yield self._judge_normed_rows(name, self.spec.eps, token_rows, after)
-                self.seen.gave[f"{name}.heads"] = after
+                self.layer_pass.gave[f"{name}.heads"] = after
                 return
         yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
 
@@ -231,7 +237,7 @@ class Judge:
         """Judge the cosines and sines given to attention by the positions of the tokens."""
         name, spec = "attention.position", self.spec.position
         assert isinstance(spec, Rotary)
-        if self.seen.tables is None:
+        if self.layer_pass.tables is None:
             yield PartFinding(
                 name, reason="attention was given no cosines and sines in a known form"
             )
@@ -242,9 +248,9 @@ class Judge:
                 reason="its frequencies depend on the longest sequence so far, which is unknown",
             )
             return
-        tables = [narrow(t.values, spec.width or columns) for t in self.seen.tables]
-        inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
-        dtype = self.seen.tables[0].dtype
+        tables = [narrow(t.values, spec.width or columns) for t in self.layer_pass.tables]
+        inputs = {"positions": self.layer_pass.positions, "x": np.zeros((1, columns))}
+        dtype = self.layer_pass.tables[0].dtype
         yield judged(
             name,
             part_definitions.angles(spec, dtype),
@@ -260,11 +266,12 @@ class Judge:
         """Judge the queries or keys that attention was called with: rotated by the tables that it was given."""
         spec = self.spec.position
         assert isinstance(spec, Rotary)
-        if self.seen.tables is None:
+        if self.layer_pass.tables is None:
             raise Open("attention was given no cosines and sines in a known form")
         got = self._require_call_array(role, token_rows)
         cos, sin = (
-            narrow(t.values, spec.width or token_rows.values.shape[-1]) for t in self.seen.tables
+            narrow(t.values, spec.width or token_rows.values.shape[-1])
+            for t in self.layer_pass.tables
         )
         subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
         inputs = {"x": token_rows.values, "cos": cos, "sin": sin}
@@ -302,7 +309,7 @@ class Judge:
 
     def _require_call_array(self, role: str, token_rows: TokenRows) -> Floats:
         """Return an array (r, h, d) of the call, keys and values without repeated heads. Raises ``Open``."""
-        array = self.seen.called.get(role)
+        array = self.layer_pass.called.get(role)
         if array is None or isinstance(array, str):
             raise Open(
                 f"no call of attention was read in the layer{'' if array is None else f': {array}'}"
@@ -340,7 +347,7 @@ class Judge:
             if part == "attention":
                 yield from self._judge_qkv_projections(source)
                 yield from self._judge_steps_to_attention("attention.q")
-                yield from self.seen.cached
+                yield from self.layer_pass.cached
                 yield from self._judge_linear_layer("attention.o", ANSWER)
             else:
                 yield from self._judge_feed_forward(source)
@@ -372,8 +379,8 @@ class Judge:
         """Take the input of the next module as the output of the sum ``total``, which has no module of its own."""
         readers = ("mlp_norm",) if "before" in where else ("mlp.in", "mlp.gate", "mlp.up")
         for reader in (f"{part}_norm",) if "outside" in where else readers:
-            if reader in self.seen.given:
-                self.seen.gave[total] = self.seen.given[reader]
+            if reader in self.layer_pass.given:
+                self.layer_pass.gave[total] = self.layer_pass.given[reader]
 
     @known_or_open
     def _judge_layer_output(self, name: str, source: str) -> Iterator[PartFinding]:
@@ -389,8 +396,8 @@ class Judge:
         inputs = {"x": x.values} | {
             n: self._require_part_output(p).values for n, p in zip("yz", parts, strict=False)
         }
-        if norm is not None and norm in self.seen.gave:
-            inputs["normed"] = self.seen.gave[norm].values
+        if norm is not None and norm in self.layer_pass.gave:
+            inputs["normed"] = self.layer_pass.gave[norm].values
         chosen = {n: spaced(a) for n, a in inputs.items()}
         subject = part_definitions.stream(len(parts))
         yield judged(
@@ -413,7 +420,7 @@ class Judge:
         """Judge the step between the matrices of the feed-forward layer, by the input of the last one."""
         block = self.promised.block
         assert block.activation
-        self.seen.gave[name] = got = self._require_part_input("mlp.down")
+        self.layer_pass.gave[name] = got = self._require_part_input("mlp.down")
         if packed:
             both = self._require_part_output("mlp.in")
             gate, up = np.split(both.values, 2, axis=-1)
