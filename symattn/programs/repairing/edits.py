@@ -90,7 +90,7 @@ class FunctionPlaces:
     """A function to edit: its definition, what was observed, and what all its places share."""
 
     place: int
-    found: SourceFunction
+    source: SourceFunction
     observed: Observed
     numbers: tuple[float, ...] = ()  # of the specification
     subscripts: dict[str, ast.expr] = field(
@@ -98,14 +98,14 @@ class FunctionPlaces:
     )  # items of all subscripts, by their text
 
     def __post_init__(self) -> None:
-        for node, *_ in places_of(self.found.tree):
+        for node, *_ in places_of(self.source.tree):
             if isinstance(node, ast.Subscript):
                 items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
                 self.subscripts |= {ast.unparse(item): item for item in items}
-        function = self.found.function
+        function = self.source.function
         names = function.__globals__
-        self.library = "triton" if self.found.is_kernel else self.observed.library
-        self.xp = _name_of_library(self.found, self.library)
+        self.library = "triton" if self.source.is_kernel else self.observed.library
+        self.xp = _name_of_library(self.source, self.library)
         self.free_names = {
             # Names of the closure, and those of the module that the code uses.
             *function.__code__.co_freevars,
@@ -120,7 +120,7 @@ class FunctionPlaces:
     def _names_that_bound(self) -> set[str]:
         """Return the names in comparisons, ranges, minima and maxima."""
         result: set[str] = set()
-        for node in ast.walk(self.found.tree):
+        for node in ast.walk(self.source.tree):
             word = getattr(node, "func", None)
             called = str(getattr(word, "attr", getattr(word, "id", "")))
             if isinstance(node, ast.Compare) or called in _BOUNDING:
@@ -132,7 +132,7 @@ class FunctionPlaces:
 
         The code computes them for nothing: a mistake may have taken the place where one was read.
         """
-        names = [n for n in ast.walk(self.found.tree) if isinstance(n, ast.Name)]
+        names = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Name)]
         read = {n.id for n in names if isinstance(n.ctx, ast.Load)}
         written = {n.id for n in names if isinstance(n.ctx, ast.Store)}
         return {name for name in written - read if not name.startswith("_")}
@@ -140,7 +140,7 @@ class FunctionPlaces:
     def _names_subtracted_in_calls(self) -> dict[str, set[str]]:
         """Return the names that calls of one argument subtract, by the function: ``exp`` of ``x - m``."""
         result: dict[str, set[str]] = {}
-        for node in ast.walk(self.found.tree):
+        for node in ast.walk(self.source.tree):
             is_call = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
             argument = node.args[0] if is_call else None  # type: ignore[attr-defined]
             if not isinstance(argument, ast.BinOp) or not isinstance(argument.op, ast.Sub):
@@ -157,7 +157,7 @@ class FunctionPlaces:
     def _short_expressions(self) -> dict[str, tuple[Kind, set[str]]]:
         """Return the short expressions that hold numbers, each with its kind and the names in it."""
         result: dict[str, tuple[Kind, set[str]]] = {}
-        for node, parent, *_ in places_of(self.found.tree):
+        for node, parent, *_ in places_of(self.source.tree):
             if not _is_read(node, parent) or isinstance(node, ast.Name | ast.Constant):
                 # Names and constants have rules of their own.
                 continue
@@ -210,7 +210,7 @@ class Place:
     @property
     def is_kernel(self) -> bool:
         """Return whether the function is a kernel of Triton."""
-        return self.function.found.is_kernel
+        return self.function.source.is_kernel
 
     @property
     def infinity(self) -> str:
@@ -287,15 +287,15 @@ class BlockStatement:
 
     def text(self, node: ast.AST) -> str:
         """Return the text of a statement or an expression."""
-        return self.function.found.text(node)
+        return self.function.source.text(node)
 
     def put(self, node: ast.AST, new: str) -> Replacement:
         """Return the replacement of a node by a text."""
-        return self.function.found.span(node, new)
+        return self.function.source.span(node, new)
 
     def indent(self, node: ast.stmt) -> str:
         """Return the white space before a statement; raises ``ValueError`` if it does not begin its line."""
-        source = self.function.found
+        source = self.function.source
         before = source.lines[node.lineno - source.first][
             : source.position(node.lineno, node.col_offset)
         ]
@@ -306,7 +306,7 @@ class BlockStatement:
     def whole_lines(self, node: ast.stmt) -> tuple[list[str], Replacement]:
         """Return the lines of a statement and their removal; raises ``ValueError`` if others share them."""
         self.indent(node)
-        source, end = self.function.found, node.end_lineno or node.lineno
+        source, end = self.function.source, node.end_lineno or node.lineno
         last = source.lines[end - source.first]
         after = last[source.position(end, node.end_col_offset or 0) :].strip()
         # A removal would take the other statement along.
@@ -325,7 +325,7 @@ class BlockStatement:
 
     def inserted_after(self, node: ast.stmt, lines: Sequence[str]) -> Replacement:
         """Return the insertion of whole lines after a statement."""
-        source, end = self.function.found, node.end_lineno or node.lineno
+        source, end = self.function.source, node.end_lineno or node.lineno
         last = source.lines[end - source.first]
         return Replacement(end, len(last), end, len(last), "".join(f"\n{line}" for line in lines))
 
@@ -387,15 +387,15 @@ def _edit_module_numbers(
     sources: Sources, function: FunctionPlaces, rules: Sequence[EditRule], known: set[str]
 ) -> list[Edit]:
     """Return edits of the numbers that a function reads from its module, where they are written; each number once."""
-    found = function.found
+    source = function.source
     numbers = {
         name: node
-        for name, node in sources.numbers_of(id(found.function)).items()
+        for name, node in sources.numbers_of(id(source.function)).items()
         if name not in known
     }
     known.update(numbers)
     lines = [line.rstrip("\n") for line in sources.text.lines]
-    module = replace(function, found=replace(found, lines=lines, first=1))
+    module = replace(function, source=replace(source, lines=lines, first=1))
     edits = _EditsOfFunction(module)
     for node in numbers.values():
         kind = module.kind(node)
@@ -422,7 +422,7 @@ class _EditsOfFunction:
     ) -> list[Edit]:
         scope: dict[str, Kind] = {}
         runs = True
-        for node, parent, name, index in places_of(self._function.found.tree):
+        for node, parent, name, index in places_of(self._function.source.tree):
             if isinstance(node, ast.stmt):
                 # A statement that did not run in a wrong call cannot have spoiled it.
                 runs = not self._function.observed.of_wrong or self._has_run(node)
@@ -475,7 +475,7 @@ class _EditsOfFunction:
     ) -> tuple[Replacement, str, str]:
         """Return the replacement of an expression, with the old and new text for a reader."""
         tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
-        text, source = ast.unparse(tree), self._function.found
+        text, source = ast.unparse(tree), self._function.source
         old = source.text(place.node)
         replacement = narrowed(
             source.span(place.node, _bracket_if_needed(tree, text, place.node, place)), old
@@ -510,7 +510,7 @@ class _EditsOfFunction:
 
     def _scope_at(self, node: ast.stmt) -> dict[str, Kind]:
         observed = self._function.observed.scopes.get(getattr(node, "number", -1), {})
-        used = self._function.found.function
+        used = self._function.source.function
         # Global numbers are in scope too, unless a local name hides them.
         names = {n: used.__globals__[n] for n in used.__code__.co_names if n in used.__globals__}
         plain = {n: Kind(type(x).__name__) for n, x in names.items() if type(x) in (int, float)}  # type: ignore[arg-type]
@@ -526,8 +526,8 @@ class _EditsOfFunction:
         node = place.node
         if text == place.plain_text:
             return
-        old, new = self._function.found.text(node), _bracket_if_needed(tree, text, node, place)
-        replacement = narrowed(self._function.found.span(node, new), old)
+        old, new = self._function.source.text(node), _bracket_if_needed(tree, text, node, place)
+        replacement = narrowed(self._function.source.span(node, new), old)
         if rule.tier == 1:
             self._same.setdefault((rule.name, old, text), []).append(replacement)
         # A bare name or constant is like every other one, so parallel places say nothing.
@@ -659,16 +659,16 @@ _MODULES = {
 }  # fmt: skip
 
 
-def _name_of_library(found: SourceFunction, library: str) -> str | None:
+def _name_of_library(source: SourceFunction, library: str) -> str | None:
     """Return the name by which a function reaches the module of its arrays: a global one, or of its own imports."""
     module = _MODULES.get(library, "numpy")
-    space = found.function.__globals__
+    space = source.function.__globals__
     # Names that the code uses come before other names of the same module.
-    used_first = {**{n: space[n] for n in found.function.__code__.co_names if n in space}, **space}
+    used_first = {**{n: space[n] for n in source.function.__code__.co_names if n in space}, **space}
     for name, value in used_first.items():
         if isinstance(value, ModuleType) and value.__name__ == module:
             return name
-    for node in ast.walk(found.tree):
+    for node in ast.walk(source.tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             if before + alias.name == module:
@@ -756,6 +756,6 @@ def origin_of_lines(edit: Edit, lines: Sequence[str], first: int) -> dict[int, i
     return result
 
 
-def edited_lines(found: SourceFunction, edit: Edit) -> list[str]:
+def edited_lines(source: SourceFunction, edit: Edit) -> list[str]:
     """Return the lines of a definition after an edit."""
-    return replaced(found.lines, found.within(edit.replacements), found.first)
+    return replaced(source.lines, source.within(edit.replacements), source.first)
