@@ -120,7 +120,8 @@ def decided(
         found[name] = Decided(chosen[name][0], unstated(why))
     # If every theorem has a mistake in its code, the first one is the error.
     if all(mistake_in(d) for d in found.values()):
-        place, why = chosen[results[0].theorem.name][1], mistake_in(results[0])
+        place = chosen[results[0].theorem.name][1]
+        why = mistake_in(results[0])
         raise InputError(f"{place}: {why}" if place else why)
     return [found[name] for name in chosen]
 

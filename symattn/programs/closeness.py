@@ -245,7 +245,8 @@ def _describe_accusation(
             called, copied(got), judgement.measured, of.precision, form, named
         )
     less, mine = only(of.spec, of.inputs, judgement.rows)
-    part, size = copied(got[..., list(judgement.rows), :]), prod(got.shape)
+    part = copied(got[..., list(judgement.rows), :])
+    size = prod(got.shape)
     assert of.how is not None
     alike = _yield_mistake_resemblance(less, on_cpu(mine), of.how, part, named)
     if judgement.beyond == "worst case":

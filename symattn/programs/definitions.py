@@ -452,7 +452,8 @@ class Adapted:
         """Make small calls, and record whether they return about the right values."""
         result: list[bool] = []
         names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
-        numbers, precision = [*self.subject.families.values()][1], Precision.of(request.dtype)
+        numbers = [*self.subject.families.values()][1]
+        precision = Precision.of(request.dtype)
         for sizes in _small_call_sizes(self.subject, ordered(request.spec)):
             fitted = self.subject.within(sizes, request.domain)
             # Seeded, so that every process chooses the same form.

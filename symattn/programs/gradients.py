@@ -169,7 +169,8 @@ def _describe_gradient_excess(
     at = tuple(int(i) for i in np.unravel_index(int(shares.argmax()), shares.shape))
     # The rows of the sample, by their numbers in the output.
     place = [*at[:-2], int(sharp_gradient.rows[at[-2]]), at[-1]]
-    exact, allowed = float(sharp_gradient.exact[at]), float(sharp_gradient.allowed[at])
+    exact = float(sharp_gradient.exact[at])
+    allowed = float(sharp_gradient.allowed[at])
     return "\n".join(
         (
             f"{count} of {got.size} elements of {name} {'is' if count == 1 else 'are'} beyond all roundings together in"

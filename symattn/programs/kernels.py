@@ -303,7 +303,8 @@ class _Run:
             for x in _yield_nested_leaves((places, *keywords.values()))
             if isinstance(x, self._torch.Tensor)
         ]
-        name, computed = str(operator.overloadpacket), any(map(self._memory.known, tensors))
+        name = str(operator.overloadpacket)
+        computed = any(map(self._memory.known, tensors))
         # An operator without a rule is decomposed, and its parts come here one by one.
         if computed and name not in RULES and (decomposed := torch_reader.decomposition(operator)):
             # The mode is off within its own handler.

@@ -308,7 +308,8 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     )
     if int(q.shape[-3]) == 1 and "keep" in inputs:
         inputs["keep"] = inputs["keep"][..., None, :]  # a single head counts as an axis of batches
-    heads, kv_heads = int(q.shape[-3]), int(k.shape[-3])
+    heads = int(q.shape[-3])
+    kv_heads = int(k.shape[-3])
     # A softcap of 0 means none.
     fields |= {
         "scale": node.attributes.get("scale"),

@@ -470,7 +470,8 @@ def _choose_rows_of_head(
     furthest = max(1, most // 4)
     # The small number is for rows of zeros.
     sizes = np.abs(exact.output).mean(axis=1) + 1e-300
-    by_error, by_part = error.max(axis=1).argsort(), (error.max(axis=1) / sizes).argsort()
+    by_error = error.max(axis=1).argsort()
+    by_part = (error.max(axis=1) / sizes).argsort()
     # Seeded, so that a repeated judgement reads the same rows.
     drawn = np.random.default_rng((length, head)).permutation(length)
     # The ends first, then the rows furthest off; drawn rows fill up the number.
@@ -497,7 +498,8 @@ def _not_finite(question: RecurrentQuestion, finite: Array) -> str:
     if finite.all():
         return "final_state has numbers that are not finite, and the exact ones are"
     at = tuple(int(i) for i in np.argwhere(~finite)[0])
-    count, place = int((~finite).sum()), _format_element_place(question, *at)
+    count = int((~finite).sum())
+    place = _format_element_place(question, *at)
     return f"{count} of {finite.size} elements are not finite\nThe first is out{place}"
 
 

@@ -58,7 +58,9 @@ def sought(
         raise InputError("power is for an output alone; hint: leave out lse")
     looks, got = _choose_row_sets(of, rows), read_array("out", out)[0]
     # Divided among the looks, so that the probability applies to all of them together.
-    result, left, share = dict[Aim, Sought](), list(wanted), alpha / len(looks)
+    result = dict[Aim, Sought]()
+    left = list(wanted)
+    share = alpha / len(looks)
     look = None
     for at in looks:
         words = close(of, out, None, share, at, averaged=len(at))
@@ -85,7 +87,8 @@ def _choose_row_sets(of: Ready, rows: int | Sequence[int] | None) -> list[list[i
         return [chosen(spec, inputs, rows)]
     count, most = n, n
     if applies(spec, inputs):
-        heads, keys = prod(of.shape[:-2]), inputs["k"].shape[-2]
+        heads = prod(of.shape[:-2])
+        keys = inputs["k"].shape[-2]
         count = min(n, averaged(heads, keys) if rows is None else int(rows))
         most = min(n, _CELLS // (heads * keys))
     looks = [chosen(spec, inputs, count) if count < n else list(range(n))]

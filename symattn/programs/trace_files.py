@@ -383,7 +383,9 @@ def _yield_heads_of_piece(piece: TracePiece) -> Iterator[TracePiece]:
 def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[int, ...]) -> None:
     """Raise ``InputError`` if a result has another shape than the specification gives."""
     heads = (spec.heads,) if spec.heads > 1 else ()
-    n_q, n_k, d_v = arrays["q"].shape[-2], arrays["k"].shape[-2], arrays["v"].shape[-1]
+    n_q = arrays["q"].shape[-2]
+    n_k = arrays["k"].shape[-2]
+    d_v = arrays["v"].shape[-1]
     # Logarithms and weights have no axis of columns.
     own = {"o": (n_q, d_v), "lse": (n_q,), "weights": (n_q, n_k), "scores": (n_q, n_k)}
     for name in MADE:

@@ -74,7 +74,8 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     """
     values, dtype, _ = numbers(piece.made["scores"])
     # Scores may be stored in a wider type than the inputs.
-    storage, got = Format(dtype) if dtype in FORMATS else precision.input, values[list(rows), :]
+    storage = Format(dtype) if dtype in FORMATS else precision.input
+    got = values[list(rows), :]
     try:
         result = measure_scores(
             *only(piece.spec, floats(piece.inputs), rows), got, precision, storage
@@ -228,7 +229,8 @@ class _JudgedTrace:
 
     def look(self, piece: TracePiece) -> None:
         """Judge one piece."""
-        rows, more = chosen(piece.spec, piece.inputs, self.rows), self.also.get(piece.place, ())
+        rows = chosen(piece.spec, piece.inputs, self.rows)
+        more = self.also.get(piece.place, ())
         # Rows chosen by their content need a smaller α, and are judged apart.
         words = self._check_trace_output(piece, rows, sorted({*more} - {*rows}))
         rows = sorted({*rows, *more})
@@ -248,7 +250,8 @@ class _JudgedTrace:
         self, piece: TracePiece, rows: Sequence[int], more: Sequence[int]
     ) -> str:
         """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by the contents of the output."""
-        n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
+        n = int(piece.inputs["q"].shape[-2])
+        alpha = self.whole / max(self.pieces, 1)
         every = len(rows) == n
         words = self._describe_rows_beyond_bound(
             piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha
@@ -347,7 +350,8 @@ def _sample_end_queries(piece: TracePiece, precision: Precision, name: str) -> B
 
     Weights are the output for values V = I.
     """
-    n_q, n_k = piece.inputs["q"].shape[-2], piece.inputs["k"].shape[-2]
+    n_q = piece.inputs["q"].shape[-2]
+    n_k = piece.inputs["k"].shape[-2]
     top = piece.spec.alignment == "top-left"
     rows = range(min(n_q, _ROWS)) if top else range(max(0, n_q - _ROWS), n_q)
     masks = {

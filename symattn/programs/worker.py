@@ -203,7 +203,8 @@ def _out_of_memory() -> str:
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
     # Reads then meet the end of a file, and prints go to the standard error.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

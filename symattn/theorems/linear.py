@@ -188,7 +188,8 @@ def _joined(letter: str, gates: bool = False) -> Callable[[Reader], Any]:
     """Return the rows of both runs; sums of gates go on from those of the first run."""
 
     def made(reader: Reader) -> Any:
-        first, second = reader.array(f"{letter}₁"), reader.array(f"{letter}₂")
+        first = reader.array(f"{letter}₁")
+        second = reader.array(f"{letter}₂")
         return rows(first, reader.array("c₁")[None, :] + second if gates else second)
 
     return made

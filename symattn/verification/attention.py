@@ -340,7 +340,8 @@ class OfAttention(Subject):
     def _promised_inputs(self, session: Session) -> tuple[list[dict[str, Array]], Iterable[str]]:
         """Return small and long inputs that the domain promises, and the names of the inputs that were tried."""
         # Some mistakes act on distant keys alone, so that one input is long.
-        rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)
+        rng = np.random.default_rng((session.seed, 4))
+        most = min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
         drawn = [
             session.maker.make(sizes, entries, rng)

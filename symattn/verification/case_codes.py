@@ -189,12 +189,14 @@ def _encode_case_array(a: np.ndarray) -> str:
     entries = [float(x) for x in a.ravel()]
     # Masks and one-hot arrays take one bit an entry; negative zero has no code but a dyadic one.
     if all(x in (0, 1) and not _negative_zero(x) for x in entries):
-        way, written = _ZERO_ONE, "".join(str(int(x)) for x in entries)
+        way = _ZERO_ONE
+        written = "".join(str(int(x)) for x in entries)
     elif all(
         isfinite(x) and x.is_integer() and abs(x) < 1000 and not _negative_zero(x) for x in entries
     ):
         # Small integers are shorter as such than as m · 2^e.
-        way, written = _WHOLE, "".join(_encode_signed_integer(int(x)) for x in entries)
+        way = _WHOLE
+        written = "".join(_encode_signed_integer(int(x)) for x in entries)
     else:
         way, written = _DYADIC, "".join(map(_encode_dyadic_float, entries))
     return "".join(map(_encode_natural_number, (a.ndim, *a.shape))) + f"{way:02b}" + written

@@ -266,7 +266,8 @@ def _tabulate_step_power(report: Report) -> md.Table:
 
 
 def _describe_matched_arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
-    share, others = f"{100 * arithmetic.share:.2f} %", f"{100 * arithmetic.next:.0f} %"
+    share = f"{100 * arithmetic.share:.2f} %"
+    others = f"{100 * arithmetic.next:.0f} %"
     words = (
         f"{arithmetic.words} ({share} of {arithmetic.outputs} outputs, bit for bit; next {others})"
     )

@@ -157,9 +157,11 @@ class IdentityResult:
                 self if other.epsilon is None else other, shapes=shapes, unbounded=unbounded
             )
         # Both results hold for the same classes of inputs, so that only the sizes are added.
-        total, further = self.epsilon + other.epsilon, other.evidence.where.partition(", at ")[2]
+        total = self.epsilon + other.epsilon
+        further = other.evidence.where.partition(", at ")[2]
         evidence = Evidence(Grade.TESTED, f"{self.evidence.where}; {further}", total)
-        pairs, notes = self.pairs + other.pairs, tuple(dict.fromkeys((*self.notes, *other.notes)))
+        pairs = self.pairs + other.pairs
+        notes = tuple(dict.fromkeys((*self.notes, *other.notes)))
         both = replace(self, evidence=evidence, epsilon=total, pairs=pairs, notes=notes)
         return replace(both, shapes=shapes, unbounded=unbounded)
 

@@ -132,7 +132,8 @@ def read(
     # Each head of keys serves equally many heads of queries, one each unless groups are allowed.
     if h % g or int(v.shape[1]) != g or (g not in (1, h) and not received.grouped):
         raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
-    n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
+    n_q = int(q.shape[-2])
+    n_k = int(k.shape[-2])
     first_mask = next(iter(received.masks), None)
     rows = chosen_rows(n_q, n_k, count, [*specs, received.places], first_mask)
     setting = setting_of(received, rows)
@@ -144,7 +145,8 @@ def read(
 def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
     """Return the call for its queries ``rows``, as numbers."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
-    n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
+    n_q = int(q.shape[-2])
+    n_k = int(k.shape[-2])
     pairs = [mask_of(m, rows, n_k) for m in received.masks if m is not None]
     places = (
         visible(received.places, list(rows), n_q, n_k)[None, None]
@@ -362,7 +364,8 @@ def _densify_mask_argument(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     if hasattr(mask, "mask_mod"):
         from torch.nn.attention.flex_attention import create_mask
 
-        n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
+        n_q = int(q.shape[-2])
+        n_k = int(k.shape[-2])
         sizes = (int(q.shape[0]), None, n_q, n_k)
         return create_mask(mask.mask_mod, *sizes, device=str(q.device))
     raise UnreadCall(f"its mask is {type(mask).__name__}, an unknown form")

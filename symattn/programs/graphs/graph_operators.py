@@ -366,7 +366,8 @@ def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Valu
     if before < 0 or after < 0:
         stop = n + after if after < 0 else None
         x = part(c, x, k, max(-before, 0), stop)
-    front, back = x.shape[:k], x.shape[k + 1 :]
+    front = x.shape[:k]
+    back = x.shape[k + 1 :]
     counts = (max(count, 0) for count in (before, after))
     around = [full(c, (*front, count, *back), value) for count in counts]
     return concat(c, [around[0], x, around[1]], k)

@@ -337,10 +337,8 @@ class _JaxprReader:
     # -- inputs and outputs --------------------------------------------------------------------------------------------
     def given(self, aval: ShapedArray, called: str, weight: bool, layout: Axes | None) -> Ref:
         """Add an argument, and the nodes that convert it from the specification's order of axes to the function's."""
-        shape, floats = (
-            tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape),
-            _target_of_jax_cast(aval.dtype) == "float",
-        )
+        shape = tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape)
+        floats = _target_of_jax_cast(aval.dtype) == "float"
         # Two leaves may have one name, and values of a graph need names of their own.
         unique = (
             called

@@ -194,10 +194,8 @@ def _prove_graph_program(prover: Prover, prove: bool | None, program: GraphProgr
     if why := _not_attempted(program, prove):
         return _Proved(unproved, why=(*why, *more))
     evidence, said, reasons = prover(program)
-    results, open_ = (
-        tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons),
-        ", ".join(program.sizes.open),
-    )
+    results = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons)
+    open_ = ", ".join(program.sizes.open)
     # A counterexample of the prover is a fault, whatever the tests show.
     if evidence.grade is Grade.REFUTED:
         fault = Fault(

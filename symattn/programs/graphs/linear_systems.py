@@ -23,7 +23,8 @@ def solve_triangle(
     a, b = c.lifted(a), c.lifted(b)
     # X A = B is Aᵀ Xᵀ = Bᵀ, and the transpose of an upper triangle is a lower one.
     if not left:
-        matrix, right_side = swap(c, a, -2, -1), swap(c, b, -2, -1)
+        matrix = swap(c, a, -2, -1)
+        right_side = swap(c, b, -2, -1)
         turned = solve_triangle(c, matrix, right_side, upper=not upper, unitriangular=unitriangular)
         return swap(c, turned, -2, -1)
     n = _order_of_square_matrix(a)
@@ -45,7 +46,8 @@ def solve(
             else solve(c, swap(c, a, -2, -1), b[..., None])[..., 0]
         )
     if not left:
-        matrix, right_side = swap(c, a, -2, -1), swap(c, b, -2, -1)
+        matrix = swap(c, a, -2, -1)
+        right_side = swap(c, b, -2, -1)
         return swap(c, solve(c, matrix, right_side), -2, -1)
     n, zero = _order_of_square_matrix(a), _known_zeros(a)
     unit = _ones_on_diagonal(c, a)

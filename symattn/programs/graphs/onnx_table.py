@@ -89,7 +89,8 @@ def _flatten_onnx_tensor(c: Context, x: Array, axis: int = 1) -> Value:
     # ``axis`` may be the number of axes, which is no place of an axis.
     k = x.ndim if axis == x.ndim else place(axis, x.ndim)
     lengths = [length(n) for n in x.shape]
-    rows, columns = math.prod(lengths[:k]), math.prod(lengths[k:])
+    rows = math.prod(lengths[:k])
+    columns = math.prod(lengths[k:])
     return op.reshape(c, x, (rows, columns))
 
 

@@ -99,10 +99,8 @@ class Graph:
 
     def __post_init__(self) -> None:
         """Raise ``InputError`` for a name that occurs twice, and for a value that no earlier node makes."""
-        name, known = (
-            self.name,
-            [g.name for g in (*self.inputs, *self.weights)] + list(self.constants),
-        )
+        name = self.name
+        known = [g.name for g in (*self.inputs, *self.weights)] + list(self.constants)
         if len(self.nodes) > MOST_NODES:
             raise InputError(f"{name} has {len(self.nodes)} nodes; at most {MOST_NODES} are read")
         if not self.outputs:
@@ -172,7 +170,8 @@ def on_kind(
         def of_arrays(*arrays: Value) -> Value:
             filled = dict(zip(at, arrays, strict=True))
             every = [filled[i] if i in filled else constant(x) for i, x in enumerate(leaves)]
-            by_place, by_name = every[: len(places)], every[len(places) :]
+            by_place = every[: len(places)]
+            by_name = every[len(places) :]
             return function(*by_place, **dict(zip(keywords, by_name, strict=True)))
 
         # Values of constants are part of the key, since tracing may depend on them.

@@ -22,6 +22,7 @@ class Clock:
 
     def seconds(self) -> Seconds:
         """Return the seconds until now."""
-        wall, worked = perf_counter() - self._began[0], process_time() - self._began[1]
+        wall = perf_counter() - self._began[0]
+        worked = process_time() - self._began[1]
         own = sum(process.spent[0] for process in self._processes)
         return Seconds(round(wall, 3), round(worked + own, 3), round(own, 3))

@@ -134,7 +134,9 @@ def change_assignment(s: BlockStatement) -> Changes:
     target = _whole_target(s)
     if target is None:
         return
-    left, value, old = s.text(target), s.text(s.node.value), s.text(s.node)
+    left = s.text(target)
+    value = s.text(s.node.value)
+    old = s.text(s.node)
     if isinstance(s.node, ast.AugAssign):
         # The empty sign is that of a plain assignment.
         signs = ["", *(_SIGNS[op] for op in OPERATORS.get(type(s.node.op), ()) if op in _SIGNS)]
@@ -151,7 +153,9 @@ def change_target(s: BlockStatement) -> Changes:
     name = _name_of_assigned_target(s)
     if not name or not isinstance(s.node, ast.Assign):
         return
-    kind, value, old = s.function.kind(s.node.value), s.text(s.node.value), s.text(s.node)
+    kind = s.function.kind(s.node.value)
+    value = s.text(s.node.value)
+    old = s.text(s.node)
     for other, other_kind in s.scope.items():
         # Numbers alone: other kinds are not exchanged by mistake.
         if other != name and other_kind == kind and kind.name in NUMBERS:

@@ -385,7 +385,8 @@ class _EditSearch:
         possible = sum(map(len, self._edits.values()))
         old, new = edits[0].old, edits[0].new
         for other in edits[1:]:
-            old, new = f"{old}; {other.old}", f"{new}; {other.new}"
+            old = f"{old}; {other.old}"
+            new = f"{new}; {other.new}"
         return Repair(
             self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
             "other" if strays else "same", answer.grade, answer.epsilon, self._tried, possible,

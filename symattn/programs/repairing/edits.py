@@ -239,7 +239,8 @@ class Place:
         A kernel has dozens of strides; there only numbers that bound something elsewhere are taken, and those that
         are assigned and never read.
         """
-        names, known = list(self.names("int")), self.function.bounds | self.function.unread
+        names = list(self.names("int"))
+        known = self.function.bounds | self.function.unread
         return [n for n in names if n in known] if self.is_kernel else names
 
     def most_similar(self, names: Iterable[str]) -> list[str]:
@@ -526,7 +527,8 @@ class _EditsOfFunction:
         node = place.node
         if text == place.plain_text:
             return
-        old, new = self._function.source.text(node), _bracket_if_needed(tree, text, node, place)
+        old = self._function.source.text(node)
+        new = _bracket_if_needed(tree, text, node, place)
         replacement = narrowed(self._function.source.span(node, new), old)
         if rule.tier == 1:
             self._same.setdefault((rule.name, old, text), []).append(replacement)
@@ -624,11 +626,13 @@ def _ends_in_common(old: list[re.Match[str]], new: list[re.Match[str]]) -> tuple
 
 def narrowed(span: Replacement, old: str) -> Replacement:
     """Return a replacement of the tokens that change alone, so that the user's spacing and comments stay."""
-    olds, news = list(_TOKEN.finditer(old)), list(_TOKEN.finditer(span.new))
+    olds = list(_TOKEN.finditer(old))
+    news = list(_TOKEN.finditer(span.new))
     start, end = _ends_in_common(olds, news)
     if "\n" in old or start + end in (0, len(olds), len(news)):
         return span  # tokens that are only inserted or removed keep their neighbours, for their spacing
-    left, right = olds[start].start(), olds[-1 - end].end()
+    left = olds[start].start()
+    right = olds[-1 - end].end()
     new = span.new[news[start].start() : news[-1 - end].end()]
     return Replacement(span.line, span.column + left, span.line, span.column + right, new)
 
@@ -637,7 +641,8 @@ def shown_change(old: str, new: str) -> tuple[str, str]:
     """Return the old and new text for a reader: of long ones the tokens that change, with some around them."""
     if max(len(old), len(new)) <= _SHOWN:
         return old, new
-    olds, news = list(_TOKEN.finditer(old)), list(_TOKEN.finditer(new))
+    olds = list(_TOKEN.finditer(old))
+    news = list(_TOKEN.finditer(new))
     start, end = (max(0, n - _AROUND) for n in _ends_in_common(olds, news))
     return _part_of(old, olds, start, end), _part_of(new, news, start, end)
 

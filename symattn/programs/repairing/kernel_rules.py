@@ -174,7 +174,8 @@ def add_mask_of_access(p: Place) -> Changes:
     node, word = p.node, _word(p.node.func)
     if word not in ("load", "store") or not node.args:
         return
-    pointers, keywords = p.kind_of(node.args[0]), {k.arg for k in node.keywords}
+    pointers = p.kind_of(node.args[0])
+    keywords = {k.arg for k in node.keywords}
     # A load has its mask in the second place, a store in the third.
     known = len(node.args) > (1 if word == "load" else 2) or "mask" in keywords
     text = ast.unparse(node).removesuffix(")")

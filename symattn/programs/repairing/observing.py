@@ -76,7 +76,8 @@ def _kind_in_kernel(x: Any) -> Kind:
         return kind_of(x.value)
     if type(x).__name__ != "tensor":
         return Kind("other")
-    words, shape = str(x.dtype), tuple(int(n) for n in x.type.shape) if x.type.is_block() else ()
+    words = str(x.dtype)
+    shape = tuple(int(n) for n in x.type.shape) if x.type.is_block() else ()
     name: KindName = "floats"
     # The type of a pointer names what it points to, so that pointers come first.
     if "pointer" in words:

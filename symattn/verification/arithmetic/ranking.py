@@ -143,7 +143,8 @@ def pair(
     if values is None or not result.any():
         return Pair(contract, mistake, 0.0, 0.0)
     values, got = values[result], sample.got[result]
-    same, off = values == got, np.abs(values - got).max(axis=-1)
+    same = values == got
+    off = np.abs(values - got).max(axis=-1)
     close = off <= _NEAR * float(sample.format.u) * np.abs(got).max(axis=-1)
     return Pair(
         contract, mistake, float(same.mean()), float(np.where(close, 1.0, same.mean(axis=-1)).min())

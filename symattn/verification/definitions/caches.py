@@ -309,7 +309,9 @@ def _attend_with_cache(
     again when read. ``of`` says to what ``start``, and to which caches ``lost``, ``at`` and ``new_first`` apply;
     ``unread``: these apply to the returned caches alone. ``variant`` is the attention's.
     """
-    xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
+    xp = namespace_of(q)
+    a = spec.attention
+    n = int(k.shape[-2])
     # Without a length the whole cache is filled.
     filled = int(k_cache.shape[-2]) if length is None else int(length)
     if isinstance(a.position, position_fields.Rotary):
@@ -341,7 +343,8 @@ def _attend_with_cache(
     k_read = written("k", _rotated_again(spec, k_cache), k) if again else k_all
     # A mistake may cut the cache before it appends, so what is there counts.
     filled = filled if length is not None else int(k_all.shape[-2]) - n
-    i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
+    i = np.arange(n)[:, None]
+    j = np.arange(int(k_all.shape[-2]))[None, :]
     visible = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
     plain = _to_all(spec)
     if keywise:

@@ -209,7 +209,9 @@ class Formulas:
             return x * namespace_of(q).asarray(spec.scale, dtype=q.dtype)
 
         of_values = p if self.for_values is None else self.for_values(spec, values)
-        dq, dk, dv = self.dq(ds, q, k, c), self.dk(ds, q, k, c), self.dv(of_values, do, v)
+        dq = self.dq(ds, q, k, c)
+        dk = self.dk(ds, q, k, c)
+        dv = self.dv(of_values, do, v)
         return (
             (dq, self.shared(dk, times), self.shared_values(dv, times))
             if times > 1
@@ -562,7 +564,8 @@ def _in_bases(scores: bool, sums: bool, spec: Attention, values: dict[str, Any])
     """Return e^{s − L}, with 2 instead of e for the scores, for the sums, or for both."""
     s = before(spec, values, "weights")
     xp = namespace_of(s)
-    two, lse = xp.log(xp.asarray(2, dtype=s.dtype)), log_sum_exp(s)
+    two = xp.log(xp.asarray(2, dtype=s.dtype))
+    lse = log_sum_exp(s)
     return xp.exp((s * two if scores else s) - (lse * two if sums else lse))
 
 

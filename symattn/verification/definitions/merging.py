@@ -237,7 +237,8 @@ def _by_sigmoid(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) ->
     xp, difference = namespace_of(o1), l2 - l1
     # Powers of differences from the larger log-sum-exp cannot overflow.
     top = xp.maximum(difference, 0 * difference)
-    one, other = powers(-top, base), powers(difference - top, base)
+    one = powers(-top, base)
+    other = powers(difference - top, base)
     return o1 - other / (one + other) * (o1 - o2), l1 + (top + logarithms(one + other, base))
 
 
@@ -249,7 +250,8 @@ def _by_share(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> M
 
 
 def _by_tanh(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    difference, two = l2 - l1, logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
+    difference = l2 - l1
+    two = logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
     # tanh takes natural logarithms, whatever the base of the log-sum-exps.
     half = (difference if base is None else difference * two) / 2
     return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1), _by_sigmoid(

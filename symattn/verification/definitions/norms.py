@@ -242,7 +242,8 @@ def affine_folded(
     """
     mean, variance = moments(x)
     # The error of s is shared by both terms, and must count once.
-    inverse, scale = _share_rounding_error(1 / root_of(variance, spec.eps)), gain_of(spec, gain)
+    inverse = _share_rounding_error(1 / root_of(variance, spec.eps))
+    scale = gain_of(spec, gain)
     s = inverse if scale is None else _share_rounding_error(inverse * scale)
     if mean is None:
         return affine(x * s, None, bias)

@@ -142,7 +142,8 @@ def _choose_rotary_positions(spec: Rotary, layout: Layout, x: Any, positions: An
 
 def _make_exponential_tables(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
     """Return the tables with θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
-    xp, r = namespace_of(x), spec.width or int(x.shape[-1])
+    xp = namespace_of(x)
+    r = spec.width or int(x.shape[-1])
     exponents = xp.stack(
         [xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))]
     )

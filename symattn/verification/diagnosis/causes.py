@@ -476,7 +476,8 @@ class Search(ABC, Generic[M]):
 
     def with_numbers(self) -> Iterator[M]:
         """Yield the first mistake with a fitted number that balls do not contradict: floats may accept wrong ones."""
-        few, smallest = (*self.wrong[:_FEW], *self.right[:_FEW]), self.wrong[0]
+        few = (*self.wrong[:_FEW], *self.right[:_FEW])
+        smallest = self.wrong[0]
 
         def explains(mistake: M) -> bool:
             return (

@@ -99,7 +99,8 @@ def _yield_length_thresholds(
     """Yield conditions like “n_k ≥ 200”, also for multiples of a number alone, or for all others. The limit is found by
     bisection between the largest right and the smallest wrong size."""
     for name in (n for n in _LENGTHS if n in yes[0]):
-        sizes, others = sorted(s[name] for s in yes), [s[name] for s in no]
+        sizes = sorted(s[name] for s in yes)
+        others = [s[name] for s in no]
         # A right length below the least wrong one is needed to search between.
         if not min(others, default=sizes[0]) < sizes[0]:
             continue
@@ -328,7 +329,8 @@ def _fit_mistake_number(
     # No point of the grid has a finite error: the family does not fit.
     if not isfinite(distances[best]):
         return None
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    low = grid[max(best - 1, 0)]
+    high = grid[min(best + 1, len(grid) - 1)]
     theta, least = _minimise_by_golden_section(of, float(low), float(high))
     # A minimum at 0 means that the step is left out, which is known by other words.
     if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a known mistake of its own
@@ -341,7 +343,8 @@ def _minimise_by_golden_section(
 ) -> tuple[float, float]:
     """Return a minimum between two points, and its value, by golden sections."""
     golden = (5**0.5 - 1) / 2
-    a, b = high - golden * (high - low), low + golden * (high - low)
+    a = high - golden * (high - low)
+    b = low + golden * (high - low)
     at_a, at_b = misses(a), misses(b)
     for _ in range(_STEPS):
         if at_a < at_b:

@@ -147,7 +147,8 @@ def _describe_unnamed_cause(
         step, evidence = session.subject.blamed(session, smallest, cause.records)
     known = f"no known mistake {'that was tried ' * cause.search.cut}explains it"
     if cause.mistakes:
-        first, alone = f"“{cause.mistakes[0].cause}”", len(session.records) == 1
+        first = f"“{cause.mistakes[0].cause}”"
+        alone = len(session.records) == 1
         known = f"the first failures are consistent with {first}, other inputs are not"
         known = (
             f"this case alone is consistent with {first}, and others were not tried"

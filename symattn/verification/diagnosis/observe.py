@@ -43,7 +43,8 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
             or judged.ratios is None
         ):
             continue
-        d_k, score = inputs["q"].shape[-1], float(inputs["q"].flat[0])
+        d_k = inputs["q"].shape[-1]
+        score = float(inputs["q"].flat[0])
         p = float(got.flat[-1])  # the last query sees both keys even under a causal mask
         # log(p / (1 − p)) needs a weight strictly between 0 and 1.
         if d_k not in result and 0 < p < 1:
@@ -109,7 +110,9 @@ def explains(judged: CaseResult, weights: CaseResult | None) -> bool:
     """Return whether the weights seen, times the values, can be the output seen; else V enters in another way."""
     if weights is None or weights.ratios is None:
         return True
-    got, weight_matrix, v = judged.outcome.output, weights.outcome.output, judged.case.inputs["v"]
+    got = judged.outcome.output
+    weight_matrix = weights.outcome.output
+    v = judged.case.inputs["v"]
     if got is None or weight_matrix is None or judged.ratios is None:
         return False
     with np.errstate(invalid="ignore"):

@@ -163,7 +163,8 @@ def _yield_extreme_score_inputs(
     for sign, above in product((1, -1), _ABOVE):
         level = sign * float(session.precision.input.rounded(np.asarray(edge + above)))
         # As many queries as keys, where that is promised.
-        q, k = np.full((3 if square else 2, 1), level), np.array([[1.0], [1.0], [1 - sign / 2]])
+        q = np.full((3 if square else 2, 1), level)
+        k = np.array([[1.0], [1.0], [1 - sign / 2]])
         yield (
             f"scores near {level:.4g}",
             session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]])),

@@ -128,7 +128,9 @@ def _make_inputs_scoring_below(
     n_q = len(distances)
     # Promises may widen the heads, and the usual scale divides by the root of the width.
     width = maker.fitted(Sizes(n_q, n_k, 4, 2)).d_k
-    q, k, v = np.zeros((n_q, 4)), np.zeros((n_k, 4)), np.zeros((n_k, 2))
+    q = np.zeros((n_q, 4))
+    k = np.zeros((n_k, 4))
+    v = np.zeros((n_k, 2))
     # Undo the scale, so that distances are those of the final scores.
     q[:, 0] = np.array(distances) * (
         width**0.5 if maker.spec.scale is None else 1 / _convert_scale_to_number(maker.spec.scale)
@@ -288,7 +290,9 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
     n = tile + 4
     if not maker.spec.masks_anything or n > maker.domain.max_tokens:
         return
-    q, k, v = np.zeros((n, 4)), np.zeros((n, 4)), rng.integers(-8, 9, (n, 3)).astype(float)
+    q = np.zeros((n, 4))
+    k = np.zeros((n, 4))
+    v = rng.integers(-8, 9, (n, 3)).astype(float)
     # With d_k = 4 and the usual scale, queries of ±16 and ±1.625 score near ±1000 and ±100.
     k[:, 0], k[:, 1] = min(125.0, 0.9 * maker.largest_score / 8), rng.integers(-2, 3, n)
     q[:, 0], q[:, 1] = np.resize((-16.0, -1.625, 1.625, 16.0), n), 1

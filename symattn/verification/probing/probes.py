@@ -85,7 +85,8 @@ def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         for score in (isqrt(d_k - 1) + 1, 2 * isqrt(d_k - 1) + 2):
             # Under a causal mask aligned top-left, only the second query reaches both keys.
             n_q = 2 if maker.square or maker.spec.causal else 1
-            q, k = np.zeros((n_q, d_k)), np.zeros((2, d_k))
+            q = np.zeros((n_q, d_k))
+            k = np.zeros((2, d_k))
             q[:, 0], k[1, 0] = score, 1
             yield (
                 f"d_k = {d_k}, scores 0 and {score}",
@@ -138,13 +139,16 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     h d_k = h d_v), of one shape, which they keep if transposed."""
     # With V = I the output is the matrix of weights, so that each weight shows.
     for n, d in ((4, 2), (7, 3)):
-        q, k = rng.integers(-2, 3, (n, d)), rng.integers(-2, 3, (n, d))
+        q = rng.integers(-2, 3, (n, d))
+        k = rng.integers(-2, 3, (n, d))
         yield f"the weights themselves, n = {n}", maker.from_heads(q, k, np.eye(n))
     # Arrays of one shape can be exchanged or transposed without an error.
     for n in (3, 4):
         q, k, v = (rng.integers(-2, 3, (n, n)) for _ in "qkv")
         yield f"q, k, v of one shape {n} × {n}", maker.from_heads(q, k, v)
-    q, k, v = rng.integers(-2, 3, (5, 3)), rng.integers(-2, 3, (5, 3)), rng.integers(-8, 9, (5, 2))
+    q = rng.integers(-2, 3, (5, 3))
+    k = rng.integers(-2, 3, (5, 3))
+    v = rng.integers(-8, 9, (5, 2))
     yield "some keys", maker.from_heads(q, k, v)
     # Attention does not depend on the order of keys if values move with them.
     order = rng.permutation(5)
@@ -166,10 +170,12 @@ def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         n_q = n_k if maker.square else n_q
         zero = np.zeros((n_q, 2)), np.zeros((n_k, 2))
         yield f"{n_q} × {n_k}, scores 0, the weights", maker.from_heads(*zero, np.eye(n_k), rng)
-        q, k = rng.integers(-2, 3, (n_q, 2)), rng.integers(-2, 3, (n_k, 2))
+        q = rng.integers(-2, 3, (n_q, 2))
+        k = rng.integers(-2, 3, (n_k, 2))
         yield f"{n_q} × {n_k}, the weights", maker.from_heads(q, k, np.eye(n_k), rng)
     for n in (4, 6):
-        eights, rising = np.full((n, 1), 8.0), np.arange(n, dtype=float)[:, None]
+        eights = np.full((n, 1), 8.0)
+        rising = np.arange(n, dtype=float)[:, None]
         yield f"later keys score higher, n = {n}", maker.from_heads(eights, rising, np.eye(n), rng)
         # Sums of different powers of 2 differ, so that the output shows which keys were averaged.
         yield f"values double, n = {n}", maker.from_heads(eights * 0, rising, 2.0**rising, rng)
@@ -177,7 +183,8 @@ def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     # the first, and one between, so that masks of every kind forbid it to some query.
     for n_q, n_k in ((6, 6), (3, 6), (6, 6)):
         for place in (n_k - 1, 0, n_k // 2):
-            queries, keys = np.zeros((n_k if maker.square else n_q, 4)), np.zeros((n_k, 4))
+            queries = np.zeros((n_k if maker.square else n_q, 4))
+            keys = np.zeros((n_k, 4))
             queries[:, 0], queries[:, 1] = 16, 1
             keys[place, 0], keys[:, 1] = far(maker) / 8, rng.permutation(n_k) - 2
             words = f"key {place + 1} of {n_k} scores {far(maker):g} above the others"

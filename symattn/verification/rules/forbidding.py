@@ -274,7 +274,8 @@ def _of_other_items(at: At) -> Any:
 
 def _shift_end_of_padding(by: int, a: np.ndarray) -> np.ndarray:
     """Return the keys kept up to one position later, or one earlier."""
-    n, j = a.shape[-1], np.arange(a.shape[-1])
+    n = a.shape[-1]
+    j = np.arange(a.shape[-1])
     # The place of the last valid key, or −1.
     last = np.where(
         a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1

@@ -146,7 +146,8 @@ def _project_with_other_role(source: str, by: str, bias: str | None, at: At) -> 
 # -- how columns are split into heads ----------------------------------------------------------------------------------
 def _split_heads_wrongly(in_turn: bool, at: At) -> Any:
     """Return heads split as columns lie in memory; or, ``in_turn``, with column c in head c mod h."""
-    y, heads = projections.merge_heads(at.right()), at.spec.heads_of[at.name]
+    y = projections.merge_heads(at.right())
+    heads = at.spec.heads_of[at.name]
     *batch, n, width = (int(k) for k in y.shape)
     if in_turn:
         return at.xp.moveaxis(at.xp.reshape(y, (*batch, n, width // heads, heads)), -1, -3)

@@ -87,7 +87,8 @@ class VisiblePlaces:
 
     def _mask_rows_of_queries(self, n_q: int) -> np.ndarray:
         """Return the row that each query has for the mask: its own, or one of its block's, (n_q, 1)."""
-        rows, size = np.arange(n_q)[:, None], abs(self.queries)
+        rows = np.arange(n_q)[:, None]
+        size = abs(self.queries)
         first = rows // size * size
         return first if self.queries > 0 else first + size - 1
 

@@ -306,7 +306,8 @@ def _make_role_norm_mistake(roles: str, words: str, how: Norm) -> Mistake:
 
 def _normed(how: Norm, at: At, x: Any = None, role: str = "") -> Any:
     """Return the vectors x of a role, by default those that the step takes, by another norm."""
-    role, x = role or at.name[0], at.first if x is None else x
+    role = role or at.name[0]
+    x = at.first if x is None else x
     return how(x, at.spec.eps, at.values.get(f"g_{role}"), at.values.get(f"beta_{role}"))
 
 

@@ -95,7 +95,8 @@ def _rotate_with_mixed_layouts(
     # Tables have one column for each pair, f, and so 2 f columns of x are rotated.
     xp, f = namespace_of(x), int(cos.shape[-1])
     c, s = (_lay_out_rotary_table(t, laid) for t in (cos, sin))
-    y, rest = x[..., : 2 * f], x[..., 2 * f :]
+    y = x[..., : 2 * f]
+    rest = x[..., 2 * f :]
     # (x₁, x₂) → (−x₂, x₁), with x₂ half a row away.
     if exchanged == "half":
         turned = xp.concat([sign * y[..., f:], y[..., :f]], axis=-1)
@@ -244,7 +245,8 @@ def _make_regrown_tables(
 ) -> Tables:
     """Return tables by a base that is multiplied by another power, or by that of another growth of the factor."""
     scaling: Any = spec.scaling  # None beside the mistake that there is none
-    r, n = spec.width or int(x.shape[-1]), int(np.max(np.asarray(p))) + 1
+    r = spec.width or int(x.shape[-1])
+    n = int(np.max(np.asarray(p))) + 1
     # With two columns there is no exponent r/(r − 2).
     if scaling is None or r < 4:
         raise KeyError("there is no such base")

@@ -243,7 +243,8 @@ class Tiles:
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
         """Return the result of ``make``, stored by ``what``."""
-        x, key = self.at.first, (what, self.at.spec.base, self.cut)
+        x = self.at.first
+        key = (what, self.at.spec.base, self.cut)
         if not isinstance(x, np.ndarray):
             return make()
         # While the array is stored here, no other one has its id.
@@ -300,7 +301,8 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
 
 def _each_sink(edges: Edges, at: At) -> Any:
     """Return the weights beside a sink that counts once in each tile."""
-    tiles, e = Tiles.of(edges, at), at.power(at.first - at.m)
+    tiles = Tiles.of(edges, at)
+    e = at.power(at.first - at.m)
     return e / (at.sum(e) + at.number(len(tiles.cut) - 1) * at.power(at.z - at.m))
 
 

@@ -192,7 +192,8 @@ def _write_parts_of_sum(tree: Tree, node: int) -> list[str]:
         if len(added) == 1 and added[0] < tree.n:
             run.append(added[0])
         else:
-            result, run = [*result, *_write_term_runs(run), _write_bracketed_step(tree, added)], []
+            result = [*result, *_write_term_runs(run), _write_bracketed_step(tree, added)]
+            run = []
     return result + _write_term_runs(run)
 
 

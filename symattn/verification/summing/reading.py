@@ -141,7 +141,8 @@ def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeRea
     inner = {tree.within(part) for part in parts if len(part) == len(parts[0])}
     if merge is not None and merge.way in _MERGED and len(inner) == 1:
         tail = len(parts[-1]) % len(parts[0]) if way == "tiles" else 0
-        one, last = read(inner.pop()), read(tree.within(parts[-1]))
+        one = read(inner.pop())
+        last = read(tree.within(parts[-1]))
         # Two terms have a single order.
         other = tail > 2 and last.way != one.way
         yield TreeReading(way, tree.n, 1, size, tail, merge, one, last if other else None)

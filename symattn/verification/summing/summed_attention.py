@@ -190,7 +190,8 @@ def _find_score_storage(attending: Attending, n: int) -> StoredScores:
     if float(np.frexp(scale)[0]) != 0.5 or _SCALED[name] / scale > 2.0**15:
         raise NoTree("the scale is not a power of two, or scores leave the range of the format")
     # Two scores that are one number in the format, but differ in a wider one.
-    first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
+    first = _SCALED[name] / scale
+    second = (_SCALED[name] + _APART) / scale
     inputs = _make_two_score_inputs(attending, n, first, second)
     apart, alike = (
         attending.weights(result)[-2:]
@@ -262,7 +263,9 @@ def _row_sums(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
             raise NoTree("the function gives no output of the shape of its input")
         y = np.asarray(outcome.output, dtype=float)
         # One entry of a row is large, and one is 0: (y − y₀)/x is 1/σ, and −y₀ σ the mean.
-        rows, term, zero = np.arange(len(x)), np.abs(x).argmax(axis=1), np.abs(x).argmin(axis=1)
+        rows = np.arange(len(x))
+        term = np.abs(x).argmax(axis=1)
+        zero = np.abs(x).argmin(axis=1)
         with np.errstate(all="ignore"):
             r = (y[rows, term] - y[rows, zero]) / x[rows, term]
             return np.asarray(-y[rows, zero] / r * x.shape[1])

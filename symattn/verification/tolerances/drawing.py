@@ -43,7 +43,9 @@ def scene(seed: int = SEED) -> Scene:
 
 def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
     """Return max |c − o| on entries from N(0, 1) in ``dtype``: c with sums in float32 and rounded, o in float64."""
-    rng, spec, precision = np.random.default_rng(seed), Attention(), Precision.of(dtype, "fused")
+    rng = np.random.default_rng(seed)
+    spec = Attention()
+    precision = Precision.of(dtype, "fused")
     shapes = {"q": (_QUERIES, d_k), "k": (n, d_k), "v": (n, _D_V)}
     inputs = {
         name: precision.input.rounded(rng.standard_normal(shape)) for name, shape in shapes.items()

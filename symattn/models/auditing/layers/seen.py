@@ -288,7 +288,8 @@ def narrow(table: Floats, width: int) -> Floats:
     """Return a table for ``width`` columns with each angle once; it may hold each twice, in halves or side by side."""
     if table.shape[-1] != width:
         return table
-    first_half, second_half = table[..., : width // 2], table[..., width // 2 :]
+    first_half = table[..., : width // 2]
+    second_half = table[..., width // 2 :]
     halves = np.array_equal(first_half, second_half)
     return first_half if halves else table[..., ::2]
 

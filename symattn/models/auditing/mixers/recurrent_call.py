@@ -210,7 +210,9 @@ class RecurrentCall:
             off = right * np.expm1(np.maximum(more, 0.0))
             return off, right + off
 
-        places, keys, values = np.asarray(rows), np.abs(of.k), np.abs(of.v)
+        places = np.asarray(rows)
+        keys = np.abs(of.k)
+        values = np.abs(of.v)
         products = np.abs(of.q)[places] @ keys.T
         is_before = np.arange(len(of.q))[None] <= places[:, None]
         seen = products * is_before
