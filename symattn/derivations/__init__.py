@@ -125,6 +125,7 @@ def derive(
     arguments = checked(name, entries[name].parameters, parameters)
     derivation = _find_derivation_maker(name)
     document = _number_result_titles(derivation(**arguments))
+    # The derivation may have named its command itself.
     if not document.command:
         binding = signature(derivation).bind(**arguments)
         binding.apply_defaults()
@@ -164,6 +165,7 @@ def _load_short_answer(document: Document) -> tuple[Block, ...]:
 
 def _number_result_titles(document: Document) -> Document:
     """Number the results if there are several."""
+    # One result needs no number.
     if sum(isinstance(block, Result) for block in document.blocks) < 2:
         return document
     number = count(1)

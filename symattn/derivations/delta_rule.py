@@ -97,6 +97,7 @@ def _run_example_tokens() -> list[_Token]:
         recalled = k @ state
         correction = (v - recalled) * rate
         after, output = delta_token(state, q, k, v, exact(rate))
+        # Each state is checked against the update that is printed.
         if not same(after, state + k.mT @ correction):
             raise FalseStep("a state of the example is not the one before it and its correction")
         result.append(_Token(recalled, correction, after, output))

@@ -73,6 +73,7 @@ class DerivationText:
     def document(self, name: str, typed: str = "", **more: Any) -> Document:
         """Return the document of a whole text, by default that of the file of its name in ``texts``."""
         (title, _), *lines = lines_of(typed or text_of(name))
+        # Lines of the head may stand anywhere in the text.
         heads = [match.groups() for line, _ in lines if (match := _HEAD.fullmatch(line))]
         hints = tuple(said for kind, said in heads if kind == "hint")
         below = "".join(said for kind, said in heads if kind == "subtitle")
@@ -158,6 +159,7 @@ class DerivationText:
         formula = self.formula(parts[0])
         reason = self.words("".join(parts[1:2]))
         form = parts[2:]
+        # := defines a letter, → is a limit, and = is a claim.
         if mark == ":=":
             return section.define(formula, reason or "definition")
         if mark == "→":
@@ -186,6 +188,7 @@ class DerivationText:
             yield section.result("Result", *rows, **self._read_gap_options(options))
             return
         first, *remark = map(self.words, typed.split(" :: "))
+        # What is said defines letters, and its relations must hold.
         if section is not None and kind != "caveat":
             section.let(first)
         if kind[0] == "A":
@@ -233,6 +236,7 @@ def lines_of(typed: str) -> list[Line]:
     result: list[Line] = []
     for line in typed.strip().splitlines():
         before, options = result[-1] if result else ("", [])
+        # A line that begins with a space goes on.
         if not line.startswith(" "):
             result.append((line, []))
         elif _OPTION.fullmatch(line.strip()):

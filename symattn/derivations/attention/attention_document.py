@@ -80,6 +80,7 @@ def derivation(command: str = "", **parameters: object) -> Document:
     page_options = {
         name: parameters[name] for name in (*SIZE_NAMES, "size", *FLAGS) if parameters.get(name)
     }
+    # Defaults are left out of the command.
     canonical = {} if command else {**page_options, **as_options(request.spec)}
     return Document(
         "derivation",
@@ -154,6 +155,7 @@ def _make_attention_blocks(request: DerivationRequest) -> tuple[Block, ...]:
 
 def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     """Return a section for a step that compares: letters have no order, so it is checked on numbers."""
+    # One example decides nothing for all numbers.
     formula, where = (
         equals(part.symbol, part.formula),
         searched(f"one example of exact numbers, {writing.tried}"),
@@ -188,6 +190,7 @@ def _make_section_of_step(
         else:
             equation = equals(part.symbol, shown[0])
             steps.append(Step(equation, (shown[1],), where))
+    # A step whose entries are not written still needs its formula.
     if not any(step.evidence for step in steps):
         steps.append(
             Step(
@@ -210,6 +213,7 @@ def _make_formula_steps(writing: _Page, part: Part, aside: Text | str) -> list[S
     formulas = [(matrix, aside), *entry_formulas(writing.request, part)]
     pairs = [(matrix, part.reason), *formulas[1:]]
     readings = every(part, writing.runs, pairs)
+    # Relations in the reason are formulas, too, unless they define a letter.
     for relation in relations(part.reason):
         read = Read(part, writing.runs)
         if (
@@ -223,6 +227,7 @@ def _make_formula_steps(writing: _Page, part: Part, aside: Text | str) -> list[S
     following = [*(formula for formula, _ in formulas[1:]), None]
     for read, (formula, reason), later in zip(readings, formulas, following, strict=True):
         after = later if later is not None and for_others(later) else None
+        # The formula of matrices is graded with its entries.
         graded = formula is not matrix and not defines(part, formula)
         evidence = (
             read.check(formula, where, before, after) if read.reads(formula, before) else None
@@ -264,8 +269,10 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
         )
     if not request.spec.plain_softmax:
         return steps
+    # A sum of softmax weights that is not 1 would be a mistake of this page.
     if not expressions.row_sums(array, allowed):
         raise FalseStep("the weights of a row do not sum to 1")
+    # A row without keys has no weights that sum to 1.
     if not request.every_row_has_a_key():
         return [*steps, *_row_sums(Read(part, writing.runs), where)]
     ones = Name("1", bold=True)
@@ -279,6 +286,7 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
                 Read(part, writing.runs[:DRAWS]).check(formula, where),
             ),
         ]
+    # Under a causal mask the proof is for as many queries as keys.
     as_many = request.spec.causal
     reason: Text = (
         "every row sums to one",
@@ -309,6 +317,7 @@ def _depends_on_example(request: DerivationRequest) -> bool:
         or spec.prefix
         or spec.window is not None
     )
+    # Alignment depends on both numbers.
     unequal_lengths = spec.causal and request.n_q != request.n_k
     return bool(others or spec.base) or unequal_lengths
 
@@ -323,6 +332,7 @@ def _weights_section(request: DerivationRequest) -> Section:
 
     def weights(reader: Reader) -> Any:
         q, k = reader.arrays["Q"], reader.arrays["K"]
+        # Keys stand for values, which the weights do not depend on.
         return spec.trace(q, k, k)["weights"]
 
     shapes = {"Q": "n d_k", "K": "n d_k"} if causal else {"Q": "n_q d_k", "K": "n_k d_k"}
@@ -339,6 +349,7 @@ def _make_formula_of_output(
     where = Evidence(grade, f"every step above, at {_sizes_in_words(request)}")
 
     def decide(other: Node) -> Evidence:
+        # The last formula is that of the steps put together, and nothing else.
         if other != formula:
             raise FalseStep(
                 f"{text(other)} is not the formulas of the steps, one in the place of the other's letter"
@@ -398,6 +409,7 @@ def _list_size_letters(
     pairs: list[tuple[tuple[Node, ...], int]] = [
         ((SIZES[letter],), n) for letter, n in result.items()
     ]
+    # n_q = n_k is written as one chain.
     return (
         pairs
         if request.n_q != request.n_k
@@ -435,6 +447,7 @@ def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | 
     sheets = [array.entries[front] for front in np.ndindex(*front_axes)]
     if array.ndim < 2:
         sheets = [array.entries[None, :]]
+    # A large matrix is not read, whatever its entries are.
     if any(sheet.size > _MOST for sheet in sheets[:1]):
         return TOO_LARGE
     headed = request.spec.heads > 1 and array.ndim > 2
@@ -448,6 +461,7 @@ def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | 
         return TOO_LARGE
     if not headed:
         return shown[0], "written out"
+    # Every head has the same letters, or the first one stands for them.
     return shown[0], "in every head alike" if all(
         sheet == shown[0] for sheet in shown
     ) else "in the first head"

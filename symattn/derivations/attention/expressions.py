@@ -141,6 +141,7 @@ class Ring:
         self.opaque = False
         for expression in expressions:
             self._collect_ring_letters(expression)
+        # Exponentials are letters as well: e^(x/2) and e^x are powers of one.
         count = len(self.letters) + len(self.exponents)
         names = [f"x{i}" for i in range(count)]
         self.context = flint.fmpz_mpoly_ctx.get(names, "lex")
@@ -168,6 +169,7 @@ class Ring:
         if _is_exponential(x):
             result = RationalQuotient(self, self.one, self.one)
             for coefficient, monomial in _split_exponent_terms(x):
+                # The power is a whole number, as the letter is e^(x/n).
                 power = int(coefficient * self.exponents[monomial])
                 result = (
                     result * RationalQuotient(self, self.exponentials[monomial], self.one) ** power
@@ -181,12 +183,14 @@ class Ring:
         if _is_exponential(x):
             for coefficient, monomial in _split_exponent_terms(x):
                 before = self.exponents.get(monomial, 1)
+                # A common denominator of the exponents makes all powers whole.
                 self.exponents[monomial] = lcm(before, int(coefficient.q))
                 parts = sympy.Mul.make_args(monomial)
                 self.opaque |= not all(_is_plain(f) for f in parts)
         elif x.is_Add or x.is_Mul or (x.is_Pow and x.exp.is_Integer):
             for part in x.args:
                 self._collect_ring_letters(part)
+        # A number that is neither rational nor a root has no normal form.
         elif x.is_number and not _is_surd(x):
             raise Refused(f"rational: no normal form for {x}")
         else:

@@ -56,8 +56,10 @@ class DerivationRequest:
         spec = self.spec
         known = {**spec.counts, **self.sizes}
         known |= {"d_t": spec.truncate} if spec.truncate else {}
+        # The latent's columns and those of positions stand side by side.
         known |= {"d_c": known["l"] + known["d_r"]} if spec.latent else {}
         if isinstance(spec.position, Rotary) and spec.position.given != "tables":
+            # Rotations turn pairs, so that there is a frequency for two columns.
             width = spec.position.width or known["d_r" if spec.latent else "d_k"]
             known["f"] = len(spec.position.triples or ()) or width // 2
         same = same_letters(spec, self.names).items()
@@ -105,9 +107,11 @@ class DerivationRequest:
         if name == "mask":
             i = np.arange(shape[-2])[:, None]
             j = np.arange(shape[-1])[None, :]
+            # Every second key, so that rows differ and each sees itself.
             pattern: np.ndarray = np.broadcast_to((i - j) % 2 == 0, shape)
             return pattern
         if name == "keep":
+            # The last key is padding, unless it is the only one.
             real_count = max(1, shape[-1] - 1)
             real: np.ndarray = np.arange(shape[-1]) < real_count
             return real
@@ -116,6 +120,7 @@ class DerivationRequest:
             values: np.ndarray = (numbered % 5 != 3).reshape(shape)
             return values
         places = np.arange(shape[-1])
+        # The first two thirds of the tokens are one document.
         return places if name.startswith("positions") else places * 3 // (2 * shape[-1])
 
     def allowed(self) -> np.ndarray:
@@ -139,7 +144,9 @@ class DerivationRequest:
             list(masks[name if name in masks else "doc"]) for name in ("doc_q", "doc_k")
         )
         label = queries[i]
+        # Each document is aligned by its own numbers of queries and keys.
         offset = keys.count(label) - queries.count(label) if aligned else 0
+        # Places are counted within the document.
         query_place = queries[:i].count(label) + offset
         earlier_keys = keys[:j].count(label)
         return keys[j] == label and _is_key_within_reach(spec, query_place, earlier_keys)
@@ -180,6 +187,7 @@ def read_request(**parameters: Any) -> DerivationRequest:
     spec = Attention(
         **{name: field_of(Attention, name, value, name) for name, value in options.items()}
     )
+    # Heads and packed projections are made from tokens.
     projected = bool(
         "dmodel" in sizes or spec.heads > 1 or spec.packed or spec.latent or any(flags.values())
     )
@@ -187,6 +195,7 @@ def read_request(**parameters: Any) -> DerivationRequest:
         "keys" in sizes
         and projected
         and not flags["cross"]
+        # Self-attention has as many keys as tokens.
         and sizes["keys"] != sizes.get("tokens", 3)
     ):
         tokens = sizes.get("tokens", 3)
@@ -214,6 +223,7 @@ def _list_possible_inputs(
         names += [f"b_{n[2:]}" for n in names if n[0] == "w"] if biases_wanted else []
         names += ["w_o", *(["b_o"] if biases else [])] if spec.heads > 1 else []
     names += needed(spec, names)
+    # Queries and keys of different sequences have labels of their own.
     if "doc" in names and (cross or not projected):
         names = [n for n in names if n != "doc"] + ["doc_q", "doc_k"]
     asked_for = {"b_in": biases, "b_pk": biases, "b_pq": biases}
@@ -272,6 +282,7 @@ def _check_derivation_request(request: DerivationRequest) -> None:
     """Raise InputError for sizes that do not fit, or inputs too large to be read."""
     from symattn.attention.inputs import check_inputs
 
+    # A latent needs columns without positions.
     if request.spec.latent and request.sizes["d_n"] < 1:
         raise InputError(f"d_k is {request.sizes['d_k']}; a latent needs d_n = d_k − d_r from 1 on")
     for name, shape in request.shapes().items():

@@ -161,6 +161,7 @@ class Read:
         """Return whether both are products of the same factors, at most one of which is not a number."""
         if not isinstance(a, nt.Product) or not isinstance(b, nt.Product):
             return False
+        # Arrays of tokens do not commute, numbers do.
         arrays = {
             text(SYMBOLS[name])
             for name in (*self.step.of, self.step.name)
@@ -173,6 +174,7 @@ class Read:
         ]
         factors_of_a = sorted(map(text, a.factors))
         same_factors = factors_of_a == sorted(map(text, b.factors))
+        # With one array among numbers the order makes no difference.
         return len(others) <= 1 and same_factors
 
     def reads(self, formula: Node, before: Node | None = None) -> bool:
@@ -210,6 +212,7 @@ def sides_of(
     relation, condition = _split_off_index_condition(formula)
     reader = StepReader(request, step, arrays, relation, definitions, bool(condition), kind)
     if any(sign != "=" for sign, _ in relation.rest):
+        # Only equations have sides to compare.
         raise Unread("no equation")
     left = reader.one(relation.first)
     right = [reader.one(side) for _, side in relation.rest]
@@ -218,6 +221,7 @@ def sides_of(
         dict.fromkeys(letter for value in (left, *right, where) for letter in value.letters)
     )
     reader.check_places(where, letters)
+    # All sides and the condition get the same axes.
     return [
         (*_align_sides_over_letters(left, side, letters), spread(where, letters, left.rank))
         for side in right
@@ -248,6 +252,7 @@ def _evaluate_index_condition(
         return truth.on(lambda x: x != 0)
     if not isinstance(condition, nt.Words):
         raise Unread(f"the condition {text(condition)}")
+    # "for all other" keys needs the condition of the formula before.
     if "other" not in condition.text:
         return words.condition(reader.request, condition.text, reader.here)
     if before is None:

@@ -146,6 +146,7 @@ class StepReader(Reader):
 
     def check_places(self, where: Value, letters: tuple[str, ...]) -> None:
         """Raise Unread if an index is outside its axis where the formula is claimed to hold."""
+        # An index may leave its axis only where nothing is claimed.
         for off in self.outside:
             axes_of_off = enumerate(off.letters)
             summed = tuple(axis for axis, letter in axes_of_off if letter not in letters)
@@ -161,11 +162,13 @@ class StepReader(Reader):
     def _entry_of(self, x: Node) -> tuple[str | None, tuple[Node, ...]]:
         """Return the array of which a letter with indices, or cos(θ_il), is an entry, and the indices."""
         letter = x.arguments[0] if isinstance(x, nt.Call) and len(x.arguments) == 1 else x
+        # The longest part of the name that is an array's comes first.
         for cut in reversed(range(len(letter.sub) if isinstance(letter, Name) else 0)):
             assert isinstance(letter, Name)
             stem = Name(letter.base, letter.sub[:cut])
             key = nt.Call(x.function, (stem,)) if isinstance(x, nt.Call) else stem
             array = self.raw.get(text(key))
+            # Of the array the rest are indices, which may stand in one subscript.
             if array is not None:
                 return array, tuple(
                     p
@@ -205,6 +208,7 @@ class StepReader(Reader):
         x, axes = self.here[array], self.axes[array]
         if self._spans_heads(array, indices):
             x, axes = merge_heads(x), axes[1:]
+        # Without the index of a head the formula is for every head.
         elif len(indices) < x.ndim and axes[0] in _HEADS and x.ndim > 1:
             indices = (nt.node(1) if axes[0] == "1" else Name(HEAD), *indices)
         if len(indices) > x.ndim:
@@ -217,9 +221,11 @@ class StepReader(Reader):
         lengths_of_letters = [self.length(self.sort(letter)) for letter in letters]
         off = np.zeros(lengths_of_letters, dtype=bool)
         for axis, at in enumerate(result):
+            # A head that keys share has one entry for all.
             shared = x.shape[axis] == 1 and "?" in axes[axis]
             at = at * 0 if shared else at
             off = off | (at < 0) | (at >= x.shape[axis])
+            # Entries outside are clipped, since ``off`` says that they do not count.
             result[axis] = np.clip(at, 0, x.shape[axis] - 1)
         self.outside.append(Value(off, letters))
         picked = x.entries[tuple(result)]
@@ -237,6 +243,7 @@ class StepReader(Reader):
         reader = Reader(replace(self.glossary, defined=defined), {"": np.asarray(1)}, self.lengths)
         reader.sums = self.sums
         result = reader.one(index)
+        # An index is a whole number.
         if result.rank or result.array.dtype.kind != "i":
             raise Unread(f"the index {text(index)}")
         return result

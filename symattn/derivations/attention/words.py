@@ -73,7 +73,9 @@ def _compute_rotation_power(
     def turned(n: int, a: int, b: int, c: int) -> Fraction:
         x, y = Fraction(1), Fraction(0)
         for _ in range(abs(n)):
+            # (x + iy)(a + ib)/c, once for each step.
             x, y = (x * a - y * b) / c, (x * b + y * a) / c
+        # The inverse of a rotation is its conjugate.
         return x if word == "cos" else y if n >= 0 else -y
 
     kind, letters = type(times.array), times.letters
@@ -151,6 +153,7 @@ def _make_norm_reader(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]
         if kind == "unit":
             return Value(norms.unit(x.array), x.letters, x.rank)
         spec = reader.request.spec
+        # Latents have an ε of their own.
         eps = (
             spec.latent.eps
             if spec.latent is not None and reader.step.name.startswith("c_")
@@ -170,6 +173,7 @@ def _read_relative_product(reader: StepReader, parts: list[nt.Node]) -> Value:
     at = next(places_of_rows, None)
     if at is None:
         raise Unread(f"the table {text(rows)}")
+    # All operands but the table are 0, so that its product alone remains.
     operands = [0 * reader.here[name] for name in step.of]
     operands[at] = reader.here[step.of[at]]
     of = 0 if step.of[at] == "a_v" else 1 if step.of[at] == "r_k" else at - 1
@@ -208,6 +212,7 @@ def letters(reader: StepReader) -> dict[str, Callable[[Any], Value]]:
     step, spec = reader.step, reader.request.spec
     result: dict[str, Callable[[Any], Value]] = {}
     if step.name[:3] in ("cos", "sin"):
+        # Letters of angles: positions, and a frequency for each pair.
         result["p"] = lambda _: Value(_places_of_rows(reader), (), 2)
         result[text(nt.name("θ", "ℓ"))] = lambda _: Value(reader.here["θ"][None, :], (), 2)
         result[text(nt.name("ω", "ℓ"))] = lambda _: Value(reader.here["ω"][None, :], (), 2)
@@ -234,6 +239,7 @@ def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
     spec = request.spec
     position = request.spec.position
     no_scores = np.zeros((n_q, n_k))
+    # How far a key is ahead of its query.
     ahead = np.asarray(relative.ahead(no_scores, spec.alignment)).astype(int)
     pairs: dict[str, Any] = {}
     if isinstance(position, Shaw):
@@ -250,13 +256,16 @@ def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
             ahead, position.number, position.max_distance, position.bidirectional
         )
     result = {
-        letter: Value(np.asarray(x).astype(int) + 1, ("i", "j")) for letter, x in pairs.items()
+        # Readers count from 1.
+        letter: Value(np.asarray(x).astype(int) + 1, ("i", "j"))
+        for letter, x in pairs.items()
     }
     if step.name.endswith("_rotated"):
         result["p"] = Value(
             np.arange(1, n_q + 1) + (n_k - n_q if spec.alignment == "bottom-right" else 0), ("i",)
         )
     if step.name.endswith("_shared"):
+        # Heads of one group share a head of keys.
         result["b"] = Value((np.arange(spec.heads) // spec.group) + 1, ("a",))
     return result
 
@@ -274,6 +283,7 @@ def frequencies(
     position = request.spec.position
     if step.name[:3] not in ("cos", "sin") or not isinstance(position, Rotary):
         return {}
+    # On exact kinds an angle is counted in turns of its triple.
     if position.triples and kind is not Ball:
         return {"θ": kind.lift(np.ones(len(position.triples)))}
     if position.triples:
@@ -310,4 +320,5 @@ def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) 
         table = is_nonzero(arrays["drop"].entries)
     else:
         raise Unread(f"the condition {said}")
+    # Conditions may lack the axis of heads, and that of queries.
     return Value(table, ("a", "i", "j")[3 - table.ndim :])

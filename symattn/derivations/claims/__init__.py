@@ -79,6 +79,7 @@ def claim(
     >>> claim("similarity", [1, 0], [1, 1], measure="cosine").record["values"]
     {'cosine': {'exact': '1/sqrt(2)', 'decimal': 0.707107}}
     """
+    # Values of Python are read as the command line reads them.
     words = [_type_claim_value(value) for value in values]
     if kind == "weights":
         return weights([word for value in words for word in written([value])])
@@ -101,6 +102,7 @@ def claim(
 def _type_claim_value(value: str) -> str:
     """Return a number or nested lists of Python as text, as on the command line; floats as their own format prints."""
     if hasattr(value, "tolist"):
+        # A float is the decimal that it prints as.
         plain = real(value, "a claim")
         texts = (
             plain if plain.dtype == object else np.array([str(x) for x in plain.flat], dtype=object)
@@ -113,6 +115,7 @@ def _type_claim_value(value: str) -> str:
         raise InputError(
             f"a claim is about real numbers, vectors and matrices, or text, and not about {article(kind)}"
         )
+    # Quotients print as exact numbers.
     return str(value)
 
 
@@ -174,6 +177,7 @@ def weights(values: list[str]) -> Document:
 
 def _say_rounded(texts: list[str], row: list[Quotient], results: list[Quotient]) -> list[Text]:
     """Say which exact rows round to the digits."""
+    # The interval of sums that rounding to these digits allows.
     low, high = sums_of_rounded(texts, row)
     units = [Quotient.of(half_unit(text)) for text in texts]
     sums: Text = (
@@ -224,6 +228,7 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
     for m in _choose_similarity_measures(measure):
         first = measured(m, vectors[0].entries, vectors[1].entries)
         second = measured(m, vectors[2].entries, vectors[3].entries)
+        # A larger order means that the vectors are more alike.
         sides[m] = second.order < first.order
         steps.append(
             Step(
@@ -233,6 +238,7 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
             )
         )
         values[m] = {"first": first, "second": second, "closer": sides[m]}
+    # Without a measure all four have to agree.
     holds = all(sides.values())
     parts = (
         ("true", [_CALLED[m] for m in sides if sides[m]]),
@@ -377,12 +383,14 @@ def _wrong_digits(
         for i, (f, ok, d) in enumerate(zip(results, close, digits, strict=True), 1)
         if not ok
     }
+    # A number without digits to round is not shown.
     place, (first, side, result) = next((at, of) for at, of in wrong.items() if half_unit(of[2]))
     true = first.a if side == 1 else first.b
     assert true is not None
     verb = "do" if len(wrong) > 1 else "does"
     count = f"{len(wrong)} of {len(results)} entries {verb} not round to the digits given"
     places = last_place(result)
+    # As many digits as were given.
     instead = Decimal(nearest(true, places).decimal(places + 1))
     words: Text = (f"{count}; {place} is not {result}, but ", instead, ", rounded.")
     blocks = [*_make_blocks_of_equality(first), Paragraph(words)]
@@ -397,6 +405,7 @@ def _name_right_value(results: list[Equality]) -> Text:
     """Name the difference of the sides, and the first side's right value."""
     gaps, values = [x.difference for x in results], [x.b for x in results]
     too_many = len(results) > _MOST_SHOWN
+    # Balls and counterexamples have no single difference.
     if None in gaps or too_many or any(x.point for x in results):
         return ()
     difference, instead = (
@@ -408,11 +417,13 @@ def _name_right_value(results: list[Equality]) -> Text:
 def _make_blocks_of_equality(equality: Equality) -> list[Block]:
     title = {True: "true", False: "false", None: "undecided"}[equality.holds]
     if equality.holds is None:
+        # Searched and not refuted is more than undecided.
         title = "not refuted" if equality.evidence.grade is Grade.SEARCHED else title
         return [Result(title, (), (equality.evidence,))]
     point = equality.point.items()
     formulas: list[Node] = [equals(Name(x), value) for x, value in point]
     a, b = Name("a", bold=True), Name("b", bold=True)
+    # Sides that leave the exact field are shown in digits.
     if equality.near:
         decimals = zip((a, b), equality.near, strict=True)
         formulas += [Relation(x, (("≈", Decimal(n)),)) for x, n in decimals]
@@ -426,6 +437,7 @@ def _make_blocks_of_equality(equality: Equality) -> list[Block]:
             ]
         formulas += [_relate_to_rounded_digits(x, y) for x, y in sides]
     blocks: list[Block] = [Result(title, tuple(formulas), (equality.evidence,))]
+    # Without a value it is an identity in its letters.
     if equality.holds and equality.a is None:
         blocks.append(Paragraph(("For all real letters, wherever both sides are defined.",)))
     return blocks
@@ -476,6 +488,7 @@ def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient])
     says: list[Text] = []
     if negative:
         count = counted(len(negative), "number is", "numbers are")
+        # Softmax weights are positive, whatever their sum.
         first = negative[0].notation()
         says.append((f"{count} negative, the first ", first, "; softmax weights are positive."))
     if total != 1:
@@ -489,6 +502,7 @@ def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient])
             )
         )
     rescaled = _rescale_row_to_one(row, total, negative)
+    # A long row is no help.
     if rescaled and len(rescaled) <= _MOST_SHOWN:
         says.append(("Rescaled: ", Commas(tuple(x.notation() for x in rescaled)), "."))
     return says
@@ -546,6 +560,7 @@ def _write_similarity_value(measure: str, names: tuple[Name, ...], value: Likene
     if value.exact is None:
         return Relation(left, (("≈", value.rounded()),))
     sides = (("=", value.node()),)
+    # Digits that are the number itself are not repeated.
     if text(value.node()) == text(value.rounded()):
         return Relation(left, sides)
     sign = _choose_equality_sign(value.exact, Decimal(value.digits))

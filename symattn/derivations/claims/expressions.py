@@ -191,6 +191,7 @@ def _check_claim_syntax(x: ast.expr, text: str, depth: int) -> None:
     def wrong(what: str) -> InputError:
         return InputError(f"{short(text)!r} is not an expression: {what}")
 
+    # Deep expressions would exhaust the stack.
     if depth > _DEPTH:
         raise wrong(f"it is nested more than {_DEPTH} deep")
     match x:
@@ -206,12 +207,14 @@ def _check_claim_syntax(x: ast.expr, text: str, depth: int) -> None:
         case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
             parts = [x.operand]
         case ast.BinOp(op=ast.Pow()):
+            # A power may make a number too large to be computed.
             exponent(x.right, wrong)
             parts = [x.left]
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
             parts = [x.left, x.right]
         case ast.Call(func=ast.Name(id=name)):
             parts = _check_claim_call_argument(name, x, wrong)
+        # x ^ y is a power on paper, and a bit operation in Python.
         case ast.BinOp(op=ast.BitXor()):
             raise wrong("a power is written **")
         case _:

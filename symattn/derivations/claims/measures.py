@@ -135,6 +135,7 @@ def shape(entries: object, text: str) -> tuple[int, ...]:
 def _read_token_vector(text: str) -> Vector:
     from symattn.derivations.walks import sheet_of
 
+    # The last colon separates the token from the example.
     source, _, token = text.rpartition(":")
     sheet = sheet_of(source)
     if "x" not in sheet.inputs or not sheet.tokens:
@@ -288,6 +289,7 @@ def _signed_root(signed: Quotient, digits: int) -> tuple[Quotient | None, str]:
     """Return sign(x) √|x|, or None if it leaves the exact field, and its digits."""
     try:
         exact = abs(signed).sqrt() * signed.sign()
+    # A square root may leave the field; its digits are known all the same.
     except Refused:
         return None, approximation.decimal(
             lambda precision: _enclose_with_extra_bits(precision, lambda: _root_ball(signed)),

@@ -78,6 +78,7 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: o
     drawn = Scene(f"Query, keys and values of {last.sheet.name}, at their true angles")
     result = [(called, walk, angles(walk, query)) for called, walk in walks]
     wide = 480 / len(result)
+    # One scale for all pictures, or lengths would not compare.
     scale = min(_fit_plane_of_arrows(each, 0, wide).scale for _, _, each in result)
     foots = [
         _draw_fan_of_keys(
@@ -106,10 +107,12 @@ def angles(walk: Walk, query: int) -> Angles:
     """Return the angles that are drawn. Raises InputError for an unknown query, and for heads."""
     names = walk.pipeline["scores"].of[:2]
     queries, keys = (walk.arrays[name] for name in names)
+    # Heads are not drawn side by side.
     if queries.ndim != 2 or len(keys) > _MOST:
         raise InputError(
             f"{walk.sheet.name}: the picture is of one head and at most {_MOST} keys; hint: another example"
         )
+    # Other scores are no angles.
     if walk.sheet.attention.score != "dot":
         raise InputError(
             f"{walk.sheet.name}: its score is not a dot product, so no angle; hint: another example"
@@ -151,6 +154,7 @@ def _draw_fan_of_keys(
     for j, score in enumerate(fan.scores):
         product = words(score.notation())
         small(drawn, left, 42 + _LINE * j, f"{own}·{named(walk, 'k', j)} = {product}")
+    # A key that equals the query has no direction of its own.
     same = [j for j, key in enumerate(fan.keys) if key == fan.query]
     others_in_fan = set(range(len(fan.keys))) - set(same)
     others = sorted(others_in_fan, key=fan.degrees.__getitem__)
