@@ -151,7 +151,11 @@ def _here_by_dask(cores: int) -> Iterator[Any]:
     workers = cores if cores > 0 else os.cpu_count()
     with (
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
+            # One thread a worker, as each runs one job at a time.
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -180,6 +184,7 @@ def run(
     store = Store(folder)
     store.open(jobs)
     stored = store.results()
+    # Results of an earlier run are kept, so that a campaign can be continued.
     left = [job for job in jobs if job.key not in stored]
     done = len(jobs) - len(left)
     progress(done, len(jobs), None)
@@ -188,6 +193,7 @@ def run(
     if backend == "dask":
         results = by_dask(left, scheduler, cores)
     else:
+        # One core needs no other process.
         results = here(left) if cores == 1 else by_joblib(left, cores)
     for number, result in enumerate(results, 1):
         store.append(result)

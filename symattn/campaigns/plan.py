@@ -96,6 +96,7 @@ class Job:
         }
         if like is not None and not isinstance(like, str):
             raise InputError(f"specs.{self.spec}.like must be the name of a model, got {like!r}")
+        # A preset is reduced to sizes that can be verified.
         return presets.small(like, **result) if like else (Attention(**result), "")
 
 
@@ -152,6 +153,7 @@ def _yield_campaign_targets(targets: Iterable[object]) -> Iterator[tuple[str, di
             if not isinstance(entry, str)
             else {"target": entry}
         )
+        # A target has a function behind its file or module.
         name = own.pop("target", None)
         if not isinstance(name, str) or ":" not in name:
             raise InputError(
@@ -206,6 +208,7 @@ def _check_campaign_options(results: Mapping[str, Any], where: str) -> None:
     refuse_unknown(results, OPTIONS, where)
     for name, value in results.items():
         texts = name != "call" or all(isinstance(text, str) for text in value)
+        # bool is a subclass of int, and no number of an option.
         if not isinstance(value, OPTIONS[name]) or isinstance(value, bool) or not texts:
             raise InputError(f"{where}.{name} is {value!r}, which it cannot be")
     check_numbers(
@@ -306,6 +309,7 @@ class Store:
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
             jobs = tuple(dict(job) for job in result)
+            # A file of another program may have the same name.
             if not all({"key", "target", "spec", "dtype", "domain"} <= job.keys() for job in jobs):
                 raise ValueError("no jobs")
         except OSError as error:

@@ -91,7 +91,10 @@ def _decide_campaign_verdict(results: Sequence[Record], left: int) -> Verdict:
 def _count_verdicts_in_words(results: Sequence[Record], left: int) -> str:
     counts = Counter(record["verdict"] for record in results)
     parts = [
-        f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}" for v in _WORST if counts[v]
+        # The worst verdicts first.
+        f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}"
+        for v in _WORST
+        if counts[v]
     ]
     cases = sum(record.get("cases", 0) for record in results)
     return f"{', '.join(parts) or 'Nothing verified'}; {cases} cases" + (
@@ -115,6 +118,7 @@ def _yield_verdict_table(
         (*_campaign_key_of_record(record), record["dtype"]): record["verdict"] for record in results
     }
     every = list(dict.fromkeys(_campaign_key_of_record(job) for job in jobs))
+    # Rows with a fault are never among those left out.
     if most is not None and len(every) > most:
         every.sort(
             key=lambda place: all(result.get((*place, dtype)) == "no fault" for dtype in dtypes)
@@ -145,6 +149,7 @@ def _yield_faults_by_cause(results: Sequence[Record], most: int | None = None) -
     for record in results:
         for fault in record.get("faults", ()):
             words = (fault["cause"] or fault["message"]) + (
+                # A fault that no known mistake explains is grouped by its message.
                 f" [{fault['code']}]" if fault.get("code") else ""
             )
             key = (record["target"], fault["step"], words)
@@ -159,6 +164,7 @@ def _yield_faults_by_cause(results: Sequence[Record], most: int | None = None) -
         yield Table(columns, rows[:most])
         if most is not None and len(rows) > most:
             yield Paragraph((f"{len(rows) - most} more causes are listed by -v.",))
+        # One command is enough where the table is short.
         for (target, step, _), ((record, fault), *_rest) in [*groups.items()][
             : None if most is None else 1
         ]:
@@ -224,6 +230,7 @@ def _yield_notes_of_targets(results: Sequence[Record]) -> Iterator[Block]:
             places.setdefault(note, []).append(record["target"])
     for words, targets in places.items():
         one = len(set(targets)) == 1
+        # A note that several targets have is printed once.
         yield Note(
             (Code(targets[0]), f": {words}")
             if one
