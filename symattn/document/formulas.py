@@ -292,9 +292,11 @@ class _FormulaReader:
         word = self.take()
         if word in _BIG and self.touches("_"):
             return self.big(_BIG[word])
+        # Primes are typed in one form, whatever the formula has.
         base = "1" if word == "𝟏" else word.replace("′", "'").replace("″", "''")
         sub = self.below()
         first = _split_at_commas(sub[0])[0] if sub else None
+        # A letter with its first index may have a role of its own: W_q.
         below = f"{base}_{first.base}" if isinstance(first, nt.Name) else ""
         role = self.roles.get(below, self.roles.get(base.rstrip("'")))
         name = nt.Name(base, sub, role, word == "𝟏")
@@ -325,6 +327,7 @@ class _FormulaReader:
             result += self.take()
         if not result:
             raise self.wrong()
+        # Two letters are two indices, such as ij; more are a word.
         if len(result) > 2 and result.isalpha():
             return [nt.Name(result)]
         return [nt.node(int(c) if c.isdigit() else c) for c in result]

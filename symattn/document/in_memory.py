@@ -119,12 +119,15 @@ def _set_by_functions(code: CodeType) -> frozenset[str]:
 def _yield_binding_operations(code: CodeType) -> Iterator[tuple[str, Any]]:
     """Yield the operations that bind names, with the name or constant; others as ("", None)."""
     extended, known = 0, _known_operations()
+    # Operations are two bytes each: the operation and its argument.
     for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         name = known.get(operation, "")
         argument |= extended
+        # A larger argument is continued by the operation behind.
         extended = argument << 8 if name == "EXTENDED_ARG" else 0
         if name == "LOAD_CONST":
             yield name, code.co_consts[argument]
+        # Newer versions of Python hold small integers in the operation.
         elif name == "LOAD_SMALL_INT":
             yield "LOAD_CONST", argument
         elif name in ("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME", "IMPORT_NAME", "IMPORT_FROM"):
@@ -190,6 +193,7 @@ def _is_made_of(value: object, codes: list[CodeType], decorated: bool, module: s
             if code.co_name == value.__name__
         )
     function = _unwrap_decorated_function(value)
+    # A decorator may have put another function in its place.
     if isinstance(function, FunctionType):
         return function.__code__ in codes or decorated
     return decorated
@@ -199,6 +203,7 @@ def _is_constant(owner: object, value: object, expected: object) -> bool:
     """Return whether a name stands for a constant; classes may replace constants by members and fields."""
     if not isinstance(expected, _PLAIN) or value is expected:
         return True
+    # Members of an enumeration stand in place of their values.
     if isinstance(owner, EnumMeta) or isinstance(value, MemberDescriptorType):
         return True
     is_member = isinstance(owner, type) and (
@@ -213,11 +218,13 @@ def _is_known(value: object, owner: object) -> bool:
     if not isinstance(function, FunctionType):
         return True
     file = function.__code__.co_filename
+    # A function of another module is compared with the file of that module.
     if file.startswith(_ROOT):
         module = sys.modules.get(function.__module__ or "")
         return getattr(module, "__file__", None) != file or function.__code__ in _codes_of(
             function.__module__, file
         )
+    # Methods that dataclasses generate have no file.
     if file == _GENERATED:
         return isinstance(owner, type) and function.__name__.startswith("_")
     return (

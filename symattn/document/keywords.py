@@ -87,6 +87,7 @@ def other_name(word: str, known: Iterable[str]) -> str:
     known, front = list(known), "no-" if word.startswith("no-") else ""
     spellings = [
         {plain(word)},
+        # Synonyms of the word, each also with no- in front.
         *(
             {plain(front + w) for w in group}
             for group in _group_parameter_names()
@@ -135,8 +136,10 @@ def unknown(
     ``of_attention``: the function takes a specification, so fields of ``Attention`` are suggested, too.
     """
     known, first = list(known), f"{whose} has no {what} {word}"
+    # Tolerances are not chosen here, and the message says why.
     if word in TOLERANCES:
         return InputError(f"{first}; {PICKED}")
+    # An input may be known by a usual word for its letter.
     letter = "".join(ROLES.get(plain(word), ())) if what == "input" else ""
     if right := other_name(word, known) or other_name(letter, known):
         return InputError(f"{first}; it is called {right}")
@@ -147,6 +150,7 @@ def unknown(
         if {name} & {*known, *fields}
         for w in words.split()
     )
+    # A misspelt synonym leads to the name that it stands for.
     nearest = other_name(nearest_of(word, also, 0.75), (*known, *fields)) or nearest_of(
         word, (*known, *fields)
     )
@@ -171,6 +175,7 @@ def _check_call_signature(
 ) -> None:
     """Raise InputError if a call does not match the signature."""
     try:
+        # The same check as in a call, but with names in the message.
         _cached_signature(function).bind(*values, **named)
     except TypeError as error:
         parameters = [
@@ -226,6 +231,7 @@ def answering(function: _Function) -> _Function:
     def called(*values: object, **named: object) -> Any:
         __tracebackhide__ = True
         values, named = plain_integers(values, named)
+        # The signature is looked at only if the call fails, since calls are frequent.
         try:
             return function(*values, **named)
         except TypeError:

@@ -22,6 +22,7 @@ def width(x: nt.Node, flat: bool = False) -> float:
             scripts = sum(width(s, True) for s in x.sub)
             return _LETTER * len(base) + _SCRIPT * scripts
         case nt.Number():
+            # A fraction is as wide as the longer of both numbers.
             top = len(str(x.value.numerator))
             bottom = len(str(x.value.denominator))
             return 0.5 * (
@@ -37,6 +38,7 @@ def width(x: nt.Node, flat: bool = False) -> float:
             terms = sum(_measure_bracketed_width(t, Level.BIG, flat) for t in x.terms)
             return terms + _BINARY * (len(x.terms) - 1)
         case nt.Product():
+            # Factors stand close together unless a sign is written.
             gap = 0.08 if not x.sign else 1.0
             return sum(
                 _measure_bracketed_width(f, Level.PRODUCT, flat) for f in x.factors

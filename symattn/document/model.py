@@ -334,6 +334,7 @@ class Document(Printable):
             grades = {evidence.grade for evidence in self.evidence()}
             return (
                 True
+                # An open claim holds if its grade is accepted and nothing is undecided.
                 if result is None and Grade.UNDECIDED not in grades and grades & {*accepted}
                 else result
             )
@@ -341,6 +342,7 @@ class Document(Printable):
         grades = {entry["grade"] for entry in theorems} or {
             evidence.grade for evidence in self.evidence()
         }
+        # One refuted part decides.
         if Grade.REFUTED in grades:
             return False
         left = grades - {*accepted}

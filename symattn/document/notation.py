@@ -229,6 +229,7 @@ def node(x: Like) -> Node:
         return x
     if isinstance(x, str):
         return Name(x)
+    # bool is a subclass of int, and no number of a formula.
     if isinstance(x, bool) or not isinstance(x, (int, Fraction)):
         raise TypeError(f"no notation for {type(x).__name__}")
     if x < 0:

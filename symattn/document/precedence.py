@@ -39,15 +39,18 @@ def level(x: nt.Node, flat: bool) -> Level:
     if minus(x) is not None:
         return Level.SUM
     if isinstance(x, nt.Sum):
+        # A sum of one term is that term.
         return level(x.terms[0], flat) if len(x.terms) == 1 else Level.SUM
     if isinstance(x, nt.Product) and x.factors:
         if len(x.factors) == 1:
             return level(x.factors[0], flat)
         last = level(x.factors[-1], flat)
+        # A large operator at the end takes all that follows.
         return Level.BIG if last is Level.BIG else Level.PRODUCT
     if isinstance(x, (nt.Over, nt.Partial)) or (
         isinstance(x, nt.Number) and x.value.denominator != 1
     ):
+        # With a slash a fraction is a product, as a stack it stands by itself.
         return Level.PRODUCT if flat else Level.POWER
     if isinstance(x, nt.Decimal) and "e" in x.digits.lower():
         return Level.PRODUCT
@@ -63,6 +66,7 @@ def minus(x: nt.Node) -> nt.Node | None:
         return x.body
     if isinstance(x, nt.Number) and x.value < 0:
         return nt.Number(-x.value)
+    # Both signs of minus occur in digits.
     if isinstance(x, nt.Decimal) and x.digits[:1] in ("-", "−"):
         return nt.Decimal(x.digits[1:])
     if isinstance(x, nt.Product) and x.factors and (body := minus(x.factors[0])) is not None:
@@ -144,6 +148,7 @@ class Printer(ABC):
 
     def sum(self, x: nt.Sum, flat: bool) -> str:
         first, *others = x.terms or (nt.node(0),)
+        # Only later terms need brackets for their sign.
         parts = [
             self.show(first, flat)
             if minus(first) is not None
@@ -159,6 +164,7 @@ class Printer(ABC):
         factors = x.factors or (nt.node(1),)
         parts: list[str] = []
         for i, factor in enumerate(factors):
+            # Only the last factor may be a large operator without brackets.
             last = i == len(factors) - 1
             shown = self.wrap(factor, Level.BIG if last and i else Level.PRODUCT, flat)
             if flat and not last and level(factor, flat) is Level.PRODUCT:

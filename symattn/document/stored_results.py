@@ -38,6 +38,7 @@ _DISTRIBUTION = re.compile(r"[\w.-]+")
 
 def folder() -> Path:
     """Return ``SYMATTN_CACHE``, else symattn's folder among this system's user caches."""
+    # The user's own folder comes first.
     chosen = os.environ.get("SYMATTN_CACHE")
     if chosen:
         return Path(chosen)
@@ -50,6 +51,7 @@ def folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "symattn"
     base = os.environ.get("XDG_CACHE_HOME", "")
+    # The standard ignores a relative path.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "symattn"
 
 
@@ -84,6 +86,7 @@ def sizes() -> dict[str, tuple[int, int]]:
     """Return the number of stored files of each kind, or for Coq of compiled theories, and their bytes."""
     result: dict[str, list[int]] = {}
     for entry in _yield_stored_entries():
+        # Another process may remove files meanwhile.
         with contextlib.suppress(OSError):
             result.setdefault(entry.parent.name, []).append(
                 sum(file.stat().st_size for file in _list_files_of_entry(entry))
@@ -135,6 +138,7 @@ def ground() -> str:
     Raises OSError if a file cannot be read, or if symattn runs from a folder and its dependencies are not known.
     """
     try:
+        # Optional dependencies change no result.
         needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
         of_needed = (f"{name[0]} {version(name[0])}" for name in needed if name)
         versions = [sys.version, *of_needed]
@@ -176,6 +180,7 @@ def read(source: str, kind: type[_Stored], *parts: type[Any]) -> _Stored:
 
     Raises ValueError for any other text.
     """
+    # A text that somebody has changed restores nothing.
     try:
         result = _restore_from_plain_json(
             json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}}
@@ -188,6 +193,7 @@ def read(source: str, kind: type[_Stored], *parts: type[Any]) -> _Stored:
 
 
 def _convert_to_plain_json(x: object) -> Any:
+    # Classes are named, so that only known ones are restored.
     if isinstance(x, Grade | Verdict):
         return {"is": type(x).__name__, "value": x.value}
     if isinstance(x, Fraction):
@@ -216,6 +222,7 @@ def _restore_from_plain_json(x: object, classes: Mapping[str, type[Any]]) -> Any
         return tuple(_restore_from_plain_json(y, classes) for y in x)
     if not isinstance(x, dict):
         return x
+    # Parts are restored before what contains them.
     kind, values = (
         x["is"],
         {name: _restore_from_plain_json(y, classes) for name, y in x.items() if name != "is"},

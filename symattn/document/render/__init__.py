@@ -47,6 +47,7 @@ def format_of(path: str | PurePath) -> Format:
     suffix = PurePath(path).suffix.lower()
     if suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
+        # A typesetting of PDF is what LaTeX is for.
         hint = (
             "write .tex, and typeset it with pdflatex"
             if suffix == ".pdf"

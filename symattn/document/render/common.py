@@ -65,6 +65,7 @@ def with_evidence_once(document: md.Document) -> md.Document:
         for evidence in _evidence_of(block):
             named.setdefault(evidence, []).append(_symbol_of_block(block))
     with_place = ((e, names) for e, names in named.items() if e.where)
+    # Evidence of few arrays is stated beside each of them.
     shared = {e: names for e, names in with_place if len(names) >= _MIN_SHARED}
     blocks = [_with_short_evidence(block, shared) for block in document.blocks]
     closing = (
@@ -151,6 +152,7 @@ def statements(row: nt.Row) -> list[nt.Row]:
     """Return the parts of a row, each with the words that belong to it."""
     groups: list[list[nt.Node]] = []
     for part in row.parts:
+        # Words belong to what stands before and behind them.
         after_words = groups and isinstance(groups[-1][-1], nt.Words)
         clings = isinstance(part, nt.Words) or after_words
         if groups and clings:
@@ -219,6 +221,7 @@ def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
         yield (), values
         return
     for i in range(len(values.exact)):
+        # Each form of the array is split alike.
         others = {label: v[i] for label, v in values.others.items()}
         exact = values.exact[i]
         inner = md.Values(values.name, values.symbol, exact, values.decimal[i], others)

@@ -49,6 +49,7 @@ def render(
     ``script`` of that name, from its ``state``.
     """
     mark = common.comment(common.made(document.command))
+    # A page that computes has blocks of its own.
     document = (
         document if document.page is None else replace(document, blocks=document.page(), page=None)
     )
@@ -127,6 +128,7 @@ class _Writer:
                 result.append([])
             result[-1].append((block, number))
         if "one" in self.classes() and len(result) > 1:
+            # What stands before the first step is a remark on it.
             opening = result[0]
             first = [(md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in opening]
             second = result[1]
@@ -159,6 +161,7 @@ class _Writer:
         side: list[str] = []
         grades: dict[Evidence, list[str]] = {}
 
+        # A margin ends where the next block has one of its own.
         def flush() -> None:
             side.extend(
                 _write_html_grade(evidence, ": " + ", ".join(dict.fromkeys(of)))
@@ -301,6 +304,7 @@ def _in_rows(parts: list[str]) -> str:
         if part.startswith("<figure"):
             row += part
             continue
+        # One array alone needs no row.
         result += f'<div class="row">{row}</div>' if row.count("<figure") > 1 else row
         result, row = result + part, ""
     return result
@@ -365,6 +369,7 @@ def _write_html_sides(step: md.Step, before: md.Step | None) -> str:
         return f'<div class="whole">{"".join(map(mathml, parts))}</div>'
     head = "" if first is None else mathml(first)
     sides = [(f"<mrow>{link(sign, side)}</mrow>", f"{sign} {plain(side)}") for sign, side in links]
+    # If all sides fit, they stand on one line.
     if sum(width(side) + 1.4 for _, side in links) <= _LINE:
         sides = [
             (
@@ -402,6 +407,7 @@ def _write_html_formula_lines(formula: nt.Node) -> str:
 # -- tables ------------------------------------------------------------------------------------------------------------
 def _write_html_table(block: md.Table) -> str:
     above = ""
+    # A row of groups, if there are groups.
     if any(column.group for column in block.columns):
         groups = (
             f'<th colspan="{end - start}" class="centre">{prose(g)}</th>'

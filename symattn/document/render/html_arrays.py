@@ -80,6 +80,7 @@ def array_of(
 ) -> str:
     """Return the formula symbol = factors = entries, with the entries of a matrix in a grid."""
     inner = _write_mathml_matrix(array, cells)
+    # Without a sign the matrix stands beside its letter.
     if sign:
         parts = [
             _write_mathml_matrix(f.exact, cells_of(f.origin, f) if f.origin else None)
@@ -157,7 +158,9 @@ def _write_heat_map_row(
         colour = (
             f"background:color-mix(in oklab,var(--sa-weight) {100 * weight:.4g}%,var(--sa-tint))"
         )
+        # Dark cells have light digits.
         over = ' class="over"' if weight > _DARK else ""
+        # A decimal that is the exact value is not repeated.
         small = f"<small>{decimal_of(digits)}</small>" if plain(value) != str(digits) else ""
         name = cell(array, place, letter, value, digits)
         result += f'<td style="{colour}"{over}{name}>{mathml(value, tall=True)}{small}</td>'

@@ -22,6 +22,7 @@ def render(document: md.Document) -> str:
         key, entries = _record_block_entries(block)
         if key and entries:
             result.setdefault(key, []).extend(entries)
+    # What the record adds stands at the end, and overrides blocks.
     whole = {
         "schema": SCHEMA,
         "kind": document.kind,

@@ -33,6 +33,7 @@ _LETTERS = {"left": "l", "right": "r", "centre": "c"}
 def table(writer: LatexWriter, block: md.Table) -> str:
     """Return a centred table, no wider than the line, with headings over groups; shaded rows are tinted or marked."""
     letters = "".join(_LETTERS[c.align] for c in block.columns)
+    # A fragment uses no packages that the document may lack.
     rules = (
         ("\\hline", "\\hline", "\\hline")
         if writer.fragment
@@ -70,6 +71,7 @@ def _write_latex_column_groups(writer: LatexWriter, block: md.Table) -> list[str
         cells.append(
             f"\\multicolumn{{{end - start}}}{{c}}{{{writer.prose(title)}}}" if title else ""
         )
+        # A group without a title has no rule.
         if title:
             rules += (
                 f"\\cline{{{start + 1}-{end}}}"
@@ -111,6 +113,7 @@ def render(document: md.Document, *, fragment: bool = False) -> str:
     body = writer.body(document)
     comment = "% " + made(document.command).replace("\n", " ")
     if fragment:
+        # The fragment says which packages it needs.
         packages = "amsmath,amssymb,graphicx" if r"\resizebox" in body else "amsmath,amssymb"
         return f"{comment}\n% Needs \\usepackage{{{packages}}}\n{body}\n"
     title = writer.title(document) if document.title else ""
@@ -291,6 +294,7 @@ def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
     before: md.Step | None = None
     for step, own in zip(block.items, numbers_of(block, number), strict=True):
         room = lines.line - first_sides(block)
+        # Only the last row has the number.
         *upper, last = step_rows(lines, step, before, room)
         rows += [*upper, f"{last} {writer.tag(step, own)}"]
         before = step
@@ -355,6 +359,7 @@ def values(writer: LatexWriter, block: md.Values) -> str:
     )
     called = block.title or block.name
     heading_parts = (called, plain_text(block.reason), str(block.evidence or ""))
+    # A heading that is too long leaves its grade to a line of its own.
     crowded = sum(map(len, heading_parts)) > _HEADING
     side = [
         part for part in (writer.small(reason) if reason else "", "" if crowded else grade) if part

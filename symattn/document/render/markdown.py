@@ -124,6 +124,7 @@ def _write_markdown_steps(block: md.Steps, number: int) -> str:
     rows = []
     before: md.Step | None = None
     for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
+        # The number stands beside the first row, the reason beside the last.
         first, *upper = step_rows(_SETTER, step, before, room)
         lines = [rf"\text{{({own})}}\quad && {first}", *(f"&& {row}" for row in upper)]
         grade = rf"\textit{{{step.evidence.grade.value}}}" if step.evidence else ""

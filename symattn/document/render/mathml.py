@@ -68,6 +68,7 @@ class _MathmlPrinter(Printer):
     def brackets(self, style: str, inner: str, flat: bool = True) -> str:
         """Return a part in brackets that grow with it."""
         left, right = FENCES[style][0], FENCES[style][1]
+        # Brackets grow around fractions and matrices, and stay small around letters.
         tall = any(f"<{tag}" in inner for tag in _TALL)
         more = f' fence="true" stretchy="{str(tall).lower()}"{_TIGHT}'
         return self.joined(
@@ -101,6 +102,7 @@ class _MathmlPrinter(Printer):
         result = _write_mathml_letter(x.base, x.bold)
         if x.sub:
             parts = [self.show(p, True) for p in x.sub]
+            # Letters are set without commas, other indices with them.
             subscript = self.joined(*parts) if letters(x.sub) else self.separated(parts)
             result = f"<msub>{result}{subscript}</msub>"
         return f'<mrow class="r-{x.role}">{result}</mrow>' if x.role else result
@@ -165,6 +167,7 @@ class _MathmlPrinter(Printer):
             if len(sign) == 1
             else f"<mi>{sign}</mi>"
         )
+        # A sign with limits below needs the height of a displayed formula.
         as_scripts = flat and len(sign) == 1
         tag = "sub" if as_scripts else "under"
         above = ""
@@ -186,6 +189,7 @@ class _MathmlPrinter(Printer):
         for before, part in pairwise((None, *x.parts)):
             assert part is not None
             if before is not None:
+                # Words are set apart from formulas, formulas by a comma.
                 words, next_words = isinstance(before, nt.Words), isinstance(part, nt.Words)
                 parts += (
                     [_write_mathml_space(0.4)]

@@ -95,6 +95,7 @@ def _break_tex_sum(setter: Setter, side: nt.Node, room: float) -> list[str]:
 
 def centred(setter: Setter, formula: nt.Node) -> str:
     """Return a displayed formula; if it is too long, with one statement per line, or broken before relation signs."""
+    # A formula that fits is not broken.
     if width(formula) <= setter.line:
         return setter.show(formula)
     if isinstance(formula, nt.Row):
@@ -115,12 +116,14 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
     room = setter.line - 1.5 - width(symbol)
     rows = [f"& {sign} {setter.fitted(x, room)}" for sign, x in links]
     used = width(links[-1][1]) + 1.5
+    # Both forms on one line, if there is room.
     if sum(width(x) + 1.5 for _, x in links) <= room:
         rows = ["& " + " ".join(f"{sign} {setter.show(x)}" for sign, x in links)]
         used = sum(width(x) + 1.5 for _, x in links)
     rows[0] = f"{setter.show(symbol)} {rows[0]}"
     for label, other in values.others.items():
         matrix = depth(other) == 2
+        # Errors of a matrix are summed up; those of a vector are shown.
         alone = label == ERRORS and matrix
         name = nt.Words(_summarise_matrix_errors(other) if alone else label)
         shown = entries(other)
@@ -146,6 +149,7 @@ def _summarise_matrix_errors(errors: Any) -> str:
     finite = [
         x
         for x in digits
+        # NaN and infinities are no digits.
         if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()
     ]
     missing = len(digits) - len(finite)

@@ -84,6 +84,7 @@ class Writer:
             if isinstance(block, md.Contents):
                 lines += ["", *self.contents(sections)]
             elif isinstance(block, md.Heading):
+                # Headings have the numbers of the contents.
                 heading = (f"{next(numbers)[0]}  ", *block.title)
                 lines += ["", *self.wrapped(heading, "")]
             else:
@@ -209,6 +210,7 @@ def _with_reason(
 ) -> list[str]:
     reason = wrap(writer.prose(step.reason), room - column) if step.reason else []
     grade = writer.grade(step.evidence.grade) if step.evidence else ""
+    # The reason has no room beside a long formula.
     if (reason or grade) and width(left[-1]) > column - 2:
         short = not reason and width(left[-1]) <= room
         left = left if short else [*left, ""]
@@ -236,6 +238,7 @@ def lines_of(
     if whole is not None:
         return wrap(writer.formula(whole), columns)
     head = "" if first is None else writer.formula(first)
+    # A long first side has a line of its own.
     lines = [head] if width(head) > indent else []
     start = "" if lines else head
     texts = [_write_linked_side(writer, sign, side) for sign, side in links]
@@ -282,6 +285,7 @@ def result(writer: Writer, block: md.Result) -> list[str]:
     evidence = writer.plain("; ".join(str(e) for e in block.evidence))
     colour = GRADE_COLOURS[weakest(block.evidence)]
     lines = [title]
+    # Evidence stands beside the title if there is room.
     if evidence and width(title) + 4 + width(evidence) <= writer.columns:
         lines = [f"{title}  [{writer.paint(evidence, colour)}]"]
     elif evidence:
@@ -371,6 +375,7 @@ def _wrap_cell(cell: str, columns: int) -> list[str]:
     """Break a cell into lines; names that are wider than the column are broken after their separators."""
     lines: list[str] = []
     for line in wrap(cell, columns):
+        # Only a name without spaces is broken within.
         parts = _SEPARATED.split(line) if width(line) > columns and " " not in line else [line]
         lines.append(parts[0])
         for part in parts[1:]:
@@ -400,6 +405,7 @@ def _write_text_table_row(
         for cell, w in zip(row, widths, strict=True)
     ]
     lines = []
+    # As many lines as the highest cell has.
     for k in range(max(map(len, broken), default=0)):
         parts = [
             pad(cell[k] if k < len(cell) else "", w, column.align)
@@ -464,6 +470,7 @@ def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[
         return grids[0]
     pairs = zip(labelled, grids, strict=True)
     lines = stack([[label, *lines] for label, lines in pairs], "   ")
+    # Side by side if there is room, else one below the other.
     if max(map(width, lines)) <= room:
         return lines
     labels = [
@@ -547,6 +554,7 @@ def wrap(text: str, columns: int) -> list[str]:
     for word in text.split(" "):
         if lines and width(lines[-1]) + 1 + width(word) <= columns:
             lines[-1] += " " + word
+        # No-break spaces are within formulas, which are broken only if they must be.
         elif width(word) > columns and NBSP in word:
             inner = wrap(word.replace(NBSP, " "), columns)
             lines += inner
