@@ -172,6 +172,7 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, object]) -> Sheet:
         return sheets.read(os.fspath(source))
     if (result := examples.find(source)) is not None:
         return examples.load(result)
+    # A name without a suffix that is no file is likely a misspelt example.
     if not os.path.lexists(source) and not os.path.splitext(source)[1]:
         words = examples.NAMES
         suggestion = near(source.lower(), words)
@@ -190,6 +191,7 @@ def with_fields(sheet: Sheet, fields: dict[str, Any]) -> Sheet:
 
 def _check_fields(fields: Iterable[str]) -> None:
     """Raise InputError for arrays passed as keywords, as in ``walk(x=…)``, and for unknown fields."""
+    # Arrays by keyword would be taken for fields.
     arrays = [name for name in fields if name in ARRAYS and name not in descriptions()]
     if arrays:
         inner = ", ".join(f"{name!r}: …" for name in arrays)
@@ -257,9 +259,11 @@ def _yield_introduction_of_walk(made: Walk) -> Iterator[Block]:
     words = [
         _write_field_in_words(name, value)
         for name, value in written(spec, changed=True).items()
+        # Fields that the subtitle says are not said again.
         if name not in _SAID
     ]
     sizes = made.sizes.items()
+    # The main sizes are in the subtitle.
     more = {letter: n for letter, n in sizes if letter not in made.main_sizes}
     if words or more:
         parts = ["fields"] * bool(words) + ["sizes"] * bool(more)
@@ -279,6 +283,7 @@ def _yield_all_walk_steps(
         yield from reasons(made, number) if why else ()
         result = blocks(made, number, every)
         yield from records.emptied(result) if number in empty else result
+    # An exercise with gaps shows no errors.
     if not empty:
         yield from _yield_table_of_errors(made)
 
@@ -288,6 +293,7 @@ def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block
     yield Paragraph((Emph(f"Step {step}: {title}"),))
     yield from reasons(made, step) if why else ()
     yield from blocks(made, step, every or step == 8)
+    # Steps for one query, repeated for the others.
     if every and step in (4, 5, 6, 7):
         for i in range(1, made.queries + 1):
             if i != first_query(made):
@@ -304,6 +310,7 @@ def _yield_table_of_errors(made: Walk) -> Iterator[Block]:
     rows = []
     for name in names:
         shown = error_digits(worst(made.errors(name)))
+        # An entry that is not finite has no error in units.
         missing = sum(e is None for e in made.errors(name).flat)
         value = shown if not isinstance(shown, str) else Decimal(shown)
         rows.append(((name,), (value,), (str(missing),)))
@@ -347,6 +354,7 @@ def _write_field_in_words(name: str, value: object) -> str:
         return words
     if not isinstance(value, dict):
         return f"{words} {_write_plain_field_value(value)}"
+    # A field of fields has one kind, with fields of its own.
     ((kind, fields),) = value.items()
     result = [
         *([kind] if kind != name else []),

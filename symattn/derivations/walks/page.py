@@ -70,10 +70,12 @@ def _split_first_reason(walk: Walk, number: int) -> tuple[Text, Node | None, str
     first = next(iter(reasons(walk, number)), None)
     parts = list(first.text) if first else []
     for i, part in enumerate(parts):
+        # A formula behind a colon is shown by itself.
         if isinstance(part, Relation) and i and parts[i - 1] in (": ", ", "):
             others = (*parts[: i - 1], *parts[i + 1 :])
             return others, part, ""
     if len(parts) == 1 and isinstance(parts[0], str):
+        # The first sentence leads, the rest is a remark.
         first_sentence, stop, rest = parts[0].partition(". ")
         return (first_sentence + stop.strip(),), None, rest
     return tuple(parts), None, ""
@@ -199,10 +201,12 @@ def _add_origins_of_entries(walk: Walk, block: Values) -> Values:
     places = places_of(walk.arrays[block.name].shape)
     i = first_query(walk)
     missing = places.ndim - _count_nesting_depth(block.exact)
+    # Weighted values are shown for one query: (n_k, d_v).
     if missing and block.name == "weighted" and places.ndim == 3:
         places = places[i - 1]
     elif missing:
         places = places[..., i - 1, :]
+    # A part of an array has no origins for all of its entries.
     if np.shape(nested(lambda _: 0, block.exact)) != places.shape:
         return block
     origin = _make_origin_of_array(walk, block.name, places.tolist())
@@ -210,6 +214,7 @@ def _add_origins_of_entries(walk: Walk, block: Values) -> Values:
     names = (*origin.rule[1:], *origin.rule[-1:])
     narrow = sum(int(walk.arrays[name].shape[-1]) for name in names)
     dot_product = origin.rule[:1] == ("dot",)
+    # Wide factors would not fit beside their product.
     if dot_product and isinstance(block.symbol, Relation) and narrow <= _WIDE:
         factors = tuple(
             _add_origins_of_entries(walk, walk.values(array)) for array in origin.rule[1:]
@@ -255,6 +260,7 @@ def rule(walk: Walk, array: str) -> tuple[str, ...]:
         walk.sheet.attention,
     )
     known = walk.evidence(array)
+    # The page computes by itself only what was checked exactly.
     if step is None or known is None or known.grade is not Grade.CHECKED:
         return ()
     matrices = all(walk.arrays[name].ndim == 2 for name in step.of)
@@ -265,6 +271,7 @@ def rule(walk: Walk, array: str) -> tuple[str, ...]:
     if array == "weights":
         plain = spec.plain_softmax and not spec.base
         return ("softmax", _of_weights(walk)) if plain else ()
+    # Other steps are computed elsewhere.
     if not matrices or len(step.of) != 2 or walk.arrays[array].ndim != 2:
         return ()
     if array == "scores":

@@ -71,6 +71,7 @@ def follows(walk: Walk) -> bool:
     """Return whether the text's further arrays follow exactly from its rounded weights."""
     assert walk.sheet.printed is not None
     text_arrays = walk.sheet.printed.rounded
+    # The text went on with its rounded weights.
     result = _derive_outputs_from_weights(walk, text_arrays["weights"])
     return all(
         _are_nested_numbers_equal(x, text_arrays[name])
@@ -84,6 +85,7 @@ def check_shapes(walk: Walk) -> None:
     printed = walk.sheet.printed
     printed_arrays = [*printed.digits.items(), *printed.rounded.items()] if printed else []
     for name, entries in printed_arrays:
+        # A text calls the result output, whatever the step is called.
         result = walk.arrays.get(walk.mixing.name if name == "output" else name)
         if result is None or result.shape != shape_of(entries):
             there = "is not in this walk" if result is None else f"has shape {result.shape}"
@@ -176,12 +178,14 @@ def floor(x: Any) -> int:
     rational = x.rational()
     if rational is not None:
         return int(rational // 1)
+    # As many bits as the integer part has, and 64 more.
     integer = Quotient.of(abs(x).to_float()).rational() or 0
     bits = 64 + max(0, int(integer).bit_length())
     with flint.ctx.workprec(bits):
         ball = x.arb(bits)
         ends = (ball.lower(), ball.upper())
         low, high = (int(end.floor().unique_fmpz()) for end in ends)
+    # A ball over an integer is decided by an exact comparison.
     return low if low == high or x < high else high
 
 
@@ -214,6 +218,7 @@ def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
         )
     whole = [floor(x) for x in scaled]
     remainders = [x - n for x, n in zip(scaled, whole, strict=True)]
+    # As many units as rounding down has lost.
     for j in _find_largest_places(remainders, int(total) - sum(whole)):
         whole[j] += 1
     return [Quotient.of(Fraction(n, 10**places)) for n in whole]
@@ -226,6 +231,7 @@ def _find_largest_places(xs: Sequence[Any], count: int) -> list[int]:
     for _ in range(count):
         best = left[0]
         for j in left[1:]:
+            # Only a larger one replaces the best, so that earlier ones win ties.
             if xs[best] < xs[j]:
                 best = j
         left.remove(best)

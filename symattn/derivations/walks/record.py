@@ -76,11 +76,13 @@ def _record_walk_array(walk: Walk, name: str, number: int) -> Record:
     }
     if evidence:
         entry["where"] = evidence.where
+    # Balls are given with their radius.
     if any(isinstance(x, Enclosed) for x in walk.arrays[name].flat):
         entry["enclosed"] = nested(ball_json, exact)
     errors = walk.errors(name)
     if errors is not None:
         wide = np.asarray(walk.computed[name]).astype(np.float64).tolist()
+        # JSON has neither NaN nor infinities.
         entry["computed"] = nested(lambda x: x if math.isfinite(x) else str(x), wide)
         entry["ulps"] = errors.tolist()
     return entry
@@ -98,6 +100,7 @@ def _yield_possible_roundings(walk: Walk) -> Iterator[tuple[str, Record]]:
 
 def _record_rounding(walk: Walk, how: str) -> Record:
     result = printed.with_rounding(walk, how)
+    # Products of every weight and value may be too many.
     wanted = ("weights", "output") if too_many(walk) else ("weights", "output", "weighted")
     entries = {name: result[name] for name in wanted}
     gaps = {name: printed.difference(walk, name, entries[name]) for name in ("weights", "output")}
@@ -137,6 +140,7 @@ def steps(numbers: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
         else numbers
     )
     try:
+        # Sorted, each once.
         results = tuple(sorted({int(part) for part in parts}))
     except (TypeError, ValueError):
         results = ()
@@ -188,6 +192,7 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
             inputs={
                 name: _draw_tokens_and_weights(rng, name, x) for name, x in sheet.inputs.items()
             },
+            # The text's printed numbers are those of other inputs.
             printed=None,
         )
         walk = Walk(result, "float32")
@@ -197,6 +202,7 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
             for row in scores.reshape(-1, scores.shape[-1])
         ]
         gaps = [max(row) - min(row) for row in rows if row]
+        # Equal scores would show nothing, large ones a single weight.
         if all(rows) and max(gaps) <= _LARGEST and min(gaps) > 0:
             return replace(
                 result,

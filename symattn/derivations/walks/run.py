@@ -220,6 +220,7 @@ def fills_pages(spec: Attention, step: Step, arrays: Mapping[str, Any]) -> bool:
     These are the tanh terms of additive scores, sigmoid weights times values, and projected outputs of heads: the
     common denominator of m sums of k terms has k^m terms.
     """
+    # The number of terms of a common denominator, before it is computed.
     first = arrays[step.of[0]]
     if step.name == "scores" and spec.score == "additive":
         return bool(3 ** arrays["v_s"].shape[-1] > _TERMS)

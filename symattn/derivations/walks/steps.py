@@ -41,6 +41,7 @@ _SOME_NUMBERS = Evidence(Grade.SEARCHED, "numbers of the walk's sizes")
 def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
     """Return the contents of a step, for all queries with ``every``."""
     if number != 8:
+        # Step 8 repeats the steps for the other queries.
         return list(_MAKERS[number](walk, first_query(walk)))
     rest = [i for i in range(1, walk.queries + 1) if i != first_query(walk)]
     if not rest:
@@ -83,6 +84,7 @@ def _yield_step_of_roles(walk: Walk, _: int) -> Iterator[Block]:
     if not names:
         yield Paragraph(("Queries, keys and values are given.",))
         return
+    # Without projections keys, values and queries are the tokens.
     if all(walk.pipeline[name].of in (("x",), ("y",)) for name in names):
         keys = SYMBOLS["y" if "y" in walk.sheet.inputs else "x"]
         tokens = (
@@ -131,6 +133,7 @@ def _yield_shared_heads(walk: Walk, array: str) -> Iterator[Block]:
     step = walk.pipeline[array]
     heads = walk.arrays[step.of[0]].shape[-3]
     times = walk.arrays[array].shape[-3] // heads
+    # Each head is compared with the one that it should read.
     for t in range(heads * times):
         whole, read = (
             walk.arrays[array][..., t, :, :],
@@ -156,6 +159,7 @@ def _yield_step_of_scores(walk: Walk, i: int) -> Iterator[Block]:
     if written and walk.token_by_token:
         yield Result(f"scores of input {i}", tuple(written), (walk.token_by_token,))
     for array in arrays_of(walk, 4):
+        # Scores that are written out are not repeated.
         if array == "scores" and written and walk.is_right("scores", _index_row_of_query(i)):
             continue
         if array == "scaled" and walk.sheet.attention.scale == 1:
@@ -187,6 +191,7 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
         or k.shape[-1] > MANY_FEATURES
     ):
         return []
+    # Balls have no exact product to print.
     if any(isinstance(x, Enclosed) for x in s[i - 1]):
         return []
     lines: list[Node] = []
@@ -201,6 +206,7 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
             raise FalseStep(f"{text(left)} is not the score of the walk")
         score = formula(s[i - 1, j])
         lines.append(equals(left, Sum(terms), score))
+    # One line that is too long is enough to leave out all.
     if all(len(text(line)) <= WIDE for line in lines):
         return lines
     return []
@@ -237,7 +243,9 @@ def row_sums(walk: Walk) -> Evidence:
     Raises FalseStep if a row has another sum.
     """
     weights = walk.arrays["weights"].reshape(-1, walk.arrays["weights"].shape[-1])
+    # Rows of 0/0 have no sum.
     defined = [row for row in weights if not any(isinstance(x, Undefined) for x in row)]
+    # A row whose weights are all 0 is fully masked.
     full = [row for row in defined if any(not x.is_zero() for x in row)]
     if any(sum(row, Quotient.of(0)) != 1 for row in full):
         raise FalseStep("the weights of a row do not sum to 1")
@@ -369,6 +377,7 @@ def _yield_step_of_merging(walk: Walk, _: int) -> Iterator[Block]:
 def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
     """Return the formula if it equals what the step computes, None if it cannot be read. Raises FalseStep if false."""
     if walk.runs is None:
+        # Two runs, as a formula may hold for one by chance.
         try:
             walk.runs = tuple(run(walk.request, seed) for seed in (0, 1))
         except (SymattnError, KeyError):

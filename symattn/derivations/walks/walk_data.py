@@ -133,6 +133,7 @@ class Walk:
         known = dict(self.sizes)
         n_q, n_k = self.arrays["scores"].shape[-2:]
         wide = known.get("d_model", known["d_k"])
+        # Widths that the example lacks are those of its tokens.
         same = {
             "d_model": wide,
             "d_y": wide,
@@ -361,6 +362,7 @@ def titles(walk: Walk) -> dict[int, str]:
         7: f"sum to output {i}",
         8: "the other queries",
     }
+    # Heads and latents have a step after the mixing.
     if walk.mixing.name != "output":
         latents = walk.mixing.name == "attended_latents"
         last = "output projection" if "w_o" in walk.arrays else "heads side by side"

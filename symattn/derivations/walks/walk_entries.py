@@ -44,7 +44,9 @@ def pairs(
     ``values`` are the arrays of the step and its masks: NumPy arrays of truth values and integers, others of the
     ``kind``. Raises Unread for formulas that cannot be read or leave entries out, Refused for what the kind lacks.
     """
+    # The array's own axes; those before are of a batch.
     own = len(lengths(step.name, request.spec, request.names, request.lengths))
+    # Without tokens the heads stay an axis of the output.
     own += request.spec.heads > 1 and step.name == "output" and "x" not in request.names
     front = array.shape[: len(array.shape) - own]
     result: Pairs = []
@@ -87,6 +89,7 @@ def _of_item(
     )
     equation = equals(step.symbol, step.formula)
     formulas = [(equation, step.reason), *entry_formulas(request, step)]
+    # Each entry of the left side is its own number, so that formulas say which they give.
     numbers = np.arange(array.size).astype(object)
     numbered = kind(numbers.reshape(array.shape))
     arrays = {**{name: values[name] for name in step.of}, step.name: numbered}
@@ -96,6 +99,7 @@ def _of_item(
     readings = list(every(alone, (), formulas))
     consecutive = zip(formulas, readings[1:], formulas[1:], strict=False)
     for (before, _), read, (formula, _) in consecutive:
+        # A formula that defines a letter gives no entry.
         if defines(step, formula):
             continue
         for side in sides_of(request, alone, arrays, read.definitions, formula, before, kind):
@@ -103,6 +107,7 @@ def _of_item(
             placed = zip(places[where], entries[where], strict=True)
             result += [(array.flat[at], x) for at, x in placed]
             covered |= {*places[where]}
+    # Every entry has to be given by some formula.
     if len(covered) != array.size:
         raise Unread("formulas that do not give every entry")
     return result
@@ -210,8 +215,10 @@ def products_agree(arrays: Arrays, last: Step) -> bool | None:
 def same(x: Any, y: Any) -> bool:
     """Return whether two elements are equal, or have overlapping balls."""
     if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
+        # −∞ equals −∞ alone, and undefined only undefined.
         return type(x) is type(y)
     if isinstance(x, flint.arb):
+        # Balls cannot be equal, but they can be apart.
         return bool(x.overlaps(y))
     if isinstance(x, Enclosed) or isinstance(y, Enclosed):
         if isinstance(x, Enclosed):

@@ -222,6 +222,7 @@ def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
     """Yield a warning that equal sizes hide a missing transpose."""
     groups: dict[int, list[Node]] = {}
     for size, value in walk.main_sizes.items():
+        # Equal numbers of heads are no matter of a transpose.
         if size not in ("h", "h_kv"):
             groups.setdefault(value, []).append(SIZES[size])
     equal = [equals(*sizes, value) for value, sizes in groups.items() if len(sizes) > 1]
@@ -236,6 +237,7 @@ def _symmetric_scores(walk: Walk) -> Iterator[Text]:
     has_enclosed = any(isinstance(x, Enclosed) for x in scores.flat)
     if walk.sheet.attention.score != "dot" or has_enclosed:
         return
+    # A matrix that is not square has no symmetry.
     if scores.shape[-1] != scores.shape[-2] or not bool(
         np.all(scores == np.swapaxes(scores, -1, -2))
     ):
@@ -287,6 +289,7 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
     masked = walk.arrays.get("masked")
     if masked is None:
         return
+    # A row without any number: every key is forbidden.
     rows = np.ndindex(masked.shape[:-1])
     empty = [i for i in rows if not any(map(is_number, masked[i]))]
     if empty:
