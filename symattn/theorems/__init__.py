@@ -120,6 +120,7 @@ def matching(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
     """Return the theorems whose name, topic or text contains all words, or that the words mean; best first."""
     terms = words.lower().split()
     every = tuple(theorems)
+    # Synonyms come first, as they are meant.
     by_word = {t.name for t in meant("-".join(terms), every)}
     named = [
         t

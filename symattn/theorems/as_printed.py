@@ -76,6 +76,7 @@ class AsPrinted:
 
     def _is_plain(self, claim: PrintedClaim) -> bool:
         """Return whether a claim is an equation without conditions other than definitions."""
+        # A claim that is denied is no equation.
         equal = (
             all(sign == "=" for sign, _ in claim.relation.rest)
             and not claim.denied
@@ -136,6 +137,7 @@ class AsPrinted:
             *([identity.evidence] if identity else []),
             *(e for e, _ in self._decisions_of_other_claims),
         ]
+        # The weakest part decides the grade.
         grade = weakest(evidence)
         places = (e.where for e in evidence if e.grade is grade)
         where = "; ".join(dict.fromkeys(places))
@@ -158,6 +160,7 @@ class AsPrinted:
         for claim in (c for c in self.false if not self._is_plain(c)):
             try:
                 read = self.statement.refuted(claim)
+            # A false variant that holds is accepted, which is a fault.
             except FalseStep as holds:
                 result.append(Refutation(False, str(holds), accepted=True))
             else:

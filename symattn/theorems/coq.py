@@ -71,6 +71,7 @@ def _grade_by_coq(decided: Decided, requests: Sequence[Lemma], judgement: CoqJud
         ),
         not_by_coq=why,
     )
+    # A reason leaves the grade as it was.
     if why:
         return result
     evidence = Evidence(Grade.COQ, f"all sizes, by Coq {theory.version()}")
@@ -92,6 +93,7 @@ def _why_not(
         return "; ".join(
             (f"{len(refused)} of {len(requests)} equations and bounds are not accepted", *reasons)
         )
+    # A lemma of 0 = 0 shows nothing.
     if empty := sum(x.empty for x in requests):
         return f"in {empty} of {len(requests)} equations Coq sees nothing but 0 = 0"
     return (
@@ -160,6 +162,7 @@ def _list_assumed_axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
     """Return the axioms, as ``Print Assumptions`` lists them."""
     if not judgement.accepted:
         return (".",)
+    # Axioms of Coq's own library are usual.
     whose = "" if _axioms_outside_coq_library(judgement) else ", all of Coq's own library,"
     out: list[Inline] = [
         f", for all sizes; the axioms below it{whose} are " if judgement.axioms else ""
@@ -178,6 +181,7 @@ def _write_coq_theorem_file(
     run = "coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"
     words = f"{MARK}: {command}\n\n{said}\n\n   {run}"
     ends = "\n".join(f"Print Assumptions {x.name}." for x in accepted[:1])
+    # Comments of Coq nest, and strings in them must be closed.
     safe = words.replace("(*", "( *").replace("*)", "* )").replace('"', "'")
     texts = "\n".join(x.text for x in accepted)
     return f"(* {safe}. *)\n{HEAD}\n" + texts + f"\n{ends}\n"

@@ -46,6 +46,7 @@ def titled(topic: str) -> str:
 def blocks(decided: Decided) -> tuple[Block, ...]:
     """Return the statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, finding = decided.theorem, decided.finding
+    # Without letters hypotheses are words.
     read = theorem.letters is not None or not theorem.hypotheses
     own_hypotheses = (h if read else unread(h) for h in theorem.hypotheses)
     hypotheses = *own_hypotheses, *finding.hypotheses
@@ -72,6 +73,7 @@ def _box_stated_theorem(theorem: Theorem, theorem_finding: TheoremFinding) -> tu
             "Theorem", theorem_finding.stated, theorem_finding.evidence, unread(theorem.says)
         )
     formulas, words = read_apart(theorem.says, theorem_finding.reading)
+    # Without a formula in the print, the equations of the code are shown.
     if not formulas:
         formulas = theorem_finding.stated
     printed = boxed("Theorem", formulas, theorem_finding.evidence, words, theorem_finding.reading)
@@ -175,6 +177,7 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
         cells = []
         for d in (d for d in decisions if d.theorem.topic == topic):
             where = d.finding.evidence.where
+            # A long place would widen the table.
             where = where if len(where) <= 80 else where[:77].rstrip(" ,;") + " …"
             cells.append(
                 (

@@ -57,6 +57,7 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
     """Return the data of an outcome and of its reading. An unsound outcome is undecided, and says why."""
     decision, refutation = outcome.decision, outcome.refutation
     evidence = decision.evidence
+    # An unsound outcome is worth nothing, whatever was proved.
     if not outcome.sound and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, _reason_for_unsoundness(outcome))
     if reading and reading.wrong and evidence.grade is not Grade.REFUTED:
@@ -117,6 +118,7 @@ def _join_unstated_hypotheses(
     others = [*decision.hypotheses, *demands, *(reading.hypotheses if reading else ())]
     relations_said = ((r,) for words in theorem.hypotheses for r in relations(words))
     said = {*theorem.hypotheses, *relations_said}
+    # One statement has its own letters.
     if not decision.in_parts:
         return tuple(h for h in dict.fromkeys((*decision.declared, *others)) if h not in said)
     joined: list[Inline] = []
@@ -171,6 +173,7 @@ def _yield_reduction_text(proofs: tuple[Proof, ...]) -> Iterator[Text]:
     groups = [(how, [c for c in cases if _kind_of_element_equation(c) == how]) for how in _PHRASES]
     outcome: list[Inline] = []
     for how, result in ((how, members) for how, members in groups if members):
+        # The number of a kind is left out if it is all of them.
         number = f"{len(result)} " if len(result) < len(cases) else ""
         outcome += [
             "; " if outcome else "",
