@@ -132,6 +132,7 @@ def page_of(name: str) -> CodePage:
 
     Raises ``InputError`` with near codes without one, and for several codes of one verdict.
     """
+    # A verdict may have several codes.
     several = [part for part in _JOIN.split(name.strip("[]. ")) if part]
     if len(several) > 1 and all(part.partition(":")[0] in codes() for part in several):
         raise InputError(
@@ -156,6 +157,7 @@ def _hint_nearest_codes(name: str) -> str:
     from difflib import get_close_matches
 
     known = (*codes(), *(fault.name for fault in corpus()))
+    # A prefix of codes is a family, such as scale-.
     family = [code for code in codes() if code.startswith(f"{name.lower()}-")]
     if family:
         rest = ", …" * (len(family) > _MAX_OF_FAMILY)
@@ -269,6 +271,7 @@ def shown_input(example: Example) -> str:
 
 def _write_array_in_line(a: np.ndarray) -> str:
     """Return an array in a line; only its shape if it is large."""
+    # Adding 0.0 turns −0.0 into 0.
     numbers = np.round(a, _DIGITS) + 0.0 if a.dtype.kind == "f" else a
     text = (
         str(numbers.tolist())

@@ -116,6 +116,7 @@ def sample(fault: CorpusFault, seed: int, sizes: Sizes = TELLING) -> Sample:
         name: array.astype(np.float64) if array.dtype.kind == "f" else array
         for name, array in inputs.items()
     }
+    # In float64, beside which errors of float32 are visible.
     exact = _compute_variant_output(fault.spec, wide, RIGHT)
     return Sample(
         inputs, exact, _compute_variant_output(fault.spec, inputs, RIGHT), fault.wrong(inputs)
@@ -126,6 +127,7 @@ def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
     """Draw inputs of a specification in float32, with boolean masks."""
     if seed < 0:
         raise InputError(f"seed must be 0 or more, got {seed}")
+    # Drawn by NumPy, whose generators are the same everywhere.
     rng = np.random.default_rng(seed)
     maker = Maker(spec, convention(spec), Precision.of("float32"), DOMAIN)
     result = maker.make(sizes, FAMILIES["normal"](rng), rng)
@@ -179,6 +181,7 @@ def export(
         raise InputError(f"{folder} is not a folder; hint: name a new folder")
     results = tuple(faults) if faults is not None else corpus()
     paths = {
+        # Names are checked before anything is written.
         (k, seed): folder / f"{f.name}-{seed}.npz"
         for k, f in enumerate(results)
         for seed in range(seeds)

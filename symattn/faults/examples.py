@@ -143,6 +143,7 @@ def _yield_candidates_of_spec(spec: Any) -> Iterator[_Candidate]:
 def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:
     """Yield the sets of inputs that a specification is tried with: queries, keys and values, and tokens."""
     beside = names(spec) - set("qkv")
+    # A latent takes tokens alone.
     if spec.latent is not None:
         yield frozenset({"x", "w_q", *required(spec)})
         return
@@ -278,6 +279,7 @@ def _find_differing_outputs(
     for x, y in zip(right or (), wrong or (), strict=False):
         if x.shape != y.shape or not x.size:
             continue
+        # Infinities on either side show nothing to a reader.
         there = np.isfinite(x) & np.isfinite(y)
         off, size = (np.abs(np.where(there, array, 0)) for array in (x - y, x))
         if (off > least * (1 + size)).any():
@@ -287,6 +289,7 @@ def _find_differing_outputs(
 
 def _find_smallest_example(candidate: _Candidate) -> Example | None:
     """Return the mistake at the smallest input found; None if no input that was tried shows it."""
+    # Large differences first: they are read at a glance.
     for least in _VISIBLE:
         for start in islice(candidate.draws(), _STARTS):
 
@@ -311,6 +314,7 @@ def found(wanted: Iterable[str]) -> dict[str, Example]:
     """Search an example of each of these codes that a rule computes; others are named from calls alone."""
     missing, result = dict.fromkeys(wanted, 0), {}
     for spec in EXAMPLES:
+        # A few candidates for each code and specification.
         tried = dict.fromkeys(missing, 0)
         for candidate in _yield_candidates_of_spec(spec) if missing else ():
             read = read_code(candidate.cause, candidate.step)
@@ -368,6 +372,7 @@ def example_of(code: str) -> Example | None:
         return None
     inputs = {name: np.asarray(a, dtype=dtype) for name, (dtype, a) in entry["inputs"].items()}
     for candidate in _by_cause(entry["spec"]).get((entry["step"], entry["cause"]), ()):
+        # The smallest difference is enough for an example that is stored.
         outputs = _find_differing_outputs(candidate, _VISIBLE[-1], inputs)
         if outputs is not None:
             return Example(candidate.spec, candidate.step, candidate.cause, inputs, *outputs)
@@ -380,6 +385,7 @@ def main() -> None:
     """Keep the examples that still show their mistakes, search the others, and write the file."""
     result: dict[str, Example] = {}
     for code in codes():
+        # A stored example that shows nothing any more is searched again.
         with suppress(LookupError):
             if (example := example_of(code)) is not None:
                 result[code] = example

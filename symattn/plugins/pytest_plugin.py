@@ -74,6 +74,7 @@ def _make_test_settings(item: pytest.Item) -> testing.Settings:
         "seed": config.getoption("--symattn-seed"),
     }
     listed = config.getini("symattn_baseline")
+    # Paths of the settings are relative to their file.
     root = config.inipath.parent if config.inipath else config.rootpath
     effort = testing.EFFORTS[config.getoption("--symattn-effort")]
     return testing.Settings(
@@ -107,6 +108,7 @@ def _yield_junit_properties(report: Report) -> Iterator[tuple[str, str]]:
             f"{report.arithmetic.words} ({100 * report.arithmetic.share:.2f} % of the bits)",
         )
     for mistake in report.power:
+        # A mistake that would not be seen is none of the evidence.
         if mistake.seen:
             share = f"{100 * mistake.share:.2g} %" if mistake.share > 1e-6 else "less than 0.0001 %"
             yield f"{_PREFIX}power", f"{mistake.step} {mistake.mistake}, from {share} of it on"
@@ -233,6 +235,7 @@ def _is_annotation_enabled(config: pytest.Config) -> bool:
 def _format_github_annotation(path: str, line: str, name: str, message: str) -> str:
     """Return a workflow command: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
     workspace = os.environ.get("GITHUB_WORKSPACE")
+    # Annotations have paths from the root of the workspace.
     if workspace and Path(path).resolve().is_relative_to(Path(workspace).resolve()):
         path = str(Path(path).resolve().relative_to(Path(workspace).resolve()))
     where = {"file": path.replace(os.sep, "/"), "line": line, "title": name}

@@ -144,6 +144,7 @@ class File(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the file as code. Raises ExtensionError for a name with a folder, or none."""
         name, text = self.arguments[0], "\n".join(self.content) + "\n"
+        # A page could write anywhere otherwise.
         if Path(name).name != name or name in ("", ".", ".."):
             raise ExtensionError(
                 f"{self.get_location()}: {name!r} is not a file's name; give a name such as attn.py"
@@ -181,6 +182,7 @@ def _checked_command_output(node: answer, form: list[str]) -> str:
     """Return the output of the command of a node. Raises ExtensionError if the exit code is not the expected one."""
     words, expected = node["words"], node["exit"]
     ran = _run_symattn_command([*words, *form], node["folder"])
+    # An exit code is part of what a page shows.
     if ran.returncode != expected:
         why = ran.stderr.strip().splitlines()[-1:] or ["see what it prints"]
         result = (
