@@ -214,18 +214,18 @@ def _check_words(dtype: str, rounding: str | None, query: int | None, every: boo
         raise InputError("--query follows one query and --all shows every one; give one of them")
 
 
-def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
-    if query is not None and not (whole(query, 1) and query <= made.queries):
+def _check_numbers(worked: Walk, step: int | None, query: int | None) -> None:
+    if query is not None and not (whole(query, 1) and query <= worked.queries):
         raise InputError(
-            f"query {query!r}: the queries of {made.sheet.name} are 1 to {made.queries}"
+            f"query {query!r}: the queries of {worked.sheet.name} are 1 to {worked.queries}"
         )
-    last = max(titles(made))
+    last = max(titles(worked))
     if step is not None and not (whole(step, 1) and step <= last):
-        raise InputError(f"step {step!r}: the steps of {made.sheet.name} are 1 to {last}")
+        raise InputError(f"step {step!r}: the steps of {worked.sheet.name} are 1 to {last}")
 
 
 def _choose_blank_steps(
-    made: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None
+    worked: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None
 ) -> tuple[int, ...]:
     """Return the steps that are left empty. Raises InputError if they contradict other options."""
     if blank is None:
@@ -238,33 +238,33 @@ def _choose_blank_steps(
         raise InputError(
             "--step shows one step and --blank leaves steps of a whole walk empty; give one of them"
         )
-    return records.steps(blank, max(titles(made)))
+    return records.steps(blank, max(titles(worked)))
 
 
-def _yield_answers_of_blanks(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
+def _yield_answers_of_blanks(worked: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
     """Yield the results for the steps that were left empty."""
     yield Heading(("Answers",))
     for number in empty:
-        title = capital(titles(made)[number])
+        title = capital(titles(worked)[number])
         yield Paragraph((Emph(f"Step {number}: {title}"),))
-        yield from blocks(made, number, every)
+        yield from blocks(worked, number, every)
 
 
-def _yield_introduction_of_walk(made: Walk) -> Iterator[Block]:
+def _yield_introduction_of_walk(worked: Walk) -> Iterator[Block]:
     """Yield the source of the example, its notes, its differences from plain attention, and their sizes."""
-    if made.sheet.source:
-        yield Paragraph((f"From {made.sheet.source}.",))
-    yield from (Paragraph((text,)) for text in made.sheet.notes)
-    spec = made.sheet.attention
+    if worked.sheet.source:
+        yield Paragraph((f"From {worked.sheet.source}.",))
+    yield from (Paragraph((text,)) for text in worked.sheet.notes)
+    spec = worked.sheet.attention
     words = [
         _write_field_in_words(name, value)
         for name, value in written(spec, changed=True).items()
         # Fields that the subtitle says are not said again.
         if name not in _SAID
     ]
-    sizes = made.sizes.items()
+    sizes = worked.sizes.items()
     # The main sizes are in the subtitle.
-    more = {letter: n for letter, n in sizes if letter not in made.main_sizes}
+    more = {letter: n for letter, n in sizes if letter not in worked.main_sizes}
     if words or more:
         parts = ["fields"] * bool(words) + ["sizes"] * bool(more)
         label = " and ".join(parts).capitalize()
@@ -275,53 +275,53 @@ def _yield_introduction_of_walk(made: Walk) -> Iterator[Block]:
 
 
 def _yield_all_walk_steps(
-    made: Walk, why: bool, every: bool, empty: tuple[int, ...]
+    worked: Walk, why: bool, every: bool, empty: tuple[int, ...]
 ) -> Iterator[Block]:
-    yield from _yield_introduction_of_walk(made)
-    for number, title in titles(made).items():
+    yield from _yield_introduction_of_walk(worked)
+    for number, title in titles(worked).items():
         yield Heading((title,))
-        yield from reasons(made, number) if why else ()
-        result = blocks(made, number, every)
+        yield from reasons(worked, number) if why else ()
+        result = blocks(worked, number, every)
         yield from records.emptied(result) if number in empty else result
     # An exercise with gaps shows no errors.
     if not empty:
-        yield from _yield_table_of_errors(made)
+        yield from _yield_table_of_errors(worked)
 
 
-def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
-    title = capital(titles(made)[step])
+def _step_alone(worked: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
+    title = capital(titles(worked)[step])
     yield Paragraph((Emph(f"Step {step}: {title}"),))
-    yield from reasons(made, step) if why else ()
-    yield from blocks(made, step, every or step == 8)
+    yield from reasons(worked, step) if why else ()
+    yield from blocks(worked, step, every or step == 8)
     # Steps for one query, repeated for the others.
     if every and step in (4, 5, 6, 7):
-        for i in range(1, made.queries + 1):
-            if i != first_query(made):
-                other = replace(made, query=i)
+        for i in range(1, worked.queries + 1):
+            if i != first_query(worked):
+                other = replace(worked, query=i)
                 yield from blocks(other, step, False)
 
 
-def _yield_table_of_errors(made: Walk) -> Iterator[Block]:
+def _yield_table_of_errors(worked: Walk) -> Iterator[Block]:
     """Yield a table of the largest error of each array that is not exact in the floating format."""
-    names = [n for n in made.pipeline if not made.is_right(n)]
+    names = [n for n in worked.pipeline if not worked.is_right(n)]
     if not names:
-        yield Paragraph((f"{made.dtype} gives every one of these numbers exactly.",))
+        yield Paragraph((f"{worked.dtype} gives every one of these numbers exactly.",))
         return
     rows = []
     for name in names:
-        shown = error_digits(worst(made.errors(name)))
+        shown = error_digits(worst(worked.errors(name)))
         # An entry that is not finite has no error in units.
-        missing = sum(e is None for e in made.errors(name).flat)
+        missing = sum(e is None for e in worked.errors(name).flat)
         value = shown if not isinstance(shown, str) else Decimal(shown)
         rows.append(((name,), (value,), (str(missing),)))
     columns = headers("array", ">largest error in ulp", ">not finite")
-    over = f"{made.dtype} against the exact numbers, over all queries"
+    over = f"{worked.dtype} against the exact numbers, over all queries"
     caption: Text = (f"{over}; ulp: the unit in the last place at the exact number.",)
     yield Table(columns, tuple(rows), caption=caption)
 
 
-def _write_walk_subtitle(made: Walk) -> Text:
-    spec = made.sheet.attention
+def _write_walk_subtitle(worked: Walk) -> Text:
+    spec = worked.sheet.attention
     scale = (
         "scale 1/√d_k"
         if spec.scale is None
@@ -334,7 +334,7 @@ def _write_walk_subtitle(made: Walk) -> Text:
     masks += [f"{spec.mask} mask"] if spec.mask else []
     masks += ["padding"] if spec.padding else []
     return (
-        *_write_sizes_of_walk(made.main_sizes),
+        *_write_sizes_of_walk(worked.main_sizes),
         "".join(f" · {word}" for word in (scale, *masks)),
     )
 
@@ -372,10 +372,10 @@ def _write_plain_field_value(value: object) -> str:
 
 
 def _hint_further_commands(
-    source: str, made: Walk, step: int | None, why: bool, every: bool
+    source: str, worked: Walk, step: int | None, why: bool, every: bool
 ) -> tuple[str, ...]:
     base = f"symattn walk {shlex.quote(source)}"
     hints = [] if step and why else [f"{base} --step {step or 5} --why"]
-    hints += [] if every or made.queries < 2 or step else [f"{base} --all"]
+    hints += [] if every or worked.queries < 2 or step else [f"{base} --all"]
     example = examples.find(source)
     return (*hints, f"symattn examples show {example}") if example else tuple(hints)
