@@ -59,6 +59,7 @@ _ENTRIES = (
     Entry("kv-cache", "a new token needs one row of attention", ()),
     Entry("rope", "⟨R_m q, R_n k⟩ = ⟨q, R_{n−m} k⟩", ()),
     Entry("sinks", "a sink is one more key of value 0", ()),
+    Entry("differential", "(A₁ − λA₂)V = A₁V − λA₂V, and A₁ − λA₂ sums to 1 − λ", ()),
     Entry("gqa", "shared heads = heads repeated r times", ("heads", "dk", "dv")),
     Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: a latent is kept", ()),
     Entry("linear-rnn", "linear attention = a state that decays", ()),
