@@ -133,6 +133,8 @@ UNITS = {
     "Rotary.base": "θ of θ^(−2l/r)",
     "Rotary.triples": "(a, b, c) for each pair of columns",
     "Attention.scale": "factor of a score",
+    "Differential.factor": "factor of the second softmax",
+    "Differential.init": "subtracted from 1",
     "LongRopeScaling.long": "factor of each pair",
     "LongRopeScaling.short": "factor of each pair",
     "Merge.base": "base of powers and logarithms",

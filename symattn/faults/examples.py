@@ -35,6 +35,7 @@ from symattn.verification.codes import codes, read_code
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.differential import Differential
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.merging import Merge
@@ -85,7 +86,8 @@ EXAMPLES: tuple[Any, ...] = (
     LinearAttention(feature="identity", normalised=False, gate="head"), LinearAttention.named("rwkv6"), Rotary(),
     Block(attention=_HEADS),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
-    Block(attention=_HEADS, parallel=True), *(
+    Block(attention=_HEADS, parallel=True), Differential(attention=Attention(causal=True)),
+    Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), *(
         Gradient(Attention(**fields)) for fields in (
             {}, {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},
             {"position": Rotary()}, {"bias": True}, {"causal": True})),

@@ -17,6 +17,7 @@ from symattn import (
     Attention,
     Block,
     Cached,
+    Differential,
     Gradient,
     InputError,
     LayerNorm,
@@ -132,7 +133,7 @@ SPECS = [
     Attention(causal=True, lse=True), Gradient(Attention(scale=1)), Cached(Attention(causal=True)), LayerNorm(),
     LayerNorm(eps=1e-6, one_plus=True), RMSNorm(eps=0), Rotary(layout="interleaved", width=2), Rotary(start=3),
     LinearAttention(feature="relu", causal=False, gate=None), Block(attention=Attention(heads=2), norm=None),
-    Merge(), Merge(base=2), Softmax(Attention(mask="boolean")),
+    Merge(), Merge(base=2), Differential(factor=0.5, norm="rms", eps=0.25), Softmax(Attention(mask="boolean")),
 ]  # fmt: skip
 
 

@@ -143,6 +143,7 @@ _BEFORE = (
     "in the norms: ",
     "in the norm of (?P<of>.+?)(?: alone)?: ",
     "in the (?P<of>queries|keys) alone: ",
+    "in the (?P<of>first|second) of the two attentions alone: ",
     "(?P<of>queries|keys) only: ",
 )
 #: Words after a cause.

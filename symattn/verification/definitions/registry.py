@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.definition_mistakes import Remade
     from symattn.verification.definitions.definition_subject import Definition
+    from symattn.verification.definitions.differential import Differential
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.merging import Merge
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.weights import Softmax
 
 Specification: TypeAlias = (
-    "Attention | Block | Cached | Gradient | LayerNorm"
+    "Attention | Block | Cached | Differential | Gradient | LayerNorm"
     " | LinearAttention | Merge | RMSNorm | Rotary | Softmax"
 )
 
@@ -41,6 +42,7 @@ SUBJECTS = {
     "Attention": "lse",
     "Block": "blocks",
     "Cached": "caches",
+    "Differential": "differential",
     "Gradient": "gradients",
     "LayerNorm": "norms",
     "LinearAttention": "linear",
@@ -122,6 +124,7 @@ def ordered(spec: object) -> bool:
     return type(spec).__name__ in (
         "Attention",
         "Cached",
+        "Differential",
         "Gradient",
         "LinearAttention",
         "Merge",
