@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Self
 
 import flint
@@ -40,14 +40,14 @@ class Symbolic(Entries):
     @classmethod
     def scalar(cls, value: object) -> Any:
         if isinstance(value, sympy.Expr):
-            return _check_expression_is_real(value, f"{value} in the data")
+            return _check_expression_is_real(value, lambda: f"{value} in the data")
         return (value if hasattr(value, "to_sympy") else Quotient.of(value)).to_sympy()
 
     @classmethod
     def function(cls, name: str, x: object) -> Any:
         if name not in FUNCTIONS:
             raise Refused(f"symbolic lacks {name}")
-        return _check_expression_is_real(getattr(sympy, name)(x), f"{name} of {x}")
+        return _check_expression_is_real(getattr(sympy, name)(x), lambda: f"{name} of {x}")
 
     @classmethod
     def divide(cls, x: Any, y: Any) -> Any:
@@ -85,9 +85,8 @@ class Symbolic(Entries):
         if x.is_number and y.is_number:
             return sympy.Max(x, y)
         # Sorted arguments of nested maxima: max(a, max(b, c)) is one expression in any order.
-        return sympy.Function("max", real=True)(
-            *sorted({*_arguments_of_opaque_max(x), *_arguments_of_opaque_max(y)}, key=str)
-        )
+        arguments = {*_arguments_of_opaque_max(x), *_arguments_of_opaque_max(y)}
+        return sympy.Function("max", real=True)(*sorted(arguments, key=_text_of_expression))
 
     @classmethod
     def letters(cls, name: str, *shape: int, start: int = 1) -> Self:
@@ -103,10 +102,15 @@ class Symbolic(Entries):
 Symbolic.xp = Namespace(Symbolic)
 
 
-def _check_expression_is_real(x: Any, what: str) -> Any:
+def _check_expression_is_real(x: Any, what: Callable[[], str]) -> Any:
     if x.is_finite is False or x.is_extended_real is False or x is sympy.nan:
-        raise InputError(f"symbolic: {what} is not a real number")
+        # SymPy prints an expression more slowly than it makes it.
+        raise InputError(f"symbolic: {what()} is not a real number")
     return x
+
+
+# A maximum over a row sorts the same arguments once for each of them.
+_text_of_expression = lru_cache(4096)(str)
 
 
 def _arguments_of_opaque_max(x: Any) -> Any:
