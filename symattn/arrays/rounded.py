@@ -147,13 +147,18 @@ class RoundedSums(ComputedNumber):
             a.near,
             b.near,
         )
-        shared, (*_, columns, n) = np.zeros(shape), shape
+        *_, columns, n = shape
+        products = []
         # Coefficients that are all 0 would cost a large product.
         if t is not None:
             columns_of_table = t.reshape(*t.shape[:-2], columns * n)
-            shared += (x.near @ columns_of_table).reshape(shape)
+            products.append((x.near @ columns_of_table).reshape(shape))
         if s is not None:
-            shared += y.near.swapaxes(-1, -2)[..., None, :, :] @ s
+            products.append(y.near.swapaxes(-1, -2)[..., None, :, :] @ s)
+        shared = products[0] if products and products[0].shape == shape else np.zeros(shape)
+        for one in products:
+            if one is not shared:
+                shared += one
         slack, (c, d) = SLACK * a.plain_shape[-1], (x.size, y.size)
         left_errors = (x.off + slack * c) @ f
         right_errors = e @ (y.off + slack * d)

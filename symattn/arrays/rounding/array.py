@@ -239,22 +239,31 @@ class ComputedNumber(Planes):
         every_row = [x.rows for _, x in parts]
         ids = bounds.common_ids(every_row, int(np.prod(shape)))
         shared: Any = None
+        # Whether ``shared`` is an array of this function, to which more can be added in place.
+        own = False
         rest, last = np.zeros(shape), np.zeros(shape)
         for c, x in parts:
             rows = x.rows
+            one = c is bounds.ONE
+            # A coefficient of more entries repeats the table, which has to be there first.
+            repeated = not one and c.near.shape != rows.own.shape
             # What the table leaves out is bounded instead of shared.
-            part, left = bounds.table(rows, ids)
+            part, left = bounds.table(rows, ids, None if one or repeated else c.near)
             more = rows.own + left + bounds.SLACK * rows.radius
             its_last = x.last
             # The coefficient itself is known up to ``off`` only.
             if c.off.any():
                 rest = rest + bounds.product(c.off, x.error)
             # Sums need no product with 1.
-            if c is not bounds.ONE:
+            if not one:
                 size = np.abs(c.near)
-                part = c.near[..., None] * part
+                part = c.near[..., None] * part if repeated else part
                 more, its_last = bounds.product(size, more), bounds.product(size, its_last)
-            shared = part if shared is None else shared + part
+            if own and shared.shape[:-1] == shape:
+                shared += part
+            else:
+                own = shared is not None or not one
+                shared = part if shared is None else shared + part
             rest, last = rest + more, last + its_last
         return LinearErrors(np.broadcast_to(shared, (*shape, ids.size)), ids, rest, last)
 

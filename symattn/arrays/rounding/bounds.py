@@ -250,16 +250,20 @@ def common_ids(arrays: Iterable[Errors], size: int) -> np.ndarray:
     return ids[np.sort(heaviest)]
 
 
-def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def table(
+    errors: Errors, ids: np.ndarray, factor: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients of an array for the given ids, (…) → (…, len(ids)), and a bound on what they leave out.
 
-    The table is read, not written: it may be that of the array.
+    They are multiplied by ``factor``, if there is one, which has the array's shape; the bound is not. Without a factor
+    the table is read, not written: it may be that of the array.
     """
     shape = errors.own.shape
     groups = errors.groups()
     lines = errors.line.reshape(-1)
     if not groups or not ids.size:
         return np.zeros((*shape, ids.size)), errors.radius
+    factors = None if factor is None else factor.reshape(-1, 1)
     c, left = groups[0][0], np.zeros(lines.size)
     # The stored table is the wanted one: no copy is needed.
     if (
@@ -268,23 +272,35 @@ def table(errors: Errors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         and len(lines) == len(c.coefficients)
         and (lines[1:] > lines[:-1]).all()
     ):
-        return c.coefficients.reshape(*shape, ids.size), left.reshape(shape)
+        stored = c.coefficients if factors is None else factors * c.coefficients
+        return stored.reshape(*shape, ids.size), left.reshape(shape)
     out = np.zeros((lines.size, ids.size))
     for c, at in groups:
         part = c.coefficients[lines[at]]
-        if c.ids is ids:
-            out[at] = part
-            continue
-        columns = np.minimum(np.searchsorted(ids, c.ids), ids.size - 1)
-        present = ids[columns] == c.ids
-        # Errors without a column are bounded by what the radius leaves.
-        if not present.all():
-            columns, part = columns[present], part[:, present]
-            shared = np.abs(part).sum(axis=-1)
-            unshared = errors.radius.reshape(-1)[at]
-            left[at] = np.maximum(unshared - shared * (1 - 2.0**-30), 0)
-        out[at if isinstance(at, slice) else at[:, None], columns] = part
+        columns: Any = slice(None)
+        if c.ids is not ids:
+            columns = np.minimum(np.searchsorted(ids, c.ids), ids.size - 1)
+            present = ids[columns] == c.ids
+            # Errors without a column are bounded by what the radius leaves.
+            if not present.all():
+                columns, part = columns[present], part[:, present]
+                shared = np.abs(part).sum(axis=-1)
+                unshared = errors.radius.reshape(-1)[at]
+                left[at] = np.maximum(unshared - shared * (1 - 2.0**-30), 0)
+            columns = _slice_of_run(columns)
+        # Few columns are multiplied here, all of the table later.
+        if factors is not None:
+            part *= factors[at]
+        rows = at if isinstance(at, slice) or isinstance(columns, slice) else at[:, None]
+        out[rows, columns] = part
     return out.reshape(*shape, ids.size), left.reshape(shape)
+
+
+def _slice_of_run(columns: np.ndarray) -> Any:
+    """Return ascending columns as a slice if none is left out between them: NumPy copies it without an index."""
+    if columns.size and columns[-1] - columns[0] + 1 == columns.size:
+        return slice(int(columns[0]), int(columns[-1]) + 1)
+    return columns
 
 
 def radii(coefficients: np.ndarray) -> np.ndarray:
