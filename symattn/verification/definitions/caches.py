@@ -403,8 +403,14 @@ _SLOTS: dict[str, Callable[[int], int]] = {
 
 
 def _to_all(spec: Cached) -> Attention:
-    """Return the attention to all slots of the cache, with a mask."""
-    return replace(spec.attention, causal=False, position=None, mask="boolean")
+    """Return the attention to all slots of the cache, with a mask.
+
+    It is stored with the description, of which a search for causes runs hundreds of ways.
+    """
+    stored: dict[str, Attention] = spec.__dict__
+    if "_to_all" not in stored:
+        stored["_to_all"] = replace(spec.attention, causal=False, position=None, mask="boolean")
+    return stored["_to_all"]
 
 
 def _yield_cache_mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
