@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import exp, log, log2, sqrt
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, own, size, step
-from symattn.bounds.reference import RIGHT, Change, Variant, canonical, changed, trace
+from symattn.bounds.reference import CLOSING, RIGHT, Change, Variant, canonical, changed, trace
 from symattn.bounds.storing import rounded
 
 Powers = Literal["", "normalised", "alone", "summed"]
@@ -154,11 +155,13 @@ def replay(
     variant: Variant = RIGHT,
     inside: str = "float64",
     made: Made | None = None,
+    before: Made | None = None,
 ) -> Any:
     """Return the output of the definition, or of a variant, with the arrays of a contract stored, as float64.
 
     All else is computed in the type ``inside``: with float32 this is a kernel with the contract, and with float64 what
-    such kernels have in common. ``made`` caches arrays shared with other contracts. Raises ``ValueError`` or
+    such kernels have in common. ``made`` caches arrays shared with other contracts, and ``before``, of one
+    specification and its inputs, those that come before a variant's first change. Raises ``ValueError`` or
     ``KeyError`` if the contract or the variant does not fit the specification.
     """
     made = {} if made is None else made
@@ -169,6 +172,9 @@ def replay(
     # Everything before the weights depends on scores alone, and is shared by contracts.
     shared = names[: names.index("weights")]
     steps = {n: _make_storing_step(contract, n, variant, inside, made, n in shared) for n in names}
+    if before is not None and variant.spec is None and variant.inputs is None:
+        for n in takewhile(lambda n: n not in variant.steps and n not in CLOSING, names):
+            steps[n] = _read_from_other_variants(before, (contract, inside, n), steps[n])
     with np.errstate(all="ignore"):
         # The variant's fields and inputs are applied already.
         values = trace(
@@ -222,6 +228,11 @@ def _make_storing_step(
         if shared
         else change
     )
+
+
+def _read_from_other_variants(before: Made, key: tuple[object, ...], change: Change) -> Change:
+    """Return a step whose array is the same object for all variants that change nothing up to it."""
+    return lambda spec, values: _store_on_first_use(before, key, lambda: change(spec, values))
 
 
 def _store_on_first_use(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> Any:

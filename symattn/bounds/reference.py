@@ -47,7 +47,7 @@ _USUAL_STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights",
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
 _MOST_ANGLES, _ROWS = 128, 8  # largest number of cached tables, least number of positions in one
 _MOST_NUMBERS = 1 << 24  # in all cached tables: 256 MiB
-_CLOSING = ("attended", "attended_latents", "output")  # where weights multiply values
+CLOSING = ("attended", "attended_latents", "output")  # where weights multiply values
 _LATER = ("capped", "biased", "masked")  # steps after scaling
 #: The names that scores have, one after another (positions are added before or after they are scaled).
 SCORES = ("scores", "positioned", "scaled", "tempered", *_LATER)
@@ -291,7 +291,7 @@ def trace(
             continue
         change, of = variant.steps.get(step.name), step.of
         # In closing steps the variant's array takes the place of the values.
-        if step.name in _CLOSING and text in of and variant.values != "v":
+        if step.name in CLOSING and text in of and variant.values != "v":
             of = tuple(variant.values if n == text else n for n in of)
             if result and variant.values not in values:
                 values[variant.values] = result(spec, values)

@@ -48,13 +48,17 @@ class BitSample(NamedTuple):
     format: Format
 
     def replayed(
-        self, contract: Contract, variant: Variant = RIGHT, made: Made | None = None
+        self,
+        contract: Contract,
+        variant: Variant = RIGHT,
+        made: Made | None = None,
+        before: Made | None = None,
     ) -> np.ndarray | None:
         """Return a contract's output for the definition or a variant, or None if there is none; ``made`` keeps what
-        other contracts need of the same variant."""
+        other contracts need of the same variant, ``before`` what other variants need of this sample."""
         try:
             with np.errstate(all="ignore"):
-                result = replay(contract, self.spec, self.inputs, variant, made=made)
+                result = replay(contract, self.spec, self.inputs, variant, made=made, before=before)
         except case_result.UNFIT:
             return None
         return result if result.shape == self.got.shape else None
@@ -181,6 +185,7 @@ class Distance:
 
     def __init__(self, sample: BitSample, unit: float | np.ndarray) -> None:
         self.sample, self.unit = sample, unit
+        self._before: Made = {}
         self.finite = np.isfinite(sample.got)
         self.got = np.asarray(sample.got[self.finite] / unit)
         self._whole = self.left(RIGHT)
@@ -194,7 +199,7 @@ class Distance:
 
     def _variant_residuals(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; NaN where it says nothing, None where it cannot run."""
-        values = self.sample.replayed(EXACT, variant)
+        values = self.sample.replayed(EXACT, variant, before=self._before)
         return (
             None
             if values is None
