@@ -399,12 +399,14 @@ def _in_turn(turn: Turn, at: At, tiles: Tiles) -> list[Any]:
     first, *others = (
         at.xp.where(at.xp.isfinite(x), x, _LOWEST) for x in _log_sums_of_tiles(at, tiles)
     )
-    shares = [at.number(1)]
+    shares: Any = None
     for new in others:
         both = softmax.log_sum_exp(at.xp.concat([first, new], axis=-1), base=at.spec.base)
         first, before, factor = turn(first, new, both, at.power(first - both), at.power(new - both))
-        shares = [*(x * before for x in shares), factor]
-    return shares
+        # One array of all shares, as each of many parts rescales all before it.
+        earlier = before if shares is None else shares * before
+        shares = at.xp.concat([earlier, factor], axis=-1)
+    return [shares[..., part : part + 1] for part in range(len(tiles.cut) - 1)]
 
 
 def _elementwise_larger(a: Any, b: Any) -> Any:
