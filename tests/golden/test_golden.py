@@ -1,5 +1,6 @@
 """What symattn says is what was frozen: a few lines by default, with a fixed seed, and all in an exhaustive run."""
 
+import re
 from random import Random
 
 import pytest
@@ -7,11 +8,14 @@ import pytest
 from tests.golden.freeze import PARTS, differences, stored
 
 DRAWN = {"helps": 5, "documents": 5, "entered": 1, "theorems": 5}
+# All theorems of a topic take minutes: each has a line of its own, and proofs are printed by ``prove softmax-shift``.
+_TOPIC = re.compile(r"prove (?!softmax-shift|--)")
 
 
 @pytest.mark.parametrize("part", [pytest.param(p, marks=pytest.mark.deep) for p in PARTS])
 def test_some_lines_are_as_they_were_frozen(part: str) -> None:
-    assert differences(part, Random(part).sample([*stored(part)], DRAWN.get(part, 3))) == {}
+    names = [name for name in stored(part) if not _TOPIC.match(name)]
+    assert differences(part, Random(part).sample(names, DRAWN.get(part, 3))) == {}
 
 
 def test_a_few_lines_are_as_they_were_frozen() -> None:
