@@ -41,9 +41,14 @@ BY_HAND = ("exhaustive", "guests", "cuda")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing is read from the cache folder of who runs the tests, and nothing is left there."""
+    """Nothing is read from the cache folder of who runs the tests, and nothing is left there.
+
+    Processes that run tests beside each other share one, as two commands of a user do.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    beside = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SYMATTN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SYMATTN_CACHE", str(beside / "cache"))
         with threadpool_limits(1):
             yield
 

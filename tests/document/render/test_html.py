@@ -11,7 +11,7 @@ import pytest
 
 from cli.main import main
 from symattn import Document, Evidence, Grade, InputError, RMSNorm, bound, claim, derive, draw, prove, verify, walk
-from symattn.derivations import names
+from symattn.derivations import cached, names
 from symattn.derivations.explore import explore
 from symattn.document import model as md
 from symattn.document import notation as nt
@@ -85,7 +85,7 @@ OTHERS: dict[str, Callable[[], md.Printable]] = {
 def test_derivations_are_pages(topic: str) -> None:
     """Both the short answer, which a page shows by default, and the whole derivation; of one or two results they are
     the same."""
-    short = derive(topic)
+    short = cached(topic)  # ``derive``, shared with all tests that print it
     whole = short.whole()
     _well(short)
     if topic in LONG:
