@@ -3,7 +3,9 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from fractions import Fraction
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -23,7 +25,9 @@ from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke
 
-DOCUMENTS = [samples.derivation(), samples.walk()]
+#: Made by the first test that needs them, not by whoever collects the tests.
+DOCUMENTS = [cache(samples.derivation), cache(samples.walk)]
+JACOBIAN = partial(derive, "jacobian")
 
 
 def document(*blocks: md.Block, **others: Any) -> md.Document:
@@ -31,8 +35,9 @@ def document(*blocks: md.Block, **others: Any) -> md.Document:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("it", DOCUMENTS)
-def test_the_same_bytes_every_time(format: str, it: md.Document) -> None:
+@pytest.mark.parametrize("make", DOCUMENTS)
+def test_the_same_bytes_every_time(format: str, make: Callable[[], md.Document]) -> None:
+    it = make()
     shown = render(it, format)
     assert shown == render(it, format)
     assert shown.endswith("\n")
@@ -45,14 +50,14 @@ def test_formats_by_suffix() -> None:
     assert format_of("a/b.TEX") == "latex"
     assert format_of("x.md") == "markdown"
     refuses(format_of, "x.docx", says="suffix")
-    refuses(render, DOCUMENTS[0], "pdf", says="format must be one of")
+    refuses(render, DOCUMENTS[0](), "pdf", says="format must be one of")
 
 
 @pytest.mark.parametrize(
-    ("ascii", "it"), [*((False, it) for it in DOCUMENTS), (True, derive("jacobian")), (True, samples.walk())]
+    ("ascii", "make"), [*((False, make) for make in DOCUMENTS), (True, JACOBIAN), (True, samples.walk)]
 )
-def test_text_has_at_most_80_columns(ascii: bool, it: md.Document) -> None:
-    shown = render(it, "text", ascii=ascii)
+def test_text_has_at_most_80_columns(ascii: bool, make: Callable[[], md.Document]) -> None:
+    shown = render(make(), "text", ascii=ascii)
     assert [line for line in shown.splitlines() if width(line) > 80] == []
     assert shown.isascii() == ascii
 
@@ -79,7 +84,7 @@ def test_a_word_is_not_broken_and_columns_stay_straight() -> None:
 
 
 def test_colour_changes_nothing_but_colour() -> None:
-    for it in DOCUMENTS:
+    for it in (make() for make in DOCUMENTS):
         assert "\x1b[" not in render(it, "text")
         coloured = render(it, "text", colour=True)
         assert "\x1b[31mq" in coloured or it.kind == "walk"
@@ -130,8 +135,9 @@ def test_evidence_is_told_once_for_its_steps() -> None:
         assert "Steps 1, 3 are checked: n = 2, …, 6" in render(it, format)
 
 
-@pytest.mark.parametrize("it", DOCUMENTS)
-def test_markdown_for_github(it: md.Document) -> None:
+@pytest.mark.parametrize("make", DOCUMENTS)
+def test_markdown_for_github(make: Callable[[], md.Document]) -> None:
+    it = make()
     shown = render(it, "markdown")
     assert r"\operatorname" not in shown
     assert r"\color" not in shown
@@ -168,7 +174,7 @@ def test_latex_escapes_all_text() -> None:
 
 
 def test_a_fragment_carries_nothing_of_ours() -> None:
-    for it in DOCUMENTS:
+    for it in (make() for make in DOCUMENTS):
         shown = render(it, "latex", fragment=True)
         assert "\\SA" not in shown
         assert "\\color" not in shown
