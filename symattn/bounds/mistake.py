@@ -274,12 +274,18 @@ def where_scaled(spec: Attention, mistake: Mistake) -> Mistake:
 
 def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
     """Return a mistake that changes fields of the specification. Rows without any key are left undefined."""
+    # The last specification and the changed one, which holds its steps: a search asks for them at every case. Equal
+    # ones would not do, as they may hold 1/2 and 0.5.
+    latest: tuple[Attention, Attention] | None = None
 
     def changed(spec: Attention) -> Attention:
-        attention = replace(spec, **fields)
-        # Left undefined where no key is visible: code differs there, and the mistake says nothing.
-        empty = attention.plain_softmax and attention.masks_anything
-        return replace(attention, fully_masked="nan") if empty else attention
+        nonlocal latest
+        if latest is None or latest[0] is not spec:
+            attention = replace(spec, **fields)
+            # Left undefined where no key is visible: code differs there, and the mistake says nothing.
+            empty = attention.plain_softmax and attention.masks_anything
+            latest = spec, replace(attention, fully_masked="nan") if empty else attention
+        return latest[1]
 
     return Mistake(blamed, words, Variant(spec=changed))
 

@@ -145,6 +145,9 @@ class Search(ABC, Generic[M]):
     rounds: int = 0
     computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
     answers: screening.ComputedValues[bool | None] = field(default_factory=screening.ComputedValues)
+    own_errors: screening.ComputedValues[tuple[np.ndarray, np.ndarray]] = field(
+        default_factory=screening.ComputedValues
+    )
     #: Wrong, right and failed cases that are judged by balls.
     judged = (10, 6, 4)
 

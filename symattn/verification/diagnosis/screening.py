@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -77,6 +78,7 @@ def compared(
 LITTLE = 0.1  # of the squared residual: what a mistake that is named may leave
 _ALIKE = 4  # a mistake that leaves at most this multiple of what the best one leaves is as good
 _CASES, _FIRST = 24, 3
+_STORED = 512  # entries of the inputs of cases whose own errors are stored
 _PARALLEL = 0.98  # two directions whose squared cosine is at least this count as one
 
 
@@ -145,10 +147,11 @@ def errors_of(
     errors = []
     with np.errstate(all="ignore"):
         for part, wrong in pairs:
-            near, allowed = part.expected.near, part.expected.allowed
-            # Entries without allowed error have unit 1 if all are so, and do not count otherwise.
-            unit = np.where(allowed > 0, allowed, np.inf if (allowed > 0).any() else 1.0)
-            errors.append([((a - near) / unit).ravel() for a in (part.got, wrong)])
+            # The function's own error is the same beside every mistake.
+            unit, own = search.own_errors.once(
+                (part,), partial(_own_error_in_units, part), judged.case.size <= _STORED
+            )
+            errors.append([own, ((wrong - part.expected.near) / unit).ravel()])
     error, direction = (
         errors[0] if len(errors) == 1 else map(np.concatenate, zip(*errors, strict=True))
     )
@@ -159,6 +162,14 @@ def errors_of(
         if finite.all()
         else (np.where(finite, error, 0.0), np.where(finite, direction, 0.0))
     )
+
+
+def _own_error_in_units(part: Part) -> tuple[Array, Array]:
+    """Return the bound of each entry as its unit, and y − o in these units, in one line."""
+    near, allowed = part.expected.near, part.expected.allowed
+    # Entries without allowed error have unit 1 if all are so, and do not count otherwise.
+    unit = np.where(allowed > 0, allowed, np.inf if (allowed > 0).any() else 1.0)
+    return unit, ((np.asarray(part.got) - near) / unit).ravel()
 
 
 def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[M]:
