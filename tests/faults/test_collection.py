@@ -105,6 +105,7 @@ def test_a_wrong_one_is_found(entry: Entry, request: pytest.FixtureRequest) -> N
         assert convicts(entry.program, entry.spec, dtype=entry.arithmetic, domain=entry.domain)
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("entry", _parameters(tuple(e for e in _NUMPY if not isinstance(e, Wrong))[::11]))
 def test_a_right_one_is_not_accused(entry: Entry) -> None:

@@ -114,6 +114,7 @@ def test_a_right_program_is_not_accused(case, precision: str) -> None:
     assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("case", WRONG, ids=lambda c: c.name)
 def test_a_wrong_program_is_found_and_its_mistake_is_named(case) -> None:
@@ -734,6 +735,7 @@ def test_sums_of_a_base_close_to_2_are_not_called_of_base_2() -> None:
 MERGED = dict(maximum=merging(*_NATURAL), binary=merging(*_BINARY), sigmoid=by_sigmoid, tanh=by_tanh, columns=columns)
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", MERGED)

@@ -271,6 +271,7 @@ WRONG += [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize(("function", "spec"), RIGHT, ids=lambda x: getattr(x, "__name__", ""))
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

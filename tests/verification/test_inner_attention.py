@@ -137,6 +137,7 @@ def test_scores_of_every_magnitude_reach_the_definition(name: str, wrong: str) -
     assert verified(make(**WRONG[wrong]), spec, Options(verdict_alone=True)).verdict is Verdict.FAULT
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("name", DEFINITIONS)

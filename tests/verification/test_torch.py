@@ -93,6 +93,7 @@ def _by_log_softmax(q: Any, k: Any, v: Any) -> Any:
     return torch.exp(torch.log_softmax(q / q.shape[-1] ** 0.5 @ k.transpose(-1, -2), dim=-1)) @ v
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("program", [_in_steps, _in_tiles, _by_log_softmax], ids=lambda p: p.__name__)
 def test_right_programs_in_torch(program: Any, dtype: str) -> None:

@@ -87,6 +87,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("run", "spec", "dtype"), RIGHT)
 def test_right_forms_are_no_fault(run: Callable[..., Any], spec: LinearAttention, dtype: str) -> None:
     assert judged(run, spec, dtype) is Verdict.NO_FAULT

@@ -113,6 +113,7 @@ def test_a_right_program_passes(program: Callable[..., Any]) -> None:
     assert report.cases > 60
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("program", RIGHT, ids=lambda p: p.__name__)

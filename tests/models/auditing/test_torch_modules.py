@@ -126,6 +126,7 @@ def test_the_same_kernel_runs_once_more(monkeypatch: pytest.MonkeyPatch) -> None
 SEEDS: dict[str, dict[str, Any]] = {"scores are not scaled": {"scale": 1.0}, "the mask is ignored": {"attn_mask": None}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("words", SEEDS)
 def test_what_is_seeded_into_the_function_below_is_named(

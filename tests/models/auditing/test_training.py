@@ -37,6 +37,7 @@ SEEDS = {
 }
 
 
+@pytest.mark.long
 @EACH
 @pytest.mark.parametrize("name", SEEDS)
 def test_a_wrong_backward_pass_is_named(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:

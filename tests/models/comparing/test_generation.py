@@ -92,6 +92,7 @@ def test_errors_in_the_models_own_type_excuse_none_in_float64() -> None:
 
 
 # -- models that are right ---------------------------------------------------------------------------------------------
+@pytest.mark.long
 @pytest.mark.transformers
 @pytest.mark.parametrize("family", list(families.FAMILIES))
 def test_right_models_pass(family: str) -> None:
@@ -310,6 +311,7 @@ def test_mistakes_are_named() -> None:
         assert _held((X[:, :, :2], X[:, :, :2]), (late, _and(wrong, late))).words == words
 
 
+@pytest.mark.long
 @pytest.mark.transformers
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
