@@ -87,6 +87,7 @@ EXAMPLES: tuple[Any, ...] = (
     Block(attention=_HEADS),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Differential(attention=Attention(causal=True)),
+    Differential(attention=Attention(position=Rotary())),
     Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), *(
         Gradient(Attention(**fields)) for fields in (
             {}, {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},

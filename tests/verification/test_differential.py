@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Differential, Verdict, kind, verify
+from symattn import Attention, Differential, Rotary, Verdict, kind, verify
 from symattn.verification.definitions.differential import subject
 from tests.refusals import refuses
 
@@ -200,6 +200,31 @@ def test_each_mistake_is_what_its_program_computes() -> None:
             if of is spec:
                 assert np.allclose(mistakes[cause], program(**given), rtol=1e-12), cause
                 assert not np.allclose(right, program(**given), rtol=1e-3), cause
+
+
+def rotated(x: Array) -> Array:
+    """Rows rotated by the angles of their places; column l is paired with column l + d/2."""
+    n, half = x.shape[-2], x.shape[-1] // 2
+    angles = np.arange(n)[:, None] * 10000.0 ** (-np.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
+
+
+def test_the_halves_are_rotated_and_not_the_whole_heads() -> None:
+    spec = Differential(attention=Attention(position=Rotary()), factor=0.5)
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((5, 4)) for _ in range(3))
+
+    def unmasked(q: tuple[Array, Array], k: tuple[Array, Array]) -> Array:
+        one, other = (softmax(scores(a, b)) for a, b in zip(q, k, strict=True))
+        return (one - 0.5 * other) @ v
+
+    right = unmasked(*(tuple(map(rotated, halves(x))) for x in (q, k)))  # type: ignore[arg-type]
+    wrong = unmasked(halves(rotated(q)), halves(rotated(k)))
+    mistakes = {m.cause: m.run(q=q, k=k, v=v) for m in subject(spec).mistakes}
+    assert np.allclose(spec(q, k, v), right, rtol=1e-12)
+    assert np.allclose(mistakes["whole heads are rotated, not each of their halves"], wrong, rtol=1e-12)
+    assert not np.allclose(right, wrong, rtol=1e-3)
 
 
 @pytest.mark.exhaustive

@@ -21,6 +21,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import fields, inputs
 from symattn.attention.constants import number
 from symattn.attention.norms import rms_norm
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.scores import per_head, weighted_values
 from symattn.attention.spec import Attention
 from symattn.bounds import mistake, reference
@@ -178,7 +179,7 @@ def _take_halves(given: Mapping[str, Any]) -> Halves:
 
 
 # -- ways --------------------------------------------------------------------------------------------------------------
-def _weights_and_values(attention: Attention, half: Mapping[str, Any]) -> tuple[Any, Any]:
+def _weights_and_values(attention: Attention, half: dict[str, Any]) -> tuple[Any, Any]:
     values = reference.variant_values(attention, half)
     steps = attention.pipeline([n for n in half if half[n] is not None])
     return values["weights"], values[reference.values_name(steps)]
@@ -376,6 +377,10 @@ def _yield_mistakes(spec: Differential) -> Iterator[DefinitionMistake]:
         words = "scores are scaled by 1/√(2 d_k), the width of both halves"
         narrow = partial(_run, spec, _scale_by_both_widths, rms_norm)
         yield DefinitionMistake("scale", words, narrow)
+    if isinstance(spec.attention.position, Rotary):
+        words = "whole heads are rotated, not each of their halves"
+        rotated = partial(_run, spec, _rotate_whole_heads, rms_norm)
+        yield DefinitionMistake("position", words, rotated)
     if spec.attention.masks_anything:
         for place, word in enumerate(("first", "second")):
             unmasked = partial(_run, spec, partial(_without_mask, place), rms_norm)
@@ -504,6 +509,25 @@ def _scale_by_both_widths(attention: Attention, factor: Any, halves: Halves) -> 
     both = mistake.root(q, 2 * int(q.shape[-1]))
     variant = reference.Variant({"scaled": lambda spec, values: values["scores"] / both})
     return _of_variants((variant, variant), attention, factor, halves)
+
+
+def _rotate_whole_heads(attention: Attention, factor: Any, halves: Halves) -> Any:
+    """Return the difference with queries and keys that were rotated with twice the columns, and cut afterwards."""
+    one, other = halves
+    concat = namespace_of(one["q"]).concat
+    whole = one | {n: concat((one[n], other[n]), axis=-1) for n in ("q", "k")}
+    values = reference.variant_values(attention, whole)
+    names = ("q_rotated", "k_rotated")
+    first, second = (
+        reference.Variant({n: partial(_cut_half, values[n], place) for n in names})
+        for place in (0, 1)
+    )
+    return _of_variants((first, second), attention, factor, halves)
+
+
+def _cut_half(columns: Any, place: int, spec: Attention, values: Any) -> Any:
+    half = int(columns.shape[-1]) // 2
+    return columns[..., place * half : (place + 1) * half]
 
 
 def _without_mask(place: int, attention: Attention, factor: Any, halves: Halves) -> Any:
