@@ -23,7 +23,8 @@ B2  LU factors with partial pivoting, T = I + L of entries |L| ≤ A: (T + E) y 
     that meets the right sides afterwards has the same bound (§14.3), with (I − A)⁻¹ |b| in the place of |y|.
 
 Where tokens read the state before they are added, C has j < i alone, and e^{R_if − G_jf} with R the sums of the gates
-before a token; what a token reads of itself by a bonus b is one more product, |q| |b| |k| |V|, in each of these forms.
+before a token; what a token reads of itself by a bonus b is one more product, |q| |b| |k| |V|, in each of these forms,
+and so is |D| |X| of a skip D. A step Δ is the diag(β) of M, without edges A.
 
 Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
 alone are legal, and those have bounds of their own.
@@ -59,6 +60,7 @@ class LinearTerms:
     and e^G may be a power of e^g. ``around`` is the number of tokens in front, and of those behind, that stand for
     states, and are no part of a triangular system. If ``reads_before`` tokens read the state before they are added:
     ``reads`` are the sums of gates until then, and ``bonus`` (…, 1, f) that of the token itself, or None.
+    ``skipped`` is |D x|, which is added to the output, or None; ``step`` is the largest step that multiplied ``v``.
     """
 
     q: Array
@@ -73,6 +75,8 @@ class LinearTerms:
     reads: Array | None = None
     reads_before: bool = False
     bonus: Array | None = None
+    skipped: Array | None = None
+    step: float = 0.0
 
     @property
     def system(self) -> Array:
@@ -126,7 +130,8 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
     if terms.beta is not None:
         edges = np.abs(terms.beta) * _gated_scores_of_pairs(k, k, terms.sums, -1)
     factors = [q, k, right, edges, *([] if terms.bonus is None else [np.abs(terms.bonus)])]
-    largest = [1 + float(a.max(initial=0.0)) for a in factors]
+    factors += [] if terms.skipped is None else [terms.skipped]
+    largest = [1 + terms.step, *(1 + float(a.max(initial=0.0)) for a in factors)]
     # Every operation may lose η, times the largest factors.
     product_of_largest = float(np.prod(largest))
     eta = float(precision.score.eta)
@@ -144,6 +149,8 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
             moved = moved + _by_factors(terms.system, edges, values, precision)
         from_solution = (1 + r) * (ends @ moved)
         error = from_solution + r * (ends @ values) + lost
+        if terms.skipped is not None:
+            error = error + r * terms.skipped
     # ∞ − ∞ and 0 · ∞ are no bound.
     return np.where(np.isnan(error), np.inf, error * UP)
 

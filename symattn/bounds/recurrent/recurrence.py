@@ -2,13 +2,14 @@
 
     S_t = diag(a_t) S_{t−1} + k_t u_tᵀ,   u_t = w_t v_t − p_tᵀ diag(a_t) S_{t−1},   o_t = q_tᵀ S_t,   a_t = e^{g_t}
 
-Linear attention has p = 0; the delta rule has p = β k and w = β. In a chunk, with G the sums of its gates,
+Linear attention has p = 0 and w = 1, or a step w = Δ; the delta rule has p = β k and w = β. In a chunk, with G the sums
+of its gates,
 
     b = w V − (p e^G) S,   (I + L) u = b,   o = (q e^R) S + N u,   S' = e^{G_n} S + K̄ᵀ u,   K̄ = k e^{G_n − G},
 
 L_ij = Σ_f p_if k_jf e^{G_if − G_jf} for j < i, N_ij = Σ_f q_if k_jf e^{R_if − G_jf} for j ≤ i, and R is G. T is
 (I + L)⁻¹. If a token reads the state before it is added, o_t = q_tᵀ S_{t−1}, R is G − g and N has j < i alone. A bonus
-b for that token adds c_t v_t to o_t, c_t = Σ_f q_tf b_f k_tf.
+b for that token adds c_t v_t to o_t, c_t = Σ_f q_tf b_f k_tf, and a skip D adds D v_t.
 
 Sources: Yang, Wang, Zhang, Shen, Kim, Parallelizing Linear Transformers with the Delta Rule over Sequence Length
 (2024), §3; Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024), §3.3; for the bonus, Peng et al., Eagle and Finch
@@ -45,8 +46,9 @@ class Moved:
 
 
 class OwnProducts(NamedTuple):
-    """What tokens add to their own outputs through a bonus, each (n, 1): the ``value`` c = Σ q b k, its ``size``
-    Σ |q̂| |b| |k̂| as a program reads q and k, how far c ``moved`` by that, and ``squares`` Σ (q b k)²."""
+    """What tokens add to their own outputs through a bonus and a skip, each (n, 1): the ``value`` c = Σ q b k + D, its
+    ``size`` Σ |q̂| |b| |k̂| + |D| as a program reads q and k, how far c ``moved`` by that, and ``squares``
+    Σ (q b k)² + D²."""
 
     value: Array
     size: Array
@@ -63,7 +65,8 @@ class Recurrence:
     ``key_errors`` (n, d_k) bound how far the q and k that a program reads are from these, None if it reads these.
     If ``constant`` all tokens have the same gate, and a program may raise the rounded e^g to powers.
     If ``reads_before`` a token reads the state before it is added, with a ``bonus`` (d_k,) for itself unless that is
-    None.
+    None. ``rates`` (n, 1) are the steps Δ that multiply v where it is written, which g has been multiplied by, and
+    ``skip`` is the D of D v.
     """
 
     q: Array
@@ -77,19 +80,23 @@ class Recurrence:
     constant: bool = False
     reads_before: bool = False
     bonus: Array | None = None
+    rates: Array | None = None
+    skip: float = 0.0
 
     @cached_property
     def own_products(self) -> OwnProducts:
-        """c of the bonus; zeros without one."""
+        """c of the bonus and the skip; zeros without these."""
+        of_skip = np.full((len(self.q), 1), self.skip)
         if self.bonus is None:
-            return OwnProducts(*[np.zeros((len(self.q), 1))] * 4)
+            return OwnProducts(of_skip, np.abs(of_skip), 0 * of_skip, of_skip**2)
         terms = self.q * self.bonus * self.k
         queries, keys = np.abs(self.q) + self.moved.q, np.abs(self.k) + self.moved.k
         # Where nothing bounds the error of a norm, 0 · ∞ is NaN, which ``limits`` reads as unknown.
         with np.errstate(invalid="ignore"):
             read = queries * np.abs(self.bonus) * keys
         sums = (terms, read, read - np.abs(terms), terms**2)
-        return OwnProducts(*(a.sum(axis=1, keepdims=True) for a in sums))
+        value, size, moved, squares = (a.sum(axis=1, keepdims=True) for a in sums)
+        return OwnProducts(value + of_skip, size + np.abs(of_skip), moved, squares + of_skip**2)
 
     @cached_property
     def moved(self) -> Moved:
@@ -112,7 +119,14 @@ class Recurrence:
     @cached_property
     def written(self) -> Array:
         """w v."""
-        return self.v if self.beta is None else self.beta * self.v
+        rates = self.rates if self.beta is None else self.beta
+        return self.v if rates is None else rates * self.v
+
+    @cached_property
+    def largest_factor(self) -> float:
+        """The largest entry of the bonus, the steps and the skip, which are factors of products beside q, k and v."""
+        factors = [np.zeros(1) if a is None else np.abs(a) for a in (self.bonus, self.rates)]
+        return max(abs(self.skip), *(float(a.max(initial=0.0)) for a in factors))
 
     @cached_property
     def lengthening(self) -> Array:
@@ -130,7 +144,8 @@ class Chunk:
 
     ``sums`` is G, ``right`` w V, ``read`` p e^G, ``lower`` L, ``inverse`` T, ``inner`` N, ``factor`` T (p e^G),
     ``state`` the state before the chunk, and ``end`` the one after it. ``moved``, ``constant``, ``reads_before``,
-    ``own_products`` and ``values`` v are those of the recurrence, ``largest_bonus`` is the largest entry of its bonus.
+    ``own_products``, ``largest_factor``, ``values`` v and ``has_rates`` (whether steps multiply them) are those of the
+    recurrence.
     """
 
     lo: int
@@ -153,7 +168,8 @@ class Chunk:
     reads_before: bool
     own_products: OwnProducts
     values: Array
-    largest_bonus: float
+    largest_factor: float
+    has_rates: bool
 
     @cached_property
     def reads(self) -> Array:
@@ -247,7 +263,6 @@ def unit_lower_inverse(lower: Array) -> Array:
 def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
     """Yield the chunks of ``size`` tokens, the last one perhaps shorter."""
     count, state = len(of.q), of.state
-    largest_bonus = 0.0 if of.bonus is None else float(np.abs(of.bonus).max(initial=0.0))
     for lo, hi in pairwise([*range(0, count, size), count]):
         some = slice(lo, hi)
         q = of.q[some]
@@ -272,6 +287,6 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         moved = Moved(of.moved.q[some], of.moved.k[some], of.moved.p[some])
         arrays = (sums, q, k, p, right, read, lower, inverse, inner, factor, u, state, end)
         own = OwnProducts(*(a[some] for a in of.own_products))
-        of_reading = (of.reads_before, own, of.v[some], largest_bonus)
+        of_reading = (of.reads_before, own, of.v[some], of.largest_factor, of.rates is not None)
         yield Chunk(lo, hi, *arrays, moved, of.constant, *of_reading)
         state = end

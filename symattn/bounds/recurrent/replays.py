@@ -59,11 +59,11 @@ def _token_by_token(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Ar
 
 
 def _replay_own_products(of: Recurrence, some: slice) -> Array:
-    """Return c v of a bonus for some tokens; zeros without one."""
-    if of.bonus is None:
-        return np.zeros(of.v[some].shape, WIDE)
+    """Return c v of a bonus and a skip for some tokens; zeros without these."""
     q, k, v = (a[some].astype(WIDE) for a in (of.q, of.k, of.v))
-    own = (q * of.bonus.astype(WIDE) * k).sum(axis=1, keepdims=True)
+    own = WIDE(of.skip)
+    if of.bonus is not None:
+        own = own + (q * of.bonus.astype(WIDE) * k).sum(axis=1, keepdims=True)
     return np.asarray(own * v)
 
 

@@ -29,7 +29,9 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
    then |q| + e, |k| + e and |p| + |β| e.
 7. A bonus b adds c v = Σ_f q_f b_f k_f v to the output, as a sum by itself, as the diagonal of N, or within the product
    of q with the state that is read plus (b k)ᵀ v: at most d + 6 roundings of |q| |b| |k| |v|, two more of the stored
-   format if q b or b k is stored, and its η; moved as item 6 says.
+   format if q b or b k is stored, and its η; moved as item 6 says. A skip adds D v in the same way, as one product.
+8. A step Δ multiplies v before it is stored, or N and K̄, which are stored then: the same relative errors, and η of what
+   is stored times |v| where that may underflow. g = Δ A is one more rounding of g, within 3u.
 
 *Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
 u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
@@ -167,8 +169,9 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
         x.decayed_queries,
         x.state,
     )
-    # (b k)ᵀ v may be added to the state that is read.
-    of_bonus = x.largest_bonus * np.abs(x.k).max(initial=0.0) * np.abs(x.values)
+    # (b k)ᵀ v may be added to the state that is read, and Δ k, Δ v and D v may be computed.
+    of_keys = max(1.0, float(np.abs(x.k).max(initial=0.0)))
+    of_bonus = x.largest_factor * of_keys * np.maximum(1.0, np.abs(x.values))
     # Format by format, since each array must stay in the range of its own.
     of_sums = (x.lower, x.end, x.output, x.own_products.size, of_bonus, *chunked)
     arrays_by_format = [(how.kept, (x.end,)), (how.sums, of_sums)]
@@ -352,6 +355,9 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         + np.tril(rounding_of(inner, storage)) @ bound
     )
     own = own + lost + _largest_of_own_products(x, dots, sums, storage)
+    # Item 8: what is stored with the step as a factor may underflow.
+    of_step = _underflow_of_stored_format(storage) * magnitude(x.values) * x.has_rates
+    own = own + np.tril(np.ones_like(x.inner)) @ of_step
 
     keys_moved = entered.k * np.exp(x.sums[-1] - x.sums)
     end, keys_end = magnitude(x.end), magnitude(x.decayed_keys) + keys_moved
@@ -366,6 +372,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         + state_rounding * end
         + _underflow_of_stored_format(how.kept)
         + lost
+        + of_step.sum(axis=0)
     )
     # Roundings of the decay scale with the state's error, which is carried too.
     largest_decay = float(relative.max()) * float(x.last.max())
@@ -415,7 +422,7 @@ def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> floa
     """Return what operations that underflow may add to a sum, times the largest factors that they meet."""
     arrays = (x.q, x.k, x.p, x.right, x.state, x.u, x.inverse, x.inner, x.values)
     entries = (float(np.abs(a).max(initial=0.0)) for a in arrays)
-    largest = max(1.0, x.largest_bonus, *entries) + float(error.max(initial=0.0))
+    largest = max(1.0, x.largest_factor, *entries) + float(error.max(initial=0.0))
     # Sums over features and over tokens, and a few products around them.
     operations = sum(x.k.shape) + 16
     return 2 * float(how.sums.eta) * operations * largest * largest
@@ -572,8 +579,8 @@ def largest_of_token(
     norms = [float(np.sqrt(a @ a)) for a in (p, q, k)]
     written = np.abs(of.written[token])
     factors = [p, q]
-    if of.bonus is not None:
-        factors += [np.abs(of.bonus), k, np.abs(of.v[token])]
+    if of.largest_factor > 0:
+        factors += [np.full(1, of.largest_factor), k, np.abs(of.v[token])]
     largest = max(1.0, float(size.max(initial=0.0)), *(float(a.max()) for a in factors))
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
