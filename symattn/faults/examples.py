@@ -84,7 +84,7 @@ EXAMPLES: tuple[Any, ...] = (
         feature="identity", normalised=False, gate="token", delta=True, values_per_key=2),
     LinearAttention(feature="identity", normalised=False, gate="token", state="kv"),
     LinearAttention(feature="identity", normalised=False, gate="head"), LinearAttention.named("rwkv6"), Rotary(),
-    Block(attention=_HEADS),
+    LinearAttention(feature="identity", normalised=False, gate="head", step=True, skip=True), Block(attention=_HEADS),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Differential(attention=Attention(causal=True)),
     Differential(attention=Attention(position=Rotary())),

@@ -32,6 +32,7 @@ from symattn.document.errors import InputError
 from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.recurrent_law import (
+    BY_HEAD,
     explain_uncovered,
     recurrences,
     repeat_for_tokens,
@@ -45,7 +46,10 @@ FURTHEST_ROWS, DRAWN_ROWS = 64, 128
 #: Rows with which other arithmetics are tried first.
 FEW_ROWS = 8
 #: The arrays that a question may have.
-NAMES = ("q", "k", "v", "g", "beta", "bonus", "initial_state", "final_state", "cu_seqlens")
+NAMES = (
+    *("q", "k", "v", "g", "beta", "bonus", "dt", "skip"),
+    *("initial_state", "final_state", "cu_seqlens"),
+)
 
 
 class RecurrentVerdict(NamedTuple):
@@ -167,6 +171,7 @@ def _yield_recurrent_questions(
 
 def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
     fields = {"g": spec.gate is not None, "beta": spec.delta, "bonus": spec.bonus}
+    fields |= {"dt": spec.step, "skip": spec.skip}
     needed = ["q", "k", "v", *(name for name, has in fields.items() if has)]
     for name in needed:
         if name not in given:
@@ -181,6 +186,7 @@ def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
                 else f"{', '.join(sorted(legal))}"
             )
             of_fields = {"beta": "delta=True", "bonus": "reads='before' and bonus=True"}
+            of_fields |= {"dt": "gate='head' and step=True", "skip": "skip=True"}
             hint = of_fields.get(name, hint)
             raise InputError(f"the specification has no input {name!r}; hint: {hint}")
 
@@ -191,7 +197,7 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     if q.ndim < 2 or q.shape[-2] < 1:
         raise InputError(f"q has the shape {q.shape}; hint: (…, n, d_k)")
     # Grouped heads, and gates and bonuses of heads, need an axis of heads.
-    if q.ndim < 3 and (spec.values_per_key > 1 or spec.gate == "head" or spec.bonus):
+    if q.ndim < 3 and (spec.values_per_key > 1 or spec.has_numbers_of_heads):
         raise InputError(f"q has the shape {q.shape}, without heads; hint: (…, h, n, d_k)")
     of_keys, (length, width) = q.shape[:-2], q.shape[-2:]
     # Values have more heads than keys, several for each.
@@ -205,12 +211,15 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
         values["g"] = repeat_for_tokens(values["g"], np.zeros((*front, length, 1)))
     if "g" in values and spec.gate == "token" and values["g"].ndim == q.ndim - 1:
         values["g"] = values["g"][..., None]
-    if "beta" in values and values["beta"].ndim == q.ndim - 1:
-        values["beta"] = values["beta"][..., None]
+    for name in ("beta", "dt"):
+        if name in values and values[name].ndim == q.ndim - 1:
+            values[name] = values[name][..., None]
     expected = {"k": (*of_keys, length, width), "v": (*front, length, v.shape[-1])}
     expected["g"] = (*front, length, width if spec.gate == "feature" else 1)
     expected["beta"] = (*front, length, 1)
     expected["bonus"] = (*front[-1:], width)
+    expected["dt"] = (*front, length, 1)
+    expected["skip"] = front[-1:]
     for name, shape in expected.items():
         if name in values and values[name].shape != shape:
             raise InputError(
@@ -220,6 +229,10 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
         if name != "final_state" and not np.isfinite(a).all():
             raise InputError(f"{name} has numbers that are not finite: there is no exact output")
     # A gate above 0 would let the state grow without limit.
+    if "dt" in values and values["dt"].min(initial=0.0) < 0:
+        raise InputError(
+            "dt has a number below 0, with which states grow; hint: the step after its softplus, at least 0"
+        )
     if "g" in values and values["g"].max(initial=0.0) > 0:
         raise InputError(
             "g has a number above 0, and gates are the logarithms of decays; hint: g = log a, at most 0"
@@ -246,7 +259,7 @@ def _yield_recurrent_sequences(
     _check_states(spec, values, (len(bounds) - 1, *state))
     for number, (lo, hi) in enumerate(pairwise(bounds)):
         mine = {
-            name: a if name == "bonus" else a[number] if name in states else a[..., lo:hi, :]
+            name: a if name in BY_HEAD else a[number] if name in states else a[..., lo:hi, :]
             for name, a in values.items()
         }
         yield f"In sequence {number}, tokens {lo} to {hi - 1}: ", mine, out[..., lo:hi, :]

@@ -63,6 +63,7 @@ _DEFINITIONS = (
     *(LinearAttention(normalised=False, delta=True, gate="token", state=state) for state in ("kv", "vk")),
     LinearAttention(normalised=False, gate="head"), LinearAttention.named("rwkv6"), Differential(attention=_HEADS),
     Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), Differential(attention=Attention(position=Rotary())),
+    LinearAttention.named("mamba2"),
     Block(attention=_HEADS), Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Block(attention=_HEADS, order="inner"), Gradient(_HEADS),
     *(Gradient(Attention(**fields)) for fields in (

@@ -1,5 +1,6 @@
 """Linear attention by the name of a model: its fields, or the part that has no field."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ def test_a_model_with_a_part_without_a_field_is_refused_with_the_rest(name: str)
         LinearAttention.named(name)
     assert RECURRENCES[name].missing in str(refused.value)
     rest = str(refused.value).partition("alone, ")[2]
-    assert eval(rest, {"LinearAttention": LinearAttention}) == LinearAttention(**RECURRENCES[name].fields)
+    names = {"LinearAttention": LinearAttention, "Fraction": Fraction}
+    assert eval(rest, names) == LinearAttention(**RECURRENCES[name].fields)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:

@@ -67,8 +67,8 @@ def test_what_has_no_meaning_is_refused() -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"normalised": True}, "the state before a token"),
         ({"causal": False, "gate": None, "bonus": False}, "the state before a token"),
-        ({"delta": True}, "reads='before' and delta=False"),
-        ({"reads": "after"}, "reads='before' and delta=False"),
+        ({"delta": True}, "reads='before', delta=False and step=False"),
+        ({"reads": "after"}, "reads='before', delta=False and step=False"),
     ]
     for fields, words in refused:
         with pytest.raises(InputError, match=words):

@@ -46,6 +46,7 @@ from symattn.verification.definitions.definition_subject import (
     FAMILIES,
     CountedKeys,
     Definition,
+    Entries,
     Input,
     OtherForms,
 )
@@ -91,17 +92,21 @@ class LinearAttention(Answering):
                     has not decayed
     bonus           with the state before: whether a token also reads itself, Σ_f q_f b_f k_f v, with an input bonus,
                     one number for each head and feature of the key
+    step            with one gate a head: whether a step Δ, an input dt with one number a token, multiplies the gates
+                    and the values that are written
+    skip            whether D v is added to the output, with an input skip, one number D for each head
 
-    A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), beta (…, n), and bonus
-    (h, d_k), and returns (…, n, d_v). With several heads of values for each of keys, with one gate a head, or with a
-    bonus, the axis in front of the tokens has the heads. With states it takes an initial_state, zeros if it is left
-    out, and returns the output and the final state.
+    A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), beta and dt (…, n),
+    bonus (h, d_k), and skip (h,), and returns (…, n, d_v). With several heads of values for each of keys, with one gate
+    a head, a bonus or a skip, the axis in front of the tokens has the heads. With states it takes an initial_state,
+    zeros if it is left out, and returns the output and the final state.
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; one gate a head, Sun et
     al., Retentive Network (2023), equations 5 to 8; the norm, Yang et al., Parallelizing Linear Transformers with the
     Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu, Transformers are SSMs (2024), §7.2; the state
-    before a token, and its bonus, Peng et al., Eagle and Finch (2024), the time mixing of Finch.
+    before a token, and its bonus, Peng et al., Eagle and Finch (2024), the time mixing of Finch; the step and the skip,
+    Gu, Dao, Mamba (2023), §2 and algorithm 2, with the scalar A of Mamba-2.
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -119,6 +124,8 @@ class LinearAttention(Answering):
     state: Literal["kv", "vk"] | None = None
     reads: Literal["after", "before"] = "after"
     bonus: bool = False
+    step: bool = False
+    skip: bool = False
 
     __repr__ = brief
 
@@ -144,11 +151,25 @@ class LinearAttention(Answering):
                 "LinearAttention: the state before a token is that of a sum over earlier tokens without a normaliser,"
                 " which would be 0 for the first; hint: causal=True and normalised=False"
             )
-        if self.bonus and (self.reads != "before" or self.delta):
+        if self.bonus and (self.reads != "before" or self.delta or self.step):
             raise InputError(
                 "LinearAttention: a bonus is for the token that the state lacks, whose values are written as they are;"
-                " hint: reads='before' and delta=False"
+                " hint: reads='before', delta=False and step=False"
             )
+        if self.step and (self.gate != "head" or self.delta):
+            raise InputError(
+                "LinearAttention: a step multiplies one gate a head, and values that are written as they are; hint:"
+                " gate='head' and delta=False"
+            )
+        if (self.step or self.skip) and self.normalised:
+            raise InputError(
+                "LinearAttention: a step and a skip belong to sums without a normaliser; hint: normalised=False"
+            )
+
+    @property
+    def has_numbers_of_heads(self) -> bool:
+        """Whether an input has numbers for each head, so that arrays need an axis of heads."""
+        return self.gate == "head" or self.bonus or self.skip
 
     @classmethod
     def named(cls, name: str) -> LinearAttention:
@@ -170,11 +191,13 @@ class LinearAttention(Answering):
         beta: Array | None = None,
         initial_state: Array | None = None,
         bonus: Array | None = None,
+        dt: Array | None = None,
+        skip: Array | None = None,
     ) -> Any:
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
 
-        With a ``state`` the output and the final state. Raises ``InputError`` for gates or a bonus of other heads than
-        those of v, and if there is no bonus for a specification that has one.
+        With a ``state`` the output and the final state. Raises ``InputError`` for gates, a bonus or a skip of other
+        heads than those of v, and if there is no bonus, step or skip for a specification that has one.
 
         >>> import numpy as np
         >>> one = np.ones((1, 2))
@@ -198,9 +221,23 @@ class LinearAttention(Answering):
                     " head and feature, bonus (h, d_k) and v (…, h, n, d_v)"
                 )
             bonus = bonus[..., None, :]
-        g, beta = (_as_columns(x, q) for x in (g, beta))
+        if self.skip:
+            if skip is None or v.ndim < 3 or tuple(skip.shape) != tuple(v.shape[-3:-2]):
+                shape = None if skip is None else tuple(skip.shape)
+                raise InputError(
+                    f"LinearAttention: skip has the shape {shape} and v {tuple(v.shape)}; hint: one number a head,"
+                    " skip (h,) and v (…, h, n, d_v)"
+                )
+            skip = skip[..., None, None]
+        if self.step and (dt is None or tuple(dt.shape) != tuple(v.shape[:-1])):
+            shape = None if dt is None else tuple(dt.shape)
+            raise InputError(
+                f"LinearAttention: dt has the shape {shape} and v {tuple(v.shape)}; hint: one step a token, dt"
+                " (…, h, n) and v (…, h, n, d_v)"
+            )
+        g, beta, dt = (_as_columns(x, q) for x in (g, beta, dt))
         form = _by_pairs if not self.delta else _by_tokens
-        return _apply_normalised_form(self, form, q, k, v, g, beta, initial_state, bonus)
+        return _apply_normalised_form(self, form, q, k, v, g, beta, initial_state, bonus, dt, skip)
 
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
@@ -217,19 +254,20 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
             f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a gate; hint:"
             " layout='bhnd' or 'bnhd'"
         )
-    if spec.bonus and layout != "nd" and "h" not in layout:
+    if spec.has_numbers_of_heads and layout != "nd" and "h" not in layout:
+        noun = "bonus" if spec.bonus else "skip"
         raise InputError(
-            f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a bonus; hint:"
+            f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a {noun}; hint:"
             " layout='bhnd' or 'bnhd'"
         )
     heads = "h" if spec.values_per_key == 1 else f"{spec.values_per_key}*h"
     of_keys = partial(_place_heads, spec, layout, "h")
     shape = partial(_place_heads, spec, layout, heads)
     arrays = [
-        Input("q", of_keys("n", "d_k"), "query queries xq r", step="score"),
-        Input("k", of_keys(m, "d_k"), "key keys xk", step="score"),
+        Input("q", of_keys("n", "d_k"), "query queries xq r C", step="score"),
+        Input("k", of_keys(m, "d_k"), "key keys xk B", step="score"),
         # A parameter u is the bonus where there is one.
-        Input("v", shape(m, "d_v"), "value values xv" + " u" * (not spec.bonus), step="values"),
+        Input("v", shape(m, "d_v"), "value values xv x" + " u" * (not spec.bonus), step="values"),
     ]
     if spec.gate:
         last = ("n", "d_k") if spec.gate == "feature" else ("n",)
@@ -238,7 +276,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
                 "g",
                 heads if spec.gate == "head" else shape(*last),
                 # RWKV's logarithms of decays are w.
-                "gk gate gates log_decay decay alpha log_g a g_gamma" + " w" * spec.bonus,
+                "gk gate gates log_decay decay alpha log_g a A g_gamma" + " w" * spec.bonus,
                 lambda shape, rng: -rng.integers(0, 9, shape) / 8.0,
                 step="values",
             )
@@ -256,6 +294,11 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     if spec.bonus:
         words = "u time_first time_faaaa faaaa first"
         arrays.append(Input("bonus", f"{heads} d_k", words, step="values"))
+    if spec.step:
+        steps: Entries = lambda shape, rng: rng.integers(0, 9, shape) / 8.0  # noqa: E731
+        arrays.append(Input("dt", shape("n"), "delta delta_t steps", steps, step="values"))
+    if spec.skip:
+        arrays.append(Input("skip", heads, "D d d_skip skip_weight", step="values"))
     if spec.state:
         width = ("d_k", "d_v") if spec.state == "kv" else ("d_v", "d_k")
         arrays.append(
@@ -277,7 +320,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
     # Three heads tell the opposite order of their gates from a shift.
     several: Mapping[str, int] = (
-        {"h": 3} if _has_numbers_of_heads(spec) else {"h": 2} if spec.values_per_key > 1 else {}
+        {"h": 3} if spec.has_numbers_of_heads else {"h": 2} if spec.values_per_key > 1 else {}
     )
     sizes = [{**in_front(layout, i), **several, "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
@@ -295,6 +338,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         and spec.values_per_key == 1
         and not spec.state
         and spec.reads == "after"
+        and not spec.skip
     )
     return Definition(
         title=called(spec),
@@ -311,6 +355,8 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         counted=_count_linear_keys(spec, layout, laid) if has_equal_steps else None,
         other_forms=_other_forms(spec, laid) if has_other_forms else None,
         by_column=bool(spec.gate),
+        # Exponents Δ A are linear in one of both if the other is a whole number.
+        whole=("dt", "g") if spec.step else ("",),
         costs=_RUNS_OF_A_SCAN if spec.delta else 1,
         trials=_TRIALS_OF_A_SCAN if spec.delta else TRIALS,
         in_wide_rows=_with_short_keys if spec.delta and not spec.qk_norm else dict,
@@ -318,14 +364,9 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     )
 
 
-def _has_numbers_of_heads(spec: LinearAttention) -> bool:
-    """Return whether a gate or a bonus has numbers for each head, so that arrays need an axis of heads."""
-    return spec.gate == "head" or spec.bonus
-
-
 def _place_heads(spec: LinearAttention, layout: Layout, heads: str, *last: str) -> str:
     """Return a shape in letters, as ``placed``; several heads stand in front if the layout has no axis of heads."""
-    if (spec.values_per_key > 1 or _has_numbers_of_heads(spec)) and layout == "nd":
+    if (spec.values_per_key > 1 or spec.has_numbers_of_heads) and layout == "nd":
         return " ".join([heads, *last])
     return placed(layout, *last, heads=heads)
 
@@ -368,10 +409,14 @@ def _bound_of_forms(
     beta: Any = None,
     initial_state: Any = None,
     bonus: Any = None,
+    dt: Any = None,
+    skip: Any = None,
 ) -> Any:
     """Return how far any usual form may be off, (…, n, d_v), with states also the final one; None if there is no
     bound."""
     phi: Callable[[Any], Any] = FEATURES[spec.feature]
+    skipped = np.abs(skip * v) if spec.skip else None
+    g, v = _multiply_by_step(spec, g, v, dt)
     scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
     sums: Any = linear.gate_sums(g)
     cancelling, relative = _CANCELLING.get(spec.feature, 0.0), 0.0
@@ -393,6 +438,8 @@ def _bound_of_forms(
         reads=_sums_of_reads(spec, sums, g),
         reads_before=spec.reads == "before",
         bonus=bonus if spec.bonus else None,
+        skipped=skipped,
+        step=float(np.abs(dt).max(initial=0.0)) if spec.step else 0.0,
     )
     if spec.state:
         of_tokens = linear_forms.allowed(
@@ -445,6 +492,7 @@ def _with_state_as_tokens(
         q=around(nothing, terms.q, units),
         k=around(units, terms.k, nothing),
         v=around(state, terms.v, 0 * state),
+        skipped=None if terms.skipped is None else around(0 * state, terms.skipped, 0 * state),
         beta=None if terms.beta is None else around(0 * column + 1, terms.beta, 0 * column),
         sums=sums,
         reads=reads,
@@ -513,7 +561,7 @@ def _run_with_gate_columns(
 ) -> Any:
     """Run with one gate and one β per token as columns, heads before tokens."""
     columns = [
-        n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate != "token")
+        n for n in ("g", "beta", "dt") if n in keywords and not (n == "g" and spec.gate != "token")
     ]
     for name in columns:
         keywords[name] = ordered(layout, keywords[name][..., None])
@@ -521,6 +569,8 @@ def _run_with_gate_columns(
         keywords["g"] = repeat_for_tokens(keywords["g"], keywords["v"])
     if "bonus" in keywords:
         keywords["bonus"] = keywords["bonus"][..., None, :]
+    if "skip" in keywords:
+        keywords["skip"] = keywords["skip"][..., None, None]
     return run(**keywords)
 
 
@@ -544,27 +594,36 @@ Form = Callable[..., Produced]
 def _apply_normalised_form(
     spec: LinearAttention, form: Form, q: Array, k: Array, v: Array,
     g: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, bonus: Array | None = None,
-    below: Form | None = None,
+    dt: Array | None = None, skip: Array | None = None, below: Form | None = None,
 ) -> Any:  # fmt: skip
     """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised.
 
-    With a ``bonus`` (…, 1, d_k) each token reads itself as well. With a ``state`` return the final state too.
+    With a ``bonus`` (…, 1, d_k) each token reads itself as well; the step ``dt`` (…, n, 1) multiplies gates and the
+    values that are written, and ``skip`` (…, 1, 1) those that are added. With a ``state`` return the final state too.
     """
     a, b = _read_features(spec, q), _read_features(spec, k)
     if spec.scale:
         xp = namespace_of(q)
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
     state = _read_initial_state(spec, b, v, initial_state) if spec.state else None
-    result = form(spec, a, b, v, g, beta, state)
+    gates, written = _multiply_by_step(spec, g, v, dt)
+    result = form(spec, a, b, written, gates, beta, state)
     if spec.bonus and bonus is not None:
         of_itself = linear.own_products(a, b, v, bonus)
         result = Produced(result.output + of_itself, result.state)
+    if spec.skip and skip is not None:
+        result = Produced(result.output + skip * v, result.state)
     if spec.normalised:
         divisor = (below or form)(spec, a, b, _make_unit_values(v), g, beta, None)
         return result.output / divisor.output
     if result.state is None or spec.state is None:
         return result.output
     return result.output, result.state if spec.state == "kv" else result.state.mT
+
+
+def _multiply_by_step(spec: LinearAttention, g: Any, v: Any, dt: Any) -> tuple[Any, Any]:
+    """Return Δ g and Δ v, or both as they are without a step."""
+    return (dt * g, dt * v) if spec.step and dt is not None else (g, v)
 
 
 def _read_initial_state(
@@ -740,6 +799,7 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     # Before those of chunks, as one chunk of all tokens may have the same mistake.
     yield from _yield_reading_mistakes(spec, form)
+    yield from _yield_step_mistakes(spec, form)
     for (step, cause), wrong in _wrong_forms(spec).items():
         yield DefinitionMistake(step, cause, partial(_apply_normalised_form, spec, wrong))
         for noun, above, below in (
@@ -751,20 +811,21 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
         yield from _of_normalisers(spec, form)
     else:
         # Specifications with states have no normaliser.
-        if not spec.delta and not spec.state and is_after:
+        if not (spec.delta or spec.state or spec.step or spec.skip) and is_after:
             yield of("normalize", "it is divided by the sum of the weights", normalised=True)
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
-        plain = partial(_apply_normalised_form, replace(spec, scale=False), form)
+        # D v does not depend on queries.
+        plain = partial(_apply_normalised_form, replace(spec, scale=False, skip=False), form)
         for (written, power), (symbol, axis) in product(
             _POWERS.items(), {"d_k": -1, "n": -2}.items()
         ):
             words = f"queries are scaled by {written.format(symbol)}"
             # 1/√d_k is a mistake of its own above, or right.
             if (symbol, power) != ("d_k", -1):
-                yield DefinitionMistake(
-                    "scale", words, partial(_output_of_scaled_queries, plain, power, axis)
-                )
+                scaled: Compute = partial(_output_of_scaled_queries, plain, power, axis)
+                run = _adding_own_products(scaled, replace(spec, bonus=False))
+                yield DefinitionMistake("scale", words, run if spec.skip else scaled)
     if spec.values_per_key > 1:
         yield from _yield_head_mistakes(spec, form)
     if spec.state:
@@ -809,7 +870,7 @@ def _yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[Defin
         yield by(words, as_given(late), late)
     else:
         yield by(f"{words}, and the bonus is left out", as_given(late), late)
-        yield by(words, _adding_own_products(as_given(late), spec))
+        yield by(words, _adding_own_products(as_given(replace(late, skip=False)), spec))
     if spec.gate:
         decayed: Form = partial(_by_decayed_states, form)
         words = "the state decays by a token's own gate before the token reads it"
@@ -831,9 +892,53 @@ def _yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[Defin
         )
 
 
+def _yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+    """Yield steps Δ and terms D v that are left out, or in the wrong place."""
+    run = partial(_apply_normalised_form, spec, form)
+    # A specification without a step or a skip ignores one.
+    bare = partial(_apply_normalised_form, replace(spec, step=False, skip=False), form)
+    for words, (gates, values) in _STEPS.items() if spec.step else ():
+        changed: Compute = partial(_output_of_steps, bare, gates, values)
+        yield DefinitionMistake("values", words, _adding_own_products(changed, spec))
+    if not spec.skip:
+        return
+    without = replace(spec, skip=False)
+    words = "the added term D x is left out"
+    yield DefinitionMistake(
+        "values", words, partial(_apply_normalised_form, without, form), spec=without
+    )
+    words = "the added term is x, without D"
+    yield DefinitionMistake("values", words, reading(run, skip=lambda d: 0 * d + 1))
+    if spec.step:
+        words = "the added term is D Δ x, not D x"
+        scaled = replace(spec, step=False)
+        yield DefinitionMistake(
+            "values",
+            words,
+            lambda g, v, dt, **given: _apply_normalised_form(
+                scaled, form, g=dt * g, v=dt * v, **given
+            ),
+        )
+    for words, change in _SKIPS_OF_HEADS.items():
+        yield DefinitionMistake("values", words, reading(run, skip=change))
+
+
+def _output_of_steps(
+    run: Compute,
+    of_gates: Callable[[Array], Any],
+    of_values: Callable[[Array], Any],
+    g: Array,
+    v: Array,
+    dt: Array,
+    **given: Any,
+) -> Any:
+    """Return the run with gates and values that are multiplied by functions of the step."""
+    return run(g=of_gates(dt) * g, v=of_values(dt) * v, **given)
+
+
 def _adding_own_products(run: Compute, spec: LinearAttention) -> Compute:
-    """Return a run without a bonus, and what a token reads of itself by its bonus added to its outputs."""
-    alone = partial(_apply_normalised_form, replace(spec, state=None), _read_nothing)
+    """Return a run without a bonus and a skip, and what these give added to its outputs."""
+    alone = partial(_apply_normalised_form, replace(spec, state=None, step=False), _read_nothing)
 
     def added(**given: Any) -> Any:
         outputs = run(**given)
@@ -860,7 +965,7 @@ def _with_written_bonus(
 ) -> Any:
     """Return the run with b ⊙ k written in the place of k; the token itself is read by its bonus once."""
     writing: Form = lambda other, q, k, *more: form(other, q, k * bonus, *more)  # noqa: E731
-    bare = partial(_apply_normalised_form, replace(spec, bonus=False), writing)
+    bare = partial(_apply_normalised_form, replace(spec, bonus=False, skip=False), writing)
     return _adding_own_products(bare, spec)(k=k, bonus=bonus, **given)
 
 
@@ -1252,6 +1357,31 @@ _GATES_OF_HEADS: dict[str, Callable[[Array], Any]] = {
 }  # fmt: skip
 
 
+def _take_softplus(x: Array) -> Any:
+    return namespace_of(x).log(1 + namespace_of(x).exp(x))
+
+
+def _take_token_before(x: Array) -> Any:
+    """Return the rows of the token before each, and zeros for the first."""
+    return namespace_of(x).concat([0 * x[..., :1, :], x[..., :-1, :]], axis=-2)
+
+
+#: What multiplies gates, and values, from the step Δ (…, n, 1), where these are wrong.
+_STEPS: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Any]]] = {
+    "the step Δ is left out: it multiplies neither gates nor values": (lambda d: 0 * d + 1, lambda d: 0 * d + 1),
+    "the step Δ multiplies the gates alone, not the values": (identity, lambda d: 0 * d + 1),
+    "the step Δ multiplies the values alone, not the gates": (lambda d: 0 * d + 1, identity),
+    "the step Δ multiplies the values twice": (identity, lambda d: d * d),
+    "a softplus is taken of the step Δ, which is given after its own": (_take_softplus, _take_softplus),
+    "the gates have the step Δ of the token before": (_take_token_before, identity),
+}  # fmt: skip
+#: The D (…, 1, 1) of another head.
+_SKIPS_OF_HEADS: dict[str, Callable[[Array], Any]] = {
+    "heads have the D of the added term in the opposite order": lambda d: namespace_of(d).flip(d, axis=-3),
+    "each head has the D of the next one": _turn_heads,
+    "every head has the D of the first": partial(_take_gate_of_head, 0),
+    "every head has the D of the last": partial(_take_gate_of_head, -1),
+}  # fmt: skip
 #: Wrong bonuses (…, 1, d_k) of the token itself.
 _BONUSES: dict[str, Callable[[Array], Any]] = {
     "the bonus is 1 for every feature": lambda b: 0 * b + 1,

@@ -38,10 +38,10 @@ RECURRENCES: dict[str, NamedRecurrence] = {
         {**_PLAIN, "gate": "head"},
         "Qin et al., Lightning Attention-2 (2024), §3; MiniMax, MiniMax-01 (2025), §2.2",
     ),
+    # q is C, k is B, v is x, and g is A; groups of heads share B and C.
     "mamba2": NamedRecurrence(
-        {**_PLAIN, "gate": "token", "values_per_key": 2},
-        "Dao, Gu, Transformers are SSMs (2024), §6 and §7.2",
-        "the added term D x, and the step Δ that multiplies x and A",
+        {**_PLAIN, "gate": "head", "values_per_key": 2, "step": True, "skip": True},
+        "Dao, Gu, Transformers are SSMs (2024), §6 and §7.2; the step and D x, Gu, Dao, Mamba (2023), algorithm 2",
     ),
     "rwkv6": NamedRecurrence(
         {**_PLAIN, "gate": "feature", "reads": "before", "bonus": True},
@@ -63,6 +63,16 @@ RECURRENCES: dict[str, NamedRecurrence] = {
     ),
     "kda": NamedRecurrence(
         {**_NORMED_DELTA, "gate": "feature"}, "Kimi Team, Kimi Linear (2025), §3"
+    ),
+    "comba": NamedRecurrence(
+        {**_NORMED_DELTA, "gate": "token"},
+        "Hu et al., Comba: Improving Bilinear RNNs with Closed-loop Control (2025)",
+        "a vector along which it erases that is not the one along which it writes",
+    ),
+    "rwkv7": NamedRecurrence(
+        {**_PLAIN, "gate": "feature"},
+        "Peng et al., RWKV-7 Goose (2025)",
+        "what a token erases, along a vector of its own, before the state decays",
     ),
 }
 

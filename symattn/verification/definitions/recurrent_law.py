@@ -34,7 +34,9 @@ Array = np.ndarray
 #: Features that are computed without a rounding.
 EXACT_FEATURES = ("identity", "relu")
 #: Inputs with one number a token, which get an axis of columns.
-BY_TOKEN = ("g", "beta")
+BY_TOKEN = ("g", "beta", "dt")
+#: Inputs without an axis of tokens, of one number or row for each head.
+BY_HEAD = ("bonus", "skip")
 #: Roundings of a norm in the narrower format: before the root (squares, their sum, ε), and from it on.
 STEPS_OF_SUM, STEPS_OF_NORM = 3, 10
 #: Sizes of several chunks of 64 tokens at once, and the mean of −g: states that decay within a chunk, and that last.
@@ -68,7 +70,7 @@ def recurrences(
     spec: LinearAttention, values: Mapping[str, Array], precision: Precision
 ) -> Iterator[Recurrence]:
     """Yield the recurrence of each head of float64 arrays (…, n, d); gates and β of one number a token, and
-    gates of one number a head, are (…, n, 1), and a bonus is (h, d_k).
+    gates of one number a head, are (…, n, 1), a bonus is (h, d_k), and a skip (h,).
 
     The states before the first token, ``initial_state``, are zeros unless they are given. In the ``precision`` programs
     may normalise queries and keys.
@@ -106,9 +108,16 @@ def recurrences(
         # One for each head, whatever stands in front of the heads.
         widths = (*rows["v"].shape[:-2], q.shape[-1])
         bonuses = np.broadcast_to(values["bonus"], widths).reshape(-1, q.shape[-1])
-    arrays = (gates, betas, query_errors, key_errors, bonuses)
+    steps: Array | None = None
+    if spec.step and gates is not None:
+        steps = values["dt"].reshape(-1, *values["dt"].shape[-2:])
+        gates = steps * gates
+    skips = np.broadcast_to(values["skip"] if spec.skip else 0.0, rows["v"].shape[:-2]).reshape(-1)
+    arrays = (gates, betas, query_errors, key_errors, bonuses, steps)
     for head in range(len(q)):
-        gate, beta, of_query, of_key, bonus = (None if a is None else a[head] for a in arrays)
+        gate, beta, of_query, of_key, bonus, rates = (
+            None if a is None else a[head] for a in arrays
+        )
         yield Recurrence(
             q[head],
             k[head],
@@ -119,9 +128,11 @@ def recurrences(
             query_errors=of_query,
             key_errors=of_key,
             # One gate for a head is constant over its tokens, which the law can use.
-            constant=spec.gate == "head",
+            constant=spec.gate == "head" and not spec.step,
             reads_before=spec.reads == "before",
             bonus=bonus,
+            rates=rates,
+            skip=float(skips[head]),
         )
 
 
@@ -192,6 +203,8 @@ class RecurrentLaw:
         gates = inputs.get("g")
         # The law is proved for decays, not for states that grow.
         decays = gates is None or np.asarray(gates).max(initial=0.0) <= 0
+        # A step that is not negative keeps the sign of the gates.
+        decays = decays and np.asarray(inputs.get("dt", 0.0)).min(initial=0.0) >= 0
         q, k, v = (np.shape(inputs[name]) for name in "qkv")
         return bool(decays and q == k and self._front_of_values(q) == v[:-1] and min(q) > 0)
 
@@ -204,7 +217,7 @@ class RecurrentLaw:
         return tuple(front[:-1])
 
     def in_order(self, inputs: Inputs) -> dict[str, Array]:
-        """Return the inputs in float64 as (…, n, d), with a column for one number a token; a bonus as it is."""
+        """Return the inputs in float64 as (…, n, d), with a column for one number a token; those of heads stay."""
         result = {}
         for name, array in inputs.items():
             a = np.asarray(array, dtype=np.float64)
@@ -214,7 +227,7 @@ class RecurrentLaw:
             # A gate of a head has no axis of tokens; it is repeated below.
             if name == "g" and self.spec.gate == "head":
                 continue
-            if name == "bonus":
+            if name in BY_HEAD:
                 result[name] = a
                 continue
             # Arrays of one number a token get a last axis, so that all broadcast alike.
@@ -300,6 +313,8 @@ class RecurrentLaw:
             result[name] = a / np.sqrt((a * a).sum(axis=-1, keepdims=True) + 1e-6)
         if "g" in inputs:
             result["g"] = -decay * rng.gamma(1.0, size=np.shape(inputs["g"]))
+        if "dt" in inputs:
+            result["dt"] = rng.gamma(1.0, size=np.shape(inputs["dt"]))
         if "beta" in inputs:
             # A sigmoid, whose values are between 0 and 1.
             result["beta"] = 1 / (1 + np.exp(-rng.standard_normal(np.shape(inputs["beta"]))))
