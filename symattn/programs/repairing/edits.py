@@ -610,8 +610,10 @@ def _without_names(old: str, new: str) -> tuple[str, str]:
     return _NAME.sub(numbered, old), _NAME.sub(numbered, new)
 
 
-#: A text in quotes, a word, or a single sign.
-_TOKEN = re.compile(r"""'[^'\n]*'|"[^"\n]*"|\w+|\S""")
+#: A text in quotes, a word, or a sign: operators of two or three characters are one, since a space may follow them.
+_TOKEN = re.compile(
+    r"""'[^'\n]*'|"[^"\n]*"|\w+|(?:\*\*|//|<<|>>|[-+*/%@&|^<>=!:])=|\*\*|//|<<|>>|\S"""
+)
 
 
 def _ends_in_common(old: list[re.Match[str]], new: list[re.Match[str]]) -> tuple[int, int]:

@@ -18,9 +18,11 @@ from symattn.programs.repairing.edits import (
     Edit,
     enumerate_edits,
     expression_rules,
+    narrowed,
 )
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
+from symattn.verification.repair import Replacement, replaced
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 Y = np.random.default_rng(1).normal(size=(3, 4))
@@ -178,3 +180,9 @@ def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     of_arrays = [r for r in expression_rules() if r.where != "kernels"]
     apart = {(EVERYWHERE, EVERYWHERE_TIER), (moves.NAME, moves.TIER), (f"{PARALLEL}: repeated", PARALLEL_TIER)}
     assert {*apart, *((r.name, r.tier) for r in (*of_arrays, *BLOCK_RULES))} == named
+
+
+def test_an_operator_of_two_characters_is_replaced_as_one() -> None:
+    old = "a > (b + c)"
+    change = narrowed(Replacement(1, 0, 1, len(old), "a >= b + c"), old)
+    assert replaced([old], [change]) == ["a >= b + c"]
