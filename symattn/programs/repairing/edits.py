@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from symattn.programs.repairing.observing import NUMBERS, UNSEEN, Kind, Observed, places_of
 from symattn.programs.repairing.source import SourceFunction, Sources
+from symattn.programs.repairing.strides import Strides, are_exchangeable, strides_of_functions
 from symattn.verification.repair import Replacement, replaced
 
 #: Tiers of edits, in the order in which they are tried.
@@ -93,6 +94,7 @@ class FunctionPlaces:
     source: SourceFunction
     observed: Observed
     numbers: tuple[float, ...] = ()  # of the specification
+    strides: Strides = field(default_factory=dict)  # the names that are strides, with their tensor
     subscripts: dict[str, ast.expr] = field(
         default_factory=dict
     )  # items of all subscripts, by their text
@@ -263,10 +265,18 @@ class Place:
         return self.function.kind(node)
 
     def names(self, *kinds: str) -> dict[str, Kind]:
-        """Return the names in scope whose values are of these kinds, except the expression itself."""
+        """Return the names in scope whose values are of these kinds, except the expression itself.
+
+        In place of a kernel's stride they are strides of its tensor or of its axis, and elsewhere there none is one.
+        """
         own = self.node.id if isinstance(self.node, ast.Name) else ""
+        strides = self.function.strides if self.is_kernel else {}
         return {
-            name: kind for name, kind in self.scope.items() if kind.name in kinds and name != own
+            name: kind
+            for name, kind in self.scope.items()
+            if kind.name in kinds
+            and name != own
+            and are_exchangeable(strides.get(name), strides.get(own))
         }
 
 
@@ -370,9 +380,11 @@ def enumerate_edits(
     ]
     block_rules = [r for r in (*BLOCK_RULES, *kernel_rules.BLOCK_RULES) if r.tier in tiers]
     known_numbers: set[str] = set()  # of the module, which several functions may read
+    strides = strides_of_functions(sources) if sources.has_kernels else {}
     for key in sources.editable:
         source = sources.functions[key]
-        function = FunctionPlaces(sources.place(key), source, observed, numbers)
+        names = strides.get(key, {})
+        function = FunctionPlaces(sources.place(key), source, observed, numbers, names)
         where = ("everywhere", "kernels" if source.is_kernel else "arrays")
         result += _EditsOfFunction(function).enumerate(
             [r for r in rules if r.where in where],

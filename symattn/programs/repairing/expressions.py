@@ -350,7 +350,10 @@ def change_infinity(p: Place) -> Changes:
 
 def shift_by_one(p: Place) -> Changes:
     """One more or less, for whole numbers that are not written out."""
-    if p.kind.name in ("int", "ints") and not isinstance(p.node, ast.Constant) and not p.is_called:
+    is_stride = isinstance(p.node, ast.Name) and p.is_kernel and p.node.id in p.function.strides
+    if isinstance(p.node, ast.Constant) or p.is_called or is_stride:
+        return
+    if p.kind.name in ("int", "ints"):
         yield f"{p.text} + 1"
         yield f"{p.text} - 1"
 
@@ -375,8 +378,8 @@ def replace_by_name(p: Place) -> Changes:
     """A name in place of an expression of the same kind and number of axes."""
     if isinstance(p.node, ast.Name | ast.Constant) or p.kind.name not in NUMBERS or p.is_called:
         return
-    for name, kind in p.scope.items():
-        if kind.name == p.kind.name and len(kind.shape) == len(p.kind.shape):
+    for name, kind in p.names(p.kind.name).items():
+        if len(kind.shape) == len(p.kind.shape):
             yield name
 
 
