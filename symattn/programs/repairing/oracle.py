@@ -7,6 +7,7 @@ and NaN behind masks if the domain has them. It must not refuse an input that th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -64,7 +65,7 @@ def examine(
 def _find_failing_case(session: Session, edited: Runner) -> CaseResult | None:
     """Return a judged case that fails, or None."""
     again = _session_of(session, edited)
-    for record in session.records:
+    for record in _groups_in_turn(session.records):
         if record.undecided or record.case.alone is False or may_lack_values(session, record.case):
             continue
         outcome = edited.run(record.case.inputs, record.case.memory)
@@ -81,6 +82,16 @@ def _find_failing_case(session: Session, edited: Runner) -> CaseResult | None:
         if again.run_case(record.case).finding is not None:  # by all ways of computing
             return result
     return None
+
+
+def _groups_in_turn(records: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return records in such an order that each group of cases soon has one: most edits fail in few groups."""
+    turns: Counter[str] = Counter()
+    order = []
+    for number, record in enumerate(records):
+        turns[record.case.group] += 1
+        order.append((turns[record.case.group], number))
+    return [records[number] for _, number in sorted(order)]
 
 
 def may_lack_values(session: Session, case: Case) -> bool:
