@@ -9,8 +9,6 @@ Work is counted in calls of edited functions, never by a clock; the budget of pr
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
 from itertools import combinations
@@ -25,6 +23,7 @@ from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.document.values_in_use import values_in_use
 from symattn.programs.repairing.edits import SWITCH, TIERS, Edit, overlapping
+from symattn.programs.repairing.likelihood import in_turn, size_of
 from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_values, sorted_samples
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
 from symattn.verification.effort import Effort
@@ -36,7 +35,8 @@ MAX_AFTER_OTHER_PATH = (
     2500  # further ones, once an edit is accepted by which the code takes another path
 )
 MAX_PAIRS = 3000  # pairs of edits
-MAX_EDITS_OF_KERNELS = 2500  # single edits of a function that launches kernels, which run slowly
+#: Single edits, by tier, of a function that launches kernels, which run slowly; one tier leaves the rest to the next.
+MAX_EDITS_OF_KERNELS = {1: 1200, 2: 900, 3: 400}
 MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
 # In screening an error may exceed the bound by this factor; the last questions are strict.
@@ -183,45 +183,7 @@ def numbers_of(spec: object) -> tuple[float, ...]:
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
-_REMOVED = (
-    0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
-)
-# a number is one token, whatever its digits, an operator of two characters is one, and so are infinity and a length
-_TOKENS = re.compile(
-    r"\w+\.inf\b|\w+\.shape\[-?\d+\]|\w+\.size\(-?\d+\)|\blen\(\w+\)|\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S"
-)
-_ARBITRARY = (
-    0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
-)
-#: New numbers that are no arbitrary ones.
-_USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
-
-
-def size_of(edit: Edit) -> float:
-    """Return how many tokens an edit changes or adds; one that it only removes counts less."""
-    old, new = _TOKENS.findall(edit.old), _TOKENS.findall(edit.new)
-    steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    changed = sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag in ("replace", "insert"))
-    removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")
-    added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
-    numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
-    return float(changed + _REMOVED * removed + _ARBITRARY * numbers)
-
-
 Several = tuple[Edit, ...]
-
-
-def in_turn(edits: Sequence[Edit]) -> list[Edit]:
-    """Return edits of a tier in the order in which they are tried if not all of them may be.
-
-    Likely ones come first; among them each rule has its turn, with its smallest edits first.
-    """
-    turns: dict[str, int] = {}
-    order: dict[int, tuple[bool, int]] = {}
-    for edit in sorted(edits, key=size_of):
-        turns[edit.rule] = turns.get(edit.rule, 0) + 1
-        order[id(edit)] = not edit.likely, turns[edit.rule]
-    return sorted(edits, key=lambda e: order[id(e)])
 
 
 def _parts(several: Sequence[Several], size: int) -> Iterator[Sequence[Several]]:
@@ -250,13 +212,14 @@ class _EditSearch:
     def found(self) -> Repairs:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
         kernels = self._opened.has_kernels
-        left = MAX_EDITS_OF_KERNELS if kernels else MAX_EDITS
+        left = 0 if kernels else MAX_EDITS
         for tier in TIERS:
+            left += MAX_EDITS_OF_KERNELS[tier] if kernels else 0
             left = min(left, MAX_AFTER_OTHER_PATH) if self._accepted else left
             edits = self._enumerate_tier(tier)
             self._cut |= len(edits) > left
-            # In the order of the text, the last lines would be left out.
-            ordered = in_turn(edits) if kernels or len(edits) > left else edits
+            # In the order of the text, the last lines would be left out. Those of kernels are in turn already.
+            ordered = in_turn(edits) if not kernels and len(edits) > left else edits
             # Kernels in small parts: an accepted edit spares the screening of the rest.
             for part in _parts([(e,) for e in ordered[:left]], _CHUNK if kernels else left):
                 if self._settle_edit_candidates(part):

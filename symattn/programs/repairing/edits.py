@@ -40,7 +40,9 @@ _LONGEST = 120  # characters of a text that is shown
 class Edit:
     """One local change: parts of the text of one function replaced, and the old and new text for a reader.
 
-    ``place`` is the number of the function among those that the sources reach, the same in every process.
+    ``place`` is the number of the function among those that the sources reach, the same in every process. ``node`` is
+    the number of the expression that changes, -1 for any other change, and ``expression`` what stands in its place.
+    ``alike`` counts the edits before that give the same values.
     """
 
     rule: str
@@ -50,6 +52,9 @@ class Edit:
     old: str
     new: str
     likely: bool = False
+    node: int = field(default=-1, compare=False)
+    expression: str = field(default="", compare=False)
+    alike: int = field(default=0, compare=False)
 
     @property
     def line(self) -> int:
@@ -548,7 +553,8 @@ class _EditsOfFunction:
         if rule.likely and not isinstance(node, ast.Name | ast.Constant):
             key = (rule.name, *_without_names(old, text))
             self._alike.setdefault(key, {}).setdefault(old, (replacement, text))
-        self._record_new_edit(rule, (replacement,), *shown_change(old, text))
+        at = getattr(node, "number", -1)
+        self._record_new_edit(rule, (replacement,), *shown_change(old, text), at, text)
 
     def _edit_statement(
         self,
@@ -577,15 +583,21 @@ class _EditsOfFunction:
                 continue
 
     def _record_new_edit(
-        self, rule: EditRule | BlockRule, replacements: tuple[Replacement, ...], old: str, new: str
+        self,
+        rule: EditRule | BlockRule,
+        replacements: tuple[Replacement, ...],
+        old: str,
+        new: str,
+        node: int = -1,
+        expression: str = "",
     ) -> None:
         # Two rules may yield the same edit; the first one counts.
         if replacements not in self._known:
             self._known.add(replacements)
             likely = rule.likely
             old, new = shorten(old), shorten(new)
-            edit = Edit(rule.name, rule.tier, self._function.place, replacements, old, new, likely)
-            self._result.append(edit)
+            change = rule.name, rule.tier, self._function.place, replacements, old, new, likely
+            self._result.append(Edit(*change, node, expression))
 
 
 #: A block of one axis as a column and as a row of two axes.

@@ -10,7 +10,7 @@ import ast
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,13 @@ from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
 from symattn.programs.calls import captured
+from symattn.programs.names import Function
 from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
+from symattn.programs.repairing.likelihood import by_likelihood
 from symattn.programs.repairing.observing import Observed, observe
 from symattn.programs.repairing.source import Sources
+from symattn.programs.repairing.values import effective_edits
 from symattn.programs.triton_host import without_checks_of_overflow
 
 if TYPE_CHECKING:
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
 
 # passes of loops that an edited function may take beyond the original on samples
 _SPARE_PASSES, _TIMES_PASSES = 10_000, 20
+# the same where kernels are interpreted: there a pass takes a millisecond
+_SPARE_PASSES_OF_KERNELS, _TIMES_PASSES_OF_KERNELS = 50, 4
+MOST_EVALUATED = 3000  # edits of a kernel of one tier that are evaluated
+_EVALUATED_CALLS = 2  # wrong calls that each edit must change
 # passes in one call of a candidate: the last questions have inputs far larger than any sample
 MAX_PASSES_OF_LAST_CALLS = 10_000_000
 
@@ -88,6 +95,7 @@ class Trials:
         self._lines: Counter[int] | None = None
         self._observed: Observed | None = None
         self._most_passes = MAX_PASSES_OF_LAST_CALLS
+        self._most_passes_of: dict[int, int] = {}  # by the id of the sample, if there are kernels
 
     def open(self) -> Opened | None:
         """Observe a wrong call; None if there is no source to edit, or it does not behave as the function does."""
@@ -100,12 +108,15 @@ class Trials:
             if self._is_judged_sample_passed(original, sample) == sample.wrong:
                 return None
         # The passes of the code without edits: an edit that needs many more is taken for endless.
-        most = 0
-        for sample in samples.all:
+        passes = {}
+        for sample in self._samples_of_screen():
             sources.passes = 0
             original.run(sample.inputs, sample.memory)
-            most = max(most, sources.passes)
-        self._most_passes = _TIMES_PASSES * most + _SPARE_PASSES
+            passes[id(sample)] = sources.passes
+        self._most_passes = _TIMES_PASSES * max(passes.values(), default=0) + _SPARE_PASSES
+        if sources.has_kernels:
+            times, spare = _TIMES_PASSES_OF_KERNELS, _SPARE_PASSES_OF_KERNELS
+            self._most_passes_of = {key: times * count + spare for key, count in passes.items()}
         observed = None
         for sample in (
             *sorted(samples.first[:3], key=_count_sample_entries)[::-1],
@@ -131,7 +142,36 @@ class Trials:
     def edits(self, tier: int) -> list[Edit]:
         """Enumerate the edits of one tier; most mistakes are repaired before the larger tiers are needed."""
         assert self._observed is not None, "opened before edits are enumerated"
-        return enumerate_edits(self.sources, self._observed, self._samples.numbers, (tier,))
+        edits = enumerate_edits(self.sources, self._observed, self._samples.numbers, (tier,))
+        return self._order_edits_of_kernels(edits) if self.sources.has_kernels else edits
+
+    def _order_edits_of_kernels(self, edits: Sequence[Edit]) -> list[Edit]:
+        """Return likely edits first, without those by which a wrong call would compute what it does."""
+        functions = self.sources.functions
+        kernels = {self.sources.place(key) for key, f in functions.items() if f.is_kernel}
+        ordered = by_likelihood(edits, kernels)
+        wrong = [sample for sample in self._samples.first if sample.wrong]
+        # One of the same sizes would show the same masks and strides.
+        others = [s for s in wrong[1:] if _sizes_of(s) != _sizes_of(wrong[0])]
+        runs = [self._run_of(sample) for sample in [*wrong[:1], *others][:_EVALUATED_CALLS]]
+        with _quiet():
+            effective = effective_edits(self.sources, ordered[:MOST_EVALUATED], runs)
+        # Of edits that change an expression alike, the others come last.
+        effective.sort(key=lambda edit: edit.alike > 0)
+        return [*effective, *ordered[MOST_EVALUATED:]]
+
+    def _run_of(self, sample: JudgedSample) -> Callable[[Function], object]:
+        def run(function: Function) -> object:
+            version = self._target.version(function)
+            version.around_call = within_memory
+            return version.run(sample.inputs, sample.memory)
+
+        return run
+
+    def _samples_of_screen(self) -> tuple[JudgedSample, ...]:
+        """Return the samples that a candidate must pass; of kernels, which run slowly, the first ones alone."""
+        samples = self._samples
+        return samples.first if self.sources.has_kernels else samples.all
 
     def _longest_block(self, observed: Observed) -> int:
         """Return the longest block in a kernel that was observed, 1 if its numbers are single, 0 without a kernel."""
@@ -171,20 +211,14 @@ class Trials:
         """Count the passes of loops in this call by itself: the last questions ask hundreds."""
         self.sources.passes, self.sources.most_passes = 0, MAX_PASSES_OF_LAST_CALLS
 
-    def _begin_call(self) -> None:
-        self.sources.passes, self.sources.most_passes = 0, self._most_passes
+    def _begin_call(self, sample: JudgedSample) -> None:
+        most = self._most_passes_of.get(id(sample), self._most_passes)
+        self.sources.passes, self.sources.most_passes = 0, most
 
     def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
         """Try edits, or several at once; return the numbers of those that pass all samples, and whether they stray."""
         result = []
-        with (
-            captured(),
-            warnings.catch_warnings(),
-            np.errstate(all="ignore"),
-            # Overflow in whole numbers is checked by Triton, and slows interpretation down.
-            without_checks_of_overflow(),
-        ):
-            warnings.simplefilter("ignore")
+        with _quiet():
             for number, edits in enumerate(several):
                 version = self._make_version_for_samples(edits)
                 if version is not None and self._passes_all(version):
@@ -211,16 +245,15 @@ class Trials:
     # -- one version ---------------------------------------------------------------------------------------------------
     def _passes_all(self, version: Target) -> bool:
         first, *others = self._samples.first
+        rest = () if self.sources.has_kernels else self._samples.all
         # The first sample alone, without records of the call: most edits fail here.
-        self._begin_call()
+        self._begin_call(first)
         if self._share_of(version.attempt(first.inputs), first) < 1:
             return False
-        return all(
-            self._is_judged_sample_passed(version, s) for s in (first, *others, *self._samples.all)
-        )
+        return all(self._is_judged_sample_passed(version, s) for s in (first, *others, *rest))
 
     def _call_version_on_sample(self, version: Target, sample: JudgedSample) -> Outcome:
-        self._begin_call()
+        self._begin_call(sample)
         return version.run(sample.inputs, sample.memory)
 
     def _is_judged_sample_passed(self, version: Target, sample: JudgedSample) -> bool:
@@ -312,6 +345,20 @@ class Trials:
 
 
 @contextmanager
+def _quiet() -> Iterator[None]:
+    """Let edited code print and warn to nobody, and be interpreted without looks for overflow."""
+    with (
+        captured(),
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+        # Overflow in whole numbers is checked by Triton, and slows interpretation down.
+        without_checks_of_overflow(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
 def _install_trace_function(trace: Any) -> Iterator[None]:
     # Restored, since a debugger or a coverage tool may have set one.
     before = sys.gettrace()
@@ -320,6 +367,10 @@ def _install_trace_function(trace: Any) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+def _sizes_of(sample: JudgedSample) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in sample.inputs.items()}
 
 
 def _count_sample_entries(sample: JudgedSample) -> int:

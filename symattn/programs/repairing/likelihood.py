@@ -1,0 +1,78 @@
+"""The order in which edits are tried where not all of them can be: the likely ones first, no rule before all others."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from symattn.programs.repairing.edits import Edit
+
+_REMOVED = (
+    0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
+)
+# a number is one token, whatever its digits, an operator of two characters is one, and so are infinity and a length
+_TOKENS = re.compile(
+    r"\w+\.inf\b|\w+\.shape\[-?\d+\]|\w+\.size\(-?\d+\)|\blen\(\w+\)|\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S"
+)
+_ARBITRARY = (
+    0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
+)
+#: New numbers that are no arbitrary ones.
+_USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
+
+
+def size_of(edit: Edit) -> float:
+    """Return how many tokens an edit changes or adds; one that it only removes counts less."""
+    old, new = _TOKENS.findall(edit.old), _TOKENS.findall(edit.new)
+    steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    changed = sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag in ("replace", "insert"))
+    removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")
+    added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
+    numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
+    return float(changed + _REMOVED * removed + _ARBITRARY * numbers)
+
+
+#: Rules with an edit for nearly every expression or line: each of these is rarely the mistake.
+_WIDE_RULES = (
+    "±1", "constant", "arguments", "argument dropped", "unwrapped", "assignment", "moved", "removed", "term",
+    "bound", "cast", "exponent", "wrapped", "guard",
+)  # fmt: skip
+_LATER = 2  # by this factor the edits of wide rules, and those outside of kernels, come later
+
+
+def in_turn(edits: Sequence[Edit]) -> list[Edit]:
+    """Return edits of a tier in the order in which they are tried if not all of them may be.
+
+    Likely ones come first; among them each rule has its turn, with its smallest edits first.
+    """
+    turns: dict[str, int] = {}
+    order: dict[int, tuple[bool, int]] = {}
+    for edit in sorted(edits, key=size_of):
+        turns[edit.rule] = turns.get(edit.rule, 0) + 1
+        order[id(edit)] = not edit.likely, turns[edit.rule]
+    return sorted(edits, key=lambda e: order[id(e)])
+
+
+def by_likelihood(edits: Sequence[Edit], kernels: Collection[int]) -> list[Edit]:
+    """Return the edits of a tier of a function that launches kernels in the order in which they are tried.
+
+    Each rule has its turn, with the first edit of each expression before the second ones of others. Rules that change
+    nearly every expression, and functions around the ``kernels`` (numbers as in ``Edit.place``), come later.
+    """
+    at_place: Counter[tuple[str, int, int, int]] = Counter()
+    variants = []
+    for number, edit in enumerate(edits):
+        # An edit of several lines, or of a statement, has no expression.
+        key = edit.rule, edit.place, edit.node, edit.line if edit.node < 0 else 0
+        at_place[key] += 1
+        variants.append((not edit.likely, at_place[key], size_of(edit), number, edit))
+    turns: Counter[tuple[str, bool]] = Counter()
+    ordered = []
+    for *_, number, edit in sorted(variants, key=lambda v: v[:4]):
+        is_outside = edit.place not in kernels
+        turns[edit.rule, is_outside] += 1
+        turn = turns[edit.rule, is_outside] * _LATER**is_outside
+        ordered.append((turn * _LATER ** (edit.rule in _WIDE_RULES), number, edit))
+    return [edit for *_, edit in sorted(ordered, key=lambda o: o[:2])]

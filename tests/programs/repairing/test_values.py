@@ -1,0 +1,59 @@
+"""Edits of kernels: those without effect are dropped, those alike come later, and each rule has its turn."""
+
+from pathlib import Path
+
+import numpy as np
+
+from symattn.programs.repairing.edits import Edit, enumerate_edits
+from symattn.programs.repairing.likelihood import by_likelihood
+from symattn.programs.repairing.observing import observe
+from symattn.programs.repairing.source import Sources
+from symattn.programs.repairing.values import effective_edits
+from symattn.verification.repair import Replacement
+from tests.programs.repairing.programs import loaded
+
+PROGRAM = """
+def attention(q, k, v, n=4):
+    m, unequal = n + 0, n + 1
+    for j in range(2):
+        scale = n * (j + 1)
+    return q * scale
+"""
+
+
+def _effective(folder: Path) -> tuple[list[Edit], list[Edit]]:
+    sources = Sources(loaded(folder, PROGRAM))
+    q = np.ones((2, 3))
+    seen = observe(sources, lambda f: f(q, q, q))
+    edits = enumerate_edits(sources, seen, tiers=(1,))
+    return edits, effective_edits(sources, edits, [lambda f: f(q, q, q)])
+
+
+def test_edits_that_change_no_value_or_raise_are_dropped(tmp_path: Path) -> None:
+    edits, left = _effective(tmp_path)
+    dropped = {(e.line, e.old, e.new) for e in edits} - {(e.line, e.old, e.new) for e in left}
+    scales = {(old, new) for line, old, new in dropped if line == 7}
+    # ``m`` is ``n``, and ``n + 0`` is ``n - 0``; a loop is judged in all of its passes.
+    assert ("n", "m") in scales
+    assert (5, "n + 0", "n - 0") in dropped
+    assert ("n", "unequal") not in scales
+    assert ("n * (j + 1)", "n / (j + 1)") not in scales
+    # Numbers have no product of matrices.
+    assert ("n * (j + 1)", "n @ (j + 1)") in scales
+
+
+def test_edits_that_change_an_expression_alike_are_counted(tmp_path: Path) -> None:
+    _, left = _effective(tmp_path)
+    alike = {e.new: e.alike for e in left if e.line == 7 and e.old == "n"}
+    assert alike["n + 1"] == 0
+    assert alike["unequal"] == 1
+
+
+def test_each_rule_has_its_turn_and_no_expression_all_of_them() -> None:
+    def edit(rule: str, place: int, node: int, new: str) -> Edit:
+        return Edit(rule, 1, place, (Replacement(1, 0, 1, 1, new),), "a", new, True, node)
+
+    several = [edit("operator", 1, 7, "b"), edit("operator", 1, 7, "c"), edit("operator", 1, 8, "d"),
+               edit("moved", 1, 9, "e"), edit("operator", 0, 3, "f"), edit("axis", 1, 5, "g")]  # fmt: skip
+    # Places count from 0; 1 is the kernel.
+    assert [e.new for e in by_likelihood(several, {1})] == ["b", "g", "d", "e", "f", "c"]
