@@ -46,6 +46,7 @@ _TOKENS_OF_KERNEL = 40  # tokens of the last inputs of an interpreted kernel of 
 _BEYOND_BLOCKS = 3  # and beyond two blocks if these are longer
 _SHARE_FOR_KERNELS = 1  # interpreted kernels get all of it
 _CHUNK = 250  # edits sent to the function's process at once
+_CHUNK_OF_KERNELS = 50  # edits of a kernel after which those that passed are examined
 _FIRST_WRONG, _FIRST_RIGHT, _VARIOUS = 9, 6, 12  # cases of the first screen, and of partial repairs
 _MAX_ENTRIES = 20_000  # of a case that is sent along
 # Cases on which a candidate is tried after the first screen.
@@ -221,7 +222,8 @@ class _EditSearch:
             # In the order of the text, the last lines would be left out. Those of kernels are in turn already.
             ordered = in_turn(edits) if not kernels and len(edits) > left else edits
             # Kernels in small parts: an accepted edit spares the screening of the rest.
-            for part in _parts([(e,) for e in ordered[:left]], _CHUNK if kernels else left):
+            size = _CHUNK_OF_KERNELS if kernels else left
+            for part in _parts([(e,) for e in ordered[:left]], size):
                 if self._settle_edit_candidates(part):
                     return self._collect_accepted_repairs()
             left -= len(edits[:left])
