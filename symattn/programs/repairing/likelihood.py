@@ -40,6 +40,11 @@ _WIDE_RULES = (
     "bound", "cast", "exponent", "wrapped", "guard",
 )  # fmt: skip
 _LATER = 2  # by this factor the edits of wide rules, and those outside of kernels, come later
+_NAMES_IN_A_TURN = (
+    4  # a kernel has more names than anything else, and most of its mistakes are in them
+)
+#: The rule that puts a name in place of another one.
+_NAME_RULE = "variable"
 
 
 def in_turn(edits: Sequence[Edit]) -> list[Edit]:
@@ -55,11 +60,20 @@ def in_turn(edits: Sequence[Edit]) -> list[Edit]:
     return sorted(edits, key=lambda e: order[id(e)])
 
 
+def signs_of(edit: Edit) -> tuple[str, ...]:
+    """Return the operators that an edit removes, and those that it adds, sorted; of a function its names as well."""
+    old, new = (Counter(_TOKENS.findall(text)) for text in (edit.old, edit.new))
+    is_shown = edit.rule == "function"
+    removed, added = old - new, new - old
+    return tuple(sorted(x for x in (*removed, "→", *added) if is_shown or not x[0].isalnum()))
+
+
 def by_likelihood(edits: Sequence[Edit], kernels: Collection[int]) -> list[Edit]:
     """Return the edits of a tier of a function that launches kernels in the order in which they are tried.
 
-    Each rule has its turn, with the first edit of each expression before the second ones of others. Rules that change
-    nearly every expression, and functions around the ``kernels`` (numbers as in ``Edit.place``), come later.
+    Each kind of change has its turn, with the first edit of each expression before the second ones of others: sums and
+    products are many, and shall not come before all masks. Rules that change nearly every expression, and functions
+    around the ``kernels`` (numbers as in ``Edit.place``), come later.
     """
     at_place: Counter[tuple[str, int, int, int]] = Counter()
     variants = []
@@ -68,11 +82,13 @@ def by_likelihood(edits: Sequence[Edit], kernels: Collection[int]) -> list[Edit]
         key = edit.rule, edit.place, edit.node, edit.line if edit.node < 0 else 0
         at_place[key] += 1
         variants.append((not edit.likely, at_place[key], size_of(edit), number, edit))
-    turns: Counter[tuple[str, bool]] = Counter()
+    turns: Counter[tuple[str, tuple[str, ...], bool]] = Counter()
     ordered = []
     for *_, number, edit in sorted(variants, key=lambda v: v[:4]):
         is_outside = edit.place not in kernels
-        turns[edit.rule, is_outside] += 1
-        turn = turns[edit.rule, is_outside] * _LATER**is_outside
-        ordered.append((turn * _LATER ** (edit.rule in _WIDE_RULES), number, edit))
+        kind = edit.rule, signs_of(edit), is_outside
+        turns[kind] += 1
+        turn = turns[kind] * _LATER ** (is_outside + (edit.rule in _WIDE_RULES))
+        in_a_turn = _NAMES_IN_A_TURN if edit.rule == _NAME_RULE else 1
+        ordered.append((-(-turn // in_a_turn), number, edit))
     return [edit for *_, edit in sorted(ordered, key=lambda o: o[:2])]

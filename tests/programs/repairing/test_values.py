@@ -57,3 +57,12 @@ def test_each_rule_has_its_turn_and_no_expression_all_of_them() -> None:
                edit("moved", 1, 9, "e"), edit("operator", 0, 3, "f"), edit("axis", 1, 5, "g")]  # fmt: skip
     # Places count from 0; 1 is the kernel.
     assert [e.new for e in by_likelihood(several, {1})] == ["b", "g", "d", "e", "f", "c"]
+
+
+def test_many_sums_do_not_come_before_a_mask() -> None:
+    def edit(node: int, old: str, new: str) -> Edit:
+        return Edit("operator", 1, 0, (Replacement(node, 0, node, 5, new),), old, new, True, node)
+
+    sums = [edit(k, "a + b", "a - b") for k in range(1, 9)]
+    order = by_likelihood([*sums, edit(9, "m | n", "m & n")], {0})
+    assert order[1].new == "m & n"
