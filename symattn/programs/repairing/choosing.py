@@ -209,6 +209,7 @@ class _EditSearch:
         self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
         self._edits: dict[int, list[Edit]] = {}  # by tier, as far as they are enumerated
         self._known: set[tuple[int, tuple[Replacement, ...]]] = set()
+        self._refused_groups: set[int] = set()  # of edits that passed all samples
 
     def found(self) -> Repairs:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
@@ -225,6 +226,9 @@ class _EditSearch:
             size = _CHUNK_OF_KERNELS if kernels else left
             for part in _parts([(e,) for e in ordered[:left]], size):
                 if self._settle_edit_candidates(part):
+                    return self._collect_accepted_repairs()
+                # They differ from an edit that was refused only in calls that it fails.
+                if self._settle_edit_candidates(self._others_of_refused(ordered)):
                     return self._collect_accepted_repairs()
             left -= len(edits[:left])
         # Pairs only if no single edit is accepted; interpreted kernels are too slow for pairs.
@@ -271,11 +275,18 @@ class _EditSearch:
                 break
             answer = self._examine_edited_version(edits)
             searched += answer.new_search
+            # The first of a group alone: its others are tried once.
+            self._refused_groups |= {e.group for e in edits if e.group and not e.alike}
             if answer.grade is not None:
                 self._accepted.append((strays, edits, answer))
                 if not strays:
                     return True
         return False
+
+    def _others_of_refused(self, edits: Sequence[Edit]) -> list[Several]:
+        """Return the other edits of the groups of those that passed all samples and were refused."""
+        groups, self._refused_groups = self._refused_groups, set()
+        return [(e,) for e in edits if e.group in groups and e.alike]
 
     def _examine_edited_version(self, edits: Several) -> EditAnswer:
         edited = self._trials.version(edits)

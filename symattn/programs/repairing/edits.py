@@ -42,7 +42,7 @@ class Edit:
 
     ``place`` is the number of the function among those that the sources reach, the same in every process. ``node`` is
     the number of the expression that changes, -1 for any other change, and ``expression`` what stands in its place.
-    ``alike`` counts the edits before that give the same values.
+    Edits of one ``group`` gave the same values where they were evaluated, ``alike`` counts those before; 0 for none.
     """
 
     rule: str
@@ -54,6 +54,7 @@ class Edit:
     likely: bool = False
     node: int = field(default=-1, compare=False)
     expression: str = field(default="", compare=False)
+    group: int = field(default=0, compare=False)
     alike: int = field(default=0, compare=False)
 
     @property

@@ -60,28 +60,30 @@ Run = Callable[[Function], object]
 
 
 def effective_edits(sources: Sources, edits: Sequence[Edit], wrong: Sequence[Run]) -> list[Edit]:
-    """Return the edits that may change each of the ``wrong`` calls; ``alike`` compares those of the first one."""
+    """Return the edits that may change each of the ``wrong`` calls, with their ``group`` and ``alike``."""
     left = _evaluable(sources, edits)
-    for number, run in enumerate(wrong):
+    keys: dict[int, list[object]] = {id(e): [] for _, e in left if e is not None}
+    for run in wrong:
         called = _ValuesInCall(sources, [e for _, e in left if e is not None])
         run(called.rebuild())
         left = [(edit, e) for edit, e in left if e is None or called.values_of(e).is_changed]
-        if number == 0:
-            left = _counted_alike(left, called)
-    return [edit for edit, _ in left]
+        for _, e in left:
+            if e is not None:
+                keys[id(e)].append(called.values_of(e).key)
+    return _grouped([(edit, tuple(keys[id(e)]) if e is not None else ()) for edit, e in left])
 
 
-def _counted_alike(
-    left: Sequence[tuple[Edit, _Evaluable | None]], called: _ValuesInCall
-) -> list[tuple[Edit, _Evaluable | None]]:
-    counts: dict[object, int] = {}
+def _grouped(left: Sequence[tuple[Edit, tuple[object, ...]]]) -> list[Edit]:
+    """Return edits with the groups of those that change an expression alike in all calls; 0 for an edit by itself."""
+    groups: dict[tuple[object, ...], int] = {}
+    counts: dict[int, int] = {}
     result = []
-    for edit, evaluable in left:
-        key = called.values_of(evaluable).key if evaluable is not None else None
-        if key is not None:
-            edit = replace(edit, alike=counts.get(key, 0))
-            counts[key] = edit.alike + 1
-        result.append((edit, evaluable))
+    for edit, key in left:
+        if key and None not in key:
+            group = groups.setdefault(key, len(groups) + 1)
+            edit = replace(edit, group=group, alike=counts.get(group, 0))
+            counts[group] = edit.alike + 1
+        result.append(edit)
     return result
 
 
