@@ -34,7 +34,7 @@ def by_tokens(
         decay = np.exp(a[..., None, None] if wrong == "gates without step" else step * a[..., None, None])
         written = x if wrong == "values without step" else step * x
         state = decay * state + k[..., t, :, None] * written
-        added = {"no skip": 0 * x, "scaled skip": step * x, "skip of 1": x / skip[..., None, None]}.get(wrong, x)
+        added = {"no skip": 0 * x, "scaled skip": step * x}.get(wrong, x)
         rows.append((state * q[..., t, :, None]).sum(-2) + (skip[..., None, None] * added)[..., 0, :])
     return np.stack(rows, axis=-2).astype(v.dtype), state
 
