@@ -265,7 +265,9 @@ class ComputedNumber(Planes):
                 own = shared is not None or not one
                 shared = part if shared is None else shared + part
             rest, last = rest + more, last + its_last
-        return LinearErrors(np.broadcast_to(shared, (*shape, ids.size)), ids, rest, last)
+        if shared.shape[:-1] != shape:
+            shared = np.broadcast_to(shared, (*shape, ids.size))
+        return LinearErrors(shared, ids, rest, last)
 
     @classmethod
     def made(

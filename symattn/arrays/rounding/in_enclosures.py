@@ -30,13 +30,13 @@ class InEnclosures(ComputedNumber):
 
     @classmethod
     def write_plane(cls, value: Any) -> np.ndarray:
-        return np.array(np.broadcast_to(value.mid, value.plain_shape))
+        return _copied_in_shape(value.mid, value.plain_shape)
 
     @classmethod
     def read_floats(cls, value: Any, data: object = None) -> bounds.Floats:
         """Return the midpoints and radii; 0 with the radius ∞ where nothing is known, 0 where it is no number."""
         middle = cls.write_plane(value)
-        radius = np.array(np.broadcast_to(value.rad, value.plain_shape))
+        radius = _copied_in_shape(value.rad, value.plain_shape)
         number = np.isfinite(middle) & np.isfinite(radius)
         return bounds.Floats(np.where(number, middle, 0.0), radius)
 
@@ -78,3 +78,8 @@ class InEnclosures(ComputedNumber):
             raise MovedByRounding(
                 f"{cls.name}: is a number {words} another, if rounding moves them by {e.max():.2g}?"
             )
+
+
+def _copied_in_shape(part: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a copy in this shape; most arrays have it, and broadcasting takes longer than a small operation."""
+    return np.array(part if part.shape == shape else np.broadcast_to(part, shape))
