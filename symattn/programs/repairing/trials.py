@@ -297,18 +297,18 @@ class Trials:
         if self._lines is None:
             self._lines = self._count_lines(self._target.version(self.sources.rebuild()))
         now = self._count_lines(version)
-        found = self.sources.functions[self.sources.at(edits[0].place)]
+        edited_source = self.sources.functions[self.sources.at(edits[0].place)]
         joined = edits[0]
         if len(edits) > 1:
             replacements = tuple(r for edit in edits for r in edit.replacements)
             joined = Edit("", 4, joined.place, replacements, "", "")
-        origin = origin_of_lines(joined, found.lines, found.first)
+        origin = origin_of_lines(joined, edited_source.lines, edited_source.first)
         last, shift = (
-            found.first + len(found.lines),
-            len(edited_lines(found, joined)) - len(found.lines),
+            edited_source.first + len(edited_source.lines),
+            len(edited_lines(edited_source, joined)) - len(edited_source.lines),
         )
         for line, count in self._lines.items():
-            inside = found.first <= line < last
+            inside = edited_source.first <= line < last
             # A line of the edit itself may run more or less often.
             if inside and line not in origin:
                 continue
@@ -321,7 +321,7 @@ class Trials:
         new = [
             n
             for n in now
-            if n not in known and n not in touched and found.first <= n < last + shift
+            if n not in known and n not in touched and edited_source.first <= n < last + shift
         ]
         return bool(new)
 
