@@ -139,23 +139,25 @@ def _promised_rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, A
     return {"rotated": width, "base": float(base), "rope_type": rope.get("rope_type", "default")}
 
 
-def disagreements(told: dict[str, Any], facts: CallFacts) -> list[str]:
+def disagreements(promises: dict[str, Any], facts: CallFacts) -> list[str]:
     """Return where the fields and the run differ, in words."""
     run_numbers = facts.numbers()
     names = ["heads", "kv_heads", "softcap"]
-    names += ["causal"] if told["causal"] is False else []  # no field says that a model is causal
     names += (
-        ["scale"] if told["rope_type"] in (None, "default") else []
+        ["causal"] if promises["causal"] is False else []
+    )  # no field says that a model is causal
+    names += (
+        ["scale"] if promises["rope_type"] in (None, "default") else []
     )  # others may scale queries and keys
     names += ["window"] if facts.plain_mask else []
-    names += ["rotated"] if told["rope_type"] != "proportional" else []
-    names += ["base"] if told["rope_type"] in (None, "default") and run_numbers["base"] else []
+    names += ["rotated"] if promises["rope_type"] != "proportional" else []
+    names += ["base"] if promises["rope_type"] in (None, "default") and run_numbers["base"] else []
     result = [
-        f"{name}: {told[name]} by the fields, {run_numbers[name]} in the run"
+        f"{name}: {promises[name]} by the fields, {run_numbers[name]} in the run"
         for name in names
-        if not _is_equal_to_promise(told[name], run_numbers[name])
+        if not _is_equal_to_promise(promises[name], run_numbers[name])
     ]
-    norm = told["qk_norm"]
+    norm = promises["qk_norm"]
     if norm is not None and bool(norm) != bool(facts.norm):
         result.append(f"qk_norm: {norm} by the fields, {facts.norm or 'none'} in the run")
     return result

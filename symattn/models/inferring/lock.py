@@ -118,20 +118,20 @@ def read_lock(path: str) -> list[str]:
     except UnicodeDecodeError:
         raise InputError(f"models: {path} is no text in UTF-8") from None
     # Comments and empty lines are for readers.
-    kept = [line for line in text.splitlines() if line and not line.startswith("#")]
-    for number, line in enumerate(kept, 1):
+    locked = [line for line in text.splitlines() if line and not line.startswith("#")]
+    for number, line in enumerate(locked, 1):
         if _SEPARATOR not in line:
             raise InputError(f"models: line {number} of {path} is none of a lock: {line[:60]!r}")
-    return kept
+    return locked
 
 
 def check_lock(path: str) -> LockCheck:
     """Infer every type of a lock again, and return which lines differ. Raises ``InputError`` for another file."""
-    kept = read_lock(path)
-    types = list(dict.fromkeys(line.partition(_SEPARATOR)[0] for line in kept))
+    locked = read_lock(path)
+    types = list(dict.fromkeys(line.partition(_SEPARATOR)[0] for line in locked))
     now = [line for model_type in types for line in lines_of(model_type)]
-    gone = [line for line in kept if line not in now]
-    new = [line for line in now if line not in kept]
+    gone = [line for line in locked if line not in now]
+    new = [line for line in now if line not in locked]
     return LockCheck(path, len(types), gone, new)
 
 
