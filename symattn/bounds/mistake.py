@@ -280,12 +280,15 @@ def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
 
     def changed(spec: Attention) -> Attention:
         nonlocal latest
-        if latest is None or latest[0] is not spec:
+        # A name of its own, since another thread may exchange the stored pair at any time.
+        pair = latest
+        if pair is None or pair[0] is not spec:
             attention = replace(spec, **fields)
             # Left undefined where no key is visible: code differs there, and the mistake says nothing.
             empty = attention.plain_softmax and attention.masks_anything
-            latest = spec, replace(attention, fully_masked="nan") if empty else attention
-        return latest[1]
+            pair = spec, replace(attention, fully_masked="nan") if empty else attention
+            latest = pair
+        return pair[1]
 
     return Mistake(blamed, words, Variant(spec=changed))
 
