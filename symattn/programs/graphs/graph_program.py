@@ -209,6 +209,7 @@ def bound(
 _TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, if they are open
 #: Several blocks of 128 queries and of 128 keys, if they are open; the first with few enough scores is tried.
 _SEVERAL_BLOCKS = ((140, 270), (140, 150))
+_FEW = 7  # queries, where many keys alone may show what is wrong
 _CELLS = 1 << 17  # scores of all heads, in an item of several blocks
 # More than one item, so that a mix-up of items changes the output.
 _BATCH = 2
@@ -256,6 +257,17 @@ class MeasuredSizes:
         few = (s for s in one_item if spec.heads * s.n_q * s.n_k <= _CELLS)
         chosen = next(few, one_item[-1])
         return (chosen,) if _count_entries(spec, chosen) <= _ENTRIES else ()
+
+    def shrunk(self, sizes: Sizes) -> tuple[Sizes, ...]:
+        """Return smaller sizes at which a difference may show as well, the smallest first, and the sizes themselves.
+
+        Each known mistake is computed at the first that shows it. There are never fewer keys than queries, since a
+        query may then see no key.
+        """
+        items = max((1, *sizes.batch))
+        few_queries = self._of_lengths(min(_FEW, sizes.n_q), sizes.n_k, items)
+        few_keys = self._of_lengths(sizes.n_q, min(sizes.n_q, sizes.n_k), items)
+        return tuple(dict.fromkeys((few_queries, few_keys, sizes)))
 
     def _of_lengths(self, n_q: int, n_k: int, items: int) -> Sizes:
         """Return sizes with these lengths and so many items, where they are open."""

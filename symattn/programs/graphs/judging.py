@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, cast
 
@@ -95,8 +96,7 @@ def judge_graph(
         ),
         None,
     )
-    draws = (_make_fault_of_difference(*wrong, seed + n) for n in range(_DRAWS)) if wrong else ()
-    fault = next(filter(None, draws), None)
+    fault = _find_fault_of_difference(*wrong, seed) if wrong else None
     if wrong and not fault:
         undecided.append(
             "The graph is no identity, but floats do not show it: a number nearly what is meant"
@@ -251,16 +251,32 @@ def notes_of(
     )
 
 
-def _make_fault_of_difference(
+def _find_fault_of_difference(
     program: GraphProgram, difference: Difference, seed: int
 ) -> Fault | None:
-    """Return a fault with the difference in float64 and the mistake that explains it, if float32 does not allow it."""
-    inputs = inputs_of(program, difference.sizes, seed)
+    """Return the fault at the smallest sizes at which floats show it; None if they do not."""
+    draws = (
+        _make_fault_at_sizes(program, sizes, difference.sizes, seed + n)
+        for sizes in program.sizes.shrunk(difference.sizes)
+        for n in range(_DRAWS)
+    )
+    return next(filter(None, draws), None)
+
+
+def _make_fault_at_sizes(
+    program: GraphProgram, sizes: Sizes, largest: Sizes, seed: int
+) -> Fault | None:
+    """Return a fault with the difference in float64 and the mistake that explains it, if float32 does not allow it.
+
+    The mistake must explain the ``largest`` sizes as well, at which the difference was found.
+    """
+    inputs = inputs_of(program, sizes, seed)
     got = program.run(inputs).output
     assert got is not None
     by = getattr(program.spec, "by", "")
     step, what = ("backward", f"the gradient by {by}") if by else ("output", "the graph")
-    right, legal, explain = (_of_gradient if by else _of_attention)(program, inputs)
+    of_floats = _of_gradient if by else partial(_of_attention, largest)
+    right, legal, explain = of_floats(program, inputs)
     if got.shape != right.shape:
         said = f"{what} {'has' if by else 'gives'} the shape {got.shape}, expected {right.shape}"
         return Fault(step, None, said, certified=True)
@@ -273,7 +289,7 @@ def _make_fault_of_difference(
         return None
     array = f"d{by}" if by else "output "
     where = f"at {array}{list(place)}: got {got[at]:.6g}, expected {right[at]:.6g}"
-    where += f"; {difference.sizes}"
+    where += f"; {sizes}"
     if mistake := explain(got, place):
         return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {where}", certified=True)
     said = f"{what} differs from the {'exact one' if by else 'specification'} {where}; no single mistake explains it"
@@ -289,7 +305,7 @@ _Floats = tuple[
 ]
 
 
-def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
+def _of_attention(largest: Sizes, program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     spec, batch = program.spec, len(program.sizes.batch)
 
     def element(given: Mapping[str, Value], at: _Place) -> dict[str, Value]:
@@ -303,7 +319,7 @@ def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats
         return BitSample(spec, element(given, at), got[at[:batch]], Format("float32"))
 
     def others() -> Iterator[BitSample]:
-        for sizes in program.sizes.tried(spec):
+        for sizes in dict.fromkeys((*program.sizes.tried(spec), largest)):
             given = inputs_of(program, sizes, 0)
             if (got := program.run(given).output) is not None:
                 yield sample(given, got, (0,) * batch)
