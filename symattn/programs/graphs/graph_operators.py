@@ -56,6 +56,17 @@ def of_lengths(rule: Callable[[Value, Value], Value]) -> Rule:
     return lambda c, a, b: rule(length(a), length(b))
 
 
+def of_known(what: str, rule: Rule) -> Rule:
+    """Return a rule of plain numbers alone, named ``what`` if numbers that the inputs decide are refused."""
+
+    def run(c: Context, *arrays: Value, **parameters: Value) -> Value:
+        if not all(map(is_plain, arrays)):
+            raise InputError(f"{what} of computed numbers is not read")
+        return rule(*arrays, **parameters)
+
+    return run
+
+
 def binary(name: str) -> Rule:
     """Return an operator of two arrays by its name in the namespace.
 

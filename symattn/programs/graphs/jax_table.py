@@ -92,15 +92,6 @@ def _integer_power(c: Context, x: Value, y: int) -> Value:
     return op.power(c, x, y)
 
 
-def _of_known(what: str, rule: Rule) -> Rule:
-    def run(c: Context, *arrays: Value, **parameters: Value) -> Value:
-        if not all(map(is_plain, arrays)):
-            raise InputError(f"{what} of computed numbers is not read")
-        return rule(*arrays, **parameters)
-
-    return run
-
-
 def _at_maximum(c: Context, x: Value, m: Value) -> Value:
     """Return where x is its maximum, which derivatives of a maximum use.
 
@@ -380,8 +371,8 @@ RULES: Mapping[str, Rule] = {
     **op.table(op.unary, "not=logical_not"),
     "sub": _subtract_jax_arrays,
     "div": op.divide_whole,
-    "rem": _of_known("a remainder", np.fmod),
-    "sign": _of_known("a sign", np.sign),
+    "rem": op.of_known("a remainder", np.fmod),
+    "sign": op.of_known("a sign", np.sign),
     "max": _make_jax_extreme_rule("maximum", -np.inf),
     "min": _make_jax_extreme_rule("minimum", np.inf),
     "rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
@@ -405,7 +396,7 @@ RULES: Mapping[str, Rule] = {
     "cumsum": _cumulative_jax_sum,
     "triangular_solve": _triangular_solve,
     "lu": linear_systems.factorise,
-    "lu_pivots_to_permutation": _of_known("an order of rows", linear_systems.order_rows),
+    "lu_pivots_to_permutation": op.of_known("an order of rows", linear_systems.order_rows),
     "iota": _iota_along_axis,
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": _reshape_jax_array,

@@ -282,6 +282,9 @@ RULES: Mapping[str, Rule] = {
     ),
     "Reciprocal": lambda c, x: op.divide(c, 1.0, x),
     "Div": op.divide_whole,
+    "Mod": op.of_known(
+        "a remainder", lambda a, b, fmod=0: (np.fmod if fmod else np.remainder)(a, b)
+    ),
     "Pow": op.power,
     "Where": op.where,
     "Cast": _cast_onnx_tensor,

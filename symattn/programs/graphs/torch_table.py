@@ -233,6 +233,8 @@ RULES: Mapping[str, Rule] = {
         op.unary,
         "aten.log=log aten.abs=abs aten.exp2=exp2 aten.log2=log2 aten.sin=sin aten.cos=cos",
     ),
+    # As in Python, the remainder has the sign of the divisor.
+    "aten.remainder": op.of_known("a remainder", np.remainder),
     **op.table(op.binary, "aten.ne=not_equal aten.maximum=maximum aten.minimum=minimum"),
     "aten.rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
     "aten.reciprocal": lambda c, x: op.divide(c, 1.0, x),

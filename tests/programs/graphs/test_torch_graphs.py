@@ -156,6 +156,12 @@ def test_bytes_in_their_range_are_read() -> None:
     assert verify_graph(program, Attention(causal=True)).verdict.value == "no fault"
 
 
+def test_remainders_have_the_sign_of_the_divisor() -> None:
+    from_the_end = Masked(lambda i: (-i - 1) % 5 >= ((-i - 1) % 5)[:, None])
+    program = _exported(from_the_end, *torch.randn(3, 5, 4))
+    assert verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
+
+
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
