@@ -184,7 +184,8 @@ class Elementwise(Composed):
         # Which element is taken must be decided.
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
-        x, y = self.kind.written(a), self.kind.written(b)
+        x = self.kind.written(a)
+        y = self.kind.written(b)
         planes = zip(x.planes, y.planes, strict=True)
         chosen = [np.where(condition, p, q) for p, q in planes]
         return self.kind(*chosen)

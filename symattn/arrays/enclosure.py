@@ -119,7 +119,8 @@ class _Whole:
                 return self.kind.like(x)
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
-        x, y = self.kind.written(a), self.kind.written(b)
+        x = self.kind.written(a)
+        y = self.kind.written(b)
         mid, rad = (
             np.asarray(np.where(condition, p, q))
             for p, q in zip(x.parts.pair, y.parts.pair, strict=True)

@@ -253,7 +253,8 @@ class LinearReductions(Contractions):
 
     def matmul(self, a: Array, b: Array) -> Planes:
         """Return a @ b, also for vectors and stacks of matrices."""
-        x, y = self.kind.of(a), self.kind.of(b)
+        x = self.kind.of(a)
+        y = self.kind.of(b)
         if not (x.ndim and y.ndim):
             raise InputError("matmul of a number; hint: multiply with *")
         left, right = x.ndim == 1, y.ndim == 1

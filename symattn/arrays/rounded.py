@@ -164,7 +164,8 @@ class RoundedSums(ComputedNumber):
         right_errors = e @ (y.off + slack * d)
         own_errors = c @ q + p @ d + e @ f
         rest = own_errors + left_errors + right_errors
-        u, v = up(c + e), up(d + f)
+        u = up(c + e)
+        v = up(d + f)
         counts = (u > 0).astype(float) @ (v > 0).astype(float)
         return shared, rest, u @ v, counts
 

@@ -482,7 +482,8 @@ def _bound_sparse_weight_errors(
     f, open_ = precision.roughest, run.allowed
     scores = number(run.final_scores)
     # The threshold moves by at most τ*, for the reasons in ``weight_errors``.
-    star, most = largest(tau, open_), largest(size(scores), open_)
+    star = largest(tau, open_)
+    most = largest(size(scores), open_)
     rounded = g(n + 8, f) * (2 * most + 2)
     if run.spec.normaliser == "sparsemax":
         return tau + star + rounded

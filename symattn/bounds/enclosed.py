@@ -163,7 +163,8 @@ class EnclosureBound(plain_bound.ByHead):
                 np.maximum(off, 4 * U * np.abs(logit)),
                 np.maximum(largest, np.abs(logit)),
             )
-        every, t = bool(open_.all()), np.where(open_, t, 0.0)
+        every = bool(open_.all())
+        t = np.where(open_, t, 0.0)
         return ScoreExponents(
             t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost
         )

@@ -242,7 +242,8 @@ class _Tile:
         raw = np.abs(factored).astype(self.kind) @ self.sizes.mT
         tau, open_ = self._bound_raw_score_errors(q, raw), self._keys_visible_to_rows(rows)
         every, largest = open_ is None, row_maxima(raw)
-        open_, reach = np.broadcast_to(True if open_ is None else open_, t.shape), largest
+        open_ = np.broadcast_to(True if open_ is None else open_, t.shape)
+        reach = largest
         if not every:
             np.copyto(t, 0, where=~open_)
             # Forbidden keys may be huge: where that would matter, only visible keys count.

@@ -92,7 +92,8 @@ def _round_step_result(by: float, f: Grid, at: At) -> Array:
 
 def _divide_stored_exponentials(where: str, by: float, f: Grid, at: At) -> Any:
     """Divide exponentials by their sum, rounding the sum, or exponentials for the values alone or before both."""
-    e, total = np.asarray(at.e), np.asarray(at.total)
+    e = np.asarray(at.e)
+    total = np.asarray(at.total)
     if where == "sum":
         return e / rounded(f, total * (1 + by))
     e = rounded(f, e * (1 + by))
@@ -141,7 +142,8 @@ def singles(
     spec: Attention, given: frozenset[str], to: Mapping[str, Grid] = _NARROW
 ) -> Iterator[Mistake]:
     """Yield the mistakes of rounding one array, or one constant."""
-    plain, result = spec.plain_softmax, {s.name for s in spec.pipeline(given)}
+    plain = spec.plain_softmax
+    result = {s.name for s in spec.pipeline(given)}
     for words, f in to.items():
         # Latents have no queries or keys of their own to round.
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():

@@ -179,7 +179,8 @@ def permuted(rng: Draw) -> Task:
 def tiles(rng: Draw) -> Task:
     """Ask for the sum of exponentials of two tiles, relative to the common maximum."""
     # The second tile may have the larger maximum, so that the first is rescaled.
-    first, second = _draw_unequal_scores(rng, 2), [x + 2 for x in _draw_unequal_scores(rng, 2)]
+    first = _draw_unequal_scores(rng, 2)
+    second = [x + 2 for x in _draw_unequal_scores(rng, 2)]
     ones = exact([[1]] * 4)
     row, values = exact([first + second]), ones
     parts = (

@@ -135,7 +135,8 @@ def unknown(
 
     ``of_attention``: the function takes a specification, so fields of ``Attention`` are suggested, too.
     """
-    known, first = list(known), f"{whose} has no {what} {word}"
+    known = list(known)
+    first = f"{whose} has no {what} {word}"
     # Tolerances are not chosen here, and the message says why.
     if word in TOLERANCES:
         return InputError(f"{first}; {PICKED}")

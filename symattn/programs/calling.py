@@ -143,7 +143,8 @@ class Agreement(Parameters):
         result: list[Argument] = []
         leading = True  # a parameter can be passed by position only if all before it are
         for p in self.parameters:
-            what, required = meanings.get(p.name), p.default is Parameter.empty
+            what = meanings.get(p.name)
+            required = p.default is Parameter.empty
             leading = leading and p.kind in PLACED and what in inputs
             if p.name in self.values:
                 result.append(Argument(p.name, value=self.values[p.name]))

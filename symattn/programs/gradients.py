@@ -143,7 +143,8 @@ def _check_range(
     """Raise ``InputError`` if gradients are not finite, and those of correct code may overflow as well."""
     if all(np.isfinite(values).all() for values in got.values()):
         return
-    within, scale = float(how.format.largest), largest_scale(spec, inputs) or 1.0
+    within = float(how.format.largest)
+    scale = largest_scale(spec, inputs) or 1.0
     least = min(1.0, scale) if how.scores else 1.0
     # |dO Vᵀ| and |dS| = |P (dP − Σ P dP)| are at most twice the product of the norms.
     of_scores = 2 * np.linalg.norm(do, axis=-1).max() * np.linalg.norm(inputs["v"], axis=-1).max()

@@ -132,7 +132,8 @@ class _LinearAlgebra(_Library):
         )
 
     def solve(self, a: object, b: object) -> Tensor:
-        a, b = self._kind.of(a), self._kind.of(b)
+        a = self._kind.of(a)
+        b = self._kind.of(b)
         return linear_systems.solve(Context(a), a, b)
 
     def inv(self, a: object) -> Tensor:

@@ -198,7 +198,8 @@ class Simplifying:
 
     def _simplify_square_root(self, x: CheckedNode) -> CheckedNode:
         if x.kind == "number" and x.label >= 0:
-            n, d = isqrt(x.label.numerator), isqrt(x.label.denominator)
+            n = isqrt(x.label.numerator)
+            d = isqrt(x.label.denominator)
             if Fraction(n * n, d * d) == x.label:
                 return number(Fraction(n, d))
         # √(x/y) = √x / √y only where the divisor is positive.

@@ -447,7 +447,8 @@ def _yield_checked_conclusions(
 
 def _check_instance_rule(record: Record, facts: Given) -> None:
     """Reject unless x = c at a size, because x equals a form in which the size is only a number."""
-    sort, length = str(record["sort"]), read(["number", record["length"]], {})
+    sort = str(record["sort"])
+    length = read(["number", record["length"]], {})
     expect(
         length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on"
     )

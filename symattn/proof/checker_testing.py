@@ -65,7 +65,8 @@ def are_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice) ->
 def expect_differing(e: Record, dice: Dice, rules: Rules) -> None:
     """Reject unless two sides differ at a point modulo the primes, whatever the opaque functions in them are."""
     scope = scope_of(e)
-    left, right = read(e["left"], scope), read(e["right"], scope)
+    left = read(e["left"], scope)
+    right = read(e["right"], scope)
     _expect_free((left, right), {name for pair in rules for name in pair})
     sizes = {str(s): int(n) for s, n in e["sizes"].items()}
     # A small size suffices to differ; large ones would let a hostile record run long.

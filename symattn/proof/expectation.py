@@ -238,7 +238,8 @@ class Expectation:
             entries += [exact] * prod(self.given[name].plain_shape)
         if prod(map(len, entries)) > OUTCOMES:
             raise Undecided("moments: too many outcomes to run through")
-        shapes, results = {name: self.given[name].plain_shape for name in laws}, []
+        shapes = {name: self.given[name].plain_shape for name in laws}
+        results = []
         for outcome in product(*entries):
             values = (value for value, _ in outcome)
             arrays = {

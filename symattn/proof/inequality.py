@@ -77,7 +77,8 @@ class Certificate:
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         try:
-            proofs, signs = tuple(self._yield_gap_proofs(self.sides)), self._find_signs_of_gaps()
+            proofs = tuple(self._yield_gap_proofs(self.sides))
+            signs = self._find_signs_of_gaps()
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if not proofs:

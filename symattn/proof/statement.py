@@ -130,7 +130,8 @@ def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
             or not raised_in_symattn(error)
         ):
             raise
-        where, why = equal_sizes(world.sizes) or "the declared shapes", str(error).strip()
+        where = equal_sizes(world.sizes) or "the declared shapes"
+        why = str(error).strip()
         if isinstance(error, IndexError):
             raise MissingEntry(
                 f"an entry is missing at {where}: {why}; hint: an axis such as n+2 has 3 or more"

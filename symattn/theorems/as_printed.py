@@ -209,7 +209,9 @@ def read(theorem: Theorem) -> Reading | None:
 
     Without letters all formulas are words. A method that decides the print itself provides its own reading.
     """
-    letters, method, both = theorem.letters, theorem.method, (theorem.says, theorem.false_says)
+    letters = theorem.letters
+    method = theorem.method
+    both = (theorem.says, theorem.false_says)
     if not isinstance(letters, Glossary):
         results, false = (
             tuple(ReadRelation(c.relation, None, _UNDECLARED) for c in claims(x)) for x in both

@@ -68,7 +68,9 @@ def _make_relabelled_heads(of: Callable[[Reader], Any]) -> Callable[[Reader], An
     """Permute the heads so that head a r + b is head b g + a."""
 
     def relabelled(reader: Reader) -> Any:
-        x, g, r = of(reader), reader.length("g"), reader.length("r")
+        x = of(reader)
+        g = reader.length("g")
+        r = reader.length("r")
         apart = reader.xp.reshape(x, (g, r, *x.shape[1:]))
         in_order = reader.xp.permute_dims(apart, (1, 0, 2, 3))
         return reader.xp.reshape(in_order, (r * g, *x.shape[1:]))

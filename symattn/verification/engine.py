@@ -526,7 +526,8 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     # A small case is there already, or the fault is an exception, for which no mistake is computed.
     if _count_entries(wrong[0].case) <= _LARGE_CASE or wrong[0].finding == "raises":
         return
-    sizes, before = session.subject.sizes(wrong[0]), len(session.records)
+    sizes = session.subject.sizes(wrong[0])
+    before = len(session.records)
     axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
     # One large axis first, then pairs: the fewer are large, the cheaper the diagnosis.
     for count in range(1, len(axes) + 1):

@@ -248,7 +248,8 @@ def _tabulate_group_checks(report: Report) -> md.Table:
     for c in report.checks:
         worst = "not finite" if c.worst_ratio == float("inf") else f"{c.worst_ratio:.2g}"
         worst = worst if c.epsilon is None else ""  # residues have none
-        about, faults = _ABOUT.get(c.name, ""), str(c.faults or "")
+        about = _ABOUT.get(c.name, "")
+        faults = str(c.faults or "")
         rows.append(((c.name,), (about,), (str(c.cases),), (faults,), (worst,), (c.words,)))
     return md.Table(
         md.headers("group", "what", ">cases", ">wrong", ">error / allowed", "grade"), tuple(rows)

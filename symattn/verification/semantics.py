@@ -150,7 +150,8 @@ class IdentityResult:
 
     def joined(self, other: IdentityResult) -> IdentityResult:
         """Return both results as one if both agree: their probabilities of a wrong yes add up."""
-        shapes, unbounded = self.shapes + other.shapes, self.unbounded + other.unbounded
+        shapes = self.shapes + other.shapes
+        unbounded = self.unbounded + other.unbounded
         # If one part has no bound, neither has the joint result, whose grade is then that part's.
         if self.epsilon is None or other.epsilon is None:
             return replace(
@@ -254,7 +255,8 @@ def settle(
                 break
     last = next((r for r in runs if r.difference or r.reason), None)
     pairs = tuple(pair for r in runs for pair in r.pairs)
-    where, shapes = _describe_residue_classes(runs), tuple(run.named for run in runs)
+    where = _describe_residue_classes(runs)
+    shapes = tuple(run.named for run in runs)
     if last is not None:
         difference = last.difference
         # All runs before the last one agree, so that only the later ones can differ.

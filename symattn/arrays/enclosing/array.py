@@ -200,7 +200,8 @@ class Core(Planes):
         # Never fewer bits than the caller works with.
         with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
             entries = (data if isinstance(data, Ball) else Ball.lift(data)).entries
-            mid, rad = np.empty(entries.shape), np.empty(entries.shape)
+            mid = np.empty(entries.shape)
+            rad = np.empty(entries.shape)
             for index, x in np.ndenumerate(entries):
                 mid[index], rad[index] = _split_ball_into_floats(x)
         return cls(mid, rad)

@@ -106,7 +106,8 @@ def _enclose_exp_by_ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.n
     # The ends are widened by their own rounding.
     high = high + np.abs(high) * 2 * U
     low = low - np.abs(low) * 2 * U
-    tops, bottoms = _to_powers_of_e(high.copy()), _to_powers_of_e(low.copy())
+    tops = _to_powers_of_e(high.copy())
+    bottoms = _to_powers_of_e(low.copy())
     finite_tops = np.where(high <= _HIGH, tops * UP, np.inf)
     above = np.where(high <= _LOW, _LEAST, finite_tops)
     below = np.where(low < _LOW, 0.0, bottoms * DOWN)

@@ -106,7 +106,8 @@ class EnclosedWork:
     def settled(self) -> Parts:
         """Return the whole result, which is computed once."""
         if self.result is None:
-            mid, rad = np.empty(self.boxed), np.empty(self.boxed)
+            mid = np.empty(self.boxed)
+            rad = np.empty(self.boxed)
             with np.errstate(all="ignore"):
                 each = [
                     self._compute_enclosed_block(

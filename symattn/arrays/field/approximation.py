@@ -64,7 +64,8 @@ def nearest_double(enclose: Callable[[int], flint.arb]) -> float:
     for working in _yield_doubling_precisions(64):
         x = enclose(working)
         with flint.ctx.workprec(working):
-            low, high = _round_arb_to_double(x.lower()), _round_arb_to_double(x.upper())
+            low = _round_arb_to_double(x.lower())
+            high = _round_arb_to_double(x.upper())
         if low == high:  # rounding is monotone
             return low
     raise AssertionError

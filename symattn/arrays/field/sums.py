@@ -250,7 +250,8 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
     if d is ONE or e is ONE:
         return (e, ONE, e) if d is ONE else (ONE, d, d)
     if len(d) == len(e) == 1:
-        p, q = cast(int, d[0]), cast(int, e[0])
+        p = cast(int, d[0])
+        q = cast(int, e[0])
         c = lcm(p, q)
         return {0: c // p}, {0: c // q}, {0: c}
     # Proportional denominators differ by a number, which needs no gcd of polynomials.

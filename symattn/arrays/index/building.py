@@ -179,7 +179,8 @@ def root(x: ex.Expression) -> ex.Expression:
         return ex.Opaque("sqrt", x)
     # Roots of squares are rational; others stay opaque.
     if isinstance(x, ex.Constant) and x.value >= 0:
-        n, d = isqrt(x.value.numerator), isqrt(x.value.denominator)
+        n = isqrt(x.value.numerator)
+        d = isqrt(x.value.denominator)
         if Fraction(n * n, d * d) == x.value:
             return constant(Fraction(n, d))
     # √(a/b) = √a/√b needs b > 0; then a is negative only where √(a/b) has no value either.

@@ -143,7 +143,8 @@ class Writing:
         if x.name.startswith(PLACE):  # counted from 0
             return self.index(x.indices[0]) - 1
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
-        blocks, fixed = _BLOCKS.search(x.name), _FIXED.search(x.name)
+        blocks = _BLOCKS.search(x.name)
+        fixed = _FIXED.search(x.name)
         # Papers count from 1.
         numbers = [int(b) + 1 for match in (blocks, fixed) if match for b in match[1].split(",")]
         return letter(plain, *numbers, *map(self.index, x.indices))

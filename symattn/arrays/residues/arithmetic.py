@@ -78,7 +78,8 @@ class Modulus:
             self._reduce_block_modulo(small)
             return small
         out = np.empty(shape)
-        x, y = np.broadcast_to(x, shape), np.broadcast_to(y, shape)
+        x = np.broadcast_to(x, shape)
+        y = np.broadcast_to(y, shape)
         # Block by block, so that each is reduced while it is in the cache.
         for at in blocks(shape):
             target = out[at] if at else out
@@ -126,7 +127,8 @@ class Modulus:
         if x.size <= 64:
             return self.constants([pow(int(a), -1, self.m) for a in x])
         half, odd = divmod(x.size, 2)
-        a, b = x[:half], x[half : 2 * half]
+        a = x[:half]
+        b = x[half : 2 * half]
         product = self._invert_residues_in_halves(self.multiply(a, b))
         parts = [self.multiply(product, b), self.multiply(product, a)]
         # An odd last element has no partner and is inverted alone.

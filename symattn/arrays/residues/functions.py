@@ -470,7 +470,8 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
 
 def _less_by_level(field: Field, x: State, y: State) -> np.ndarray:
     """Return where x < y if one has levels: by these, and if they are equal by the residues."""
-    below, alike = x.levels < y.levels, x.levels == y.levels
+    below = x.levels < y.levels
+    alike = x.levels == y.levels
     # Equal infinities are not less than each other, whatever residues they have.
     both_bare = bare_infinities(x) & bare_infinities(y)
     equal_infinities = np.isneginf(x.levels + y.levels) | both_bare

@@ -169,7 +169,8 @@ class ComputedNumber(Planes):
     @sharply
     def near_to(cls, value: Any, errors: np.ndarray) -> Self:
         """Return numbers x̂ that are off by at most ``errors`` from exact numbers, in the kind ``values``."""
-        off, nothing = np.broadcast_to(errors, value.plain_shape), np.zeros(0, dtype=int)
+        off = np.broadcast_to(errors, value.plain_shape)
+        nothing = np.zeros(0, dtype=int)
         shared = np.zeros((*value.plain_shape, 0))
         return cls.made(value, LinearErrors(shared, nothing, off, np.zeros(off.shape)))
 
@@ -258,7 +259,8 @@ class ComputedNumber(Planes):
             if not one:
                 size = np.abs(c.near)
                 part = c.near[..., None] * part if repeated else part
-                more, its_last = bounds.product(size, more), bounds.product(size, its_last)
+                more = bounds.product(size, more)
+                its_last = bounds.product(size, its_last)
             if own and shared.shape[:-1] == shape:
                 shared += part
             else:

@@ -121,7 +121,8 @@ class RoundedElementwise(ComputedNumber):
     def _negative(cls, a: Self) -> Self:
         """−x, with the errors of x negated."""
         *bounds, near, off = a.planes[5:]
-        plane, rows = cls.write_plane(-a.value), negated(a.rows)
+        plane = cls.write_plane(-a.value)
+        rows = negated(a.rows)
         # Copies, so that later names of errors do not reach the operand.
         error_planes = (p.copy() for p in bounds)
         middle = np.asarray(-near)
@@ -252,7 +253,9 @@ class RoundedElementwise(ComputedNumber):
     def _maximum(cls, a: Self, b: Self) -> Self:
         """Return the larger one if that is decided; else |max(x̂, ŷ) − max(x, y)| ≤ max(e_x, e_y)."""
         value = cls.values._maximum(a.value, b.value)
-        x, y, e = a.near, b.near, (a.error, b.error)
+        x = a.near
+        y = b.near
+        e = (a.error, b.error)
         gap = x.near - y.near
         unsure = up(x.off + y.off + e[0] + e[1])
         sizes = np.abs(x.near) + np.abs(y.near)

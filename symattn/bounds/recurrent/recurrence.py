@@ -90,7 +90,8 @@ class Recurrence:
         if self.bonus is None:
             return OwnProducts(of_skip, np.abs(of_skip), 0 * of_skip, of_skip**2)
         terms = self.q * self.bonus * self.k
-        queries, keys = np.abs(self.q) + self.moved.q, np.abs(self.k) + self.moved.k
+        queries = np.abs(self.q) + self.moved.q
+        keys = np.abs(self.k) + self.moved.k
         # Where nothing bounds the error of a norm, 0 · ∞ is NaN, which ``limits`` reads as unknown.
         with np.errstate(invalid="ignore"):
             read = queries * np.abs(self.bonus) * keys
@@ -275,7 +276,8 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         read = p * np.exp(sums)
         # Without the delta rule no token corrects another.
         if of.beta is None:
-            lower, inverse = np.zeros_like(inner), np.eye(hi - lo)
+            lower = np.zeros_like(inner)
+            inverse = np.eye(hi - lo)
         else:
             lower = decayed_products(p, k, sums, strict=True)
             inverse = unit_lower_inverse(lower)

@@ -274,7 +274,8 @@ def _sweep_chunk(
     place, after = sweep.place[active], sweep.coefficients[active]
     worst, square = sweep.worst[active], sweep.square[active]
     inside = int(np.searchsorted(place, x.hi))  # rows of the chunk come first
-    own, later = place[:inside] - x.lo, slice(inside, None)
+    own = place[:inside] - x.lo
+    later = slice(inside, None)
     of_solution = after @ x.decayed_keys.T
     # Outputs within the chunk read u through N, later ones through the state.
     of_solution[:inside] = x.inner[own]

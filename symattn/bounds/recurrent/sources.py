@@ -360,7 +360,8 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     own = own + np.tril(np.ones_like(x.inner)) @ of_step
 
     keys_moved = entered.k * np.exp(x.sums[-1] - x.sums)
-    end, keys_end = magnitude(x.end), magnitude(x.decayed_keys) + keys_moved
+    end = magnitude(x.end)
+    keys_end = magnitude(x.decayed_keys) + keys_moved
     added = keys_end.T @ bound
     relative = few[4] + theta.T
     state_rounding = (0.0 if how.kept is None else float(how.kept.u)) + u

@@ -187,7 +187,9 @@ def _accumulate_gradient_block(
     part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array
 ) -> None:
     """Add the contributions of these queries to the sums of a head."""
-    b, how, n = part.b, part.how, part.b.p.shape[1]
+    b = part.b
+    how = part.how
+    n = part.b.p.shape[1]
     ds, off = part.scores()
     relative = W * (3 * n + 48) + (how.u if how.scores else 0.0)
     lost = off + (np.abs(ds) + off) * relative

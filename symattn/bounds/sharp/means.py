@@ -449,7 +449,8 @@ class _Scan:
 
     def explaining(self, got: Floats) -> Worst | None:
         """Return the direction that explains most of the error, in all heads or in one; None if it is too little."""
-        outs, best = [got[self.indices[i]] for i in self.weights], None
+        outs = [got[self.indices[i]] for i in self.weights]
+        best = None
         whole = self._excess_over_mean_noise(outs)
         for name, _, theta, off in self.shares(outs):
             if name not in ("all", "head") or whole <= 0:

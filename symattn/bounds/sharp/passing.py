@@ -91,7 +91,9 @@ class WeightedBlock:
     @cached_property
     def grown(self) -> Floats:
         """g of the keys, (r, n), with that of the sink in the last column."""
-        b, how, n = self.b, self.how, self.b.p.shape[1]
+        b = self.b
+        how = self.how
+        n = self.b.p.shape[1]
         # Beyond, exp() would overflow and the bound says nothing anyway.
         keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
         sink = sink if "sink" in b.given else np.zeros_like(sink)
@@ -170,7 +172,9 @@ class WeightedBlock:
 
     def _bound_row_mean_errors(self, dp: Floats, e: Floats) -> Floats:
         """Return h, (r, 1)."""
-        b, how, n = self.b, self.how, self.b.p.shape[1]
+        b = self.b
+        how = self.how
+        n = self.b.p.shape[1]
         o, x = self.output()
         size = np.abs(self.do)
         o = np.abs(o)

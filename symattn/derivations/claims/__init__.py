@@ -403,7 +403,8 @@ def _wrong_digits(
 
 def _name_right_value(results: list[Equality]) -> Text:
     """Name the difference of the sides, and the first side's right value."""
-    gaps, values = [x.difference for x in results], [x.b for x in results]
+    gaps = [x.difference for x in results]
+    values = [x.b for x in results]
     too_many = len(results) > _MOST_SHOWN
     # Balls and counterexamples have no single difference.
     if None in gaps or too_many or any(x.point for x in results):

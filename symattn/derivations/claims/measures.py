@@ -167,7 +167,8 @@ def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
     if low == high or any(x.sign() < 0 for x in row):
         return []
     # All entries are moved by one share of their ranges, which makes the sum exactly 1.
-    share, result = (1 - low) / (high - low), list[Quotient]()
+    share = (1 - low) / (high - low)
+    result = list[Quotient]()
     for x, u in zip(row, map(half_unit, texts), strict=True):
         least = max(x - Quotient.of(u), Quotient.of(0))
         largest = x + Quotient.of(u)

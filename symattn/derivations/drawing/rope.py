@@ -97,7 +97,8 @@ def _draw_dials_of_planes(drawn: Scene, dk: int, tokens: int) -> tuple[float, li
     speeds = [_format_angular_speed(dk, f) for f in range(dk // 2)]
     across = min(_ACROSS, len(speeds))
     for f, speed in enumerate(speeds):
-        x, y = 62.0 + 118 * (f % across), 312.0 + 122 * (f // across)
+        x = 62.0 + 118 * (f % across)
+        y = 312.0 + 122 * (f // across)
         radius = float(speed)
         dial = DrawingPlane((x, y), _RADIUS)
         drawn.add(dial.arc(360, _RADIUS, "rule"))

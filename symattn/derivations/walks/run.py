@@ -122,7 +122,8 @@ def binade(x: Quotient | Enclosed) -> int:
         return e if r >= Fraction(2) ** e else e - 1
     with flint.ctx.workprec(_BITS):
         size = abs(x.arb(_BITS))
-        low, high = _binade_of_arb(size.lower()), _binade_of_arb(size.upper())
+        low = _binade_of_arb(size.lower())
+        high = _binade_of_arb(size.upper())
     if isinstance(x, Enclosed):
         return low
     # At a power of two the ball does not decide, so exact numbers are compared.

@@ -79,7 +79,8 @@ def _yield_why_of_roles(walk: Walk) -> Iterator[Text]:
 def _say_how_keys_compare(walk: Walk) -> Text:
     """Say how a query and a key are compared."""
     step = walk.pipeline["scores"]
-    q, k = row_symbol(step.of[0], "i"), row_symbol(step.of[1], "j")
+    q = row_symbol(step.of[0], "i")
+    k = row_symbol(step.of[1], "j")
     match walk.sheet.attention.score:
         case "additive":
             return ("The score of a key comes from a small network that sees query and key, ", walk.pipeline["scores"]
@@ -252,7 +253,8 @@ def _symmetric_scores(walk: Walk) -> Iterator[Text]:
             ".",
         )
     else:
-        one, other = qk * Transposed(kq), kq * Transposed(qk)
+        one = qk * Transposed(kq)
+        other = kq * Transposed(qk)
         yield (s, " is symmetric here: this example cannot tell ", one, " from ", other, ".")
 
 
@@ -325,7 +327,8 @@ def _explain_overflow_of_exp(walk: Walk, name: str) -> Text:
     array_of_scores = walk.arrays[walk.pipeline["weights"].of[0]]
     scores = [x for x in array_of_scores.flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
-    largest, exponent = Format(walk.dtype).largest, None if enclosed else max(scores, default=None)
+    largest = Format(walk.dtype).largest
+    exponent = None if enclosed else max(scores, default=None)
     if name != "weights" or walk.sheet.attention.stabilised or not isinstance(exponent, Quotient):
         return ()
     if exponent.constant() is None or not exponent.exp() > largest:

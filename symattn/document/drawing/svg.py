@@ -106,7 +106,8 @@ def _write_svg_item(item: Item, fragment: bool) -> str:
         centre = f' cx="{_svg_number(item.x)}" cy="{_svg_number(item.y)}"'
         radius = f' r="{_svg_number(item.size)}"'
         return _write_svg_element("circle", f"{centre}{radius}{fill}", note)
-    left, top = item.x - item.size, item.y - item.size
+    left = item.x - item.size
+    top = item.y - item.size
     rectangle = _write_svg_rectangle(left, top, side, side)
     return _write_svg_element("rect", rectangle + fill, note)
 

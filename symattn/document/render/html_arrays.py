@@ -216,7 +216,8 @@ def _draw_arrow_of_weight(y0: float, y1: float, weight: float) -> str:
     """Draw an arrow as thick as its weight, or dotted if it would be too thin to be seen."""
     wide = _THICK * weight
     long = hypot(_RIGHT - _LEFT, y1 - y0)
-    dx, dy = (_RIGHT - _LEFT) / long, (y1 - y0) / long
+    dx = (_RIGHT - _LEFT) / long
+    dy = (y1 - y0) / long
     reach = max(7.0, wide * 1.2)
     x = _RIGHT - dx * reach
     y = y1 - dy * reach

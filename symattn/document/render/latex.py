@@ -204,7 +204,8 @@ class LatexWriter:
     def block(self, block: md.Block, number: int) -> str:
         match block:
             case md.Heading():
-                level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
+                level = "sub" * (block.level - 1 + self.fragment)
+                star = "*" * self.fragment
                 lines = (
                     19 if self.nested and block.level == 1 else 12
                 )  # no heading alone at a page's foot, nor two
@@ -331,7 +332,8 @@ def evidence_text(evidence: Evidence) -> str:
     """Return the words of evidence, with sizes such as n and d_k as formulas."""
     out, end, words = "", 0, str(evidence)
     for match in _LETTER.finditer(words):
-        letter, sub = match[1] or match[3], match[2] or match[4]
+        letter = match[1] or match[3]
+        sub = match[2] or match[4]
         upright = sub if not sub or len(sub) == 1 else rf"\mathrm{{{sub}}}"
         out += escape_text(words[end : match.start()]) + (
             f"${letter}_{{{upright}}}$" if sub else f"${letter}$"

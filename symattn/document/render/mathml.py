@@ -190,7 +190,8 @@ class _MathmlPrinter(Printer):
             assert part is not None
             if before is not None:
                 # Words are set apart from formulas, formulas by a comma.
-                words, next_words = isinstance(before, nt.Words), isinstance(part, nt.Words)
+                words = isinstance(before, nt.Words)
+                next_words = isinstance(part, nt.Words)
                 parts += (
                     [_write_mathml_space(0.4)]
                     if words

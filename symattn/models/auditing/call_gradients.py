@@ -135,7 +135,9 @@ def cause(head: Judged) -> str:
     Wrong formulas are tried first; the gradients of other attention only if no formula fits up to rounding.
     """
     # The heads of one group share their keys.
-    spec, inputs, factors = head.group.spec, head.group.inputs, head.group.factors
+    spec = head.group.spec
+    inputs = head.group.inputs
+    factors = head.group.factors
     rows_of_queries = int(np.prod(inputs["q"].shape[:-1]))
     # A search over large arrays would take too long.
     scores = rows_of_queries * int(inputs["k"].shape[-2])
@@ -181,7 +183,8 @@ def _measure_gradient_distance(values: Grads, head: Judged) -> float | None:
         gradient = head.found[name]
         if values[name].shape != got.shape:
             return None
-        mine, theirs = gradient.of(values[name]), gradient.of(got)
+        mine = gradient.of(values[name])
+        theirs = gradient.of(got)
         with np.errstate(all="ignore"):
             # Numbers larger than the exact ones also have larger rounding errors.
             largest_exact = np.abs(gradient.exact).max(initial=1e-300)

@@ -187,7 +187,8 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
     if config is None or not hasattr(config, "model_type"):
         raise NoPromise(NO_CONFIGURATION)
     # The names of modules say which half of the model they belong to.
-    kind, words = "encoder", f"{name} {type(module).__name__}".lower()
+    kind = "encoder"
+    words = f"{name} {type(module).__name__}".lower()
     if any(word in words for word in ("encoder_attn", "encdec", "cross")):
         kind = "cross"
     elif not getattr(config, "is_encoder_decoder", False):

@@ -128,7 +128,8 @@ def read(
         )
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise UnreadCall("an array is empty")
-    h, g = int(q.shape[1]), int(k.shape[1])
+    h = int(q.shape[1])
+    g = int(k.shape[1])
     # Each head of keys serves equally many heads of queries, one each unless groups are allowed.
     if h % g or int(v.shape[1]) != g or (g not in (1, h) and not received.grouped):
         raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")

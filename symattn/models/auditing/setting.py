@@ -333,7 +333,8 @@ def by_places(spec: Attention) -> Attention:
 
 def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
     """Return which keys the queries ``rows`` of n_q may see by a specification's mask by positions, (r, n_k)."""
-    q, k = np.zeros((n_q, 1)), np.zeros((n_k, 1))
+    q = np.zeros((n_q, 1))
+    k = np.zeros((n_k, 1))
     head = next(heads(by_places(spec), {"q": q, "k": k, "v": k}))
     return np.asarray(allowed(head, np.asarray(rows), slice(0, n_k)))
 

@@ -224,10 +224,8 @@ def _select_differing_entry(
         # Only a larger one replaces the entry so far.
         if not size.size or size.max() <= largest:
             continue
-        largest, at = (
-            float(size.max()),
-            tuple(map(int, np.unravel_index(int(size.argmax()), size.shape))),
-        )
+        largest = float(size.max())
+        at = tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
         one, other = (SideEntry(float(got[at]), float(ratios[at])) for got, ratios in pairs)
         near = float(a.expected.near[at])
         allowed = float(a.expected.allowed[at])

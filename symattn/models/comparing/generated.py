@@ -183,7 +183,8 @@ def _allowance_for_rounding(mine: Array, alone: Array, size: float, dtype: str) 
     order, and for sums that happen to cancel in one of the two. Errors of the way count up to 2¹⁰ times those of the
     reference, or units in the last place of its largest entry: larger ones are no rounding, and do not widen the room.
     """
-    u, size = float(Format(dtype).u), max(size, _LEAST)
+    u = float(Format(dtype).u)
+    size = max(size, _LEAST)
     usual = _largest_finite_entry(alone)
     coarsest = _COARSEST * max(usual, u * size)
     measured = max(usual, min(_largest_finite_entry(mine), coarsest))

@@ -236,7 +236,8 @@ def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Value
 def swap(c: Context, x: Array, a: int, b: int) -> Value:
     """Swap two axes."""
     order = list(range(x.ndim))
-    a, b = place(a, x.ndim), place(b, x.ndim)
+    a = place(a, x.ndim)
+    b = place(b, x.ndim)
     order[a], order[b] = order[b], order[a]
     return transpose(c, x, order)
 

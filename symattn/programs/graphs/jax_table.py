@@ -165,7 +165,8 @@ def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> V
         if not axes:
             return new
         k, *inner = axes
-        start, stop = starts[k], starts[k] + counts[k]
+        start = starts[k]
+        stop = starts[k] + counts[k]
         return op.replaced(
             c, of, replaced(op.part(c, of, k, start, stop), inner), k, range(start, stop)
         )

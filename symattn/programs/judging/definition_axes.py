@@ -67,7 +67,8 @@ def _value_of(node: ast.expr, sizes: Mapping[str, int]) -> int:
         return -value if isinstance(node.op, ast.USub) else value
     if not isinstance(node, ast.BinOp):
         raise ValueError(f"{ast.unparse(node)} is no number, axis or operation")
-    left, right = _value_of(node.left, sizes), _value_of(node.right, sizes)
+    left = _value_of(node.left, sizes)
+    right = _value_of(node.right, sizes)
     if isinstance(node.op, ast.Div):
         if left % right:
             raise ValueError(f"{left} is not divisible by {right}")

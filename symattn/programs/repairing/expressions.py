@@ -367,7 +367,9 @@ def negate(p: Place) -> Changes:
 
 # -- tier 2: one insertion ---------------------------------------------------------------------------------------------
 def rebracket(p: Place) -> Changes:
-    a, b, op = p.node.left, p.node.right, p.node.op
+    a = p.node.left
+    b = p.node.right
+    op = p.node.op
     if isinstance(a, ast.BinOp) and type(a.op) is not type(op):
         yield ast.BinOp(a.left, a.op, ast.BinOp(a.right, op, b))
     if isinstance(b, ast.BinOp) and type(b.op) is not type(op):

@@ -25,7 +25,8 @@ _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
 def size_of(edit: Edit) -> float:
     """Return how many tokens an edit changes or adds; one that it only removes counts less."""
-    old, new = _TOKENS.findall(edit.old), _TOKENS.findall(edit.new)
+    old = _TOKENS.findall(edit.old)
+    new = _TOKENS.findall(edit.new)
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     changed = sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag in ("replace", "insert"))
     removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")

@@ -26,7 +26,8 @@ def _name_of(call: ast.Call) -> str:
 def distribute(p: Place) -> Changes:
     """A factor on one term of a sum in place of the whole sum, and the other way."""
     node = p.node
-    scales, adds = (ast.Mult, ast.Div), (ast.Add, ast.Sub)
+    scales = (ast.Mult, ast.Div)
+    adds = (ast.Add, ast.Sub)
     for one, other, on_left in ((node.left, node.right, True), (node.right, node.left, False)):
         # A quotient or a difference is distributed over its left operand only.
         if not isinstance(one, ast.BinOp) or (
@@ -270,7 +271,8 @@ def compute_wider(p: Place) -> Changes:
         wide = f".to({p.xp}.{word})" if p.is_torch else f".astype({p.xp}.{word})"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             a, b = (f"({ast.unparse(x)})" for x in (node.left, node.right))
-            whole, first = f"({a}{wide} @ {b}{wide})", a
+            whole = f"({a}{wide} @ {b}{wide})"
+            first = a
         elif isinstance(node, ast.Call) and node.args and p.kind_of(node.args[0]).name == "floats":
             first = f"({ast.unparse(node.args[0])})"
             whole = ast.unparse(_with_first(node, ast.parse(f"{first}{wide}", mode="eval").body))

@@ -280,7 +280,8 @@ def divisors(
         # A bound index is quantified in the condition on a divisor.
         if x.binds():
             i = reader.index(scope)
-            inside, more = (i, *scope), {**bound, i: x.numbers[0]}
+            inside = (i, *scope)
+            more = {**bound, i: x.numbers[0]}
         yield from divisors(reader, y, inside, more, plus)
     if x.head == "Div" and not is_positive(x.below[1], plus):
         # Only indices that occur in the divisor.

@@ -200,7 +200,8 @@ def sides_of(
     """Yield the two sides of a relation as arrays of one shape. Raises Unread if their shapes or letters differ; with
     ``bounds``, one side may have fewer indices than the other."""
     free = frozenset(free_names(left, right))
-    x, y = reader.side(left, free), reader.side(right, free)
+    x = reader.side(left, free)
+    y = reader.side(right, free)
     # Things that may stand beside each other are brought to one form.
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
@@ -258,7 +259,8 @@ def _align_relation_sides(
         raise Unread("one side is a row, the other a column")
     letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
     rank = max(x.rank, y.rank)
-    a, b = spread(x, letters, rank), spread(y, letters, rank)
+    a = spread(x, letters, rank)
+    b = spread(y, letters, rank)
     other_letters = set(x.letters) != set(y.letters)
     if x.rank != y.rank or other_letters:
         return (a, b) if infinite else (filled(a, b), filled(b, a))

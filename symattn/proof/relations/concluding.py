@@ -322,7 +322,8 @@ _RULES: tuple[Callable[[Compiled, Node, Node], ProvedRelation | None], ...] = (
 
 def by_letters(sides: Sides, declared: Declared) -> ProvedRelation | None:
     """Return the proof by letters alone, or None; it is tried first, as a search for counterexamples takes long."""
-    proofs, shown = tuple(proofs_of(sides, declared)), Evidence(Grade.PROVED)
+    proofs = tuple(proofs_of(sides, declared))
+    shown = Evidence(Grade.PROVED)
     proved = all_proved(iter(proofs)) and accepted(shown, proofs) is shown
     return ProvedRelation(_words_of_needed_assumptions(proofs), proofs) if proved else None
 

@@ -83,7 +83,8 @@ class RelationQuestion:
 
     def number(self, x: Node) -> bool:
         """Return whether a formula stands for a number, or for one number per index."""
-        compiled, result = Compiled(self.glossary, self.sized), list[int]()
+        compiled = Compiled(self.glossary, self.sized)
+        result = list[int]()
         # A formula that cannot be read, or has no value, stands for no number.
         with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
             world = next(iter(_yield_draws_for_relation(compiled)))

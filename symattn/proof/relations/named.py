@@ -205,7 +205,8 @@ class LetterMeanings:
             return Value(self.xp.exp(self.xp.asarray(1)))
         # δ_ij is 1 where i = j, δ̄_ij where i ≠ j.
         if x.base in ("δ", "δ̄") and len(x.sub) == 2 and not self.glossary.knows(x.base):
-            sign, place = "=" if x.base == "δ" else "≠", self._place_of_fixed_index(x.sub[1])
+            sign = "=" if x.base == "δ" else "≠"
+            place = self._place_of_fixed_index(x.sub[1])
             index = self.index(x.sub[0])
             other = "" if place is not None else self.index(x.sub[1])
             return self.compared(index, sign, other, place)

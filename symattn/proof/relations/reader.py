@@ -377,7 +377,8 @@ class Reader(LetterMeanings):
         """Return the value for a given number that the condition sets, or, by index, where it holds and 0 elsewhere."""
         if not isinstance(x.condition, nt.Relation):
             raise Unread(f"the condition {text(x.condition)}")
-        letter, side = text(x.condition.first), x.condition.rest[0][1]
+        letter = text(x.condition.first)
+        side = x.condition.rest[0][1]
         if [sign for sign, _ in x.condition.rest] == ["="]:
             # A number: the formula is read with this value.
             if self.glossary.given.get(letter) == "":

@@ -187,7 +187,9 @@ def _fit_suspect_to_bits(sample: BitSample, suspect: Suspect) -> Pair:
         return pair(sample, best.contract, kind.mistake(x, f"{x:.{digits}g}".replace("-", "−")))
 
     # Climb from the fitted number by steps that shrink.
-    x, most, step = suspect.number, best, _STEP * abs(suspect.number)
+    x = suspect.number
+    most = best
+    step = _STEP * abs(suspect.number)
     for _ in range(_ROUNDS):
         result, other = max(
             ((at(y), y) for y in (x - step, x + step)), key=lambda tried: tried[0].share

@@ -240,7 +240,8 @@ def _empty_slots(past: int, new: int) -> int:
 def _choose_cache_length(layout: Layout, inputs: Inputs) -> Array:
     """Return how many slots are filled: of those that the new tokens leave, all but up to two."""
     axis = attending.tokens_axis(layout)
-    slots, new = inputs["k_cache"].shape[axis], inputs["k"].shape[axis]
+    slots = inputs["k_cache"].shape[axis]
+    new = inputs["k"].shape[axis]
     return np.asarray(_filled_slots(slots, new), dtype=np.int64)
 
 

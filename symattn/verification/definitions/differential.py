@@ -49,7 +49,8 @@ _WORDS = {
     "gain": "weight gamma g subln_weight norm_weight",
 }
 #: The names of one number in code; a function may have it as a parameter.
-_NAMES_OF_FACTOR, _NAMES_OF_INIT = ("lam", *_WORDS["lam"].split()[:-1]), ("lambda_init", "init")
+_NAMES_OF_FACTOR = ("lam", *_WORDS["lam"].split()[:-1])
+_NAMES_OF_INIT = ("lambda_init", "init")
 #: λ of each head: neither 0 nor 1, which hide a softmax or its factor.
 _FACTORS = (-0.5, 0.25, 0.375, 0.5, 0.75, 1.25)
 #: Points from which the search for another λ starts.

@@ -279,10 +279,8 @@ def stored(
     inputs, or every array may be stored in it (``eager``), this form makes no difference.
     """
     mean, variance = moments(x)
-    y, scale = (
-        _store_in_norm_format((x if mean is None else x - mean) / root_of(variance, spec.eps)),
-        gain_of(spec, gain),
-    )
+    y = _store_in_norm_format((x if mean is None else x - mean) / root_of(variance, spec.eps))
+    scale = gain_of(spec, gain)
     y = y if scale is None else y * (scale if scale is gain else _store_in_norm_format(scale))
     return y if bias is None else _store_in_norm_format(y) + bias
 

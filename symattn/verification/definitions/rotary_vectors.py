@@ -183,7 +183,8 @@ def _rotate_named_arrays(
         x = ordered(layout, x)
         # Tables by item get an axis for heads.
         if cos.ndim > 2 and x.ndim > cos.ndim:
-            cos, sin = cos[..., None, :, :], sin[..., None, :, :]
+            cos = cos[..., None, :, :]
+            sin = sin[..., None, :, :]
         y = turn(x, cos, sin, spec.layout)
         result.append(ordered(layout, y, back=True))
     return tuple(result)

@@ -114,7 +114,8 @@ def _bound_for_rotated_inputs(
         1.01 * float(precision.between.u),
         judged.case.inputs,
     )  # 1.01 for what is of second order
-    d, e = inputs["q"].shape[-1], inputs["v"].shape[-1]
+    d = inputs["q"].shape[-1]
+    e = inputs["v"].shape[-1]
     lengths = {n: np.sqrt(np.square(inputs[n]).sum(axis=-1, keepdims=True)) for n in "qkv"}
     q, k, v = (float(a.max(initial=0.0)) for a in lengths.values())
     scores = u * (2 * (d + 1) * sqrt(d) + d) * q * k / sqrt(d)

@@ -65,7 +65,8 @@ def _leaves_much(search: Search[M], judged: CaseResult, mistake: M) -> bool:
     size = max(np.abs(e[telling]).max(initial=0.0), np.abs(d[telling]).max(initial=0.0))
     if not size:
         return False
-    e, d = e[telling] / size, d[telling] / size
+    e = e[telling] / size
+    d = d[telling] / size
     return float(((e - d) ** 2).sum()) > LITTLE * max(float((e**2).sum()), float((d**2).sum()))
 
 

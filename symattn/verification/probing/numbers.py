@@ -161,7 +161,8 @@ def far_below_zero(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         # Without any mask no key can be hidden.
         if hidden.any() and not maker.spec.masks_anything:
             continue
-        q, k = np.zeros((n_q, 4)), np.zeros((n_k, 4))
+        q = np.zeros((n_q, 4))
+        k = np.zeros((n_k, 4))
         # Column 0 brings every score to the level, column 1 adds small differences.
         q[:, 0], q[:, 1], k[:, 1] = 16, 1, rng.integers(-2, 3, n_k)
         k[:, 0] = -level / (16 * scale)

@@ -234,7 +234,8 @@ def _shared(h: int, g: int) -> Iterator[Mistake]:
 
 
 def _read_other_key_heads(heads: Callable[[int, int, int], int], at: At) -> Any:
-    h, g = at.spec.heads, int(at.first.shape[-3])
+    h = at.spec.heads
+    g = int(at.first.shape[-3])
     chosen = [heads(t, g, h // g) for t in range(h)]
     return at.xp.concat([at.first[..., c : c + 1, :, :] for c in chosen], axis=-3)
 

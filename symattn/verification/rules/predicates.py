@@ -198,7 +198,8 @@ def _find_fewest_ranges(
         low, high, least, most = (
             int(n) for n in (x[meant].min(), x[meant].max(), x.min(), x.max())
         )
-        below, above = low if low > least else None, high if high < most else None
+        below = low if low > least else None
+        above = high if high < most else None
         # Wider intervals with one end are plainer, and may do as well.
         ends = {
             (below, above),

@@ -57,10 +57,8 @@ def tables_of(
     """
     size: Any = 1
     # On residues, whole numbers stand in place of cosines and sines of an angle.
-    stand_ins, x = (
-        getattr(type(x), "tables", None),
-        x if not hasattr(type(x), "tables") else np.zeros(np.shape(x)),
-    )
+    stand_ins = getattr(type(x), "tables", None)
+    x = x if not hasattr(type(x), "tables") else np.zeros(np.shape(x))
     if frequencies is None:
         frequencies = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x)
     if spec.scaling is not None:

@@ -222,7 +222,9 @@ def _trace_spine_of_sum(tree: Tree, node: int) -> list[tuple[int, ...]]:
         node = first
     steps.append((node,))
     if len(steps) > 2 and len(steps[-3]) == 1 == len(steps[-2]) and steps[-2][0] < tree.n:
-        begin, other, third = node, steps[-2][0], steps[-3][0]
+        begin = node
+        other = steps[-2][0]
+        third = steps[-3][0]
         if abs(third - begin) < abs(
             third - other
         ):  # of the first two, write the one farther from the third first

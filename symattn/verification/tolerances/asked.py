@@ -241,7 +241,8 @@ def _draw_inputs_for_bound(beforehand: Beforehand, seed: int) -> tuple[dict[str,
     # At most so many keys, since the filter computes with every pair of a query and a key.
     inputs = drawn(beforehand.spec, beforehand.precision, changed, beforehand.sizes, seed, _KEYS)
     entries = "N(0, 1)" if beforehand.reach.normal else f"N(0, 1), cut off at {most:g}"
-    rows, keys = inputs["q"].shape[-2], inputs["k"].shape[-2]
+    rows = inputs["q"].shape[-2]
+    keys = inputs["k"].shape[-2]
     return inputs, f"on {rows} queries and {keys} keys drawn from {entries}"
 
 

@@ -100,7 +100,10 @@ def _explain_bound_formula(bound: Beforehand) -> Iterator[md.Block]:
 
 
 def _list_bound_assumptions(bound: Beforehand) -> md.Assumptions:
-    reach, q, k, v = bound.reach, name("q", "i"), name("k", "j"), name("v", "jc")
+    reach = bound.reach
+    q = name("q", "i")
+    k = name("k", "j")
+    v = name("v", "jc")
     limits: md.Text = (
         relation(Fence("norm", q), "≤", _format_bound_number(reach.q)), ", ",
         relation(Fence("norm", k), "≤", _format_bound_number(reach.k)), ", ",

@@ -170,7 +170,9 @@ class Judge:
             yield PartFinding("attention.position", reason=self.promised.open["attention.position"])
         # Where positions are unknown, the call cannot be compared with the projections.
         for role in "" if unknown else "qk":
-            token_rows, name, norm = heads[role], f"attention.{role}", f"attention.{role}_norm"
+            token_rows = heads[role]
+            name = f"attention.{role}"
+            norm = f"attention.{role}_norm"
             if norm in self.layer_pass.heads:
                 yield from self._head_norm(norm, role, token_rows)
                 token_rows = self.layer_pass.gave.get(f"{norm}.heads", token_rows)

@@ -157,7 +157,10 @@ class Pass:
 
         A cache may have dropped the oldest tokens, or the last ones, and reordered or repeated the items of the batch.
         """
-        k, v, last, past = received.k, received.v, self.earlier, self.past
+        k = received.k
+        v = received.v
+        last = self.earlier
+        past = self.past
         older = self.first(k)
         # Cached keys and values are open unless the comparison below decides.
         self.cached = (PartFinding(_CACHE, open=("cached keys and values",)),) if older else ()
@@ -179,7 +182,8 @@ class Pass:
         self.noted[self.name] = TokenDigests(form, past - older, past, digests)
         if not older or last is None or last.form != form:
             return
-        start, stop = past - older - last.start, past - last.start
+        start = past - older - last.start
+        stop = past - last.start
         # No earlier pass has noted some of these tokens.
         if start < 0 or stop > last.digests.shape[1]:
             return
