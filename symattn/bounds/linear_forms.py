@@ -60,7 +60,8 @@ class LinearTerms:
     and e^G may be a power of e^g. ``around`` is the number of tokens in front, and of those behind, that stand for
     states, and are no part of a triangular system. If ``reads_before`` tokens read the state before they are added:
     ``reads`` are the sums of gates until then, and ``bonus`` (…, 1, f) that of the token itself, or None.
-    ``skipped`` is |D x|, which is added to the output, or None; ``step`` is the largest step that multiplied ``v``.
+    ``skipped`` is |D x|, which is added to the output, or None; if steps Δ multiplied ``v``, ``step`` is
+    the largest of 1 + |Δ| times that of 1 + |x|, as each may meet what underflows; else 1.
     """
 
     q: Array
@@ -76,7 +77,7 @@ class LinearTerms:
     reads_before: bool = False
     bonus: Array | None = None
     skipped: Array | None = None
-    step: float = 0.0
+    step: float = 1.0
 
     @property
     def system(self) -> Array:
@@ -131,7 +132,7 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
         edges = np.abs(terms.beta) * _gated_scores_of_pairs(k, k, terms.sums, -1)
     factors = [q, k, right, edges, *([] if terms.bonus is None else [np.abs(terms.bonus)])]
     factors += [] if terms.skipped is None else [terms.skipped]
-    largest = [1 + terms.step, *(1 + float(a.max(initial=0.0)) for a in factors)]
+    largest = [terms.step, *(1 + float(a.max(initial=0.0)) for a in factors)]
     # Every operation may lose η, times the largest factors.
     product_of_largest = float(np.prod(largest))
     eta = float(precision.score.eta)

@@ -276,4 +276,7 @@ def test_inputs_that_do_not_fit_are_refused_in_one_line() -> None:
     del given["lam"]
     refuses(PLAIN, says="λ is an input; hint: lam=…, or Differential(factor=0.8)", **given)
     refuses(PLAIN, says="takes no gain here; it takes q, k, v, lam", **drawn(PLAIN), gain=np.ones(3))
+    refuses(PLAIN, says=r"lam has the shape (5,), expected (1,)", **drawn(PLAIN) | {"lam": np.ones(5)})
+    refuses(HEADS, says=r"lam has the shape (1,), expected (2,)", **drawn(HEADS) | {"lam": np.ones(1)})
+    refuses(NORMED, says=r"gain has the shape (1,), expected (3,)", **drawn(NORMED) | {"gain": np.ones(1)})
     refuses(PLAIN, says="q has 3 columns, which are no two halves", **drawn(PLAIN) | {"q": np.ones((1, 3))})

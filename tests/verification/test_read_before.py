@@ -116,6 +116,21 @@ def test_right_programs_are_within_both_limits_and_wrong_ones_beyond(form: str) 
             assert min(shares(limits(of, way), rounded(output, form), end, of)) > 3
 
 
+def test_what_a_bonus_multiplies_may_underflow_as_it_is_stored() -> None:
+    size, form = 64, Format("float16")
+    small, keys, value = np.full((1, size), 2.0**-13), np.full((1, size), 64.0), np.ones((1, 1))
+    of = Recurrence(small, keys, value, None, None, np.zeros((size, 1)), reads_before=True, bonus=small[0])
+    # Each q b is 2⁻²⁶, which float16 stores as 0.
+    assert not form.cast(small * small).any()
+    lost = float(exact_values(of).output[0, 0])
+    how = RecurrentArithmetic(stored=form, output=form)
+    assert lost == 2.0**-14
+    assert lost < limits(of, how).worst[0, 0] < 4 * lost
+    # Where b is not small, nothing is lost.
+    large = replace(of, q=1024 * small, bonus=1024 * small[0])
+    assert limits(large, how).worst[0, 0] < 0.01 * float(exact_values(large).output[0, 0])
+
+
 def test_the_delta_rule_may_be_read_before_too() -> None:
     given, state = drawn(50, (), d=8), np.zeros((8, 3), np.float32)
     k = given["k"] / np.linalg.norm(given["k"], axis=-1, keepdims=True)

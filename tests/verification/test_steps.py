@@ -60,6 +60,9 @@ def test_what_has_no_meaning_is_refused() -> None:
         for other in (None, given[name][..., :1]):
             with pytest.raises(InputError, match=words):
                 MAMBA2(**{**given, name: other})
+    for name, field in (("dt", "step"), ("skip", "skip")):
+        with pytest.raises(InputError, match=f"takes no {name} here; hint: {field}=True"):
+            replace(MAMBA2, **{field: False})(**given)
     refused: list[tuple[dict[str, Any], str]] = [
         ({"gate": "token"}, "gate='head' and delta=False"),
         ({"delta": True}, "gate='head' and delta=False"),
@@ -102,6 +105,23 @@ def test_right_programs_are_within_both_limits_and_wrong_ones_beyond(form: str) 
         output, end = by_tokens(*given, wrong=wrong)
         for way in (how, one_by_one):
             assert min(shares(limits(of, way), rounded(output, form), end, of)) > 3
+
+
+def test_products_of_steps_and_gates_round_once_more_token_by_token() -> None:
+    one, nothing, g = np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), -40.0)
+    how = RecurrentArithmetic(order="tokens")
+    # Δ A, log₂ e and its product with Δ A may each be too small by u.
+    off = np.exp(-40.0) * (np.exp(3 * 40 * float(how.sums.u)) - 1)
+    stepped = limits(Recurrence(one, one, nothing, g, None, one, rates=one), how).worst[0, 0]
+    assert off < stepped < 1.2 * off
+    assert limits(Recurrence(one, one, nothing, g, None, one), how).worst[0, 0] < off
+
+
+def test_scores_times_steps_that_leave_a_format_have_no_bound() -> None:
+    one, how = np.ones((2, 1)), RecurrentArithmetic(stored=Format("float16"))
+    of = Recurrence(30 * one, 30 * one, one, -one, None, np.zeros((1, 1)), rates=100 * one)
+    assert np.isinf(limits(of, how).worst).all()
+    assert np.isfinite(limits(replace(of, rates=one), how).worst).all()
 
 
 def test_closeness_judges_steps_and_skips() -> None:

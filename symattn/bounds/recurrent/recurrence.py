@@ -47,13 +47,14 @@ class Moved:
 
 class OwnProducts(NamedTuple):
     """What tokens add to their own outputs through a bonus and a skip, each (n, 1): the ``value`` c = Σ q b k + D, its
-    ``size`` Σ |q̂| |b| |k̂| + |D| as a program reads q and k, how far c ``moved`` by that, and ``squares``
-    Σ (q b k)² + D²."""
+    ``size`` Σ |q̂| |b| |k̂| + |D| as a program reads q and k, how far c ``moved`` by that, ``squares``
+    Σ (q b k)² + D², and ``beside``, the larger of Σ |q̂| and Σ |k̂|, which b k and q b meet; 0 without a bonus."""
 
     value: Array
     size: Array
     moved: Array
     squares: Array
+    beside: Array
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class Recurrence:
         """c of the bonus and the skip; zeros without these."""
         of_skip = np.full((len(self.q), 1), self.skip)
         if self.bonus is None:
-            return OwnProducts(of_skip, np.abs(of_skip), 0 * of_skip, of_skip**2)
+            none = 0 * of_skip
+            return OwnProducts(of_skip, np.abs(of_skip), none, of_skip**2, none)
         terms = self.q * self.bonus * self.k
         queries = np.abs(self.q) + self.moved.q
         keys = np.abs(self.k) + self.moved.k
@@ -97,7 +99,9 @@ class Recurrence:
             read = queries * np.abs(self.bonus) * keys
         sums = (terms, read, read - np.abs(terms), terms**2)
         value, size, moved, squares = (a.sum(axis=1, keepdims=True) for a in sums)
-        return OwnProducts(value + of_skip, size + np.abs(of_skip), moved, squares + of_skip**2)
+        beside = np.maximum(*(a.sum(axis=1, keepdims=True) for a in (queries, keys)))
+        with_skip = (value + of_skip, size + np.abs(of_skip), moved, squares + of_skip**2)
+        return OwnProducts(*with_skip, beside)
 
     @cached_property
     def moved(self) -> Moved:

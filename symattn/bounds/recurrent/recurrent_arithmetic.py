@@ -27,7 +27,7 @@ class RecurrentArithmetic:
     order      ``tokens``: one after another; ``chunks``: of ``size`` tokens, aligned at the first token
     sums       format of sums and of all between
     stored     format in which operands of products are stored in chunks: T, w V, p e^G, U, W, u, the state that is
-               read, q e^G, K̄ and N (None: that of the sums)
+               read, q e^G, K̄ and N, with a bonus b also q b or b k (None: that of the sums)
     kept       format of the state between chunks or tokens (None: that of the sums)
     output     format of the outputs
     ending     format of the final state

@@ -29,9 +29,11 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
    then |q| + e, |k| + e and |p| + |β| e.
 7. A bonus b adds c v = Σ_f q_f b_f k_f v to the output, as a sum by itself, as the diagonal of N, or within the product
    of q with the state that is read plus (b k)ᵀ v: at most d + 6 roundings of |q| |b| |k| |v|, two more of the stored
-   format if q b or b k is stored, and its η; moved as item 6 says. A skip adds D v in the same way, as one product.
+   format if q b or b k is stored, and its η, times Σ |k| or Σ |q|; moved as item 6 says. A skip adds D v in the same
+   way, as one product.
 8. A step Δ multiplies v before it is stored, or N and K̄, which are stored then: the same relative errors, and η of what
-   is stored times |v| where that may underflow. g = Δ A is one more rounding of g, within 3u.
+   is stored times |v| where that may underflow. g = Δ A is one more rounding of g: within 3u in chunks, and beside the
+   2u of e^g token by token.
 
 *Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
 u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
@@ -177,7 +179,16 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
     arrays_by_format = [(how.kept, (x.end,)), (how.sums, of_sums)]
     # Token by token, no array of a chunk is stored.
     if how.order == "chunks":
-        arrays_by_format.append((how.stored, (*chunked, x.decayed_keys)))
+        # A step may multiply N and K̄ before they are stored, and a bonus q or k.
+        of_step = max(1.0, x.largest_factor) if x.has_rates else 1.0
+        with_bonus = x.largest_factor * x.own_products.beside.any()
+        multiplied = (
+            of_step * x.inner,
+            of_step * x.decayed_keys,
+            with_bonus * x.q,
+            with_bonus * x.k,
+        )
+        arrays_by_format.append((how.stored, (*chunked, *multiplied)))
     return any(
         form is not None and float(np.abs(a).max(initial=0.0)) > MOST_OF_RANGE * float(form.largest)
         for form, arrays in arrays_by_format
@@ -411,7 +422,8 @@ def _largest_of_own_products(x: Chunk, dots: float, sums: float, held: Format | 
     own, values = x.own_products, np.abs(x.values)
     # c may be stored as the diagonal of N, and its product with v is one of the sum over tokens.
     relative = (1 + dots) * (1 + sums) * (1 + of_stored) - 1
-    lost = np.where(own.size > 0, _underflow_of_stored_format(held), 0.0)
+    # An entry of q b or b k that underflows as it is stored meets k or q; c itself may be stored, too.
+    lost = np.where(own.size > 0, _underflow_of_stored_format(held) * (1 + own.beside), 0.0)
     return np.asarray((relative * own.size + own.moved + lost) * values)
 
 
@@ -564,8 +576,10 @@ def largest_of_token(
     form, state_format = how.sums, how.kept
     width, gates = len(before), of.gates[token]
     u_form = float(form.u)
+    # Roundings of log₂ e and of its product with g, and of g itself if it is Δ A.
+    of_exponent = 2 if of.rates is None else 3
+    of_gates = np.expm1(EXPONENTIAL * u_form + of_exponent * u_form * np.abs(gates))
     # A gate of 0 is no multiplication by a rounded exponential.
-    of_gates = np.expm1(EXPONENTIAL * u_form + 2 * u_form * np.abs(gates))
     theta = np.where(gates != 0, of_gates, 0.0)
     p_moved, q_moved, k_moved = (a[token] for a in (of.moved.p, of.moved.q, of.moved.k))
     # Each as a program reads it (item 6).

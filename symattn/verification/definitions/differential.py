@@ -112,7 +112,10 @@ class Differential(Answering):
         attending.check(self.attention, "Differential", "nd")
 
     def __call__(self, q: Array, k: Array, v: Array, **more: Any) -> Any:
-        """Return the output: λ is the input ``lam`` if it is given, and ``gain`` belongs to the norm."""
+        """Return the output: λ is the input ``lam`` (h,) if it is given, and ``gain`` (d_v,) belongs to the norm.
+
+        Raises ``InputError`` for inputs of other shapes.
+        """
         needed = inputs.needed(self.attention, "qkv")
         known = [*needed, *["lam"] * (self.factor == "given"), *["gain"] * (self.norm is not None)]
         for name in more:
@@ -122,6 +125,14 @@ class Differential(Answering):
         of_attention = {n: a for n, a in more.items() if n in needed}
         for half in _take_halves({"q": q, "k": k, "v": v, **of_attention}):
             inputs.check_inputs(self.attention, half)
+        # Other shapes would be broadcast along tokens, or over heads.
+        expected = {"lam": (self.attention.heads,), "gain": tuple(v.shape[-1:])}
+        for name in [n for n in expected if n in more]:
+            shape = tuple(more[name].shape) if hasattr(more[name], "shape") else ()
+            if shape != expected[name] and (shape or name == "gain" or self.attention.heads > 1):
+                raise InputError(
+                    f"Differential: {name} has the shape {shape}, expected {expected[name]}"
+                )
         return _run(self, _subtract_weights, rms_norm, q=q, k=k, v=v, **more)
 
 

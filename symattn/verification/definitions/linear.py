@@ -105,8 +105,9 @@ class LinearAttention(Answering):
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; one gate a head, Sun et
     al., Retentive Network (2023), equations 5 to 8; the norm, Yang et al., Parallelizing Linear Transformers with the
     Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu, Transformers are SSMs (2024), §7.2; the state
-    before a token, and its bonus, Peng et al., Eagle and Finch (2024), the time mixing of Finch; the step and the skip,
-    Gu, Dao, Mamba (2023), §2 and algorithm 2, with the scalar A of Mamba-2.
+    before a token, and its bonus, Peng et al., Eagle and Finch (2024), the time mixing of Finch; the step, Gu, Dao,
+    Mamba (2023), algorithm 2, with the scalar A of Mamba-2; the skip D x, Gu, Goel, Ré, Efficiently Modeling Long
+    Sequences with Structured State Spaces (2021).
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -197,7 +198,8 @@ class LinearAttention(Answering):
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
 
         With a ``state`` the output and the final state. Raises ``InputError`` for gates, a bonus or a skip of other
-        heads than those of v, and if there is no bonus, step or skip for a specification that has one.
+        heads than those of v, if there is no bonus, step or skip for a specification that has one, and if there is
+        one for a specification without it.
 
         >>> import numpy as np
         >>> one = np.ones((1, 2))
@@ -205,6 +207,11 @@ class LinearAttention(Answering):
         >>> float(gated(one, one, one, g=np.zeros(1))[0, 0])
         2.0
         """
+        beside = (("bonus", bonus, self.bonus), ("dt", dt, self.step), ("skip", skip, self.skip))
+        for name, array, has in beside:
+            if array is not None and not has:
+                hint = "step=True" if name == "dt" else f"{name}=True"
+                raise InputError(f"LinearAttention takes no {name} here; hint: {hint}")
         if g is not None and self.gate == "head":
             if tuple(g.shape) != tuple(v.shape[-3:-2]) or v.ndim < 3:
                 raise InputError(
@@ -416,6 +423,7 @@ def _bound_of_forms(
     bound."""
     phi: Callable[[Any], Any] = FEATURES[spec.feature]
     skipped = np.abs(skip * v) if spec.skip else None
+    step = float(np.prod([1 + np.abs(a).max(initial=0.0) for a in (dt, v)])) if spec.step else 1.0
     g, v = _multiply_by_step(spec, g, v, dt)
     scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
     sums: Any = linear.gate_sums(g)
@@ -434,12 +442,13 @@ def _bound_of_forms(
         sums,
         cancelling,
         relative,
-        spec.gate == "head",
+        # A step makes other gates of one a head.
+        spec.gate == "head" and not spec.step,
         reads=_sums_of_reads(spec, sums, g),
         reads_before=spec.reads == "before",
         bonus=bonus if spec.bonus else None,
         skipped=skipped,
-        step=float(np.abs(dt).max(initial=0.0)) if spec.step else 0.0,
+        step=step,
     )
     if spec.state:
         of_tokens = linear_forms.allowed(

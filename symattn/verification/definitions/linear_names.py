@@ -41,7 +41,8 @@ RECURRENCES: dict[str, NamedRecurrence] = {
     # q is C, k is B, v is x, and g is A; groups of heads share B and C.
     "mamba2": NamedRecurrence(
         {**_PLAIN, "gate": "head", "values_per_key": 2, "step": True, "skip": True},
-        "Dao, Gu, Transformers are SSMs (2024), §6 and §7.2; the step and D x, Gu, Dao, Mamba (2023), algorithm 2",
+        "Dao, Gu, Transformers are SSMs (2024), §6 and §7.2; the step, Gu, Dao, Mamba (2023), algorithm 2; D x, Gu,"
+        " Goel, Ré, Efficiently Modeling Long Sequences with Structured State Spaces (2021)",
     ),
     "rwkv6": NamedRecurrence(
         {**_PLAIN, "gate": "feature", "reads": "before", "bonus": True},
