@@ -192,6 +192,14 @@ def _parts(several: Sequence[Several], size: int) -> Iterator[Sequence[Several]]
         yield several[start : start + size]
 
 
+def _taken(several: Sequence[Several], waiting: dict[Several, None]) -> list[Several]:
+    """Return those that are still waiting, which then wait no longer."""
+    result = [one for one in several if one in waiting]
+    for one in result:
+        del waiting[one]
+    return result
+
+
 class _EditSearch:
     """One search. ``tried`` counts the edits, each of which was called at least once."""
 
@@ -224,11 +232,14 @@ class _EditSearch:
             ordered = in_turn(edits) if not kernels and len(edits) > left else edits
             # Kernels in small parts: an accepted edit spares the screening of the rest.
             size = _CHUNK_OF_KERNELS if kernels else left
-            for part in _parts([(e,) for e in ordered[:left]], size):
-                if self._settle_edit_candidates(part):
+            waiting: dict[Several, None] = {(e,): None for e in ordered}
+            for part in _parts(list(waiting)[:left], size):
+                # Some of them were tried before their turn.
+                if self._settle_edit_candidates(_taken(part, waiting)):
                     return self._collect_accepted_repairs()
                 # They differ from an edit that was refused only in calls that it fails.
-                if self._settle_edit_candidates(self._others_of_refused(ordered)):
+                others = self._others_of_refused(ordered)
+                if self._settle_edit_candidates(_taken(others, waiting)):
                     return self._collect_accepted_repairs()
             left -= len(edits[:left])
         # Pairs only if no single edit is accepted; interpreted kernels are too slow for pairs.

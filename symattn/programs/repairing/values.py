@@ -3,7 +3,8 @@
 A call of an interpreted kernel takes some hundredths of a second, and one kernel has thousands of edits, many of which
 exchange strides or masks that are equal. So one recorded call evaluates each edited expression where it stands. An
 edit whose values are those of the code as it is in a whole wrong call leaves the call wrong: it is dropped, as is one
-that raises. Of edits that change an expression alike one is tried before the others.
+that raises. Where the code itself raises, its edits stay unjudged. Of edits that change an expression alike one is
+tried before the others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import builtins
 import math
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
@@ -25,8 +27,8 @@ from symattn.programs.repairing.edited_kernels import LANGUAGE
 from symattn.programs.repairing.edits import Edit
 from symattn.programs.repairing.source import SourceFunction, Sources
 
-#: The name of the recording function in rebuilt code.
-_WATCH = "__symattn_watch__"
+#: The names in rebuilt code of the recording function, and of the one that is called before the expression is.
+_WATCH, _BEGIN = "__symattn_watch__", "__symattn_begin__"
 _TELLING = 3  # passes in which the values of an edit are compared with those of other edits
 MAX_EVALUATIONS = (
     60_000  # evaluations of edited expressions in one call; what is left over stays unjudged
@@ -150,14 +152,18 @@ class _ValuesInCall:
     def __init__(self, sources: Sources, edits: Sequence[_Evaluable]) -> None:
         self._sources, self._left = sources, MAX_EVALUATIONS
         self._values = {id(e): _Values(e) for e in edits}
+        # Passes in which an expression raised, by its number: it is begun and gives no value.
+        self._unfinished: Counter[int] = Counter()
         # The edits that are still judged, by the number of the expression.
         self._pending: dict[int, list[_Values]] = {}
         for values in self._values.values():
             self._pending.setdefault(values.of.place, []).append(values)
 
     def values_of(self, edit: _Evaluable) -> _Values:
-        """Return the values of an edit."""
-        return self._values[id(edit)]
+        """Return the values of an edit; it stays unjudged where the code itself raised, which the edit may mend."""
+        values = self._values[id(edit)]
+        values.unjudged |= self._unfinished[edit.place] > 0
+        return values
 
     def rebuild(self) -> Function:
         """Return the function with code that evaluates the edits."""
@@ -166,10 +172,16 @@ class _ValuesInCall:
             source = self._sources.functions[key]
             tree = _Watched(self._pending.keys()).visit(deepcopy(source.tree))
             codes[key] = source.compile_tree(ast.fix_missing_locations(tree))
-        return self._sources.rebuild(codes, {_WATCH: self._watch})
+        return self._sources.rebuild(codes, {_WATCH: self._watch, _BEGIN: self._begin})
+
+    def _begin(self, number: int) -> int:
+        """Note that an expression is to be evaluated, and return its number."""
+        self._unfinished[number] += 1
+        return number
 
     def _watch(self, number: int, value: object) -> object:
         """Evaluate the edits of an expression in its scope, and return its own value."""
+        self._unfinished[number] -= 1
         if self._pending[number]:
             frame = sys._getframe(1)
             space, names, own = frame.f_globals, frame.f_locals, _identified(value)
@@ -225,7 +237,8 @@ class _Watched(ast.NodeTransformer):
         number = getattr(node, "number", -1)
         if number not in self._numbers:
             return self.generic_visit(node)
-        call = ast.Call(ast.Name(_WATCH, ast.Load()), [ast.Constant(number), node], [])
+        begun = ast.Call(ast.Name(_BEGIN, ast.Load()), [ast.Constant(number)], [])
+        call = ast.Call(ast.Name(_WATCH, ast.Load()), [begun, node], [])
         return ast.copy_location(call, node)
 
 
@@ -328,7 +341,10 @@ def _identified_in_kernel(x: Any) -> object:
     if word == "constexpr":
         return word, _identified(x.value)
     if word == "tensor":
-        numbers = x.handle.data
+        numbers = getattr(x.handle, "data", None)
+        # Pointers to blocks hold no numbers.
+        if numbers is None:
+            return object()
         return str(x.dtype), str(x.type), _identified(np.asarray(numbers))
     if word == "range":
         return word, *(_identified(getattr(x, name, None)) for name in ("start", "end", "step"))

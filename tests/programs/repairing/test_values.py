@@ -1,5 +1,7 @@
 """Edits of kernels: those without effect are dropped, those alike come later, and each rule has its turn."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,22 @@ def test_edits_that_change_an_expression_alike_are_counted(tmp_path: Path) -> No
     alike = {e.new: e.alike for e in left if e.line == 7 and e.old == "n"}
     assert alike["n + 1"] == 0
     assert alike["unequal"] == 1
+
+
+def test_edits_of_what_raises_are_tried(tmp_path: Path) -> None:
+    raising = "m = n + 0\n    unequal = n // (n - 4)"
+    sources = Sources(loaded(tmp_path, PROGRAM.replace("m, unequal = n + 0, n + 1", raising)))
+    q = np.ones((2, 3))
+
+    def run(f: Callable[..., object]) -> None:
+        with suppress(ZeroDivisionError):
+            f(q, q, q)
+
+    edits = enumerate_edits(sources, observe(sources, run), tiers=(1,))
+    left = {(e.line, e.old, e.new) for e in effective_edits(sources, edits, [run])}
+    assert (6, "n - 4", "n + 4") in left
+    # Before it nothing changes.
+    assert (5, "n + 0", "n - 0") not in left
 
 
 def test_each_rule_has_its_turn_and_no_expression_all_of_them() -> None:
