@@ -228,11 +228,11 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     for name, a in values.items():
         if name != "final_state" and not np.isfinite(a).all():
             raise InputError(f"{name} has numbers that are not finite: there is no exact output")
-    # A gate above 0 would let the state grow without limit.
     if "dt" in values and values["dt"].min(initial=0.0) < 0:
         raise InputError(
             "dt has a number below 0, with which states grow; hint: the step after its softplus, at least 0"
         )
+    # A gate above 0 would let the state grow without limit.
     if "g" in values and values["g"].max(initial=0.0) > 0:
         raise InputError(
             "g has a number above 0, and gates are the logarithms of decays; hint: g = log a, at most 0"
