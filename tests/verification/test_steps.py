@@ -124,6 +124,19 @@ def test_scores_times_steps_that_leave_a_format_have_no_bound() -> None:
     assert np.isfinite(limits(replace(of, rates=one), how).worst).all()
 
 
+def test_a_skip_is_added_to_the_delta_rule_with_normed_keys_too() -> None:
+    spec = LinearAttention(feature="identity", normalised=False, delta=True, qk_norm="l2", eps=0.25, skip=True)
+    rng = np.random.default_rng(0)
+    given: dict[str, Array] = {n: rng.standard_normal((2, 5, 3)) for n in "qkv"}
+    given |= {"beta": rng.random((2, 5)), "skip": np.array([1.5, -2.0])}
+    without = {n: a for n, a in given.items() if n != "skip"}
+    added = given["skip"][:, None, None] * given["v"]
+    of_bare = {m.cause: m.run for m in subject(replace(spec, skip=False)).mistakes if m.step == "norm"}
+    for one in subject(spec).mistakes:
+        if one.step == "norm":
+            assert np.allclose(one.run(**given), of_bare[one.cause](**without) + added)
+
+
 def test_closeness_judges_steps_and_skips() -> None:
     given = drawn(90, (), d=8)
     q, k, v, g, dt, skip = (given[name] for name in ("q", "k", "v", "a", "dt", "skip"))
