@@ -114,7 +114,6 @@ def test_a_right_program_is_not_accused(case, precision: str) -> None:
     assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
-@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize("case", WRONG, ids=lambda c: c.name)
 def test_a_wrong_program_is_found_and_its_mistake_is_named(case) -> None:
