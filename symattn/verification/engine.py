@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ _DUMB = 30  # failed calls after which no more are made, if none has succeeded
 _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if wrong, a smaller one is sought
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
+# How an output can be wrong, apart from its shape and what is raised.
+_BEYOND = ("values", "not finite")
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 _MEMORY, _BASES = (
     "memory",
@@ -219,8 +221,12 @@ class Session:
             del self.latest[next(iter(self.latest))]
         return known
 
-    def run_case(self, case: Case) -> CaseResult:
-        """Call the function, and judge its output."""
+    def run_case(self, case: Case, at_all_sizes: bool = False) -> CaseResult:
+        """Call the function, and judge its output.
+
+        Of a large case that is wrong in float64 a call in which only some sizes are large is returned, if that is wrong
+        as well; not if it is wanted ``at_all_sizes``.
+        """
         legal, outcome = self.legal(case.inputs), self.call(case)
         # A bound of a large case takes long, so that float64 judges first.
         large = _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS
@@ -228,9 +234,30 @@ class Session:
             screened = self._compare_case_in_float64(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened
+            # To bound every way at all sizes may take minutes and gigabytes.
+            if screened is not None and len(legal.ways) > 1 and not at_all_sizes:
+                smaller = self._find_wrong_smaller_case(screened)
+                if smaller is not None:
+                    return smaller
         # Power rests on cases judged by all ways; few are enough once residues have decided.
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, outcome, len(self.records) < whole)
+
+    def _find_wrong_smaller_case(self, screened: CaseResult) -> CaseResult | None:
+        """Return a call that is certainly wrong, in which only some sizes are those of a call that float64 doubts."""
+        entries = _count_entries(screened.case)
+        if screened.finding not in _BEYOND or entries <= _LARGE_CASE:
+            return None
+        rng = np.random.default_rng(self.seed)
+        for case in chain.from_iterable(_yield_cases_of_fewer_sizes(self, screened, rng)):
+            if self.effort.over:
+                break
+            if not self.admits(case) or _count_entries(case) * _SHRUNK > entries:
+                continue
+            judged = self.run_case(case, at_all_sizes=True)
+            if judged.finding in _BEYOND and not judged.undecided:
+                return judged
+        return None
 
     def _compare_case_in_float64(
         self, case: Case, outcome: Outcome, legal: Legal
@@ -526,19 +553,10 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     # A small case is there already, or the fault is an exception, for which no mistake is computed.
     if _count_entries(wrong[0].case) <= _LARGE_CASE or wrong[0].finding == "raises":
         return
-    sizes = session.subject.sizes(wrong[0])
     before = len(session.records)
-    axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
-    # One large axis first, then pairs: the fewer are large, the cheaper the diagnosis.
-    for count in range(1, len(axes) + 1):
-        for large in combinations(axes, count):
-            fewer = {
-                n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()
-            }
-            for inputs in session.subject.resized(session, fewer, rng):
-                session.take(
-                    Case(wrong[0].case.group, f"large in {', '.join(large)} alone", inputs)
-                )
+    for cases in _yield_cases_of_fewer_sizes(session, wrong[0], rng):
+        for case in cases:
+            session.take(case)
         smaller = [r for r in session.records[before:] if r.finding is not None]
         if smaller and min(r.case.size for r in smaller) * _SHRUNK < wrong[0].case.size:
             most = max(r.case.size for r in smaller)
@@ -548,6 +566,24 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
             ]
             session.records = [r for r in session.records if r not in session.larger]
             return
+
+
+def _yield_cases_of_fewer_sizes(
+    session: Session, wrong: CaseResult, rng: np.random.Generator
+) -> Iterator[Iterator[Case]]:
+    """Yield cases in which one size alone is that of a wrong call, then those of two, and so on up to all."""
+    sizes = session.subject.sizes(wrong)
+    axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
+
+    def cases_with(large: tuple[str, ...]) -> Iterator[Case]:
+        fewer = {n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()}
+        title = f"large in {', '.join(large)} alone"
+        for inputs in session.subject.resized(session, fewer, rng):
+            yield Case(wrong.case.group, title, inputs)
+
+    # One large axis first, then pairs: the fewer are large, the cheaper the diagnosis.
+    for count in range(1, len(axes) + 1):
+        yield chain.from_iterable(map(cases_with, combinations(axes, count)))
 
 
 def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:

@@ -11,6 +11,7 @@ import pytest
 from symattn import Attention, Domain, verify
 from symattn.programs.verifying import Options
 from symattn.verification.engine import finds_fault
+from tests.verification import sizes_together
 from tests.verification.sizes_together import written
 
 Array = Any
@@ -198,3 +199,12 @@ def test_residues_that_stop_settle_nothing() -> None:
 )
 def test_the_table_of_sizes_tells_what_falls_short(sizes: dict[str, int], follow: bool) -> None:
     assert ("falls short" in written(sizes)) is not follow
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mistake", ["block", "tile", "scale"])
+def test_log_sums_that_are_wrong_at_large_sizes_are_judged_where_few_are_large(mistake: str) -> None:
+    """Bounds of all ways at 520 × 1100 × 72 would take minutes and gigabytes."""
+    rows = sizes_together.rows()
+    row = next(r for r in rows if (r.framework, r.name) == ("numpy", "log-sum"))
+    assert sizes_together.is_found(row, mistake)
