@@ -268,9 +268,8 @@ _INEXACT = frozenset([*FUNCTIONS, "exp2", "log2", "reciprocal", "divide", "pow",
 
 def any_array(operands: tuple[object, ...]) -> bool:
     """Return whether there is an array of some kind among the operands."""
-    return any(
-        map(ArrayBase.__instancecheck__, operands)
-    )  # no frame per operand, as this runs before every operation
+    # no frame per operand, as this runs before every operation
+    return any(map(ArrayBase.__instancecheck__, operands))
 
 
 def offered(

@@ -137,9 +137,8 @@ class Dual(Planes):
         x = a._replace_forbidden_values()
         if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
-        flat = bool(
-            np.all(a.planes[1] == 0)
-        )  # constants have slope 0 even where the function has none
+        # constants have slope 0 even where the function has none
+        flat = bool(np.all(a.planes[1] == 0))
         return cls.made(
             f, a.derivative if flat else FUNCTIONS[name].slope(cls.base.xp, x, f) * a.derivative
         )

@@ -21,9 +21,8 @@ from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import meet, note
 from symattn.document.errors import Refused
 
-_TYPED = (
-    1 << 30
-)  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number
+# a float whose denominator is larger was computed or rounded, not typed as a dyadic number
+_TYPED = 1 << 30
 
 
 class Exact(Entries):

@@ -70,9 +70,8 @@ class Modular(Planes):
         self._holder = holder
         self._move = move
         self._dummy = holder.dummy if dummy is None else dummy
-        self._seen: tuple[State, State] | None = (
-            None  # of the holder, and of this view at that time
-        )
+        # of the holder, and of this view at that time
+        self._seen: tuple[State, State] | None = None
         self.field.work.spend(self._dummy.size)
 
     @classmethod
@@ -108,9 +107,8 @@ class Modular(Planes):
         if type(data) not in (int, float):
             return cls.holding(cls._make_state_of_numbers(_as_exact_plain_array(data)))
         if (state := cls.field.scalars.get(data)) is None:
-            state = cls._make_state_of_numbers(
-                _as_exact_plain_array(data)
-            ).alias()  # never overwritten
+            # never overwritten
+            state = cls._make_state_of_numbers(_as_exact_plain_array(data)).alias()
             cls.field.scalars[data] = state
         return cls.holding(state)
 

@@ -47,9 +47,8 @@ def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
 
 
 # -- numbers and places ------------------------------------------------------------------------------------------------
-Polynomial = Mapping[
-    tuple[str, ...], Fraction | int
-]  # a polynomial in sizes: product of letters → coefficient
+# a polynomial in sizes: product of letters → coefficient
+Polynomial = Mapping[tuple[str, ...], Fraction | int]
 
 
 @dataclass

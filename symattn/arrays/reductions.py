@@ -213,9 +213,8 @@ class Contractions:
         # One common letter is the inner axis; further ones are summed afterwards.
         shared = set(a) & set(b) - set(out)
         *more, inner = sorted(shared)
-        row, column = (
-            [None, *(c for c in out if c not in other)][-1] for other in (b, a)
-        )  # None: it has none
+        # None: it has none
+        row, column = ([None, *(c for c in out if c not in other)][-1] for other in (b, a))
         front = [*more, *(c for c in out if c not in (row, column))]
         left, right = (
             self._spread_axes_by_letters(arrays[0], a, [*front, row, inner]),

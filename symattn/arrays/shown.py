@@ -19,11 +19,10 @@ from symattn.document.notation import node as node_of
 from symattn.document.text import text
 
 Place = tuple[int, ...]
-_MOST, _FIRST, _LAST = (
-    8,
-    4,
-    3,
-)  # up to ``_MOST`` rows or columns are shown, else the first and the last ones
+# up to ``_MOST`` rows or columns are shown, else the first and the last ones
+_MOST = 8
+_FIRST = 4
+_LAST = 3
 _WIDE = 32  # characters of a formula; a longer one is replaced by digits
 # Significant digits of an element whose formula is too wide.
 _DIGITS = 6

@@ -102,9 +102,8 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
         result = xp.take(flat, order, axis=0)
         everywhere = result if taken.size == size else xp.where(times > 0, result, 0)
         return xp.reshape(everywhere, shape)
-    order = np.argsort(
-        taken, kind="stable"
-    )  # the first times₀ elements go to one place, the next times₁ to the next
+    # the first times₀ elements go to one place, the next times₁ to the next
+    order = np.argsort(taken, kind="stable")
     # As in a broadcast: equal numbers of readers are summed along an axis.
     if times.min() == times.max():
         rows = xp.reshape(xp.take(flat, order, axis=0), (times.size, -1))

@@ -40,9 +40,8 @@ def document(spec: Attention, input_names: Iterable[str]) -> Document:
     )
     parts = spec.pipeline(names)
     formula = equals(SYMBOLS["output"], whole_formula(spec, names))
-    long = tuple(
-        (part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason)
-    )  # no room beside them
+    # no room beside them
+    long = tuple((part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason))
     blocks: tuple[Block, ...] = (
         Steps((Step(formula, ("in one formula",)),)),
         Heading(("Inputs",)),

@@ -180,9 +180,8 @@ class Trace(dict[str, Any], Shown):
         listed: list[Block] = []
         for name, array in self.items():
             first, *others = blocks(array)
-            printed = ARRAYS.get(
-                name.rpartition(".")[2]
-            )  # ``attention.q`` of a block has letter and title of q
+            # ``attention.q`` of a block has letter and title of q
+            printed = ARRAYS.get(name.rpartition(".")[2])
             letter: Text = (printed.symbol, f", {printed.title.lower()}. ") if printed else ()
             listed.append(
                 Paragraph((Code(name), ": ", *letter, *first.text))

@@ -64,9 +64,8 @@ class _Bound:
         self.run, self.precision = run, precision
         self.errors = score_errors(run, precision)
         self.made_values = self.errors.values
-        self.uneven = (
-            bool(run.spec.dropout) or len(run.value_step.of) > 2
-        )  # each query may have values of its own
+        # each query may have values of its own
+        self.uneven = bool(run.spec.dropout) or len(run.value_step.of) > 2
         # In base 2 scores are multiplied by ln 2, so that every exponent below is one of e.
         if run.spec.base == 2:
             self.unit = flint.arb(2).log()
@@ -106,13 +105,11 @@ class _Bound:
         of_logits = size(self._sink_logits_as_balls())
         sink = of_logits * self.unit + self.errors.shift * self.unit
         # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
-        self.tau = self._with_sink(
-            xp.where(self.keys, tau, 0), g(6, precision.between) * sink
-        )  # of a sink too
+        # of a sink too
+        self.tau = self._with_sink(xp.where(self.keys, tau, 0), g(6, precision.between) * sink)
         self.star = largest(self.tau, self.open)
-        self.vanishes = np.zeros(
-            self.open.shape[:-1], dtype=bool
-        )  # rows whose sum could underflow to nothing
+        # rows whose sum could underflow to nothing
+        self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)
         if run.spec.is_softmax:
             self._bound_softmax_exponents()
 
@@ -352,9 +349,8 @@ class _Bound:
         """Bound weights that are no softmax: see ``weight_errors``."""
         f = self.precision.roughest
         e = weight_errors(self.run, self.precision, self.tau)
-        roundings = (
-            self.n + 4 + self.run.value_terms + 3 * self.uneven
-        )  # of the roughest format, so of TF32's too
+        # of the roughest format, so of TF32's too
+        roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven
         w = size(number(self.run.values["weights"])) + e
         moved = e + w * g(roundings, f)
         result = self._weigh_value_sizes(moved, self._value_sizes())
@@ -526,9 +522,8 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
     if step is None or step is gate:
         return moved, False
     sizes = {n: size(number(run.values[n])) for n in step.of}
-    sizes |= {
-        n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values
-    }  # what a variant may add
+    # what a variant may add
+    sizes |= {n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values}
     # 0 of all that the step adds: what is added moves nothing
     sources = {n: a if n == "w_o" else a * 0 for n, a in sizes.items()}
     passed = _output_from_other_arrays(run, sources | {step.of[0]: moved})

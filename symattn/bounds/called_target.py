@@ -31,12 +31,11 @@ Inputs = Mapping[str, NDArray[Any]]
 
 IN_PROCESS = "The function ran in this process: no time limit, and a crash would have ended it."
 CAUSAL_MASK = "causal_mask"  # inputs that no caller gives: made from n_q, n_k and the alignment
-PAST, COUNT_Q, COUNT_K, WIDTH = (
-    "past",
-    "n_q",
-    "n_k",
-    "d_k",
-)  # n_k − n_q, n_q, n_k and d_k, whole numbers
+# n_k − n_q, n_q, n_k and d_k, whole numbers
+PAST = "past"
+COUNT_Q = "n_q"
+COUNT_K = "n_k"
+WIDTH = "d_k"
 FACTOR = "factor"  # of the scores, where it follows from d_k
 MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR)
 

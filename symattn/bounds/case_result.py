@@ -52,10 +52,9 @@ class Case:
         return sum(int(np.asarray(a).size) for a in self.inputs.values())
 
 
-_UNITS, _UNITS_OF_HALF = (
-    32.0,
-    8.0,
-)  # roundings of the largest entry that a screened output may be off
+# roundings of the largest entry that a screened output may be off
+_UNITS = 32.0
+_UNITS_OF_HALF = 8.0
 
 
 class Expected(ABC):

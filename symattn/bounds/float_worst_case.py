@@ -222,16 +222,14 @@ class Rows:
             # W is at most the distance to the farthest visible value.
             far = np.where(self.scores.open_[..., None], away, 0).max(axis=-2)
             return np.minimum(moved, far), np.minimum(away_from_all, spread)
-        coarse = float(self.precision.stored.u) > float(
-            self.precision.accumulate.u
-        )  # then Y counts for more than W
+        # then Y counts for more than W
+        coarse = float(self.precision.stored.u) > float(self.precision.accumulate.u)
         if coarse:
             around = (o, off)
             direct = v.distances(self.w, around, whole[0], self.up, self.scale)
             spread = np.minimum(spread, direct)
-            moved = (
-                growth(self.exponents.farthest) * (1 + self.up) * direct
-            )  # p_j/A ≤ w_j where A is not summed
+            # p_j/A ≤ w_j where A is not summed
+            moved = growth(self.exponents.farthest) * (1 + self.up) * direct
         # Where A is summed, w is limited to 1 and may be below p_j/A.
         if not coarse or self.rough.any():
             summed = v.distances(s, (o, off), None, self.up, self.scale)

@@ -23,9 +23,10 @@ _UP = 1 + 2.0**-50
 _N = STEPS // 2  # steps of a binary order in ``single``
 SINGLE, DEEPEST = 4.5 * 2.0**-24, 87.0  # below, products of ``single`` would underflow
 # Down to 2⁻¹²⁶, the least normal number of float32; computed at the first use.
+# 2^{−k/N}
 _powers = lru_cache(1)(
     lambda: powers(np.arange(0.0, -126.0 * STEPS, -STEPS / _N)).astype(np.float32)
-)  # 2^{−k/N}
+)
 
 
 @lru_cache(64)

@@ -40,9 +40,8 @@ ADDED = (
     "beta_k",
     "scale",
 )
-_MASKED_SCORES = (
-    20_000.0  # far from the −10⁹ and −65504 that stand for −∞ in float32 and in half types
-)
+# far from the −10⁹ and −65504 that stand for −∞ in float32 and in half types
+_MASKED_SCORES = 20_000.0
 Entries = Callable[[str, tuple[int, ...]], Array]
 
 
@@ -129,9 +128,8 @@ class Maker:
     precision: Precision
     domain: Domain
     cells: int = CELLS
-    reach: float | None = (
-        None  # the largest |s| beside masks in inputs that are made for numbers in place of −∞
-    )
+    # the largest |s| beside masks in inputs that are made for numbers in place of −∞
+    reach: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -254,9 +252,8 @@ class Maker:
         sizes = sizes_of(self.spec, inputs)
         if not self.domain.admits(sizes):
             return False
-        bounds = (
-            a.input for a in self.convention.arguments if a.form == "bounds"
-        )  # labels that lie in order
+        # labels that lie in order
+        bounds = (a.input for a in self.convention.arguments if a.form == "bounds")
         if not all(
             (np.diff(inputs[n]) >= 0).all() for n in bounds if n is not None and n in inputs
         ):
@@ -340,9 +337,8 @@ class Maker:
             n_q, n_k = (max(n // 2, 1) for n in (sizes.n_q, sizes.n_k))
             if (n_q, n_k) == (sizes.n_q, sizes.n_k):
                 break
-            sizes = replace(
-                sizes, n_q=n_q, n_k=n_k
-            )  # what is added to scores may grow with the distance
+            # what is added to scores may grow with the distance
+            sizes = replace(sizes, n_q=n_q, n_k=n_k)
             result = self._draw_input_arrays(self.fitted(sizes), entries, rng)
         return result
 

@@ -38,14 +38,12 @@ from symattn.document.errors import InputError, Refused, Undecided
 
 # Bits of balls: where a run starts, and where it gives up.
 _START, _LIMIT = 128, 4096
-_NEARBY, _MOVED = (
-    2.0**-20,
-    ("q", "x"),
-)  # how far inputs are moved if a comparison on them is undecided
-_FAR, _LONG = (
-    64.0,
-    100,
-)  # least products of norms, and numbers of keys, for which leaving out keys matters
+# how far inputs are moved if a comparison on them is undecided
+_NEARBY = 2.0**-20
+_MOVED = ("q", "x")
+# least products of norms, and numbers of keys, for which leaving out keys matters
+_FAR = 64.0
+_LONG = 100
 _SCORES = 1 << 23  # enclosed at once, if the number of products for balls is limited
 _SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
 
@@ -124,9 +122,8 @@ class Traced(Expected):
         rows: np.ndarray = np.any(run.kind.xp.isnan(run.final_scores), axis=-1, keepdims=True)
         values = run.kind.xp.isnan(run.values[run.values_name])
         rows = rows | np.any(values, axis=(-2, -1), keepdims=True)
-        return (
-            rows if rows.ndim == self.allowed.ndim else np.any(rows, axis=-3)
-        )  # heads that are joined
+        # heads that are joined
+        return rows if rows.ndim == self.allowed.ndim else np.any(rows, axis=-3)
 
     def decides(self, got: np.ndarray) -> bool:
         """Return whether enclosures in float64 say of each entry if it is legal."""

@@ -51,9 +51,8 @@ from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused, Undecided
 
 Arrays = Mapping[str, Any]  # of NumPy, or tensors on a device that are judged there
-_MOST = (
-    5_000_000  # largest number of products of weights and values that are computed in balls at once
-)
+# largest number of products of weights and values that are computed in balls at once
+_MOST = 5_000_000
 _FEW = 20_000  # products, up to which balls are fast
 _LOOKED = 32  # accused rows that the worst case checks, including the worst one
 
@@ -345,9 +344,8 @@ def _bound_logsumexp_error(reference: Run, exact: Ball, precision: Precision) ->
     eta = max(precision.score.eta, precision.accumulate.eta) * bound.counts.underflowing
     lost = (bound._without_subtraction() * eta * (2 * bound.n))[..., 0]  # the change by underflow
     of_logarithm = four * (m + 2 * star)
-    total = (
-        moved + of_logarithm + taken + merging * bound.counts.merges + lost
-    )  # B, before rounding
+    # B, before rounding
+    total = moved + of_logarithm + taken + merging * bound.counts.merges + lost
     f, over = precision.returned, bound.may_overflow()
     largest = size(number(exact)) + total
     result = upper(total + largest * g(1, f) + f.eta)

@@ -216,9 +216,8 @@ class _Tile:
         p, f = plain.precision, plain.precision.between
         constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
         lengths = range(d, d + 1) if whole else range(d + 1)
-        more = (
-            1 + 2 * max(d - 64, 0) * self.values.roundoff
-        )  # for sums of products that pass more than 100 roundings
+        # for sums of products that pass more than 100 roundings
+        more = 1 + 2 * max(d - 64, 0) * self.values.roundoff
         # The table holds g for each number of nonzero products.
         self.table = np.array(
             [g(length + constant, f) * more for length in lengths], dtype=self.kind

@@ -59,14 +59,8 @@ def _verify_campaign_job(job: Job) -> Record:
         job.target, spec, dtype=job.dtype, domain=domain, origin=origin, notes=notes, **job.options
     )
     report = named(report, spec, job.dtype)
-    said = (
-        "step",
-        "cause",
-        "code",
-        "codes",
-        "message",
-        "case",
-    )  # and no arrays, which ``--case`` shows again
+    # and no arrays, which ``--case`` shows again
+    said = ("step", "cause", "code", "codes", "message", "case")
     faults = map(record, report.faults)
     return {
         "verdict": report.verdict.value,

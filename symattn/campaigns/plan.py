@@ -174,9 +174,8 @@ def _yield_campaign_specs(specs: Mapping[str, object]) -> Iterator[tuple[str, di
         options = {name: value for name, value in result.items() if name in OPTIONS}
         _check_campaign_options(options, where)
         of_fields = {n: x for n, x in result.items() if n not in OPTIONS}
-        _ = Job(
-            "", name, "", "", of_fields, {}, {}
-        ).attention  # refuse an invalid specification before any work
+        # refuse an invalid specification before any work
+        _ = Job("", name, "", "", of_fields, {}, {}).attention
         yield name, result
 
 

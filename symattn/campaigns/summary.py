@@ -215,9 +215,8 @@ def _make_row_of_times(record: Record, domains: bool) -> tuple[Text, ...]:
     cases = str(record.get("cases", "–"))
     shares = [power["share"] for power in record.get("power", ())]
     detections = sum(isinstance(share, float) and share < 1 for share in shares)
-    power = (
-        f"{detections} of {len(shares)} steps" if shares else "–"
-    )  # in so many a mistake would have been detected
+    # in so many a mistake would have been detected
+    power = f"{detections} of {len(shares)} steps" if shares else "–"
     cells = ((words,) for words in (*names, power, cases, seconds))
     return ((Code(record["target"]),), *cells)
 

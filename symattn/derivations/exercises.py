@@ -222,11 +222,10 @@ def sink(rng: Draw) -> Task:
 
 def rotated(rng: Draw) -> Task:
     """Ask for a score at positions (m, n), equal to that at (0, n − m)."""
-    query, key, place = (
-        _draw_whole_numbers(rng, 1, 3, 2),
-        _draw_whole_numbers(rng, 1, 3, 2),
-        1,
-    )  # that of the query; the key's is the next
+    # that of the query; the key's is the next
+    query = _draw_whole_numbers(rng, 1, 3, 2)
+    key = _draw_whole_numbers(rng, 1, 3, 2)
+    place = 1
     angles = turns()
     here = (
         rotate_interleaved(exact([query]), *angles[place]),

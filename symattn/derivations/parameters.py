@@ -17,9 +17,8 @@ _SIZES: dict[str, tuple[str, int]] = {
 LIMITS = {parameter: most for parameter, (_, most) in _SIZES.items()}
 """The largest value of each number."""
 
-_WRITTEN_OUT = {
-    "jacobian": {"tokens": (2, 5)}
-}  # the smallest and the largest value where arrays are written out
+# the smallest and the largest value where arrays are written out
+_WRITTEN_OUT = {"jacobian": {"tokens": (2, 5)}}
 _SYMBOLS = {parameter: symbol for parameter, (symbol, _) in _SIZES.items()}
 _CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
 """Letters by which a size may be named as well: ``d_k`` is ``dk``, ``n`` is ``tokens``."""

@@ -19,10 +19,8 @@ from symattn.proof.relations.reader import Reader
 from symattn.theorems.letters import identity, positions, turn
 from symattn.theorems.positions import ROTARY
 
-ANGLE = (
-    Fraction(3, 5),
-    Fraction(4, 5),
-)  # cosine and sine of the angle of one position in the example
+# cosine and sine of the angle of one position in the example
+ANGLE = (Fraction(3, 5), Fraction(4, 5))
 # Query and key that are not parallel, so that turning them changes their score.
 POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)
 

@@ -118,9 +118,8 @@ def typical(d_k: int) -> tuple[Block, ...]:
     sizes = sorted({*_SIZES, d_k})
     if not _are_slope_formulas_equal(formula("(2 σ² √{d_k/2})²"), formula("2 d_k σ⁴")):
         raise FalseStep("the variance of the gap is not that of A4")
-    half = _at_precision(
-        128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf()
-    )  # erf(z/√2)
+    # erf(z/√2)
+    half = _at_precision(128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf())
     # A wide ball would contain 1/2 whatever the quartile is.
     if not half.overlaps(flint.arb(0.5)) or half.rad() >= 1e-30:
         raise FalseStep("half of a normal law is not within the quartile")

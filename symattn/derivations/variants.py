@@ -154,9 +154,8 @@ def _fault_on_indexed_letters(of: Support) -> str | None:
     arrays = {name: world.array(name, size, Declared(shapes)) for name, size in shapes.items()}
     out = of.variant.spec(**arrays)
     first = out[0] if isinstance(out, tuple) else out
-    return (
-        None if prove(first, first).proved else "is not equal to itself"
-    )  # which reads every element
+    # which reads every element
+    return None if prove(first, first).proved else "is not equal to itself"
 
 
 def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
@@ -176,9 +175,8 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
     if spec.truncate is not None:
         written["d_k"] = f"{spec.truncate}+rest"
     sizes = {**SIZES, **variant.sizes}
-    written |= {
-        letter: str(sizes[letter]) for letter in ("n_b", "n_d")
-    }  # as many as the specification says
+    # as many as the specification says
+    written |= {letter: str(sizes[letter]) for letter in ("n_b", "n_d")}
     result = {}
     for name in variant.names:
         axes = (

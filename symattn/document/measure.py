@@ -78,9 +78,8 @@ def _measure_composite_width(x: nt.Node, flat: bool) -> float:
             of_low = 0 if x.low is None else 0.8 + width(x.low, True)
             limits = width(x.index, True) + of_low
             sign = 1.9 if x.operator in ("max", "min") else 1.1 if flat else 1.5
-            sign = (
-                sign + _SCRIPT * limits if flat else max(sign, _SCRIPT * limits)
-            )  # beside or below it
+            # beside or below it
+            sign = sign + _SCRIPT * limits if flat else max(sign, _SCRIPT * limits)
             return sign + _measure_bracketed_width(x.body, Level.BIG, flat) + 0.2
         case nt.Fence():
             of_index = _SCRIPT * width(x.sub, True) if x.sub else 0

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from symattn.document.evidence import Verdict
     from symattn.document.model import Document
 
-_SHOWN = count(
-    1
-)  # a notebook is one page: a document shown twice must not use the same names in it
+# a notebook is one page: a document shown twice must not use the same names in it
+_SHOWN = count(1)
 
 
 class Shown:

@@ -89,9 +89,8 @@ class Directive(SphinxDirective):
         result = answer(
             "", words=words, exit=self.options.get("exit", 0), place=place, folder=folder
         )
-        listed = _is_picture_command(words) and {"--list", "--help", "-h"} & set(
-            words
-        )  # in text, where pictures are drawn
+        # in text, where pictures are drawn
+        listed = _is_picture_command(words) and {"--list", "--help", "-h"} & set(words)
         if "terminal" in self.options or listed:
             return [self.terminal(result, command)]
         if {"start-at", "end-before", "says"} & {*self.options}:

@@ -30,9 +30,8 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     """
     _check_question(question)
     if question.power and question.alpha is not None:
-        question = replace(
-            question, alpha=question.alpha / 2
-        )  # the other half is for the rows that test the power
+        # the other half is for the rows that test the power
+        question = replace(question, alpha=question.alpha / 2)
     words = by_pieces(question, close_to_exact)
     if not words and question.gradients is not None:
         from symattn.programs.gradients import gradients_close_to_exact  # rarely needed

@@ -269,12 +269,8 @@ class _Agreement(Parameters):
         """Return {parameter: input or setting}, each at most once."""
         result: dict[str, str] = {}
         r = self.request
-        foreign = {*NEEDED, *OPTIONAL} - {
-            *MASKS,
-            *SETTINGS,
-            *r.extras,
-            *r.optional,
-        }  # inputs of other specifications
+        # inputs of other specifications
+        foreign = {*NEEDED, *OPTIONAL} - {*MASKS, *SETTINGS, *r.extras, *r.optional}
         for p in self.parameters:
             what = None if p.name in (*self.values, self.mask_name) else meaning(p.name)
             # Sizes of tiles, further results and bounds may have several parameters.

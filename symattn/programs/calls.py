@@ -59,12 +59,10 @@ class Target:
         self._function = self._own = function
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._arrays = frameworks.arrays(convention.framework)
-        self._before: tuple[Tensor, NDArray[np.float64]] | None = (
-            None  # the last result, and its values at the time
-        )
-        self._kept: dict[
-            Argument, Tensor
-        ] = {}  # the arrays of the last call whose memory is used again
+        # the last result, and its values at the time
+        self._before: tuple[Tensor, NDArray[np.float64]] | None = None
+        # the arrays of the last call whose memory is used again
+        self._kept: dict[Argument, Tensor] = {}
         self.convention = convention
         self.begin_call: Callable[[], None] = lambda: None  # called before each ``run``
         self.is_brief = False  # whether residues are tried at few sizes alone, as in slow kernels

@@ -342,9 +342,8 @@ class Child(AbstractContextManager["Child"]):
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
         self._tell, self._server = started, server
         self._spent = (0.0, 0.0)  # by processes that have ended
-        self._sent: deque[tuple[Inputs, Memory]] = (
-            deque()
-        )  # cases sent to the worker whose outcomes are pending
+        # cases sent to the worker whose outcomes are pending
+        self._sent: deque[tuple[Inputs, Memory]] = deque()
         self._process, self._secret = process, secret
         self._convention: Convention | None = None
         try:
@@ -498,9 +497,8 @@ class Child(AbstractContextManager["Child"]):
         limit = (
             self._limits.start if question in ("find", "hold", "semantics") else self._limits.call
         )
-        limit += (
-            2 * rest[1] if question == "semantics" else 0.0
-        )  # the test runs twice, each with its own limit
+        # the test runs twice, each with its own limit
+        limit += 2 * rest[1] if question == "semantics" else 0.0
         return self._read_worker_reply(lambda process: process.ask((question, *rest), limit))
 
     def _receive_next_outcome(self) -> Any:
@@ -537,9 +535,8 @@ class Child(AbstractContextManager["Child"]):
         """Start a process: confined, and without the secret files, if the target is watched."""
         if self._secret is None:
             return Process(server=self._server)
-        own = os.path.realpath(
-            place_of(self._target)
-        )  # a target may stand in the reference's own file
+        # a target may stand in the reference's own file
+        own = os.path.realpath(place_of(self._target))
         hidden = [
             path
             for path in map(os.path.realpath, self._secret)
@@ -600,9 +597,8 @@ class WithArraysAlone(Child):
         if self._process is not None:
             return None
         how = self._adviser.convention
-        has_causal_mask = any(
-            a.input == CAUSAL_MASK for a in how.arguments
-        )  # the one argument that an alignment decides
+        # the one argument that an alignment decides
+        has_causal_mask = any(a.input == CAUSAL_MASK for a in how.arguments)
         # An alignment is part of the definition, so it is passed only where an argument needs it.
         alignment: Alignment = how.alignment if has_causal_mask else "bottom-right"
         convention = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
@@ -652,9 +648,8 @@ def _content_of(reply: Any) -> Any:
         return content
     if words == "defect":
         raise RuntimeError(f"a call in the child process failed\n{content}")
-    error: SymattnError = content.__new__(
-        content
-    )  # not content(text): MissingExtra takes other arguments
+    # not content(text): MissingExtra takes other arguments
+    error: SymattnError = content.__new__(content)
     error.args = (*text,)
     raise error
 

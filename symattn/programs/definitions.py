@@ -87,9 +87,8 @@ def joined(output: Report, rest: Report) -> Report:
     """Return the report on an output and the one on what is returned with it as one."""
     notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
     notes = [n.replace("primes it agrees", "primes its output agrees", 1) for n in notes]
-    checks = (
-        c for c in output.checks if c.epsilon is None
-    )  # ``tested`` applies to the output alone
+    # ``tested`` applies to the output alone
+    checks = (c for c in output.checks if c.epsilon is None)
     missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
     return replace(
         rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,

@@ -384,10 +384,8 @@ def _top_level_package_of(thing: object) -> str:
 
 # -- a test of the machine ---------------------------------------------------------------------------------------------
 INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is interpreted
-_LARGE = {
-    "bfloat16": (16, 16),
-    "float16": (32, 64),
-}  # from their product on, the format has only even numbers
+# from their product on, the format has only even numbers
+_LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}
 tl: Any = None  # Triton's interpreter looks for its language among the globals of a kernel
 
 

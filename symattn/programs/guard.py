@@ -24,11 +24,8 @@ from symattn.document.errors import SymattnError
 _OWN = ("symattn", "symattn_cli")
 #: Audit events of code that looks at the stack, or at all objects.
 _STACK = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers")
-_BETWEEN = (
-    "inspect.py",
-    "traceback.py",
-    "contextlib.py",
-)  # of the standard library, between a look and who looks
+# of the standard library, between a look and who looks
+_BETWEEN = ("inspect.py", "traceback.py", "contextlib.py")
 #: Where the code of libraries is, and symattn's own.
 _SITE = {"site-packages", "dist-packages"}
 _LIBRARIES = tuple(

@@ -141,9 +141,8 @@ class TorchHost(Host):
         super().__init__(module)
         self.xp = import_torch()
         attention = getattr(module, "self_attn", module)  # where a layer of torch keeps its order
-        self._swapped = (
-            getattr(attention, "batch_first", True) is False
-        )  # (n, b, d), as in torch.nn
+        # (n, b, d), as in torch.nn
+        self._swapped = getattr(attention, "batch_first", True) is False
 
     def weights(self) -> Tensors:
         return dict(self.module.named_parameters())
@@ -240,13 +239,8 @@ class KerasHost(Host):
 class EquinoxHost(Host):
     """A module of equinox; dropout is off."""
 
-    left_out = (
-        "key",
-        "inference",
-        "deterministic",
-        "process_heads",
-        "state",
-    )  # for random numbers and training
+    # for random numbers and training
+    left_out = ("key", "inference", "deterministic", "process_heads", "state")
 
     def __init__(self, module: EquinoxModule) -> None:
         super().__init__(module)

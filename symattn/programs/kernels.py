@@ -53,9 +53,8 @@ class Kernels:
 
     def __init__(self, dtype: str) -> None:
         self._dtype = dtype
-        self._exported: Callable[[Function, type[Planes]], Function] | None = (
-            None  # made if needed: it takes seconds
-        )
+        # made if needed: it takes seconds
+        self._exported: Callable[[Function, type[Planes]], Function] | None = None
         self._tile = 0
 
     def make(self, function: Function, kind: type[Planes]) -> Function:
@@ -106,11 +105,10 @@ class _Block:
     """The memory of one storage; of floats, each element has the piece that was written there last, and its place."""
 
     def __init__(self, storage: Any, width: int, number: int) -> None:
-        self.storage, self.width, self.number = (
-            storage,
-            width,
-            number,
-        )  # the storage is kept: no other gets its address
+        # the storage is kept: no other gets its address
+        self.storage = storage
+        self.width = width
+        self.number = number
         self.name = ""  # the parameter of the kernel that was given it
         self.pieces: list[Value] = []
         self._owner, self._place = np.zeros(len(self), np.int64), np.arange(len(self))
@@ -145,9 +143,8 @@ class _Memory:
         self.blocks: list[_Block] = []
         self._by_address: dict[int, _Block] = {}
         zero = kind.lift(np.zeros(1))
-        self.undefined = (
-            zero / zero
-        )  # what was never written, or lies beyond a tensor, and −∞ − (−∞)
+        # what was never written, or lies beyond a tensor, and −∞ − (−∞)
+        self.undefined = zero / zero
 
     def lifted(self, x: Value) -> Value:
         """Return plain numbers as an array of the kind; NaN and +∞, which it lacks, are undefined elements."""
@@ -403,9 +400,8 @@ class _Run:
                 (module.InterpreterBuilder, "create_make_range", ranged),
                 *operators.patches(),
             ):
-                stack.enter_context(
-                    patch.object(target, name, new, create=True)
-                )  # older versions lack some
+                # older versions lack some
+                stack.enter_context(patch.object(target, name, new, create=True))
             yield
 
 

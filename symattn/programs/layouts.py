@@ -241,10 +241,8 @@ def names_form(function: Function, parameter: str, form: str, right: Iterable[st
 
 #: The formula of a product of two arrays.
 _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
-_BY_PLACE: Mapping[int, tuple[Layout, ...]] = {
-    4: ("nbhd", "bnhd", "bhnd"),
-    3: ("nhd", "bnd"),
-}  # by the axis of tokens
+# by the axis of tokens
+_BY_PLACE: Mapping[int, tuple[Layout, ...]] = {4: ("nbhd", "bnhd", "bhnd"), 3: ("nhd", "bnd")}
 
 
 def lettered(function: Function) -> frozenset[Layout]:

@@ -130,9 +130,8 @@ def _make_parameter_slot(
         )
     order = host.order(key) if kind == "w" else "in out"
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
-        order = (
-            "out in" if shape[0] > shape[1] else "in out"
-        )  # several projections make the longer side
+        # several projections make the longer side
+        order = "out in" if shape[0] > shape[1] else "in out"
     return ModuleSlot(key, tuple(f"{kind}_{role}" for role in ROLES[word]), shape, order)
 
 
@@ -338,9 +337,8 @@ class HeldLayer(HeldModule):
 
     def __init__(self, host: Host, request: Request, label: str) -> None:
         module = host.module
-        spec: Any = (
-            request.spec
-        )  # of type Block: the request of a definition has its specification there
+        # of type Block: the request of a definition has its specification there
+        spec: Any = request.spec
         _check_block(module, spec, label)
         host = host.prepared(request.dtype)
         # Zeros stand for weights that the block does not have, such as biases of attention.

@@ -81,9 +81,8 @@ def _yield_repeat_attempts(
         session.records.append(judged)
         yield (judged,)
     session.runner.close()  # clear the state of the process
-    free = session.subject.free(
-        inputs
-    )  # arrays with arbitrary numbers: negate them in the first call
+    # arrays with arbitrary numbers: negate them in the first call
+    free = session.subject.free(inputs)
     # 0 − a and not −a, which turns 0 into −0.
     others = session.subject.completed(
         session, {n: 0.0 - a if n in free else a for n, a in inputs.items()}
@@ -119,9 +118,8 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
         result = repeat(session, inputs, encode(spec, inputs, how.precision.input.name))
     if all(r.outcome.error is not None for r in result.calls) and not result.report.faults:
         raise CannotRun(f"{result.report.target}: {result.judged.outcome.error}")
-    usual = replace(
-        how, examples=engine.EXAMPLES, budget=engine.BUDGET
-    )  # without effect on one case
+    # without effect on one case
+    usual = replace(how, examples=engine.EXAMPLES, budget=engine.BUDGET)
     return replace(result, report=replace(result.report, command=usual.command(target, spec=spec)))
 
 

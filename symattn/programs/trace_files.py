@@ -344,9 +344,8 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
         name: np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64)
         for name, a in inputs.items()
     }
-    check_inputs(
-        spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()}
-    )  # needs no memory
+    # needs no memory
+    check_inputs(spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()})
     own = 2 + (spec.heads > 1)
     front = arrays["q"].shape[: arrays["q"].ndim - own]
     _check_made(spec, arrays, front)

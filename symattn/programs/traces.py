@@ -135,9 +135,8 @@ _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
 #: The arrays in words.
 _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
 _ROWS = 48  # queries from which a cause is sought
-_ENTRIES = (
-    2**18
-)  # most entries of the inputs for which a cause is sought, since hundreds of mistakes are tried
+# most entries of the inputs for which a cause is sought, since hundreds of mistakes are tried
+_ENTRIES = 2**18
 #: The note on what a trace cannot say.
 _RAN = "Nothing was run: the numbers of the file are judged, and the program that made them is unknown."
 
@@ -326,9 +325,8 @@ class _JudgedTrace:
 
 
 # -- the one mistake that explains a wrong array, by how far it reduces the distance from the definition ---------------
-_Explained = tuple[
-    Mistake | DefinitionMistake, float
-]  # with the share of the squared distance that is left
+# with the share of the squared distance that is left
+_Explained = tuple[Mistake | DefinitionMistake, float]
 
 
 def _find_mistake_in_trace(piece: TracePiece, precision: Precision, name: str) -> _Explained | None:

@@ -105,9 +105,8 @@ class ConventionTrial:
         self.error: Failure | None = None
         self.tried = False
         self.ran: set[Layout] = set()
-        self._reached: dict[
-            Layout, tuple[Failure, Convention]
-        ] = {}  # the furthest, and how it was called
+        # the furthest, and how it was called
+        self._reached: dict[Layout, tuple[Failure, Convention]] = {}
         self._function = function
         self._documented, self._lettered = documented(function), lettered(function)
         self._declared = declared(function)
@@ -120,9 +119,8 @@ class ConventionTrial:
         self._optional_mask = [name for name in optional if meaning(name) == "mask"]
         self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
-        self._outputs: dict[
-            int, tuple[Inputs, Tensor]
-        ] = {}  # by the id of the inputs, which are kept alive
+        # by the id of the inputs, which are kept alive
+        self._outputs: dict[int, tuple[Inputs, Tensor]] = {}
 
     @property
     def is_open(self) -> bool:

@@ -25,10 +25,9 @@ from symattn.arrays.notes import note
 #: Modules of Triton that are changed.
 _DRIVER, _TUNER = "triton.runtime.driver", "triton.runtime.autotuner"
 _INTERPRETER = "triton.runtime.interpreter"
-_ARCHITECTURE, _LANES = (
-    80,
-    32,
-)  # compute capability 8.0: without the matrix units' descriptors of later devices
+# compute capability 8.0: without the matrix units' descriptors of later devices
+_ARCHITECTURE = 80
+_LANES = 32
 #: What ``get_device_properties`` says: those of an NVIDIA A100.
 _PROPERTIES = {
     "max_shared_mem": 166_912, "max_num_regs": 65_536, "multiprocessor_count": 108, "warpSize": _LANES,

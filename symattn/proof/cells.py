@@ -34,10 +34,9 @@ from symattn.proof.refuting import NamedNumbers
 from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
 CELLS, _ENTRIES = 200, 100  # the most cells at all sizes together; the most entries of all arrays
-_OF_BOUNDS, _OPERATIONS = (
-    6,
-    40,
-)  # the most cells of a bound between arrays, and operations of a bound in one cell
+# the most cells of a bound between arrays, and operations of a bound in one cell
+_OF_BOUNDS = 6
+_OPERATIONS = 40
 _TERMS, _TERMS_OF_BOUNDS = 40, 10  # the most terms to factor: more take minutes
 _POINTS = 5  # numbers tried in a cell
 _DRAWS = 300  # draws among which numbers of a nonlinear cell are searched for,

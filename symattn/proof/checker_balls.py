@@ -171,9 +171,8 @@ def _enclose_error_function(x: Fraction) -> Interval:
         total += (-1) ** n * (power // (2 * n + 1))
         n += 1
         power = power * square // (n * _FINE)
-    series = _enclose_fine_units(
-        total, 1 << 64
-    )  # errors of the first terms grow with x²ⁿ/n! ≤ e³⁶ < 2⁵³
+    # errors of the first terms grow with x²ⁿ/n! ≤ e³⁶ < 2⁵³
+    series = _enclose_fine_units(total, 1 << 64)
     five, far = (
         _enclose_twice_arctangent(Fraction(1, 5)),
         _enclose_twice_arctangent(Fraction(1, 239)),

@@ -40,9 +40,8 @@ _HIGHEST = len(_PARTITIONS) - 1  # order of a moment
 # An unknown cumulant, which no moment may use.
 _ANY = node("function", [number(0)], "any")
 Laws = Mapping[str, tuple[CheckedNode, ...]]
-Term = tuple[
-    tuple[tuple[str, str], ...], tuple[CheckedNode, ...]
-]  # indices with their sorts, and factors
+# indices with their sorts, and factors
+Term = tuple[tuple[tuple[str, str], ...], tuple[CheckedNode, ...]]
 
 
 def read_means(data: object, scope: Mapping[str, str]) -> CheckedNode:

@@ -107,9 +107,8 @@ def claims(record: Record, simplify: Simplifying) -> Iterator[Said]:
         largest or record["kind"] == "sign",
         f"a premise of the kind {record['kind']!r} says nothing of two sides",
     )
-    sign = (
-        "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"
-    )  # no rule is held to its relation
+    # no rule is held to its relation
+    sign = "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"
     for c in record["conclusions"]:
         scope = scope_of(c)
         smaller = simplify(read(c["smaller"], scope))

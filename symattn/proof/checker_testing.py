@@ -33,9 +33,8 @@ _NUMERATOR = frozenset(
 )
 # An exponential within an exponent is not covered by the theorem.
 _EXPONENT = frozenset({"number", "letter", "is", "sum", "product", "total", "function"})
-Monomial = tuple[
-    tuple[str, ...], bool, frozenset[str]
-]  # letters, whether the sign is −, indices in letters
+# letters, whether the sign is −, indices in letters
+Monomial = tuple[tuple[str, ...], bool, frozenset[str]]
 
 
 def expect_same(

@@ -25,9 +25,8 @@ Monomial = tuple[tuple[int, int], ...]  # letters, which are numbers, with their
 Polynomial = dict[Monomial, flint.fmpq]  # in an exponent
 Key = tuple[Any, ...]
 Place = Mapping[ex.Index, int]
-Rules = tuple[
-    tuple[str, str], ...
-]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
+# (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
+Rules = tuple[tuple[str, str], ...]
 # The unit of exponents: coefficients are whole twelfths, or refused.
 PARTS = 12
 T = TypeVar("T")
@@ -47,9 +46,8 @@ class World:
         inverses: bool = False,
     ) -> None:
         self.x, self.places, self.sizes = x, list(places), sizes
-        self.inverses = (
-            inverses  # whether R Z = 1 is to be used, so that the letters of every Z are needed
-        )
+        # whether R Z = 1 is to be used, so that the letters of every Z are needed
+        self.inverses = inverses
         self.letters: dict[Key, int] = {}
         self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
         self._memo: dict[Any, Any] = {}

@@ -147,10 +147,8 @@ class Fails:
             ]
         except (Refused, Undecided, InputError):
             return ()
-        tried = [
-            dict(sizes),
-            *({**sizes, s: 2} for s in sizes),
-        ]  # a size may need to be 2, so that √4 is rational
+        # a size may need to be 2, so that √4 is rational
+        tried = [dict(sizes), *({**sizes, s: 2} for s in sizes)]
         return tuple(
             Differing(*e, tuple(there.items()), self.declared.units)
             for there in tried

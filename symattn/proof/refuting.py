@@ -29,25 +29,21 @@ from symattn.proof.code import reached
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, pairs
 
 TRIES = 400  # sizes tried, the small ones first
-WILD, FLOATS, LARGE = (
-    60,
-    400,
-    12,
-)  # wild points in exact numbers; in floats at small sizes; at the largest ones
+# wild points in exact numbers; in floats at small sizes; at the largest ones
+WILD = 60
+FLOATS = 400
+LARGE = 12
 ENTRIES = 20_000  # the most entries of an array in floats
 _APART = 1e-6  # a larger difference of floats, relative to the largest there, is examined again
-EACH, SEVERAL = (
-    64,
-    6,
-)  # every size up to EACH is tried in floats; products of at most SEVERAL named numbers
+# every size up to EACH is tried in floats; products of at most SEVERAL named numbers
+EACH = 64
+SEVERAL = 6
 EXACT = 9  # the largest size in exact numbers
-EXACTLY_AT, CONFIRMED = (
-    64,
-    256,
-)  # the largest sizes at which differences are confirmed in exact numbers and in balls
-_LADDER = tuple(
-    round(EACH * 2 ** (k / 3)) for k in range(1, 16)
-)  # larger ones, as far as arrays may have them
+# the largest sizes at which differences are confirmed in exact numbers and in balls
+EXACTLY_AT = 64
+CONFIRMED = 256
+# larger ones, as far as arrays may have them
+_LADDER = tuple(round(EACH * 2 ** (k / 3)) for k in range(1, 16))
 _LOOKED_AT = 12  # the most differences that are examined again
 _ENOUGH = 3  # exact points of a spot check at which both sides are equal
 _SILENT = 12  # points in a row that floats cannot run

@@ -160,9 +160,8 @@ class Statement:
         self.sized: dict[str, int] = {}
         self.definitions: list[Relation] = []
         self.where: list[Relation] = []
-        self._assumed = self._answer = (
-            _Answer()
-        )  # that of the hypotheses, and the one that is being made
+        # that of the hypotheses, and the one that is being made
+        self._assumed = self._answer = _Answer()
         self._known: dict[PrintedClaim, _Answer] = {}
         every = [r for words in hypotheses for r in relations(words)]
         self._absorb_hypotheses(every, assuming=True)

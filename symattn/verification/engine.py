@@ -47,9 +47,8 @@ _NEVER = 4  # after so many none at all, if no call has returned
 _WHOLE = 10  # cases for which all ways of computing are run, whatever the function returns
 _AHEAD = 16  # cases sent at once
 _ENOUGH = 6  # wrong cases after which a group shows nothing new
-_FEWER = (
-    3  # one of so many cases that test what is computed is tried, once residues have decided that
-)
+# one of so many cases that test what is computed is tried, once residues have decided that
+_FEWER = 3
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and changes of each
 _LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
@@ -59,10 +58,9 @@ _FEW_OF_AXIS = 4  # the other sizes of such a case
 # How an output can be wrong, apart from its shape and what is raised.
 _BEYOND = ("values", "not finite")
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
-_MEMORY, _BASES = (
-    "memory",
-    3,
-)  # calls in the memory of earlier ones, and the number of inputs that these start from
+# calls in the memory of earlier ones, and the number of inputs that these start from
+_MEMORY = "memory"
+_BASES = 3
 _ENDS = 6  # the same for calls that ended the process
 Progress = Callable[[str], None]
 
@@ -97,30 +95,24 @@ class Session:
     explaining: Effort | None = None
     untried: list[str] = field(default_factory=list)
     refused: list[CaseResult] = field(default_factory=list)
-    larger: list[CaseResult] = field(
-        default_factory=list
-    )  # wrong cases for which smaller ones stand
+    # wrong cases for which smaller ones stand
+    larger: list[CaseResult] = field(default_factory=list)
     lengths: set[int] = field(default_factory=set)  # of the arrays of all calls, judged or not
-    aside: list[Case] = field(
-        default_factory=list
-    )  # cases to try only if a fault is found without them
+    # cases to try only if a fault is found without them
+    aside: list[Case] = field(default_factory=list)
     late: list[CaseResult] = field(default_factory=list)  # calls that timed out: not judged
     promised: Domain = field(init=False)  # before anything was refused
-    refused_axes: frozenset[refusals.Axes] = (
-        frozenset()
-    )  # numbers of axes that the function does not take
+    # numbers of axes that the function does not take
+    refused_axes: frozenset[refusals.Axes] = frozenset()
     identity: IdentityResult | None = None  # attention only: the result on residues,
     in_front: CaseResult | None = None  # a wrong case with leading axes,
     backwards: str = ""  # a note on arrays with negative strides,
-    on_empty: list[CaseResult] = field(
-        default_factory=list
-    )  # no numbers where a part has no keys, or no tokens
-    leaks: dict[str, dict[str, Array] | None] = field(
-        default_factory=dict
-    )  # NaN that passes a mask
-    latest: dict[Hashable, Legal] = field(
-        default_factory=dict
-    )  # the legal outputs for the last inputs
+    # no numbers where a part has no keys, or no tokens
+    on_empty: list[CaseResult] = field(default_factory=list)
+    # NaN that passes a mask
+    leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)
+    # the legal outputs for the last inputs
+    latest: dict[Hashable, Legal] = field(default_factory=dict)
     trial: Trial | None = None  # what the bits show, in half precision
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
@@ -467,9 +459,8 @@ def _try_all_groups(session: Session) -> None:
 def _try_residues(session: Session) -> None:
     session.progress("semantics")
     session.identity = hints.residues(session)
-    session.finding = session.effort_of(
-        for_finding(session.examples)
-    )  # floats have a budget of their own
+    # floats have a budget of their own
+    session.finding = session.effort_of(for_finding(session.examples))
 
 
 def _try_memory(session: Session, rng: np.random.Generator) -> None:

@@ -37,9 +37,8 @@ ONE_PERCENT = "1 % too large"  # in words, a mistake of that size
 TWICE = "twice as large"
 _CASES = 12  # cases in which the smallest share of a mistake is sought
 _SMALL_CASE = 2048  # entries of the inputs of a case that is always searched
-_NOTHING = (
-    2.0**-40
-)  # the largest change of the output that counts as none, relative to its largest entry
+# the largest change of the output that counts as none, relative to its largest entry
+_NOTHING = 2.0**-40
 #: The outputs of a definition, with or without a mistake, as a function of its inputs in float64.
 Outputs: TypeAlias = "Callable[[Inputs], Sequence[np.ndarray]]"
 

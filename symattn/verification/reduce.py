@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]
-Pairs = tuple[
-    tuple[str, int, int], ...
-]  # names of arrays, axes, and how many of their entries form one unit
+# names of arrays, axes, and how many of their entries form one unit
+Pairs = tuple[tuple[str, int, int], ...]
 Group = tuple[Pairs, int]  # axes of one length, and how many units are removed at once
 
 # Units of ``effort`` of one reduction, which bound its time on large inputs.

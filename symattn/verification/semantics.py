@@ -43,19 +43,14 @@ _WORK = 100_000  # ``Work`` of one test,
 _CELLS_OF_WORK = 4096  # of so many scores
 OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
-_NEAR, _ROUGHLY = (
-    2.0**-18,
-    2.0**-9,
-)  # relative differences of angles that float32 hardly resolves, and roughly
+# relative differences of angles that float32 hardly resolves, and roughly
+_NEAR = 2.0**-18
+_ROUGHLY = 2.0**-9
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
-_FACTORS_OF_SCORES = (
-    "scale",
-    "softcap",
-    "slopes",
-)  # inputs that may be large although all exponents are small
-_LARGE_FACTOR = (
-    LARGE - 1.0
-)  # numbers from LARGE on cut off nothing, so that every other bound on factors shows
+# inputs that may be large although all exponents are small
+_FACTORS_OF_SCORES = ("scale", "softcap", "slopes")
+# numbers from LARGE on cut off nothing, so that every other bound on factors shows
+_LARGE_FACTOR = LARGE - 1.0
 
 #: Sizes at which a mistake that gives the same residues at ``SIZES`` is asked again.
 HELD_OUT = (Sizes(20, 21, 4, 3, 6), Sizes(13, 37, 4, 2, 6), Sizes(5, 139, 4, 2, 6))
@@ -411,13 +406,10 @@ class KnownAngles:
     def __init__(self, random: Random, near: float) -> None:
         self._random, self._near = np.random.default_rng(random.getrandbits(64)), near
         self._known = np.zeros(1)  # sizes of angles, in order,
-        self._numbers = {
-            "cos": np.ones(1, np.int64),
-            "sin": np.zeros(1, np.int64),
-        }  # and numbers for each of them
-        self._tables: dict[
-            tuple[tuple[int, ...], bytes], dict[str, np.ndarray]
-        ] = {}  # the same at every point
+        # and numbers for each of them
+        self._numbers = {"cos": np.ones(1, np.int64), "sin": np.zeros(1, np.int64)}
+        # the same at every point
+        self._tables: dict[tuple[tuple[int, ...], bytes], dict[str, np.ndarray]] = {}
 
     def of(self, name: str, angles: np.ndarray) -> np.ndarray:
         """Return the numbers for an array of angles."""
@@ -728,9 +720,8 @@ def spec_width(spec: Attention) -> int | None:
 def _shapes_of_identity_inputs(
     sizes: Sizes, spec: Attention, names: tuple[str, ...]
 ) -> dict[str, tuple[int, ...]]:
-    width = (
-        sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k
-    )  # tokens alone are queries too
+    # tokens alone are queries too
+    width = sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k
     letters = lengths_by_letter(spec, replace(sizes, d_model=width))
     for name in names:
         if _LIKE.get(name, name) not in ARRAYS:

@@ -46,9 +46,8 @@ DOWN = 1 - 2.0**-32
 TINY = 2.0**-1040
 LONGEST = 1 << 20  # of sums: the k of the proof
 BLOCK = 1 << 14  # elements processed at a time, so that they stay in the cache
-SMALL = (
-    1 << 12
-)  # up to this many elements, the errors of sums and products are computed, not bounded
+# up to this many elements, the errors of sums and products are computed, not bounded
+SMALL = 1 << 12
 
 
 def gamma(n: int) -> float:

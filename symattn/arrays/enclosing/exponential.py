@@ -153,9 +153,8 @@ class _Rooms(threading.local):
 
 
 _rooms = _Rooms()
-_FREED = (
-    31 << 17
-)  # numbers, just below the 32 MiB up to which glibc adapts its threshold to freed blocks
+# numbers, just below the 32 MiB up to which glibc adapts its threshold to freed blocks
+_FREED = 31 << 17
 
 
 def _powers_of_chunk(y: Floats, z: Floats, t: Floats, w: Floats) -> None:
@@ -177,9 +176,8 @@ def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
     np.clip(x, -746.0, 710.0, out=x)
     _reduce_exponent_range(x, z, t, w)
     _evaluate_exp_polynomial(x, _compute_exp_constants().of_reals, out=t)
-    m = (z.view(np.int64) << np.int64(13)) >> np.int64(
-        24
-    )  # what stands above j in the low 51 bits of z, with its sign
+    # what stands above j in the low 51 bits of z, with its sign
+    m = (z.view(np.int64) << np.int64(13)) >> np.int64(24)
     z.view(np.uint64)[...] &= np.uint64(STEPS - 1)
     _put_together(x, z, t, w)
     # Two factors, as 2^m alone may lie outside the floats.

@@ -153,9 +153,8 @@ class Products(Core):
         batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
         shape = (*batch, a.plain_shape[-2], b.plain_shape[-1])
         y = b.parts
-        raw_suffices = (
-            a.common is None or common is not None
-        )  # the common unknown need not be merged into radii
+        # the common unknown need not be merged into radii
+        raw_suffices = a.common is None or common is not None
         x = a.parts if not raw_suffices else a.source if batch == a.plain_shape[:-2] else a.raw
         if (isinstance(x, Parts) and np.any(masked(x))) or np.any(masked(y)):
             raise Refused(f"{cls.name}: a product of matrices with -inf")

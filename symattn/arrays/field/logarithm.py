@@ -170,9 +170,8 @@ class Logarithm:
     def _enclose_logarithm_sum(self) -> flint.arb:
         import flint
 
-        past = (self.f - ONE_ELEMENT).arb(
-            flint.ctx.prec
-        )  # for f close to 1, log1p keeps the accuracy
+        # for f close to 1, log1p keeps the accuracy
+        past = (self.f - ONE_ELEMENT).arb(flint.ctx.prec)
         log = past.log1p() if abs(past) < 1 / 2 else self.f.arb(flint.ctx.prec).log()
         return self.c.arb(flint.ctx.prec) + log
 

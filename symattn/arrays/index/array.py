@@ -30,9 +30,8 @@ from symattn.arrays.notes import assigned, meet
 from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
 
-Place = tuple[
-    int, tuple[Any, ...]
-]  # the number of a block, and one index (or number) for each of its factors
+# the number of a block, and one index (or number) for each of its factors
+Place = tuple[int, tuple[Any, ...]]
 Places = tuple[Place, ...]
 # Elements within ``once``; a context variable, so that threads do not share them.
 _CACHE: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar(
@@ -65,9 +64,8 @@ class Indexed(ArrayBase):
     ) -> None:
         self.shape = tuple(axis(a) for a in axes)
         self._computed = at
-        self._declared = (
-            declared  # whether all elements are letters; then the first along any axis is one
-        )
+        # whether all elements are letters; then the first along any axis is one
+        self._declared = declared
 
     def at(self, places: Places) -> Expression:
         """Return the element at a place."""
@@ -76,11 +74,8 @@ class Indexed(ArrayBase):
         if result is None:
             return self._computed(places)
         # Elements as written and simplified ones differ, so the key says which.
-        key = (
-            id(self),
-            places,
-            build.kept(),
-        )  # the array is kept alive, so that its id is not reused
+        # the array is kept alive, so that its id is not reused
+        key = (id(self), places, build.kept())
         known = result.get(key) or result.setdefault(key, (self, self._computed(places)))
         return known[1]
 
@@ -111,9 +106,8 @@ class Indexed(ArrayBase):
                 isinstance(i, int) and isinstance(f, str)
                 for i, f in zip(entries, sorts, strict=True)
             ):
-                fixed = [
-                    i if isinstance(i, int) else "·" for i in entries
-                ]  # x[0, ·] is not x[·, 0]
+                # x[0, ·] is not x[·, 0]
+                fixed = [i if isinstance(i, int) else "·" for i in entries]
             fixed_indices = f"[{', '.join(map(str, fixed))}]" if fixed else ""
             label = name + blocks + fixed_indices
             return kind(label, tuple(i for i in entries if not isinstance(i, int)))

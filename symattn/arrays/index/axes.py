@@ -33,9 +33,8 @@ something that differs between letters and numbers, a proof would hold for lette
 def _refusals_of_calling_code() -> list[Refused] | None:
     """Return the list for refusals if the code of a statement is the caller, else None: symattn itself may do all."""
     # Outside a statement the frames are not searched, which would cost at each comparison.
-    frame = (
-        sys._getframe(3) if withheld.get() is not None else None
-    )  # the caller of a method of a length
+    # the caller of a method of a length
+    frame = sys._getframe(3) if withheld.get() is not None else None
     # The standard library calls on behalf of code, so its caller counts.
     while frame and _top_package_of_frame(frame) in sys.stdlib_module_names:
         frame = frame.f_back
@@ -375,9 +374,8 @@ def same_length(a: object, b: object) -> bool:
     return linear(a).coefficients == linear(b).coefficients
 
 
-Part = tuple[
-    int, tuple[int, ...], Block
-]  # the number of a block, entries of its leading numbers, its other factors
+# the number of a block, entries of its leading numbers, its other factors
+Part = tuple[int, tuple[int, ...], Block]
 
 
 def split(a: Axis) -> list[Part]:

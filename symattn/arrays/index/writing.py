@@ -156,9 +156,8 @@ class Writing:
         return nt.name("1", nt.relation(left, x.relation, right), bold=True)
 
     def _formula_of_product(self, x: ex.Product, depth: int) -> nt.Node:
-        numbers = [
-            y for y in x.children if isinstance(y, ex.Constant)
-        ]  # several, before any simplification
+        # several, before any simplification
+        numbers = [y for y in x.children if isinstance(y, ex.Constant)]
         sums = [y for y in x.children if isinstance(y, ex.Total)]
         rest = [y for y in x.children if y not in numbers and y not in sums]
         # Join equal factors to powers; powers of e stay as they are.

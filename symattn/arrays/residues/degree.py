@@ -243,9 +243,8 @@ class Chance(NamedTuple):
         # Without a bound every chance is possible.
         if self.degree == inf or self.norm == inf:
             return 1.0
-        bad = int(
-            (self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST)
-        )  # more than float64 lost in adding logarithms
+        # more than float64 lost in adding logarithms
+        bad = int((self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST))
         # The last factor covers the roundings of this line.
         return min(1.0, (self.degree / (LEAST // 2 - 1) + bad / choices) * (1 + 1e-12))
 

@@ -53,9 +53,8 @@ class Field:
         # The seed includes the primes, so that pairs of one run have independent letters.
         self.random = np.random.default_rng([seed, p, q])
         self.p, self.q = Modulus(p), Modulus(q)
-        log2 = int(
-            self.random.integers(1, q)
-        )  # of the square 2 to the base g, which makes g a random generator
+        # of the square 2 to the base g, which makes g a random generator
+        log2 = int(self.random.integers(1, q))
         inverse_log2 = pow(log2, -1, q)
         self.exponential = ResidueExponential(self.p, q, pow(2, inverse_log2, p))
         # The salt keys the random functions, so that other runs stand for other functions.
@@ -63,25 +62,21 @@ class Field:
         random_residue = int(self.random.integers(1, p))
         self._ln2 = {self.p: random_residue, self.q: log2}
         self.decisions = Decisions()
-        self.unbounded: dict[
-            str, None
-        ] = {}  # why the chance of a wrong yes has no bound, each reason once
+        # why the chance of a wrong yes has no bound, each reason once
+        self.unbounded: dict[str, None] = {}
         self.work = Work()
         self.scalars: dict[float, State] = {}  # a cache of plain numbers
-        self.meant = (
-            False  # whether code is read as intended: short decimals, comparisons with numbers
-        )
+        # whether code is read as intended: short decimals, comparisons with numbers
+        self.meant = False
         self.ordered = False  # whether a maximum is one of its arguments, in an arbitrary order, not a new letter
         self.free = False  # whether new letters were used for the larger of two
         self.nested = False  # whether an exponential stands for any function, with which e^(s − m)/e^(−m) is not e^s
         self.capped = False  # whether e^x has an exponent of its own, see ``functions.capping``
         self.stand_ins = False  # whether a finite number was read as −∞
-        self.leveled = (
-            False  # whether finite numbers that stand for −∞ have levels, see ``infinities``
-        )
-        self.rough = (
-            False  # whether numbers that are nearly equal as floats count as equal, see ``modular``
-        )
+        # whether finite numbers that stand for −∞ have levels, see ``infinities``
+        self.leveled = False
+        # whether numbers that are nearly equal as floats count as equal, see ``modular``
+        self.rough = False
 
     def letters(self, shape: Shape) -> State:
         """Return new letters, uniform mod p and, independently, mod q."""
@@ -350,9 +345,8 @@ class Field:
                 unit = form.divisor * power_of_ln2
                 scaled = self.q.multiply(a.exponent.value, self.q.constants([unit]))
                 whole = np.abs(scaled)
-                reach = int(
-                    np.nan_to_num(whole).sum(axis=axis).max(initial=0)
-                )  # undefined ones are of no size
+                # undefined ones are of no size
+                reach = int(np.nan_to_num(whole).sum(axis=axis).max(initial=0))
                 return replace(form * other, size=reach * other.size)
         # Otherwise each of the n terms may be as large as the largest.
         return (x.form * y.form).terms(x.shape[-1])

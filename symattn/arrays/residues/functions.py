@@ -28,13 +28,11 @@ from symattn.document.errors import Refused, Undecided
 
 # The words of a refusal that callers compare with.
 NOT_LINEAR = "an exponential or a quotient of data inside an exponent; exponents must be linear"
-TINY, LARGE = (
-    1e-5,
-    10**4,
-)  # numbers that are negligible next to floats of ordinary size, or make these negligible
-BEYOND = (
-    37  # a bound for exponents: e^−37 is less than a unit in the last place of 1, in float64 too
-)
+# numbers that are negligible next to floats of ordinary size, or make these negligible
+TINY = 1e-5
+LARGE = 10**4
+# a bound for exponents: e^−37 is less than a unit in the last place of 1, in float64 too
+BEYOND = 37
 
 
 def exponential(field: Field, x: State) -> State:

@@ -16,9 +16,8 @@ import numpy as np
 from symattn.document.errors import InputError, Refused
 
 LEAST, BELOW = 1 << 22, 1 << 23  # the range of p
-_FACTORED_BITS = (
-    128  # of the largest integer whose root is computed: sizes, and parts of short fractions
-)
+# of the largest integer whose root is computed: sizes, and parts of short fractions
+_FACTORED_BITS = 128
 
 
 class NoRoot(Refused):

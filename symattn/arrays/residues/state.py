@@ -112,9 +112,8 @@ def _make_state_of_integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
         return m.reduced(np.mod(plain, m.m).astype(np.float64))
 
     if plain.dtype.kind != "f":
-        plain = plain.astype(
-            np.uint64 if plain.dtype == np.uint64 else np.int64
-        )  # narrow integers cannot hold m
+        # narrow integers cannot hold m
+        plain = plain.astype(np.uint64 if plain.dtype == np.uint64 else np.int64)
     # The extremes alone bound the size of integers.
     ends = [int(plain.min()), int(plain.max())] if plain.size else []
     return _of_numbers(plain.shape, ends, lambda: residues(p), lambda: residues(q))
@@ -303,9 +302,8 @@ def _overwrite_optional_array(
 # it (``overwritten``), and reuses its memory only if nobody can still read the old one. Arrays that are views of one
 # another share one holder of planes (see ``modular``) and see each other's changes because they read through it.
 
-_DEPTH = (
-    64  # the longest chain of pending planes; longer ones are computed, to limit Python's stack
-)
+# the longest chain of pending planes; longer ones are computed, to limit Python's stack
+_DEPTH = 64
 
 # A function and the planes that it will be called with.
 _Postponed = tuple[Callable[..., np.ndarray], "tuple[Plane, ...]"]

@@ -168,9 +168,8 @@ def holds(f: Format, values: Floats) -> np.ndarray:
 
 # Coefficients of common errors in one array, which bounds memory and time.
 LIMIT = 2**21
-SLACK = (
-    2.0**-49
-)  # relative error of c x + d y in float64, relative to |c x| + |d y|; of n terms, n/8 times it
+# relative error of c x + d y in float64, relative to |c x| + |d y|; of n terms, n/8 times it
+SLACK = 2.0**-49
 
 # Names of errors, for the whole process: an ε is never used twice.
 _unused = count()

@@ -16,9 +16,8 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 
 Entries = list[Any]
-MOST = (
-    10**12
-)  # the largest absolute value; larger ones could need decimals of a thousand billion digits
+# the largest absolute value; larger ones could need decimals of a thousand billion digits
+MOST = 10**12
 # Batch, head, row and column.
 _AXES = 4
 INFINITE = ("mask",)
@@ -186,9 +185,8 @@ def suggested(word: str, names: Iterable[str]) -> str:
     """Return `` Did you mean 'w_q'?`` or ""; case and hyphens are ignored, and words may stand for letters."""
     bares = {plain(name): name for name in names}
     letter = _WORDS.get(plain(word))
-    nearly = get_close_matches(
-        plain(word), bares, n=1, cutoff=0.9
-    )  # ``input`` is corrected to ``inputs`` first, if that is known
+    # ``input`` is corrected to ``inputs`` first, if that is known
+    nearly = get_close_matches(plain(word), bares, n=1, cutoff=0.9)
     result = nearly or ([letter] if letter in bares else get_close_matches(plain(word), bares, n=1))
     return f" Did you mean {bares[result[0]]!r}?" if result else ""
 

@@ -43,9 +43,8 @@ def rotate_interleaved(x: Array, cos: Array, sin: Array) -> Array:
     pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
     x_1, x_2 = pairs[..., 0], pairs[..., 1]
     rotated = xp.stack([x_1 * cos - x_2 * sin, x_2 * cos + x_1 * sin], axis=-1)
-    return xp.reshape(
-        rotated, (*rotated.shape[:-2], x.shape[-1])
-    )  # tables may have axes of batches that x lacks
+    # tables may have axes of batches that x lacks
+    return xp.reshape(rotated, (*rotated.shape[:-2], x.shape[-1]))
 
 
 def linear_bias(s: Array, slope: Array, alignment: str = "bottom-right") -> Array:

@@ -112,9 +112,8 @@ def joined(far: Tables, near: Tables, n: int, index: int) -> Any:
     if n <= _TOGETHER:
         return xp.concat([near[index]])  # an array of its own: the short tables are kept
     cos, sin = (table[:, None, :] for table in far)
-    first, second = (
-        near if index == 0 else (near[1], -near[0])
-    )  # sin (a + b) = cos a sin b − sin a (−cos b)
+    # sin (a + b) = cos a sin b − sin a (−cos b)
+    first, second = near if index == 0 else (near[1], -near[0])
     later = xp.reshape(cos * first - sin * second, (-1, first.shape[-1]))
     return xp.concat([near[index], later])[:n]
 

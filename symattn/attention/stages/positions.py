@@ -46,9 +46,8 @@ def rotating(flow: Flow) -> None:
         last = flow.spec.alignment if role == query and not own_tables else None
         reason = f"the columns {other} of each pair rotated by the angle of the position"
         names = (role, f"cos{letter}", f"sin{letter}")
-        heads = (
-            flow.spec.heads > 1 and role != "k_r"
-        )  # the part of a latent's keys is shared by all heads
+        # the part of a latent's keys is shared by all heads
+        heads = flow.spec.heads > 1 and role != "k_r"
         run, written = (
             partial(_rotate_rows_by_tables, rope.layout, last, heads),
             "rotate(@0, @1, @2)",

@@ -160,9 +160,8 @@ def scaling(flow: Flow) -> None:
     # Only dot products grow with the width, so only these are scaled by default.
     if scale is None and flow.spec.score != "dot":
         return
-    width = (
-        "width" if "width" in flow.now else "q"
-    )  # absorbed or truncated queries have another width
+    # absorbed or truncated queries have another width
+    width = "width" if "width" in flow.now else "q"
     several, of = flow.spec.heads > 1, ["scores", width]
     run: Callable[..., Any]
     typed, values = EACH, {}

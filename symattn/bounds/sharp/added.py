@@ -17,9 +17,8 @@ from symattn.document.errors import Refused
 
 # In the order in which the definition adds them.
 _ADDED = ("bias", "mask")
-_UNDERFLOWS = (
-    760.0  # a difference of scores whose exponential is 0 in float64 and in every narrower format
-)
+# a difference of scores whose exponential is 0 in float64 and in every narrower format
+_UNDERFLOWS = 760.0
 _SLOPE = 1 / 16  # more than the part of its size by which roundings may move a score
 
 

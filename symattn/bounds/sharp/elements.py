@@ -104,9 +104,8 @@ def judged(
         if best is None or tried.count < best.count:
             best = tried
     assert best is not None
-    worst = best.top[
-        1
-    ]  # in its row the largest error, in parts of what all roundings can do; the least of all ways
+    # in its row the largest error, in parts of what all roundings can do; the least of all ways
+    worst = best.top[1]
     head = next(h for h in every if h.index == worst[:-2])
     row = np.array([worst[-2]])
     # Each way again on the worst row alone, without any law of rounding.

@@ -38,9 +38,8 @@ from symattn.bounds.sharp.ways import replays, ways
 GUARD = 1 / 3  # right replays must need less than this part of the limit
 EACH = "each"  # the part in which squares are summed, row by row
 EXPLAINED = 0.7  # part of the error that a mistake must explain to be reported with single elements
-ALIKE = (
-    0.9  # part of the largest share with which an earlier mistake in the list is reported instead
-)
+# part of the largest share with which an earlier mistake in the list is reported instead
+ALIKE = 0.9
 _MOVED = 20.0  # rows in which roundings move a weight's logarithm by more are ignored
 _KEPT = 1 << 21  # largest number of scores of all heads that are cached for a second pass
 
@@ -95,10 +94,8 @@ def judged(
     ready_blocks = made or {}
     certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
-        scan, ready_blocks = (
-            _Scan(taken, how, alpha, ready_blocks),
-            {},
-        )  # blocks are of the first way alone
+        # blocks are of the first way alone
+        scan, ready_blocks = (_Scan(taken, how, alpha, ready_blocks), {})
         if scan.within(got):  # within limits that are too small, as right outputs mostly are
             return None
         worst = scan.sharpened().worst(got)
@@ -182,9 +179,8 @@ class MeanLimits:
         """Return σ² and r of each row, (r,), for D (r, d_v)."""
         xp = self.xp
         largest = xp.max(xp.abs(direction), axis=1)
-        unit = xp.where(
-            largest > 0, largest, 1.0
-        )  # squares of small numbers would underflow in float32
+        # squares of small numbers would underflow in float32
+        unit = xp.where(largest > 0, largest, 1.0)
         d = direction / unit[:, None]
         a = narrow(d) @ self.values
         g = xp.vecdot(d, self.o)
@@ -530,9 +526,8 @@ class _Scan:
                 default=0.0,
             )
         tops = [self.xp.max(share) for outs in result for _, share, _, _ in self.shares(outs)]
-        return (
-            float(self.xp.max(self.xp.stack(tops))) if tops else 0.0
-        )  # only one number leaves the device
+        # only one number leaves the device
+        return float(self.xp.max(self.xp.stack(tops))) if tops else 0.0
 
     def _replayed_outputs_of_head(self, i: int) -> list[Floats]:
         """Return the output of each right contract for a head."""

@@ -105,9 +105,8 @@ def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
         # In FP8 exponentials are stored before they are divided.
         if how.output is not None and contract.powers == "normalised":
             continue
-        shared = (
-            {} if contract.powers == "" else shared
-        )  # scores, shared with the following contracts
+        # scores, shared with the following contracts
+        shared = {} if contract.powers == "" else shared
         for relative in _yield_reference_contracts(
             replace(contract, output=_EXACT, times=how.times), how
         ):

@@ -62,13 +62,8 @@ from symattn.proof.relations.section import Section
 from symattn.proof.typeset_words import listed
 
 _BESIDE = 80  # the most characters of a reason at the side of a formula
-_SAID = (
-    "q",
-    "k",
-    "v",
-    "k_shared",
-    "v_shared",
-)  # for which formulas suffice: sums, and repeated heads
+# for which formulas suffice: sums, and repeated heads
+_SAID = ("q", "k", "v", "k_shared", "v_shared")
 
 
 def derivation(command: str = "", **parameters: object) -> Document:

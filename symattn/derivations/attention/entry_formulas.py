@@ -51,9 +51,8 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         if match["axis"]:
             axes = shape_of(named(match["of"] or "out"), request.spec, request.names).split()
             axis = axes[0 if match["axis"] == "rows" else -1]
-            result = SIZES[
-                axis.split("*")[-1].rstrip("?")
-            ]  # for heads side by side, that of one head
+            # for heads side by side, that of one head
+            result = SIZES[axis.split("*")[-1].rstrip("?")]
         else:
             indices = map(read, match["index"].split(","))
             result = entry(named(match["array"]), *indices)
@@ -77,16 +76,8 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
 
 
 # -- letters -----------------------------------------------------------------------------------------------------------
-_PLAIN = {
-    "w_q",
-    "w_k",
-    "w_v",
-    "w_o",
-    "b_q",
-    "b_k",
-    "b_v",
-    "b_o",
-}  # identified by colour, without subscript
+# identified by colour, without subscript
+_PLAIN = {"w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"}
 
 
 def entry(array: str, *index: Like) -> Node:

@@ -253,9 +253,8 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
         DrawnTerm(named(walk, "v", j), digits(row[j]), float(row[j].to_float()), basis.point(v))
         for j, v in values.items()
     ]
-    turned = sorted(
-        terms, key=lambda term: term.point[1] / (abs(term.point[0]) + 1e-9)
-    )  # from the first direction on
+    # from the first direction on
+    turned = sorted(terms, key=lambda term: term.point[1] / (abs(term.point[0]) + 1e-9))
     output = f"{{y_{walk.sheet.tokens[query - 1]}}}" if walk.sheet.tokens else f"{{o_{query}}}"
     drawn.label(10, y, f"the output {output}: a weighted sum of the values")
     plane = DrawingPlane.fitted([term.point for term in terms], 70, y + 34, 330, 230)

@@ -464,9 +464,8 @@ def printed_of(data: object, where: str) -> Printed | None:
     for part, names in (("digits", _DIGITS), ("rounded", _ROUNDED)):
         refuse_unknown(data.get(part, {}), names, f"{place}.{part}")
     for name, entries in data.get("digits", {}).items():
-        array_of(
-            name, entries, f"{place}.digits"
-        )  # only a check of the shape: the digits are stored as text
+        # only a check of the shape: the digits are stored as text
+        array_of(name, entries, f"{place}.digits")
         for digits in flat(entries):
             if not (isinstance(digits, str) and _DIGITS_PRINTED.fullmatch(digits)):
                 raise InputError(

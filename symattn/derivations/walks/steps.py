@@ -287,9 +287,8 @@ def _yield_step_of_output(walk: Walk, i: int) -> Iterator[Block]:
     formula_ = equals(SYMBOLS[array], walk.mixing.formula)
     decided(walk, walk.mixing, formula_)
     tokens = walk.sheet.tokens
-    called: Text = (
-        (": ", name("y", tokens[i - 1], role="output")) if tokens else ()
-    )  # the token in its context
+    # the token in its context
+    called: Text = (": ", name("y", tokens[i - 1], role="output")) if tokens else ()
     reason: Text = (words, *called) if plain else (formula_,)
     yield walk.values(
         array,

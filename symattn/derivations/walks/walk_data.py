@@ -37,16 +37,13 @@ from symattn.document.notation import Name, Node, Words
 from symattn.document.text import text
 from symattn.proof.relations.part_values import Unread
 
-_DIGITS = {
-    "float64": 17,
-    "float32": 9,
-}  # of decimals next to a format's own; enough to tell its numbers apart
+# of decimals next to a format's own; enough to tell its numbers apart
+_DIGITS = {"float64": 17, "float32": 9}
 _LONGEST = 55  # the most characters of an exact entry for which a line of 80 has room next to its place and label
 _ONE_LINE = 50  # characters of sizes next to a grade
-_FEW, _SHORT = (
-    9,
-    20,
-)  # with more than _FEW entries, those of at most _SHORT characters are shown in full
+# with more than _FEW entries, those of at most _SHORT characters are shown in full
+_FEW = 9
+_SHORT = 20
 _SIZES = ("n", "n_q", "n_k", "d_model", "d_k", "d_v", "h", "h_kv")
 _SILENT = ("d_y", "d_out")  # not printed if they equal d_model
 
@@ -63,9 +60,8 @@ class Walk:
     long: list[str] = field(default_factory=list)
     lettered: list[str] = field(default_factory=list)
     enclosed: list[str] = field(default_factory=list)
-    runs: tuple[ReadingRun, ...] | None = (
-        None  # of the same attention on other numbers, see ``reading``
-    )
+    # of the same attention on other numbers, see ``reading``
+    runs: tuple[ReadingRun, ...] | None = None
     _evidence: dict[str, Evidence | None] = field(default_factory=dict)
     _errors: dict[str, Any] = field(default_factory=dict)
 

@@ -123,9 +123,8 @@ def _yield_why_of_scores(walk: Walk) -> Iterator[Text]:
 def _softmax_formula(walk: Walk) -> Node:
     """Return a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink if the specification has them."""
     spec, scores = walk.sheet.attention, walk.pipeline["weights"].of[0]
-    scores = (
-        "scores" if scores == "scaled" and spec.scale == 1 else scores
-    )  # the walk has one letter for both
+    # the walk has one letter for both
+    scores = "scores" if scores == "scaled" and spec.scale == 1 else scores
     base = node(2) if spec.base else Name("e")
     below: Node = total("l", 1, N_K, Power(base, entry(scores, "i", "l")))
     if spec.sink:

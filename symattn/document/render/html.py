@@ -69,9 +69,8 @@ def _write_html_page(command: str, title: md.Text, inside: str, scripts: Collect
     view = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     )
-    formulas = (
-        MATHEMATICS if "<math" in inside or len(scripts) > 1 else ""
-    )  # scripts that compute write formulas
+    # scripts that compute write formulas
+    formulas = MATHEMATICS if "<math" in inside or len(scripts) > 1 else ""
     style = f"<style>{STYLE}\n{WHOLE}{formulas}</style>"
     top = f'<html lang="en"><head>{view}<title>{escape(common.plain_text(title))}</title>{style}</head>'
     sources = ((name, read(f"{name}.js")) for name in scripts)

@@ -14,10 +14,9 @@ from symattn.document.render.common import as_rows, depth, entry
 from symattn.document.render.mathml import fence, mathml, show
 from symattn.document.text import text as plain
 
-_THICK, _FAINT = (
-    14.0,
-    0.8,
-)  # pixels of a line for the weight 1; thinner lines than ``_FAINT`` are dotted
+# pixels of a line for the weight 1; thinner lines than ``_FAINT`` are dotted
+_THICK = 14.0
+_FAINT = 0.8
 _DARK = 0.6  # numbers of larger weights have the colour of the paper
 _SUM = '<th scope="col" class="sum">sum</th>'
 _LEFT, _RIGHT, _TALL = 44.0, 186.0, 62.0  # where arrows start and end; height of a key

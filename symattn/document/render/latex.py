@@ -206,9 +206,8 @@ class LatexWriter:
             case md.Heading():
                 level = "sub" * (block.level - 1 + self.fragment)
                 star = "*" * self.fragment
-                lines = (
-                    19 if self.nested and block.level == 1 else 12
-                )  # no heading alone at a page's foot, nor two
+                # no heading alone at a page's foot, nor two
+                lines = 19 if self.nested and block.level == 1 else 12
                 room = "" if self.fragment else f"\\Needspace{{{lines}\\baselineskip}}\n"
                 return f"{room}\\{level}section{star}{{{self.prose(block.title)}}}"
             case md.Contents():
@@ -309,9 +308,8 @@ def result(writer: LatexWriter, block: md.Result) -> str:
     body = "\n".join(f"\\[ {formula} \\]" for formula in formulas)
     text = writer.prose(block.text)
     if text and not writer.fragment:
-        text = (
-            f"\\smallskip {text}"  # words would touch the title bar; a display keeps its distance
-        )
+        # words would touch the title bar; a display keeps its distance
+        text = f"\\smallskip {text}"
     body = "\n".join(part for part in (text, body) if part)
     evidence = ("; " if writer.fragment else r"\quad ").join(
         _write_latex_evidence(writer, e) for e in block.evidence

@@ -168,9 +168,8 @@ def _write_markdown_table(block: md.Table) -> str:
 
 
 def _write_markdown_cell(cell: md.Text, shaded: bool, place: int) -> str:
-    shown = re.sub(
-        r"(?<!\\)\|", r"\|", prose(cell).replace("\n", " ")
-    )  # a bar in code would end the cell
+    # a bar in code would end the cell
+    shown = re.sub(r"(?<!\\)\|", r"\|", prose(cell).replace("\n", " "))
     return f"▸ {shown}" if shaded and place == 0 else shown
 
 

@@ -89,9 +89,8 @@ class _MathmlPrinter(Printer):
             or isinstance(left, (nt.Call, nt.Root))
             or isinstance(right, (nt.Transposed, nt.Call))
         )
-        return (
-            _write_mathml_space(0.17) if separate else _write_mathml_operator("\u2062")
-        )  # invisible times
+        # invisible times
+        return _write_mathml_space(0.17) if separate else _write_mathml_operator("\u2062")
 
     def link(self, sign: str, side: nt.Node, flat: bool = False) -> str:
         return self.joined(_write_mathml_operator(sign), self.side(side, flat))

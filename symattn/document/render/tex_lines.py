@@ -53,9 +53,8 @@ def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float
         ]
     if whole is not None:
         shown = setter.fitted(whole, setter.line)
-        return [
-            "& " + (f"{{{shown}}}" if shown.startswith("-") else shown)
-        ]  # after & a bare minus would be binary
+        # after & a bare minus would be binary
+        return ["& " + (f"{{{shown}}}" if shown.startswith("-") else shown)]
     head = "" if first is None else setter.show(first) + " "
     if first is not None and width(first) > setter.line / 2:  # widths are estimates
         head = setter.shrink(head.strip(), width(first)) + " "

@@ -269,9 +269,8 @@ def _break_side_into_lines(writer: Writer, shown: str, side: nt.Node, columns: i
         return [shown]
     lines = [sign]
     for i, term in enumerate(side.terms):
-        signed = (
-            writer.formula(nt.Sum((nt.node(0), term)))[2:] if i else writer.formula(term)
-        )  # 0 + x → + x
+        # 0 + x → + x
+        signed = writer.formula(nt.Sum((nt.node(0), term)))[2:] if i else writer.formula(term)
         if width(lines[-1]) + 1 + width(signed) > columns and i:
             lines.append("   " + signed)
         else:
@@ -452,9 +451,8 @@ def _write_text_matrix_sheet(writer: Writer, sheet: md.Values) -> list[str]:
         return ["[]"]
     room = writer.columns - 2
     if len(labelled["exact"]) == 1:
-        lines = grid(
-            [other[0] for other in labelled.values()]
-        )  # one below the other, aligned in columns
+        # one below the other, aligned in columns
+        lines = grid([other[0] for other in labelled.values()])
         if common.depth(sheet.exact) == 0:
             lines = [line[1:-1] for line in lines]
         if len(lines) > 1:

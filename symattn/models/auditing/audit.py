@@ -40,9 +40,8 @@ from symattn.models.auditing.tracing import mode
 from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
 
-_SEARCHED = (
-    8  # wrong calls whose cause is searched for: those of further layers mostly have the same
-)
+# wrong calls whose cause is searched for: those of further layers mostly have the same
+_SEARCHED = 8
 MAX_PROBED_MODELS = 8  # in one audit: a script may run many modules on their own
 _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"

@@ -189,11 +189,8 @@ class WatchedCall:
 _UNSEEN = (
     "it is spelled out in operators, and its scores do not come from one product alone, in one way"
 )
-_FIRST = {
-    "BmmBackward0": 0,
-    "MmBackward0": 0,
-    "BaddbmmBackward0": 1,
-}  # which of the inputs are the queries
+# which of the inputs are the queries
+_FIRST = {"BmmBackward0": 0, "MmBackward0": 0, "BaddbmmBackward0": 1}
 _MOST = 64  # nodes between both products
 Way: TypeAlias = "list[tuple[Node, int, int]]"
 
@@ -211,9 +208,8 @@ class Followed(WatchedCall):
             ("the mask", array, array._version) for array in added if hasattr(array, "_version")
         ]
         self._wanted = {"dq", "dk", "dv"}
-        self._gave: Tensor = (
-            None  # the gradient that the last node on the way returned for its input
-        )
+        # the gradient that the last node on the way returned for its input
+        self._gave: Tensor = None
 
     def tie(self, node: Node) -> None:
         """Hook the node of the product with the values, or of the one operator. None: no gradients will come."""

@@ -31,9 +31,8 @@ from symattn.verification.definitions.gradients import dropping, mistakes, of_wr
 # (``bounds.sharp.backward``), plus (w (3 m + 48) + u) Σ (|dS| + δ) + m η, plus half an ulp.
 
 
-Bounded = tuple[
-    Attention, dict[str, np.ndarray]
-]  # a specification and inputs that the bound covers
+# a specification and inputs that the bound covers
+Bounded = tuple[Attention, dict[str, np.ndarray]]
 
 
 class Group(NamedTuple):

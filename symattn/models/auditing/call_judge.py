@@ -133,10 +133,8 @@ def screened(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
 
 # -- which known mistake explains a wrong call, named only if exactly one does -----------------------------------------
 _STEPS = 12  # of Newton's method, for a scale that fits
-NARROWER = {
-    "float64": ("float32",),
-    "float32": ("float16", "bfloat16"),
-}  # in which wrong results may be computed
+# in which wrong results may be computed
+NARROWER = {"float64": ("float32",), "float32": ("float16", "bfloat16")}
 _LISTED = 3  # hypotheses named if several fit
 
 

@@ -38,10 +38,8 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
     words += [intent.bias] if intent.bias else []
     key = _make_mask_comparison_key(call, intent.masking)
     if key is None or key not in intent.compared:
-        intent.compared[key] = (
-            *_masked_otherwise(call, intent.masking),
-            call.received.masks,
-        )  # keeps ids valid
+        # keeps ids valid
+        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)
     rows, cells, _ = intent.compared[key]
     words_of_mask = (_of_mask(call, intent, rows),) if cells else ()
     return (*words, *words_of_mask), cells

@@ -223,9 +223,8 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     masking = _make_promised_masking(call, promise, context)
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _unrepeat_heads_of_keys(call_setting, spec)
-    left_out = (
-        call_setting.empty() & masking.of_padding()[:, None]
-    )  # some calls give queries of padding no key at all
+    # some calls give queries of padding no key at all
+    left_out = call_setting.empty() & masking.of_padding()[:, None]
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
     bias, differs = compare_bias(call, spec, masking, context.model) if biased else (None, "")
@@ -348,9 +347,8 @@ def compare_bias(
     rows = np.array(masking.rows)[:, None] + total - masking.n_q
     ahead = np.arange(masking.n_k) + max(0, total - masking.n_k) - rows
     table = _find_bias_bucket_table(call, model, place) if isinstance(place, Buckets) else None
-    gaps = (
-        masking.keep is not None and (np.diff(masking.keep).sum(axis=1) > 1).any()
-    )  # some models do not count these
+    # some models do not count these
+    gaps = masking.keep is not None and (np.diff(masking.keep).sum(axis=1) > 1).any()
     if isinstance(place, Buckets) and table is not None and not spec.bias:
         # Near an edge of buckets, float32 may choose either neighbour.
         promised, other = (

@@ -316,9 +316,8 @@ def _infer_mask_of_function(
         # torch's function takes a mask or ``is_causal``, not both.
         return Attention(causal=causal and bare, alignment="top-left")
     if kind == "flash":
-        window = inputs.get(
-            "sliding_window"
-        )  # not causal: as far on either side as before a query under a causal mask
+        # not causal: as far on either side as before a query under a causal mask
+        window = inputs.get("sliding_window")
         return Attention(
             causal=causal, window=window if causal or window is None else (window - 1, window - 1)
         )
@@ -383,11 +382,10 @@ def _densify_mask_argument(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 # PyTorch, aten/src/ATen/native/transformers/attention.cpp and cuda/attention.cu.
 
 LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
-_SRC, _ITEM, _WHOLE = (
-    0,
-    1,
-    2,
-)  # the axes of a mask: queries and keys, items and keys, or all with heads
+# the axes of a mask: queries and keys, items and keys, or all with heads
+_SRC = 0
+_ITEM = 1
+_WHOLE = 2
 
 
 def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Received, Tensor]:

@@ -34,9 +34,8 @@ from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence, typeset
 
 CASES = 200  # most inputs on which both run
-_LEAST = float(
-    np.finfo(np.float64).smallest_subnormal
-)  # least difference, even if the bound is infinite
+# least difference, even if the bound is infinite
+_LEAST = float(np.finfo(np.float64).smallest_subnormal)
 _KEPT = 4096  # most entries of inputs that are written into a report
 
 

@@ -26,16 +26,14 @@ from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array, States
 
 _ROOM = 2.0**10  # times the measured rounding, scaled to float64: the limit of rounding there
-_COARSEST = (
-    2.0**10
-)  # times the reference's rounding: the most rounding of the way that counts in float64
+# times the reference's rounding: the most rounding of the way that counts in float64
+_COARSEST = 2.0**10
 # In place of a largest entry of 0, so that the room is above 0.
 _LEAST = 1e-30
 _MAX_WAYS_IN_SHORT = 3  # ways with a sentence of their own, behind the one of the verdict
 ROUGH = 16.0  # times the rounding of the prefill, above which rounding is reported
-_LARGE = (
-    1 / 16
-)  # of the largest entry: the distance from float64 from which the model's own type decides nothing
+# of the largest entry: the distance from float64 from which the model's own type decides nothing
+_LARGE = 1 / 16
 
 
 @dataclass(frozen=True)

@@ -79,9 +79,8 @@ class WayRunner:
         # Float64 shows the error: name the tokens that matter wrongly at this place.
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._describe_wrong_dependence(way, first))
-        open_ = (
-            len(places) > 1 and places[0] is None and places[1] is not None
-        )  # right only by its own side
+        # right only by its own side
+        open_ = len(places) > 1 and places[0] is None and places[1] is not None
         last = entries[-1]
         logits = [one.states[-1] for one in last]
         row = WayResult(
@@ -242,12 +241,11 @@ def _format_token_list(which: Sequence[int]) -> str:
 # -- the door ----------------------------------------------------------------------------------------------------------
 # ``symattn.generation``: does a model give the same logits for the same tokens, whatever the way?
 
-_USUAL, _LEAST, _LONGEST, _BEYOND = (
-    16,
-    6,
-    512,
-    6,
-)  # tokens: default, least, most, and more than a window has
+# tokens: default, least, most, and more than a window has
+_USUAL = 16
+_LEAST = 6
+_LONGEST = 512
+_BEYOND = 6
 _WORDS = 3  # smallest vocabulary: a word is replaced by 1, and 1 by 2
 
 
@@ -308,9 +306,8 @@ def generation(
             f"No sequence is longer than the window of {window} tokens, so no cache of a window was full."
         )
     rows = tuple(map(each.row, plan))
-    own_caches = (
-        way for way in plan if way.cache in (caches or {}).values() and not way.drafts
-    )  # not every cache takes tokens back
+    # not every cache takes tokens back
+    own_caches = (way for way in plan if way.cache in (caches or {}).values() and not way.drafts)
     requested = plan if ways is not None else own_caches
     requests = frozenset(way.name for way in requested)
     return Generation(type(model).__name__, dtype, length, rows, tuple(notes), requests)

@@ -100,9 +100,8 @@ class Model:
                 self._model.set_experts_implementation("eager")  # others refuse float64
         self.config = self._model.config
         self.encodes = bool(self.config.is_encoder_decoder)
-        self.is_stateful = bool(
-            getattr(self._model, "_is_stateful", False)
-        )  # a state that no cache can roll back
+        # a state that no cache can roll back
+        self.is_stateful = bool(getattr(self._model, "_is_stateful", False))
         self.own = str(self.config._attn_implementation or "eager")
 
     def implemented(self, name: str) -> None:

@@ -178,9 +178,8 @@ def _convert_loading_errors(path: Path, reading: Callable[[], Any]) -> Any:
     except InputError:
         raise
     except Exception as error:  # untrusted files may raise anything
-        reason = " ".join(
-            f"{type(error).__name__}: {error}".split()
-        )  # the field, then what is wrong with it
+        # the field, then what is wrong with it
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"{path} cannot be loaded by transformers: {reason[:240]}") from error
 
 

@@ -163,9 +163,8 @@ class Reference:
         register()
         candidates = _Candidates(own, wide, tuple(sequences), dtype)
         reference = candidates.configured() or candidates.as_given() or candidates.of_model()
-        mine = candidates.candidate(
-            own.own
-        )  # its rounding is the measure of rounding, unless it is wrong
+        # its rounding is the measure of rounding, unless it is wrong
+        mine = candidates.candidate(own.own)
         if mine is None or not candidates.agree(mine, reference.chosen):
             return replace(reference, mine=mine)
         return replace(reference, chosen=replace(reference.chosen, own=mine.own), mine=mine)

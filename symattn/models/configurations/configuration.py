@@ -102,9 +102,8 @@ class Configuration:
         try:
             return CONFIG_MAPPING[self.model_type].from_dict(dict(self.data))
         except Exception as error:
-            reason = (
-                " ".join(str(error).split()) or type(error).__name__
-            )  # the field, then what is wrong with it
+            # the field, then what is wrong with it
+            reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{self}: Transformers refuses it: {reason[:240]}") from error
 
     def part(self, name: str) -> Configuration:

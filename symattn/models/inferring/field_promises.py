@@ -143,12 +143,10 @@ def disagreements(promises: dict[str, Any], facts: CallFacts) -> list[str]:
     """Return where the fields and the run differ, in words."""
     run_numbers = facts.numbers()
     names = ["heads", "kv_heads", "softcap"]
-    names += (
-        ["causal"] if promises["causal"] is False else []
-    )  # no field says that a model is causal
-    names += (
-        ["scale"] if promises["rope_type"] in (None, "default") else []
-    )  # others may scale queries and keys
+    # no field says that a model is causal
+    names += ["causal"] if promises["causal"] is False else []
+    # others may scale queries and keys
+    names += ["scale"] if promises["rope_type"] in (None, "default") else []
     names += ["window"] if facts.plain_mask else []
     names += ["rotated"] if promises["rope_type"] != "proportional" else []
     names += ["base"] if promises["rope_type"] in (None, "default") and run_numbers["base"] else []

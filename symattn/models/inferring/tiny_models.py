@@ -188,9 +188,8 @@ def _reconcile_dependent_fields(
     for rope in (r for r in (ropes, *ropes.values()) if isinstance(r, dict)):
         share, d = rope.get("partial_rotary_factor"), result.get("head_dim")
         if isinstance(share, float) and d:
-            rope["partial_rotary_factor"] = (
-                max(2, 2 * round(d * share / 2)) / d
-            )  # an even number of columns
+            # an even number of columns
+            rope["partial_rotary_factor"] = max(2, 2 * round(d * share / 2)) / d
     fixed = {
         "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
         "attn_layer_indices": [len(kept) - 1],

@@ -291,9 +291,8 @@ def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
         return np.concatenate(with_axes, axis=int(axis))
     lifted = [c.lifted(a) for a in arrays]
     k = place(axis, arrays[0].ndim)
-    by_numbers = any(
-        hasattr(n, "blocks") for n in lifted[0].shape[:1]
-    )  # sums of products, which cannot be bounds
+    # sums of products, which cannot be bounds
+    by_numbers = any(hasattr(n, "blocks") for n in lifted[0].shape[:1])
     if (
         c.kind is None
         or any(not isinstance(length(a.shape[k]), int) for a in lifted)

@@ -28,9 +28,8 @@ from symattn.programs.graphs.values import Context, Joined, Value
 from symattn.programs.names import gain, meaning
 from symattn.verification.semantics import spec_width
 
-_TABLES = {
-    plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")
-}  # names of tables of angles
+# names of tables of angles
+_TABLES = {plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")}
 _TABLES |= {plain("position_embeddings_0"): "cos", plain("position_embeddings_1"): "sin"}
 #: The gradient of the output, an input of specifications of gradients only.
 _UPSTREAM = ("do",)
@@ -439,7 +438,6 @@ class GraphProgram:
         arrays = bound(self.slots, Context(like), inputs)
         result = run(self.graph, arrays, like)[self.output]
         merged = any(s.merged for s in self.slots if "q" in s.parts)
-        heads = (
-            self.spec.key_heads if self.output else self.spec.heads
-        )  # further outputs are gradients by k and v
+        # further outputs are gradients by k and v
+        heads = self.spec.key_heads if self.output else self.spec.heads
         return split_heads(result, heads) if merged else result

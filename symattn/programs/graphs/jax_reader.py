@@ -46,12 +46,8 @@ _PLACED = {
     "out_sharding",
     "weak_type",
 }
-_PLACED |= {
-    "unique_indices",
-    "indices_are_sorted",
-    "mode",
-    "fill_value",
-}  # of gathers, which must stay within bounds
+# of gathers, which must stay within bounds
+_PLACED |= {"unique_indices", "indices_are_sorted", "mode", "fill_value"}
 #: The syntax of lengths that are sums of products of sizes, and their longest text.
 _SUMS = (
     ast.Expression,

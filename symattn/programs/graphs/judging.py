@@ -39,9 +39,8 @@ from symattn.verification.semantics import (
     join_stages,
 )
 
-_JUDGED = Precision.of(
-    "float32"
-)  # a difference that exceeds the bound of this precision is a fault
+# a difference that exceeds the bound of this precision is a fault
+_JUDGED = Precision.of("float32")
 _DRAWS = 4  # of inputs at which floats may show a difference: one may not meet what is wrong, as a maximum that grows
 _LEFT = 1e-6  # share of the squared difference that an explaining mistake may leave: the graph is run in float64
 #: The note on what is run, and what is not.

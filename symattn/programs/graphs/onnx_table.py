@@ -221,9 +221,8 @@ def group_query_attention(
         "q_num_heads": num_heads,
         "kv_num_heads": kv_num_heads,
     }
-    result |= {
-        name: x for name, x in (("scale", scale), ("softcap", softcap)) if x
-    }  # 0 means the default
+    # 0 means the default
+    result |= {name: x for name, x in (("scale", scale), ("softcap", softcap)) if x}
     # The local window includes the query itself; ONNX's left window starts before it.
     result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]

@@ -20,10 +20,8 @@ from symattn.programs.refusing import one_line
 
 # Each test runs every node, so larger graphs, and longer unrolled loops, are refused.
 MOST_NODES = 10_000
-_KINDS = (
-    "modular",
-    "indexed",
-)  # kinds that name themselves in what they refuse, which an operator says better
+# kinds that name themselves in what they refuse, which an operator says better
+_KINDS = ("modular", "indexed")
 
 
 class Ref(NamedTuple):

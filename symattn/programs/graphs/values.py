@@ -45,13 +45,11 @@ class Context:
         self.kind: Any = type(like) if isinstance(like, ArrayBase) else None
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
-        self.in_letters = (
-            self.kind is not None and like.dtype is None
-        )  # booleans are conditions on positions
+        # booleans are conditions on positions
+        self.in_letters = self.kind is not None and like.dtype is None
         self.has_residues = hasattr(self.kind, "field")
-        self.in_floats = hasattr(
-            self.kind, "tables"
-        )  # plain numbers stay floats, since they lead to tables of angles
+        # plain numbers stay floats, since they lead to tables of angles
+        self.in_floats = hasattr(self.kind, "tables")
 
     def lifted(self, x: Value) -> Value:
         """Return a value as an array of the kind; booleans stay as they are unless the kind has letters."""
@@ -69,17 +67,15 @@ class Context:
             and x.dtype.kind in "iuf"
             and self.has_residues
         ):
-            each, places = np.unique(
-                x, return_inverse=True
-            )  # such as a matrix of zeros and ones, or a mask
+            # such as a matrix of zeros and ones, or a mask
+            each, places = np.unique(x, return_inverse=True)
             if each.size < x.size:
                 return self.lifted(each)[places.reshape(x.shape)]
         entries = np.asarray(x, dtype=object)
         values = np.empty(entries.shape, dtype=object)
         for at in np.ndindex(entries.shape):
-            x_at = entries[
-                at
-            ]  # a size, a whole number, or a float, which is replaced by what it stands for
+            # a size, a whole number, or a float, which is replaced by what it stands for
+            x_at = entries[at]
             values[at] = (
                 self._interpret_forbidding_number(float(x_at))
                 if isinstance(x_at, (float, np.floating))

@@ -23,9 +23,8 @@ from symattn.programs.refusing import one_line
 #: The classes of a reference and of a candidate in KernelBench's files.
 MODEL, CANDIDATE = "Model", "ModelNew"
 _MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
-_MAX_SCORES_IN_HALF = (
-    1 << 22
-)  # of rows with rows, whose bounds take seconds a million in half precision
+# of rows with rows, whose bounds take seconds a million in half precision
+_MAX_SCORES_IN_HALF = 1 << 22
 #: Formats whose bounds are slow, so that the number of scores is limited too.
 _HALF = ("float16", "bfloat16")
 _KEPT_AXES = 2  # the last ones, which are never cut

@@ -31,9 +31,8 @@ from symattn.verification.engine import Session
 from symattn.verification.repair import Repair, Repairs, Replacement
 
 MAX_EDITS = 6000  # single edits that are tried
-MAX_AFTER_OTHER_PATH = (
-    2500  # further ones, once an edit is accepted by which the code takes another path
-)
+# further ones, once an edit is accepted by which the code takes another path
+MAX_AFTER_OTHER_PATH = 2500
 MAX_PAIRS = 3000  # pairs of edits
 #: Single edits, by tier, of a function that launches kernels, which run slowly; one tier leaves the rest to the next.
 MAX_EDITS_OF_KERNELS = {1: 1200, 2: 900, 3: 400}

@@ -101,9 +101,8 @@ class FunctionPlaces:
     observed: Observed
     numbers: tuple[float, ...] = ()  # of the specification
     strides: Strides = field(default_factory=dict)  # the names that are strides, with their tensor
-    subscripts: dict[str, ast.expr] = field(
-        default_factory=dict
-    )  # items of all subscripts, by their text
+    # items of all subscripts, by their text
+    subscripts: dict[str, ast.expr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node, *_ in places_of(self.source.tree):

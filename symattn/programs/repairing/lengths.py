@@ -15,13 +15,8 @@ from symattn.programs.repairing.expressions import AXIS_WORDS
 Changes = Iterator[str | ast.expr]
 #: Functions that take the number of a diagonal.
 _WITH_DIAGONALS = ("tri", "tril", "triu", "diagonal", "eye")
-_PLACES_BEFORE = {
-    "tri": 2,
-    "eye": 2,
-    "tril": 1,
-    "triu": 1,
-    "diagonal": 1,
-}  # arguments before the diagonal
+# arguments before the diagonal
+_PLACES_BEFORE = {"tri": 2, "eye": 2, "tril": 1, "triu": 1, "diagonal": 1}
 # Lengths are taken of this many axes, from the last one on.
 _MOST_AXES = 4
 

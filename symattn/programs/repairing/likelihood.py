@@ -9,16 +9,14 @@ from collections.abc import Collection, Sequence
 
 from symattn.programs.repairing.edits import Edit
 
-_REMOVED = (
-    0.4  # an operator that is removed with its operand is a smaller edit than one that is exchanged
-)
+# an operator that is removed with its operand is a smaller edit than one that is exchanged
+_REMOVED = 0.4
 # a number is one token, whatever its digits, an operator of two characters is one, and so are infinity and a length
 _TOKENS = re.compile(
     r"\w+\.inf\b|\w+\.shape\[-?\d+\]|\w+\.size\(-?\d+\)|\blen\(\w+\)|\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S"
 )
-_ARBITRARY = (
-    0.5  # a new number counts more than a name: it may be right at the sizes that were tried alone
-)
+# a new number counts more than a name: it may be right at the sizes that were tried alone
+_ARBITRARY = 0.5
 #: New numbers that are no arbitrary ones.
 _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
@@ -41,9 +39,8 @@ _WIDE_RULES = (
     "bound", "cast", "exponent", "wrapped", "guard",
 )  # fmt: skip
 _LATER = 2  # by this factor the edits of wide rules, and those outside of kernels, come later
-_NAMES_IN_A_TURN = (
-    4  # a kernel has more names than anything else, and most of its mistakes are in them
-)
+# a kernel has more names than anything else, and most of its mistakes are in them
+_NAMES_IN_A_TURN = 4
 #: The rule that puts a name in place of another one.
 _NAME_RULE = "variable"
 

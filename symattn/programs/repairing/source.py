@@ -44,18 +44,10 @@ _FUTURE_FLAGS = functools.reduce(
 )
 #: The type of a function with ``functools.lru_cache``.
 _CACHED = type(functools.lru_cache(lambda: None))
-EMPTY = (
-    "{}",
-    "[]",
-    "dict()",
-    "list()",
-    "set()",
-)  # containers without anything in them, as code writes them
-_CONTAINERS = (
-    dict,
-    list,
-    set,
-)  # copied among the globals, since a rebuilt function must not meet the user's caches
+# containers without anything in them, as code writes them
+EMPTY = ("{}", "[]", "dict()", "list()", "set()")
+# copied among the globals, since a rebuilt function must not meet the user's caches
+_CONTAINERS = (dict, list, set)
 #: Names of the counting functions in rebuilt code.
 _COUNTED, _PASS = "__symattn_counted__", "__symattn_pass__"
 
@@ -440,9 +432,8 @@ class Sources:
 
     def __init__(self, root: Function | None) -> None:
         self.root, self.passes, self.most_passes = root, 0, 10**9
-        self._objects: dict[
-            int, Any
-        ] = {}  # by id: kept alive, and the order in which they were reached
+        # by id: kept alive, and the order in which they were reached
+        self._objects: dict[int, Any] = {}
         self.functions: dict[int, SourceFunction] = {}
         self._codes: dict[int, types.CodeType] = {}
         code, space = _written_in(root)
@@ -674,9 +665,8 @@ class _Rebuilt:
             wrapped, settings = x.__wrapped__, x.cache_parameters()
             self._made[id(x)] = functools.lru_cache(**settings)(self.value(wrapped))
         elif _is_jitted(x):
-            self._made[id(x)] = self.value(
-                x.__wrapped__
-            )  # compiled for one call, it would take seconds
+            # compiled for one call, it would take seconds
+            self._made[id(x)] = self.value(x.__wrapped__)
         elif isinstance(x, types.MethodType):
             self._made[id(x)] = types.MethodType(self.value(x.__func__), self.value(x.__self__))
         elif isinstance(x, types.FunctionType):

@@ -30,9 +30,8 @@ from symattn.programs.repairing.source import SourceFunction, Sources
 #: The names in rebuilt code of the recording function, and of the one that is called before the expression is.
 _WATCH, _BEGIN = "__symattn_watch__", "__symattn_begin__"
 _TELLING = 3  # passes in which the values of an edit are compared with those of other edits
-MAX_EVALUATIONS = (
-    60_000  # evaluations of edited expressions in one call; what is left over stays unjudged
-)
+# evaluations of edited expressions in one call; what is left over stays unjudged
+MAX_EVALUATIONS = 60_000
 #: Modules whose functions change nothing that they are given, and their functions that do.
 _PURE_MODULES = ("math", "triton")
 _IMPURE_WORDS = ("store", "atomic", "print", "assert", "barrier", "assume", "inline_asm")

@@ -71,9 +71,8 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> CoqJudgement:
         raise InputError(
             "two equations have the same name in Coq; hint: ask for these theorems one by one"
         )
-    dealt = sorted(
-        requests, key=lambda x: len(x.text), reverse=True
-    )  # deal out the long ones evenly
+    # deal out the long ones evenly
+    dealt = sorted(requests, key=lambda x: len(x.text), reverse=True)
     heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
         return CoqJudgement.joined(

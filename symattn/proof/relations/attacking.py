@@ -31,45 +31,28 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 
 _TURNS = ((2, 2), (2, 3), (3, 2))  # sizes, for sorts in turn
-_SIZES = (
-    1,
-    2,
-    4,
-    8,
-    16,
-    32,
-    64,
-)  # of one sort, between which its sides may come near to each other
+# of one sort, between which its sides may come near to each other
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
 _MANY = 400  # entries at sizes that conditions ask for
 _ORDERS = 6  # permutations that are tried at each sizes: all of three
-_POINTS, _KEPT, _ROUNDS = (
-    256,
-    16,
-    14,
-)  # points of a round, those moved on by each measure, and rounds at each sizes
-_SCANNED, _FAR_WAVES = (
-    2**15,
-    1000.0,
-)  # points, and how far out, where sines or cosines of entries are taken
+# points of a round, those moved on by each measure, and rounds at each sizes
+_POINTS = 256
+_KEPT = 16
+_ROUNDS = 14
+# points, and how far out, where sines or cosines of entries are taken
+_SCANNED = 2**15
+_FAR_WAVES = 1000.0
 _READS = 24  # of the sides for the points of a round, which are as many as there are cells with some of them
 _YIELDED = 3  # points at each sizes that are to be confirmed, at most
 _BEYOND = 1e-9  # rounding explains a smaller failure of a bound, relative to its sides
-_ROUNDED = (
-    1,
-    2,
-    3,
-    5,
-    7,
-    60,
-)  # denominators of all entries but one, along which the sides of a strict bound may meet
-_STEPS, _WIDTHS = (
-    np.linspace(-2, 2, 9),
-    4.0 ** -np.arange(22),
-)  # by which the sides are brought nearest to each other
-_COMPASS, _TURNED = (
-    2.0 ** -np.arange(40),
-    4,
-)  # widths of steps along each entry, and steps of each width
+# denominators of all entries but one, along which the sides of a strict bound may meet
+_ROUNDED = (1, 2, 3, 5, 7, 60)
+# by which the sides are brought nearest to each other
+_STEPS = np.linspace(-2, 2, 9)
+_WIDTHS = 4.0 ** -np.arange(22)
+# widths of steps along each entry, and steps of each width
+_COMPASS = 2.0 ** -np.arange(40)
+_TURNED = 4
 _BITS = 256  # of balls that tell whether they do
 _BESIDE = 2.0**-10  # of a place at which they seem to meet, relative to its entries
 _NARROW = [Fraction(1, 4**k) for k in range(12, 60)]  # the same, in balls

@@ -29,15 +29,13 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Numbers, Pair
 
 CLOSER = 2**16  # bits, where two sides are nearly equal
-_SCALE = (
-    CLOSER // 16
-)  # bits: of numbers beyond 2^±_SCALE a term may be lost in a sum, even with CLOSER bits
+# bits: of numbers beyond 2^±_SCALE a term may be lost in a sum, even with CLOSER bits
+_SCALE = CLOSER // 16
 _SATURATED = ("tanh", "erf")  # these approach ±1
 _TELLING = 3  # numbers at which none is, for an equation to count as checked
-_FEW, _ENTRIES = (
-    3,
-    8,
-)  # sizes, or entries of all arrays, up to which exact numbers are tried at once
+# sizes, or entries of all arrays, up to which exact numbers are tried at once
+_FEW = 3
+_ENTRIES = 8
 _LONG, _LINE = 9, 80  # characters of an exact entry, and of all
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing

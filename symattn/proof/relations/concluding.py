@@ -32,12 +32,8 @@ from symattn.proof.rules import written
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 from symattn.proof.theorem import Identity, all_proved, proofs_of
 
-SMALLER = {
-    "≤": False,
-    "<": False,
-    "≥": True,
-    ">": True,
-}  # sign → whether the right side is the smaller one
+# sign → whether the right side is the smaller one
+SMALLER = {"≤": False, "<": False, "≥": True, ">": True}
 
 
 @dataclass(frozen=True)

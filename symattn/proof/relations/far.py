@@ -31,10 +31,8 @@ from symattn.proof.relations.compiling import Compiled, Link, has_waves
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
 
-_GROUPS = (
-    (13, 17, 19, 23, 29, 31),
-    (97, 101, 103, 107, 109, 113),
-)  # of each axis; of the only axis of all arrays
+# of each axis; of the only axis of all arrays
+_GROUPS = ((13, 17, 19, 23, 29, 31), (97, 101, 103, 107, 109, 113))
 _SINGLE = 4  # one in so many groups is a single place
 # The largest size taken around a printed number.
 _LARGEST = 10**30
@@ -45,23 +43,8 @@ _POWERS = (2, 4, 7, 12, 18, 30)  # of ten, taken as sizes
 _SEVERAL = 12  # draws of several sizes
 _NAMED = 24  # sizes at and around the printed numbers, if no entries are drawn; otherwise _FEW
 _FEW = 6  # sizes of a peak, or combinations of sizes, that are drawn at
-_TRIED = (
-    16,
-    20,
-    30,
-    32,
-    50,
-    64,
-    100,
-    128,
-    200,
-    300,
-    500,
-    1000,
-    3000,
-    10**4,
-    10**6,
-)  # for sizes asked for
+# for sizes asked for
+_TRIED = (16, 20, 30, 32, 50, 64, 100, 128, 200, 300, 500, 1000, 3000, 10**4, 10**6)
 _TUPLES = 1500  # of such sizes
 # Operations that have the same result for a group as for each of its entries, or sum over axes.
 _OFFERED = {

@@ -86,9 +86,8 @@ class LetterMeanings:
 
     def side(self, x: Node, free: frozenset[str]) -> Found:
         """Return the value of a side of a relation with these ``free`` letters; none is bound from outside."""
-        free = free.intersection(
-            self.glossary.index
-        )  # what else is free has no range, and changes no value
+        # what else is free has no range, and changes no value
+        free = free.intersection(self.glossary.index)
         if (x, free) not in self.sides:
             self.sums, self.from_zero, self.free = {}, set(), free
             self.sides[x, free] = self.read(x)

@@ -343,9 +343,8 @@ class Reader(LetterMeanings):
             and isinstance(values[0], Value)
             and values[0].rank == 0 == len(function.sub)
         ):
-            over = (
-                values[0].letters if len(values[0].letters) == 1 else ()
-            )  # over the one index that is free
+            # over the one index that is free
+            over = values[0].letters if len(values[0].letters) == 1 else ()
             values = (Value(values[0].array, (), 1),) if over else values
         for argument, value in zip(arguments, values, strict=True):
             if isinstance(argument, nt.Transposed) and isinstance(value, Value) and value.rank == 1:

@@ -20,9 +20,8 @@ from symattn.proof.statement import Numbers
 
 _DIGITS = 6  # larger sizes are rounded down to a power of ten
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_LONG = (
-    20_000  # the length of an axis whose places are taken one by one, in statements without entries
-)
+# the length of an axis whose places are taken one by one, in statements without entries
+_LONG = 20_000
 
 
 def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, int]]:

@@ -115,9 +115,8 @@ def look_closer(session: Session) -> None:
     session.beyond = judge_jointly(session, session.trial) if session.trial and not known else None
     if requested and not known and not session.beyond and not session.over:
         session.progress("power")
-        session.explaining = session.effort_of(
-            inf
-        )  # these calls do not count against those of the cases
+        # these calls do not count against those of the cases
+        session.explaining = session.effort_of(inf)
         session.sought, session.beyond = sought(session, requested)
 
 

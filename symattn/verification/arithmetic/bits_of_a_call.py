@@ -40,24 +40,13 @@ _GROUND = (
     "the bits of this mistake, and of no known arithmetic without it."
 )
 SIZES = Sizes(256, 256, 80, 64)  # d_k is no power of 4: a scale of 2^{−k} hides its own roundings
-LONGER = Sizes(
-    64, 331, 80, 64
-)  # no multiple of any tile: what is right for 256 keys need not be right here
+# no multiple of any tile: what is right for 256 keys need not be right here
+LONGER = Sizes(64, 331, 80, 64)
 _CELLS = 1 << 20  # scores of all heads: room for so many keys if as many queries are promised
 _LEAST = 2000  # outputs; fewer do not distinguish contracts
 _SEED = 5
-_SHARES = (
-    0.999,
-    0.5,
-    0.2,
-    0.1,
-    0.05,
-    0.02,
-    0.01,
-    0.005,
-    0.002,
-    0.001,
-)  # of a mistake, from nearly all of it
+# of a mistake, from nearly all of it
+_SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
 @dataclass(frozen=True)

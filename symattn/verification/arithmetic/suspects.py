@@ -33,10 +33,9 @@ _LOST = 1e-18  # of ‖y‖² or of the distance, squared: up to there numbers a
 _TINY = 1e-300  # in place of a squared distance of 0
 _PLACES = 3  # decimal places of shares; of equal ones mistakes without a number come first
 
-_SQUARES, _STEP = (
-    5,
-    2.0**-12,
-)  # steps of least squares, and the relative step of a number for its tangent
+# steps of least squares, and the relative step of a number for its tangent
+_SQUARES = 5
+_STEP = 2.0**-12
 
 
 class BitSample(NamedTuple):
@@ -103,9 +102,8 @@ def distance_in_roundings(sample: BitSample) -> Distance:
     """Return the distance of a sample's outputs from the definition, in units of their roundings."""
     with np.errstate(all="ignore"):
         size = np.abs(sample.got[np.isfinite(sample.got)])
-        unit = (
-            np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
-        )  # of roundings
+        # of roundings
+        unit = np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
         return Distance(sample, unit)
 
 

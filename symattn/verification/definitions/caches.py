@@ -192,9 +192,8 @@ def _make_cached_inner_attention(
 
     def arrange(made: Mapping[str, Array]) -> dict[str, Array] | None:
         queries, keys = (int(made[n].shape[-2]) for n in "qk")
-        new = (
-            queries if queries < keys else queries // 2
-        )  # the last queries alone, if all keys are theirs
+        # the last queries alone, if all keys are theirs
+        new = queries if queries < keys else queries // 2
         past = keys - new
         # Some keys must be in the cache, and some new.
         if not 0 < new < keys:

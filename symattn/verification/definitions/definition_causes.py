@@ -340,9 +340,8 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             if case is None:
                 return None
             session, legal = self.session, self.session.legal(case.inputs)
-            by_first_way = legal._replace(
-                ways=legal.ways[:1]
-            )  # the others differ in how much they round
+            # the others differ in how much they round
+            by_first_way = legal._replace(ways=legal.ways[:1])
             return as_attention(
                 judge.judge(by_first_way, session.precision, case, session.call(case))
             )

@@ -136,9 +136,8 @@ def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, An
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-Wrong = Callable[
-    [Attention, dict[str, Any], Any], Any
-]  # from the computed values, and from the scores
+# from the computed values, and from the scores
+Wrong = Callable[[Attention, dict[str, Any], Any], Any]
 
 
 def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> Any:

@@ -134,9 +134,8 @@ def _make_rotary_table_input(
 def _choose_rotary_positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     if positions is not None:
         return positions
-    xp = (
-        np if hasattr(type(x), "tables") else namespace_of(x)
-    )  # a kind that looks tables up needs whole numbers
+    # a kind that looks tables up needs whole numbers
+    xp = np if hasattr(type(x), "tables") else namespace_of(x)
     return spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
 
 

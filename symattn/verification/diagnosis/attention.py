@@ -316,9 +316,8 @@ class InAttention(AttentionSearch[Mistake]):
         overflow = outofrange.out_of_range(self.session, lost, cases) if lost else ()
         if not overflow:
             return self._explain_lost_separately()
-        shapes = [
-            r for r in self.wrong if r.ratios is None
-        ]  # wrong shapes: the mistakes explain every value
+        # wrong shapes: the mistakes explain every value
+        shapes = [r for r in self.wrong if r.ratios is None]
         first = Cause(tuple(r for r in self.wrong if r.ratios is not None), overflow, self)
         if not shapes:
             return (first,)
@@ -541,9 +540,8 @@ class FloatRuns:
     def _estimate_rounding_error(self, values: Values) -> float:
         """Return u (n + d + |s|) max|v| Σ|a|, with generous factors."""
         f = self.precision.roughest
-        met = (
-            ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")
-        )  # for latents, both parts side by side
+        # for latents, both parts side by side
+        met = ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")
         q, k, a = (np.asarray(values[n]) for n in (*met, "weights"))
         n = a.shape[-1]
         later = [name for name in SCORES[1:] if name in values] or ["scores"]

@@ -104,9 +104,8 @@ class AttentionSearch(Search[M]):
         wrong, right = ([measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
         # A tile at least as wide as all keys changes nothing.
         others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)
-        widths = sorted(others, key=lambda t: t % 8 > 0)[
-            :MAX_TILE_WIDTHS
-        ]  # kernels use multiples of 8
+        # kernels use multiples of 8
+        widths = sorted(others, key=lambda t: t % 8 > 0)[:MAX_TILE_WIDTHS]
         yield from self.of_attention(tiling.mistakes(spec, widths) if widths else ())
         yield from self.of_attention(
             kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right)

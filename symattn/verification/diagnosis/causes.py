@@ -34,10 +34,9 @@ _SEEN = 60  # right cases that are compared in float64
 _FEW = 20  # cases of either kind, if many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
 _ALIKE = 10  # cases of either kind by which mistakes that explain everything are compared
-_FEWEST, _ENTRIES = (
-    2,
-    10_000,
-)  # wrong cases that judge a mistake at least, and entries of all if they are more
+# wrong cases that judge a mistake at least, and entries of all if they are more
+_FEWEST = 2
+_ENTRIES = 10_000
 _TELLING = 150  # entries of inputs that show much and take little time
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``

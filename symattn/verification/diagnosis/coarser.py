@@ -29,24 +29,19 @@ from symattn.verification.probing.probes import FAMILIES
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_SIDED = FORMATS[
-    :2
-]  # for attention: the bound for bfloat16 is so wide that it would include other mistakes
+# for attention: the bound for bfloat16 is so wide that it would include other mistakes
+_SIDED = FORMATS[:2]
 _CASES = 12  # wrong cases in the sample, of all sizes
-_TELLING, _PART = (
-    3,
-    1 / 4,
-)  # the bound must be decisive for so many of them, or this part, whichever is more
+# the bound must be decisive for so many of them, or this part, whichever is more
+_TELLING = 3
+_PART = 1 / 4
 _GRIDS = ("bfloat16", "float16", "float32")
 _ON_GRID = 1 / 2  # share of the right outputs that may be numbers of a format by chance
 _USUALLY = 1 / 8  # fraction of the worst-case bound that roundings of a format mostly stay below
 _SMALL, _TELLS = 2.0**-20, 2.0**-10  # of the largest value
 _LEGAL = 64  # units of roundoff that weights may be off by
-_UNEVEN = (
-    Sizes(3, 7, 4, 3),
-    Sizes(2, 33, 5, 2),
-    Sizes(3, 11, 2, 4),
-)  # no format has the number 1/n_k
+# no format has the number 1/n_k
+_UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))
 
 
 def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> tuple[str, str]:
@@ -110,10 +105,9 @@ def _bound_for_rotated_inputs(
     change by 2 tanh(E/2) in total, and their mean of values by as many N = max |v_j|. With N in place of every value,
     A is B; the last product adds up e entries of error B, which is √e B, and c N.
     """
-    u, inputs = (
-        1.01 * float(precision.between.u),
-        judged.case.inputs,
-    )  # 1.01 for what is of second order
+    # 1.01 for what is of second order
+    u = 1.01 * float(precision.between.u)
+    inputs = judged.case.inputs
     d = inputs["q"].shape[-1]
     e = inputs["v"].shape[-1]
     lengths = {n: np.sqrt(np.square(inputs[n]).sum(axis=-1, keepdims=True)) for n in "qkv"}

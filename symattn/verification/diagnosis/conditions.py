@@ -189,10 +189,9 @@ _SMALL = 2000  # entries of inputs of such a case
 _STEPS = 40  # of the search between two points of the grid
 _NEAR = 0.01  # how far a simpler number may be from the one that fits
 _USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # used instead of −∞ in published code
-_WIDER, _FASTER = (
-    1.25,
-    10,
-)  # the ratio of successive numbers that are tried, and how many are skipped far away
+# the ratio of successive numbers that are tried, and how many are skipped far away
+_WIDER = 1.25
+_FASTER = 10
 _NOTHING = 1e-4
 _FEW = 100  # the largest m of which 1/m is simpler than a decimal of one digit
 _BETTER = 0.02  # how much of the error may be left

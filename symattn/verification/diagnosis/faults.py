@@ -178,9 +178,8 @@ def _yield_raising_call_fault(session: Session) -> Iterator[Fault]:
     )
     error = smallest.outcome.error
     others = [r for r in session.records if r.finding != "raises"]
-    results = (
-        words for words, _ in separating(session, failed, others) if " = " not in words
-    )  # which one call may have
+    # which one call may have
+    results = (words for words, _ in separating(session, failed, others) if " = " not in words)
     condition = next(results, "")
     where = (
         f" where {condition}"

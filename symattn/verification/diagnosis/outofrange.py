@@ -30,26 +30,8 @@ if TYPE_CHECKING:
 
 # More mistakes that fit alike would make a report unreadable.
 _NAMED = 3  # mistakes that are named together at most
-_ABOVE = (
-    1.5,
-    2.5,
-    3.5,
-    4.5,
-    5.5,
-    7,
-    9,
-    11.5,
-    13.5,
-    17,
-    22,
-    28,
-    36,
-    45,
-    55,
-    70,
-    90,
-    115,
-)  # the edge of the range
+# the edge of the range
+_ABOVE = (1.5, 2.5, 3.5, 4.5, 5.5, 7, 9, 11.5, 13.5, 17, 22, 28, 36, 45, 55, 70, 90, 115)
 # Constants that code subtracts in place of the largest score.
 _CONSTANTS = (
     1,
@@ -121,9 +103,8 @@ def out_of_range(
         ]
         # A mistake must predict the rows of every case, not of lost ones alone.
         result = [m for m in result if all(agrees(r, m[2](r)) for r in cases)]
-        result = [
-            m for m in result if any(_has_row_to_keep(r, m[2](r)) for r in cases)
-        ]  # else all is lost, for any reason
+        # else all is lost, for any reason
+        result = [m for m in result if any(_has_row_to_keep(r, m[2](r)) for r in cases)]
         extreme_inputs = (
             (name, inputs)
             for name, inputs in _yield_extreme_score_inputs(session, f)

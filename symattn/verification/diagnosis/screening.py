@@ -275,22 +275,18 @@ def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
 
 
 # -- two mistakes at once, likely ones first: neither needs to explain a case alone ------------------------------------
-_PARTS, _ALONE = (
-    30,
-    3,
-)  # mistakes of which pairs are tried, and those that are first paired with all others
-_SMALLEST, _APART = (
-    12,
-    3,
-)  # every third of the smallest wrong cases shows which mistakes explain some alone
-_PAIRED, _LARGE = (
-    2,
-    400,
-)  # wrong cases for the search of pairs: of at most so many entries, with the most outputs
-_FIRSTS, _NEAREST = (
-    6,
-    2,
-)  # mistakes that are paired with others, and how many then take the first one's place
+# mistakes of which pairs are tried, and those that are first paired with all others
+_PARTS = 30
+_ALONE = 3
+# every third of the smallest wrong cases shows which mistakes explain some alone
+_SMALLEST = 12
+_APART = 3
+# wrong cases for the search of pairs: of at most so many entries, with the most outputs
+_PAIRED = 2
+_LARGE = 400
+# mistakes that are paired with others, and how many then take the first one's place
+_FIRSTS = 6
+_NEAREST = 2
 
 
 def likely_pairs(search: Search[M]) -> Iterator[list[M]]:

@@ -33,9 +33,8 @@ _TILES = (
     ("all keys from such a tile of {} on", True, True),
 )
 M = TypeVar("M", bound="Known")
-Kept = Callable[
-    [float, np.ndarray], np.ndarray
-]  # which keys are kept, from the distance and the scores
+# which keys are kept, from the distance and the scores
+Kept = Callable[[float, np.ndarray], np.ndarray]
 
 
 def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:

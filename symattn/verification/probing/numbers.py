@@ -21,14 +21,8 @@ from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.bounds.rule import limit
 from symattn.verification.probing.probes import Named, far, offset, small
 
-_FACTORS = (
-    "scale",
-    "slopes",
-    "sink",
-    "bias",
-    "b_rel",
-    "gate",
-)  # inputs that act on every score of a head, or of a row, or that close its output
+# inputs that act on every score of a head, or of a row, or that close its output
+_FACTORS = ("scale", "slopes", "sink", "bias", "b_rel", "gate")
 _POSITIVE = ("scale", "slopes")  # kernels assume that the largest product gives the largest score
 # From 12 on an exponential overflows float16, at 100 float32; smaller ones are ordinary.
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
@@ -41,11 +35,8 @@ _OF_ONE_QUERY = 9.0  # the distance in the case where all other queries have non
 #: Scores are tried down to minus this number, and to this share of the largest number of a format.
 _LOWEST, _HALF_OF_SCORES = 62_000.0, 0.5
 _MANY_KEYS = 8  # fewer keys make no tile
-_MASKED_TILES = (
-    16,
-    64,
-    128,
-)  # keys of a tile: masks hide whole tiles of up to as many from some queries
+# keys of a tile: masks hide whole tiles of up to as many from some queries
+_MASKED_TILES = (16, 64, 128)
 
 
 def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -68,9 +59,8 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
                 np.full((n, 2), 3.0),
             ),
         )
-        steep = far(maker) * (
-            rising[::-1] // 16
-        )  # a kernel that subtracts each tile's own maximum overflows
+        # a kernel that subtracts each tile's own maximum overflows
+        steep = far(maker) * (rising[::-1] // 16)
         yield (
             f"scores that fall steeply by tiles, n = {n}",
             maker.from_heads(np.ones((rows, 1)), steep, v),
@@ -396,12 +386,8 @@ _PLACES = (
 _EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _FAR = 256.0  # so far below the largest score, exponentials vanish in float32 and bfloat16 whatever the roundings
 _UNIT = 64.0  # such distances are multiples of it, and so exact in half precision
-_ASTRIDE = (
-    33,
-    48,
-    127,
-    128,
-)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
+# n_k on and off multiples of the lengths of tiles, and beyond other limits
+_ASTRIDE = (33, 48, 127, 128)
 # The same for lengths above 200, of several tiles.
 _LONG_ASTRIDE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
 # d_k and d_v: on and off multiples of 16, beyond 64 and 128, and far from equal.
@@ -456,9 +442,8 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
     keys = keys[np.linspace(0, len(keys) - 1, room).astype(int)]
     which = np.full(n, room)  # all other keys are alike
     which[keys] = np.arange(room)
-    below = _UNIT * np.ceil(
-        _FAR / _UNIT * np.sqrt(room + 1)
-    )  # no farther: larger scores allow larger errors
+    # no farther: larger scores allow larger errors
+    below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(room + 1))
     signs = np.arange(room)[:, None] // (1, 2, 4) % 2
     v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
     one = np.eye(room, room + 1)

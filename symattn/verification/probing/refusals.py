@@ -24,34 +24,15 @@ _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 _MOST = (128, 96, 64, 32, 16, 8)  # the usual limits of kernels on the width of heads
 # Shortest lengths and smallest widths that code may require.
 _LEAST = range(2, 33)
-_WIDTHS = (
-    *range(1, 17),
-    20,
-    24,
-    32,
-    40,
-    48,
-    64,
-    72,
-    80,
-    96,
-    112,
-    128,
-    160,
-    192,
-    256,
-)  # common widths of heads
+# common widths of heads
+_WIDTHS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256)
 _TRIALS = 3  # calls that must succeed at a width
-MISFITS = (
-    "RuntimeError",
-    "ValueError",
-    "TypeError",
-)  # what NumPy, torch and JAX raise if a reshape does not fit
+# what NumPy, torch and JAX raise if a reshape does not fit
+MISFITS = ("RuntimeError", "ValueError", "TypeError")
 
 
-Sized = tuple[
-    Mapping[str, int], Memory
-]  # the sizes of a case, as a domain names them, and its memory layout
+# the sizes of a case, as a domain names them, and its memory layout
+Sized = tuple[Mapping[str, int], Memory]
 Axes = frozenset[tuple[str, int]]  # the number of axes of each input, by name
 
 
@@ -65,9 +46,8 @@ class _Promise:
     forbids: int
 
 
-_Tried = tuple[
-    _Promise, frozenset[int], frozenset[int]
-]  # which refused, and which accepted cases break it
+# which refused, and which accepted cases break it
+_Tried = tuple[_Promise, frozenset[int], frozenset[int]]
 
 
 def axes(case: Case) -> Axes:
@@ -133,9 +113,8 @@ def explaining(
             frozenset(k for k, c in enumerate(of) if not promise.holds(c))
             for of in (refused, taken)
         )
-        same = any(
-            p.field == promise.field and of == breaking for p, of, _ in tried
-        )  # the earlier one forbids less
+        # the earlier one forbids less
+        same = any(p.field == promise.field and of == breaking for p, of, _ in tried)
         tried += [(promise, breaking, lost)] if breaking and not same else []
     # No accepted case breaks an exact promise.
     exact = [t for t in tried if not t[2]]

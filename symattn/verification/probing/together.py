@@ -29,14 +29,8 @@ MANY_BLOCKS = Sizes(520, 1100, 72, 66, 80)
 #: More than 512 queries, and so few keys that the bound on sums in half precision is narrow.
 MANY_QUERIES = Sizes(520, 2, 72, 66, 80)
 CELLS_TOGETHER = 1 << 23  # scores of all heads; with more the lengths are reduced
-_MULTIPLES = (
-    (1, 2),
-    (2, 3),
-    (3, 5),
-    (5, 2),
-    (2, 1),
-    (3, 3),
-)  # numbers of queries and keys, of the shortest length
+# numbers of queries and keys, of the shortest length
+_MULTIPLES = ((1, 2), (2, 3), (3, 5), (5, 2), (2, 1), (3, 3))
 SHORT = 8  # lengths of so many tokens vary anyway
 _FAR = 256.0  # so far below the largest score, exponentials vanish in float32 and bfloat16 whatever the roundings
 _UNIT = 64.0  # such distances are multiples of it, and so exact in half precision

@@ -41,9 +41,8 @@ class MistakeFamily:
     grid: Sequence[float]
     rows: bool = True
     spec: Callable[[Attention], Attention] | None = None
-    limit: tuple[str, Callable[..., Any]] | None = (
-        None  # an input, and the minimum or maximum of it and x
-    )
+    # an input, and the minimum or maximum of it and x
+    limit: tuple[str, Callable[..., Any]] | None = None
 
     def variant(self, x: float) -> Variant:
         """Return the variant with the number x."""

@@ -283,9 +283,8 @@ def _exchange_heads_and_batch(x: Array) -> Any:
 _Laid = Callable[[Any, Any], Any]
 _as_it_is: _Laid = lambda xp, a: a  # noqa: E731
 _interleaved: _Laid = lambda xp, a: xp.moveaxis(a, -3, -1)  # noqa: E731
-_SAME_WAY = dict(
-    zip(_SPLIT, (_as_it_is, _interleaved), strict=True)
-)  # the merge that undoes a split
+# the merge that undoes a split
+_SAME_WAY = dict(zip(_SPLIT, (_as_it_is, _interleaved), strict=True))
 #: Wrong orders in memory of the heads' numbers when they are merged.
 _MERGED: dict[str, _Laid] = {
     f"heads are merged {_BARE}": _as_it_is,

@@ -30,9 +30,8 @@ from symattn.verification.rules.recording import (
 )
 
 _MOST = 40  # arrays that replace others; of more, only those with names
-_ROUNDS = (
-    2  # uses of one line of code that are also replaced singly, such as for queries and for keys
-)
+# uses of one line of code that are also replaced singly, such as for queries and for keys
+_ROUNDS = 2
 _COMPARED = 3  # rounds of a site in which replacements are compared with each other
 _DEEP = 3  # operations over which one is moved
 _NODES = 120  # operations of a way of computing that takes too long to replace
@@ -74,9 +73,8 @@ _POWERS = (("√{}", "{}²"), ("{}²", "√{}"))  # changes of what a mean is of
 _BINARY = ("add", "subtract", "multiply", "divide", "maximum")
 _REDUCTIONS, _AXES = ("sum", "mean", "max"), (-1, -2, -3, 0)
 Place = tuple[int, ...]  # of an operand, which may be in a list; () for the result
-Other = tuple[
-    Callable[[], str], Callable[[OperationCall], Any]
-]  # another operation: its words, and the run
+# another operation: its words, and the run
+Other = tuple[Callable[[], str], Callable[[OperationCall], Any]]
 
 
 def _yield_other_operations(
@@ -377,9 +375,8 @@ def _yield_accepted_replacements(
 ) -> Iterator[OtherOperation]:
     """Yield the replacements at a site whose outputs are accepted."""
     (nodes, where), recording = site, replay.recording
-    shown = nodes[
-        min(1, len(nodes) - 1)
-    ]  # in a loop, the second round: the first one has none before
+    # in a loop, the second round: the first one has none before
+    shown = nodes[min(1, len(nodes) - 1)]
     operation = operation_of(shown)
     right = partial(recording.write, *operation[:3])
     rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]

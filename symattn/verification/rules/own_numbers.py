@@ -17,12 +17,8 @@ from symattn.attention.fields import finite
 
 _NEAR = 0.01  # relative distance of a fitted number from one of the specification
 _SAME = 1e-9  # distance from 1 below which a number changes nothing
-_PARTS = (
-    "attention",
-    "position",
-    "scaling",
-    "latent",
-)  # fields that are descriptions with numbers of their own
+# fields that are descriptions with numbers of their own
+_PARTS = ("attention", "position", "scaling", "latent")
 #: Fields that count something, and of which powers occur by chance: a factor of 2 is not the root of four heads.
 _COUNTS = ("heads", "kv_heads", "window")
 #: Fields whose numbers have another noun than their name.

@@ -125,9 +125,8 @@ class Recording:
         self.inputs: dict[str, Any] = {**inputs, **{n: a for n, (a,) in self.arrays.items()}}
         self.nodes: list[RecordedArray] = []
         self.names: dict[str, object] = dict.fromkeys(inputs)
-        self.plain: dict[
-            int, tuple[str, object]
-        ] = {}  # by id: names of other arrays, and the arrays
+        # by id: names of other arrays, and the arrays
+        self.plain: dict[int, tuple[str, object]] = {}
 
     def __getattr__(self, name: str) -> Any:
         function = _look_up_array_function(self.under, name)

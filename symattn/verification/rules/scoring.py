@@ -133,9 +133,8 @@ def of_scales(spec: Attention) -> Iterator[Mistake]:
             more = " besides" if besides else ", not by √d_k" * (spec.scale is None)
             words_ = f"scores are divided by the length of the {words} vector, ‖{role}‖{more}"
             by_length = in_steps("scale", words_, scaled=partial(_by_length, role, besides))
-            yield replace(
-                by_length, in_floats=True
-            )  # a vector of zeros leaves its scores undefined
+            # a vector of zeros leaves its scores undefined
+            yield replace(by_length, in_floats=True)
 
 
 def _yield_scaling_sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:

@@ -463,10 +463,9 @@ class KeysByWidth:
         )[:_MOST]
 
 
-_MOST, _ROUND = (
-    64,
-    6400,
-)  # of the other widths, round numbers first: those with a large divisor in common with 2⁸·5²
+# of the other widths, round numbers first: those with a large divisor in common with 2⁸·5²
+_MOST = 64
+_ROUND = 6400
 _MOVED_BACK = "the last tile is moved back to be full, so that keys of the tile before count twice (tiles of {})"
 _FIRST_TWICE = "the first key of each later tile counts twice (tiles of {})"
 _AFTER_FULL = "keys after the last full tile of {} are dropped"

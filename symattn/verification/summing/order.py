@@ -404,9 +404,8 @@ def _measure_accumulator_width(term_sum: TermSum, at: Triple) -> Width:
         return Width(most + 1, more=True)
     t = int(lost[0]) + 1
     below, above = _measure_surviving_terms(term_sum, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
-    left = np.array([below, values[t - 1], above]) * 2.0 ** (
-        t - 1
-    )  # of less than half the last digit, half, and more
+    # of less than half the last digit, half, and more
+    left = np.array([below, values[t - 1], above]) * 2.0 ** (t - 1)
     for rounding, expected in _ROUNDED.items():
         if (np.abs(left - expected) < _NEAR).all():
             return Width(t, False, *rounding)

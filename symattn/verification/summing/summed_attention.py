@@ -130,16 +130,13 @@ def order(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> Order
 # 2048 and 2054 in bfloat16 (16384 and 16390 in float16), which the format rounds to the same number, before and after
 # scaling: the weights differ by a factor of e^0.75 if neither is stored, and are equal if one is. All other keys have
 # weight zero.
-_SCALED = {
-    "bfloat16": 256.0,
-    "float16": 2048.0,
-}  # scores at which the format represents every other whole number
+# scores at which the format represents every other whole number
+_SCALED = {"bfloat16": 256.0, "float16": 2048.0}
 _APART = 0.75  # difference of the scaled scores
 _FIRST = 32.0  # first entry of the query; the second is 1
-_NEAR, _TELLING = (
-    0.02,
-    0.1,
-)  # tolerance of the weights, and the least difference between the two hypotheses
+# tolerance of the weights, and the least difference between the two hypotheses
+_NEAR = 0.02
+_TELLING = 0.1
 
 
 @dataclass(frozen=True)
@@ -224,11 +221,8 @@ def _make_two_score_inputs(
 
 # Rows of one call, each of which is one sum.
 _ROWS = 64
-_LARGE = {
-    "bfloat16": 2.0**60,
-    "float32": 2.0**60,
-    "float64": 2.0**300,
-}  # their squares are within the range
+# their squares are within the range
+_LARGE = {"bfloat16": 2.0**60, "float32": 2.0**60, "float64": 2.0**300}
 _LONGEST = 1024  # terms
 _ALIVE = {"bfloat16": 16}  # ones, so few that their mean is exact enough to be counted
 

@@ -108,9 +108,8 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
     Raises ``NoTree`` if no tree has these sizes.
     """
     result: list[frozenset[int]] = []
-    open_ = [
-        (list(range(n)), n + 1)
-    ]  # leaves of sibling subtrees, and the size of their common parent
+    # leaves of sibling subtrees, and the size of their common parent
+    open_ = [(list(range(n)), n + 1)]
     last, doubted = False, set[Pair]()
     while open_:
         pivots = [leaves[-1 if last else 0] for leaves, _ in open_]
@@ -119,11 +118,8 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
         ]
         size = dict(zip(pairs, sizes(pairs), strict=True))
         maybe: list[tuple[list[int], int]] = []
-        current, open_, last = (
-            open_,
-            [],
-            not last,
-        )  # the first and the last leaf in turn: loops run either way
+        # the first and the last leaf in turn: loops run either way
+        current, open_, last = (open_, [], not last)
         for p, (leaves, outer) in zip(pivots, current, strict=True):
             subtrees, siblings = _find_subtrees_around_leaf(
                 p, {j: size[p, j] for j in leaves if j != p}, outer

@@ -161,9 +161,8 @@ def _yield_mistaken_outputs(
     spec: Attention, inputs: Inputs, exact: Array
 ) -> Iterator[tuple[Mistake, Array]]:
     """Yield the known mistakes whose outputs have the right shape, with these outputs."""
-    kinds: dict[
-        str, Mistake
-    ] = {}  # the first of those that differ only in a number, such as the width of a tile
+    # the first of those that differ only in a number, such as the width of a tile
+    kinds: dict[str, Mistake] = {}
     for mistake in known(spec, frozenset(inputs)):
         kinds.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
     for mistake in kinds.values():

@@ -125,9 +125,8 @@ def digests(x: Tensor) -> Tensor:
     # Formats of one byte have no arithmetic of their own; float32 has all their numbers.
     x = x.float() if x.element_size() == 1 else x
     kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-    bits = (
-        (x.detach() + 0.0).contiguous().view(kinds[x.element_size()]).long()
-    )  # both zeros become one
+    # both zeros become one
+    bits = (x.detach() + 0.0).contiguous().view(kinds[x.element_size()]).long()
     # Odd factors are invertible modulo 2⁶⁴, so that a change of one column shows.
     factors = torch.arange(1, bits.shape[-1] + 1, device=bits.device) * 0x9E3779B97F4A7C1
     return (bits * (factors | 1)).sum(-1)

@@ -24,9 +24,8 @@ from symattn.programs.names import Function
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-_SEARCHED = (
-    4  # wrong passes whose causes are searched for: those of further layers mostly have the same
-)
+# wrong passes whose causes are searched for: those of further layers mostly have the same
+_SEARCHED = 4
 
 
 class Layers:
@@ -164,9 +163,8 @@ class Layers:
         # Passes over one cache belong together: older keys must come back unchanged.
         if cache is not None:
             layer_pass.name, layer_pass.noted = name, self._noted.setdefault(cache, {})
-            layer_pass.earlier = layer_pass.noted.pop(
-                name, None
-            )  # a pass whose attention is not seen leaves none
+            # a pass whose attention is not seen leaves none
+            layer_pass.earlier = layer_pass.noted.pop(name, None)
         rows = layer_pass.rows(tokens)
         if rows is not None:
             layer_pass.gave["x"] = rows

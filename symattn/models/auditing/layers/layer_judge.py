@@ -343,9 +343,8 @@ class Judge:
             if "before" in where:
                 if norm in self.layout.paths:
                     yield from self._norm(norm, source)
-                source = (
-                    norm if norm in self.layout.paths else "attention_norm"
-                )  # one norm may serve both parts
+                # one norm may serve both parts
+                source = norm if norm in self.layout.paths else "attention_norm"
             if part == "attention":
                 yield from self._judge_qkv_projections(source)
                 yield from self._judge_steps_to_attention("attention.q")
