@@ -1145,7 +1145,7 @@ def _output_of_half_normed_keys(
     g: Array | None = None,
     beta: Array | None = None,
     initial_state: Array | None = None,
-    **more: Array,
+    skip: Array | None = None,
 ) -> Any:
     """Compute the delta rule with keys that are normalised at one of their two places alone."""
     bare = _repeat_for_values(spec, FEATURES[spec.feature](k))
@@ -1170,7 +1170,7 @@ def _output_of_half_normed_keys(
     ) -> Produced:
         return _scan_linear_state(spec, token, state, q, written, v, read, beta, g)
 
-    return _apply_normalised_form(spec, form, q, k, v, g, beta, initial_state, **more)
+    return _apply_normalised_form(spec, form, q, k, v, g, beta, initial_state, skip=skip)
 
 
 #: Runs of attention that take as long as one of the delta rule, token by token.
