@@ -159,7 +159,6 @@ def rising(work: Callable[[], Result], start: int = 64, limit: int = 8192) -> Re
             with precision(bits):
                 return work()
         except Undecided as doubt:
-            # Doubling costs at most twice the work of the last precision.
             if 2 * bits > limit:
                 raise Undecided(f"still undecided at {bits} bits: {doubt}") from None
             bits *= 2

@@ -148,8 +148,8 @@ def _yield_faults_by_cause(results: Sequence[Record], most: int | None = None) -
     groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
     for record in results:
         for fault in record.get("faults", ()):
+            # A fault that no known mistake explains is grouped by its message.
             words = (fault["cause"] or fault["message"]) + (
-                # A fault that no known mistake explains is grouped by its message.
                 f" [{fault['code']}]" if fault.get("code") else ""
             )
             key = (record["target"], fault["step"], words)

@@ -95,7 +95,6 @@ class _Converter:
                 growth if exponential else 0.0,
             )
 
-        # Positive terms first, then by growth.
         in_order = sorted(terms, key=key)
         return nt.Sum(tuple(self.node(term) for term in in_order))
 

@@ -181,13 +181,13 @@ def export(
         raise InputError(f"{folder} is not a folder; hint: name a new folder")
     results = tuple(faults) if faults is not None else corpus()
     paths = {
-        # Names are checked before anything is written.
         (k, seed): folder / f"{f.name}-{seed}.npz"
         for k, f in enumerate(results)
         for seed in range(seeds)
     }
     table = folder / "corpus.json"
     folder.mkdir(parents=True, exist_ok=True)
+    # All files are checked before anything is written.
     for path in (table, *paths.values()):
         files.check(path, force)
     for (k, seed), path in paths.items():

@@ -72,7 +72,7 @@ def specify(
     """
     c = configuration(source)
     row = _find_row(c)
-    # A row was read by people, and is preferred.
+    # A row is tested against the module of its family, and preferred.
     if row:
         spec = attention(c, layer, kind)
         return Specified(spec, "row", f"by the row of {row} in docs/models.md")

@@ -126,7 +126,7 @@ def _yield_other_readings(question: Question, of: Ready) -> Iterator[tuple[str, 
     if question.contract == "fused" and of.precision.contracted:
         words = f"contract=None, where scores may be stored in {of.precision.input.name}"
         yield words, ready(replace(question, contract=None))
-    # Tensor cores round factors of float32 to 11 digits unless this is turned off.
+    # Where TF32 is on, tensor cores round factors of float32 to 11 digits.
     if of.precision.name == "float32" and question.contract is None:
         words = 'precision="tf32", where products of matrices round their factors to 11 digits'
         yield words, ready(replace(question, precision="tf32"))

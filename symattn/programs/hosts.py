@@ -85,7 +85,7 @@ class Host:
             if meaning(p.name) in _QKV and (self.may_be_left or p.default is p.empty)
         ]
         x = [p.name for p in own_parameters if meaning(p.name) == "x"]
-        # Without all three, the first parameter takes the tokens.
+        # Without all three, x takes the tokens, or else the first parameter.
         return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in own_parameters])[:1])
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:

@@ -191,7 +191,6 @@ def choose_backend() -> None:
         result = json.loads(settings.read_text(encoding="utf-8")).get("backend")
     except (OSError, ValueError, AttributeError):
         result = None
-    # torch first, which most users have.
     backends = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
     if result in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
         os.environ["KERAS_BACKEND"] = backends[0]

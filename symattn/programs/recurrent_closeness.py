@@ -458,7 +458,7 @@ def guard(
     own = replay(question.heads[head], way)
     shares = [np.abs(own.output - exact.output)[list(bounds.rows)] / bounds.sharp]
     shares.append(np.abs(own.state - exact.state) / bounds.sharp_state)
-    # NaN means that the replay itself left the range: no limit is needed less.
+    # NaN means that the replay itself left the range: then no part of the limit is enough.
     return max(float(np.nan_to_num(a, nan=np.inf).max(initial=0.0)) for a in shares)
 
 

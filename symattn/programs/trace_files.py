@@ -180,7 +180,6 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             members = archive.infolist()
             # Stored members can be mapped; compressed ones must be read.
             packed = any(m.compress_type != zipfile.ZIP_STORED for m in members)
-            # So many members at most: the list itself would fill the memory.
             if len(members) <= _MOST_ARRAYS and not packed:
                 names = [m.filename for m in members]
                 if len(set(names)) < len(names):
@@ -189,7 +188,6 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
                     m.filename.removesuffix(".npy"): _map_array_from_archive(path, m)
                     for m in members
                 }
-        # A small file may unpack to a large one.
         if path.stat().st_size > MOST_BYTES:
             most = f"{MOST_BYTES >> 20} MiB"
             raise InputError(

@@ -407,15 +407,14 @@ def _check_tends_rule(record: Record, facts: Given) -> None:
 
 def _expect_unbounded(record: Record, letter: str) -> None:
     """Reject assumptions that could keep the letter from its limit: a sign of an expression in it, or a circle."""
-    # Under a limit a strict inequality may become an equality.
     for p in every_premise(record):
-        # A sign may hold for small letters alone.
+        # A sign may hold for some values of the letter alone, such as small ones.
         expect(p["kind"] != "sign", "a limit under an inequality")
         expect(
             all(letter not in map(str, pair) for pair in p.get("rules", ())),
             "a limit of what is on a circle",
         )
-        # A divisor that is not 0 on the way may be 0 at the limit.
+        # What is assumed, such as that a divisor is not 0, may hold for some values of it alone.
         assumed = (read(h["expression"], scope_of(h)) for h in p.get("hypotheses", ()))
         expect(
             not any(_is_letter_in_node(x, letter) for x in assumed),

@@ -311,7 +311,6 @@ def theorem(
     )
 
     def make(sides: Sides) -> Theorem:
-        # The order of arguments is that of the statement.
         method = Identity(declared, sides, false, running_text(rule), top)
         return Theorem(name, topic, said, method, source, false_said, idea, tuple(assumed), letters)
 

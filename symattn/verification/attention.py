@@ -278,7 +278,6 @@ class OfAttention(Subject):
     def expectation(self, step: str) -> str:
         """Return the expected scale in words, for a fault of the scale."""
         if step != "scale":
-            # Only 1/√d_k depends on the head width, so that its formula says more than a number.
             return ""
         scale = self.spec.scale
         return (

@@ -182,7 +182,7 @@ def normal(x: Quotient) -> Form:
     n, d = _cancel_common_factors(*_rational_below(n, d))
     above = content(n)
     below = content(d)
-    # The last denominator is positive.
+    # The last term of the denominator becomes positive.
     flip = sign(_sort_terms_by_exponent(d)[-1][1])
     # The first term of each side is positive; the signs stand in front.
     s, numerator = leading_positive(_sort_terms_by_exponent(scaled(n, flip / above)), _sign_of_term)

@@ -187,7 +187,6 @@ class Writing:
             else self._convert_to_formula_node(y, depth)
             for y in x.children
         ]
-        # The kind has functions of its own for quotients and roots.
         if x.name in ("1/", "rsqrt"):
             denominator = below[0] if x.name == "1/" else nt.Root(below[0])
             return nt.Over(nt.node(1), denominator)

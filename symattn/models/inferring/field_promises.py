@@ -113,7 +113,7 @@ def _promised_score_scale(fields: LayerFields, d: int, latent: bool) -> float:
         else float(fields.find("query_pre_attn_scalar") or d or 1) ** -0.5
     )
     rope = fields.rope()
-    # YaRN scales cosines and sines, which enters the score twice.
+    # Layers with latents multiply the score itself by the square of this factor of YaRN.
     if latent and rope.get("mscale_all_dim") and rope.get("factor", 1) > 1:
         scale *= (1 + 0.1 * rope["mscale_all_dim"] * log(rope["factor"])) ** 2
     return scale

@@ -110,7 +110,7 @@ def unary(name: str) -> Rule:
         # Angles of positions are the tables of the kind, so that both sides agree exactly.
         if is_plain(a) and c.in_floats and name in ("cos", "sin"):
             return c.kind.tables(name, np.asarray(a, np.float64))
-        # In float runs constants are computed in float64, as the definition does.
+        # Such constants lead to angles, which stay floats.
         if is_plain(a) and c.in_floats and name in ("exp", "log", "exp2", "log2"):
             return getattr(np, name)(np.asarray(a, np.float64))
         return getattr(c.xp, name)(c.lifted(a))

@@ -68,7 +68,7 @@ def invert(c: Context, a: Value, *_: object, **__: object) -> Value:
         c,
         a,
         c.xp.broadcast_to(
-            # A⁻¹ solves A X = I, for which the triangular case is exact substitution.
+            # A⁻¹ solves A X = I.
             c.lifted(np.eye(_order_of_square_matrix(a), dtype=np.int64)),
             tuple(a.shape),
         ),

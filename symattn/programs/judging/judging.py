@@ -132,7 +132,6 @@ def _options_for(
         limited = TargetOptions(
             time_limit=time_limit, memory_limit=memory_limit, secret=secret, **given
         )
-        # The verdict alone: a judge names no cause.
         return replace(limited, verdict_alone=True)
     check_function(candidate)
     return Options(verdict_alone=True, **given)

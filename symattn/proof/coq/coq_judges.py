@@ -85,8 +85,8 @@ def settled(
 ) -> tuple[list[list[Lemma]], CoqJudgement]:
     """Return the lemmas of theorems (name, certificates) and the verdicts; retry refused ones with more hints."""
     requests = [lemmas(*theorem) for theorem in theorems]
-    # A lemma without text has none to judge.
     first = judged([x for each in requests for x in each], jobs)
+    # A lemma without text has a reason, and was not judged.
     refused = {x.name for each in requests for x in each if x.text} - first.accepted
     refused_theorems = [
         theorem
@@ -152,7 +152,7 @@ def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
         ) as coq,
     ):
         outcome = _ask_coq_toplevel(
-            # Each lemma is aborted and stated again, so that a failed proof leaves nothing open.
+            # A failed proof is aborted, so that it stays open for no later command.
             coq,
             HEAD + "".join(f"{x.text}Abort All.\n{_restate_coq_lemma(x)}" for x in every),
         )

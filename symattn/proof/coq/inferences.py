@@ -109,7 +109,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
     sides = writing.simplified(both, sorts, positive)
     left, right = (term(x, scope, names) for x in sides)
-    # Each premise is an entry that is no larger than the maximum.
+    # Each premise bounds some entries of the maximum, which is one of its entries.
     every = [c.said for c in premises]
     applied = (f"apply ({x.name} {variables(reading(x))}); given" for x in every)
     ways = " | ".join(applied)

@@ -353,13 +353,11 @@ def _expand_coq_term(x: Term) -> _Sum:
         terms = _collect_like_monomials(
             term for y in x.below for term in _expand_coq_term(y).items()
         )
-        # Products of sums grow fast.
         if len(terms) > _MANY:
             raise Refused("too many terms")
         return terms
     if x.head == "Mul":
         return _multiply_monomial_sums(*map(_expand_coq_term, x.below))
-    # Σ · Σ, term by term.
     if x.head == "Div":
         return _multiply_monomial_sums(_expand_coq_term(x.below[0]), _invert_coq_term(x.below[1]))
     if x.head == "Sum":

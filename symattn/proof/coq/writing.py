@@ -121,7 +121,6 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
     signs = Signs({}, frozenset(positive), known)
     meant = {
         str(m["letter"]): ([i for i, _ in m["free"]], data(_simplify_letter_meaning(m, positive)))
-        # The witness is read by its form: squares, products and known signs.
         for m in sign["meant"]
     }
     signed = shaped(read(sign["expression"], sorts), signs)

@@ -58,8 +58,8 @@ class Compiled:
 
     @cached_property
     def declared(self) -> Declared:
-        # Formulas use letters that are no names of Python.
         """The arrays, under names that a function can take them by."""
+        # Formulas use letters that are no names of Python.
         g = self.glossary
         units = tuple((self.argument(c), self.argument(s)) for c, s in g.units)
         return Declared(

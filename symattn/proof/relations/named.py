@@ -105,7 +105,6 @@ class LetterMeanings:
         return self.arrays[key]
 
     def length(self, sort: str) -> Any:
-        # Read letters are recorded, so that a proof says on which it rests.
         """Return the length of a sort, or of a sum of sorts. Raises Unread."""
         self.measured.add(sort)
         try:

@@ -92,7 +92,7 @@ def _kind_after_words(words: str, before: str) -> str:
         return "condition"
     if last == "iff":
         return last
-    # "and" continues what came before, unless other words follow.
+    # "and" alone continues what came before, with other words in front it does not.
     if last in _CONTINUING and len(last_words) < 2:
         return before
     return "denied" if "not" in last_words[-3:] else "claim"

@@ -202,8 +202,8 @@ _JOINS = {"; or ": " or ", "; and ": " + ", _BESIDE: " + "}
 
 @lru_cache(maxsize=1024)
 def read_codes(cause: str, step: str = "") -> tuple[CauseCode, ...]:
-    # Words between causes may also occur inside one, so that the whole is read first.
     """Return the codes of a cause: several if mistakes are made at once, or if each explains everything."""
+    # Words between causes may also occur inside one, so that the whole is read first.
     whole = read_code(cause, step)
     if whole is not None:
         return (whole,)

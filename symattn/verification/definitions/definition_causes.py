@@ -102,7 +102,6 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             self._of_arrays,
         )
         sometimes = (self._of_operations, self.sometimes, self._by_weights_of_lengths)
-        # A mistake in the attention that floats alone show leaves residues as they are.
         return (
             *first,
             self.less_clear,

@@ -333,7 +333,6 @@ def replacements(
             for nodes in _yield_replacement_sites(recording)
             for new in _yield_accepted_replacements(replay, nodes, accepted)
         ]
-        # Fewest words first, so that the simplest replacement is named.
         return sorted(((new.words(), new) for new in likely), key=_plainest_first)
     return []
 

@@ -46,7 +46,6 @@ def near(spec: Any, x: float) -> list[tuple[float, str]]:
 
 def _yield_named_spec_numbers(spec: Any) -> Iterator[tuple[str, float]]:
     """Yield the positive numbers of a specification, other than 1, with their names."""
-    # A 1 changes nothing as a factor, so that it would explain any fit.
     for field in fields(spec) if is_dataclass(spec) else ():
         value = getattr(spec, field.name)
         if field.name in _PARTS:

@@ -51,9 +51,9 @@ class Pairs:
         """The distances of the documents' labels of query and key; 0 without labels."""
         of = [
             np.asarray(self.labels.get(n, self.labels.get("doc", np.zeros(1, int))))
-            # Labels may be unsigned, where a difference would wrap around.
             for n in ("doc_q", "doc_k")
         ]
+        # Labels may be unsigned, where a difference would wrap around.
         result: np.ndarray = np.abs(
             of[0][..., :, None].astype(int) - of[1][..., None, :].astype(int)
         )

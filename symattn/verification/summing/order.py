@@ -63,8 +63,8 @@ class Order:
     def _yield_order_sentences(self) -> Iterator[str]:
         if self.reading is None:
             yield f"The order in which {self.terms} are added cannot be determined: {self.why}."
-            # An entry that counts as 0 would otherwise seem to be missing.
             return
+        # An entry that counts as 0 would otherwise seem to be missing.
         counted = f", the one at place {self.first} counted as 0," if self.first else ""
         yield f"{self.n} {self.terms}{counted} are added {'by ' * (self.reading.way == 'tiles')}{self.reading.words}."
         if self.longer:
