@@ -105,7 +105,6 @@ class _Bound:
         of_logits = size(self._sink_logits_as_balls())
         sink = of_logits * self.unit + self.errors.shift * self.unit
         # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
-        # of a sink too
         self.tau = self._with_sink(xp.where(self.keys, tau, 0), g(6, precision.between) * sink)
         self.star = largest(self.tau, self.open)
         # rows whose sum could underflow to nothing

@@ -155,9 +155,9 @@ def _at_least(x: Expression) -> Node:
     terms = x.children if isinstance(x, Sum) else (x,)
     down = [y for y in terms if _is_negative(y)]
     up = [y for y in terms if not _is_negative(y)]
-    # Moved to the other side, so that no term has a minus.
     if not down:
         return relation(writing(x), "≥", 0)
+    # Moved to the other side, so that no term has a minus.
     below = writing(negate(add(*down)))
     return relation(below, "≤", writing(add(*up)))
 

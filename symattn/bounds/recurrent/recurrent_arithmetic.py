@@ -94,14 +94,14 @@ def widest_of_precision(precision: Precision, length: int) -> Iterator[Recurrent
     stored = chunks[0].stored
     # The first one has the narrowest limits, and covers most right outputs.
     yield chunks[0]
-    # A loop over tokens stores the state after each, but no chunks.
+    # As in ``of_precision``: token by token no operand of a product is stored.
     yield replace(chunks[0], order="tokens", stored=None)
     for one in chunks:
         # Any way to solve the system: substitution, factors, or an inverse.
         wide = replace(one, system="any", factors=stored is not None)
         yield wide
         if stored is not None:
-            # A residual that corrects the solution has roundings of its own.
+            # The difference as the right side is a choice only where it is stored.
             yield replace(wide, residual=True)
 
 

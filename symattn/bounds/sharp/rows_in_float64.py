@@ -204,7 +204,7 @@ class QueryBlock:
         _, kappa = self.relative(how)
         p = narrow(self.p)
         result = p * p
-        # A difference of two stored scores is rounded twice.
+        # A stored difference is off by u (|t| + M), whose square is at most 2 u² (t² + M²).
         counted = self.stores(how) + 2 * self.differences(how)
         # tanh of a cap has an error of its own.
         of_scores = counted * how.u**2 + (TANH**2 if self.cap else 0)

@@ -261,6 +261,6 @@ def circles(rules: Sequence[Sequence[str]], names: Names) -> list[tuple[int, int
     for cosine, sine in rules:
         for c in names.with_name(cosine):
             sines = names.with_name(sine)
-            # A pair at one permutation is a pair at no other.
+            # At different permutations they are of different angles.
             result += [(c, s) for s in sines if keys[s][1:] == keys[c][1:]]
     return result

@@ -335,7 +335,7 @@ def in_order(
         result, axes = run(**arrays), len(layout)
         if result is None:
             return None
-        # Only outputs with all axes of the layout have an axis of heads to move.
+        # Only outputs with all axes of the layout have an axis of tokens to move.
         every = [
             ordered(layout, a, back=True) if len(a.shape) == axes and at not in unturned else a
             for at, a in enumerate(result if isinstance(result, tuple) else (result,))
