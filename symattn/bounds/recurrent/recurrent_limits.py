@@ -35,9 +35,10 @@ norm is 1 for β k·k ≤ 2.
 *Sharp.* The additions times their coefficients are a martingale (R4): the coefficients do not depend on roundings. By
 Azuma and Hoeffding |y − ŷ| ≤ λ √(Σ C² h²) but for 2 e^{−λ²/2}; for K entries λ = √(2 ln(2K/α)). An error of a gate's
 logarithm is one relative error of the whole state before it: with one gate a token, its coefficient is the sum over the
-features of coefficient times state; with one for each feature, each has its own. A hundredth is added for the second
-order: roundings are relative to computed arrays. Left out: what the tokens behind a gate erase of its error within its
-chunk, if gates are those of features. Where equal numbers are rounded alike, R4 is false: ``replays`` has the guard. ∎
+features of coefficient times state; with one for each feature, each has its own. Two hundredths are added for the
+second order: roundings are relative to computed arrays. Left out: what the tokens behind a gate erase of its error
+within its chunk, if gates are those of features. Where equal numbers are rounded alike, R4 is false: ``replays`` has
+the guard. ∎
 
 The exact value is computed in float64 in chunks. Its own error obeys the same law with u = 2⁻⁵³; as the worst case is
 convex in u and 0 at u = 0, that is at most 2⁻²⁹ of the worst case in float32, and 2⁻²⁸ of it is added. In float64
