@@ -55,8 +55,9 @@ _DUMB = 30  # failed calls after which no more are made, if none has succeeded
 _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if wrong, a smaller one is sought
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
-# How an output can be wrong, apart from its shape and what is raised.
+# How the numbers of an output can be wrong.
 _BEYOND = ("values", "not finite")
+_SMALLER_SEED = 31  # of the cases in which only some sizes are large
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 # calls in the memory of earlier ones, and the number of inputs that these start from
 _MEMORY = "memory"
@@ -213,11 +214,11 @@ class Session:
             del self.latest[next(iter(self.latest))]
         return known
 
-    def run_case(self, case: Case, at_all_sizes: bool = False) -> CaseResult:
+    def run_case(self, case: Case, or_smaller: bool = False) -> CaseResult:
         """Call the function, and judge its output.
 
-        Of a large case that is wrong in float64 a call in which only some sizes are large is returned, if that is wrong
-        as well; not if it is wanted ``at_all_sizes``.
+        With ``or_smaller``, of a large case that is wrong in float64 a call in which only some sizes are large may be
+        returned, if that is wrong as well. The caller then has to read the case of the result.
         """
         legal, outcome = self.legal(case.inputs), self.call(case)
         # A bound of a large case takes long, so that float64 judges first.
@@ -227,7 +228,7 @@ class Session:
             if screened is not None and screened.finding is None:
                 return screened
             # To bound every way at all sizes may take minutes and gigabytes.
-            if screened is not None and len(legal.ways) > 1 and not at_all_sizes:
+            if screened is not None and len(legal.ways) > 1 and or_smaller:
                 smaller = self._find_wrong_smaller_case(screened)
                 if smaller is not None:
                     return smaller
@@ -240,13 +241,17 @@ class Session:
         entries = _count_entries(screened.case)
         if screened.finding not in _BEYOND or entries <= _LARGE_CASE:
             return None
-        rng = np.random.default_rng(self.seed)
+        # Other numbers each time, so that two large cases of equal sizes do not count one call twice.
+        rng = np.random.default_rng((self.seed, _SMALLER_SEED, len(self.records)))
         for case in chain.from_iterable(_yield_cases_of_fewer_sizes(self, screened, rng)):
             if self.effort.over:
                 break
-            if not self.admits(case) or _count_entries(case) * _SHRUNK > entries:
+            is_large = _count_entries(case) * _SHRUNK > entries
+            if is_large or not self.admits(case) or not self.returns(case):
                 continue
-            judged = self.run_case(case, at_all_sizes=True)
+            judged = self.run_case(case)
+            if judged.outcome.late:
+                self.late.append(judged)
             if judged.finding in _BEYOND and not judged.undecided:
                 return judged
         return None
@@ -320,7 +325,7 @@ class Session:
         """
         if self.over or not self.admits(case) or not self.returns(case):
             return None
-        judged = self.run_case(case)
+        judged = self.run_case(case, or_smaller=True)
         if judged.outcome.late and self.is_small(case):
             judged = self.run_case(case)  # a busy machine may delay one call, not two
         return self.keep(judged)

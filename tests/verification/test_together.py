@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, verify
+from symattn.bounds.case_result import Case
 from symattn.programs.verifying import Options
 from symattn.verification.engine import finds_fault
 from tests.verification import sizes_together
@@ -208,3 +209,25 @@ def test_log_sums_that_are_wrong_at_large_sizes_are_judged_where_few_are_large(m
     rows = sizes_together.rows()
     row = next(r for r in rows if (r.framework, r.name) == ("numpy", "log-sum"))
     assert sizes_together.is_found(row, mistake)
+
+
+def scaled_beyond_a_tile(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """Return attention and the logarithms of its sums, with scores too large beyond 128 keys."""
+    factor = (1.05 if len(k) > 128 else 1) / np.sqrt(q.shape[-1])
+    s = q @ k.T * np.asarray(factor, q.dtype)
+    return softmax(s) @ v, np.log(np.exp(s).sum(-1))
+
+
+def test_a_smaller_call_stands_for_a_large_one_only_where_cases_are_recorded() -> None:
+    """Those who ask about one case read outputs, layouts and sizes of that case."""
+    spec, options, rng = Attention(lse=True), Options(framework="numpy"), np.random.default_rng(0)
+    shapes = {"q": (4, 16), "k": (260, 16), "v": (260, 16)}
+    case = Case("one", "", {n: np.float64(np.float32(rng.standard_normal(s))) for n, s in shapes.items()})
+    with options.opened(scaled_beyond_a_tile, spec) as runner:
+        session = options.session(runner, spec)
+        assert session.run_case(case).case is case
+        taken = session.take(case)
+    assert taken is not None
+    assert taken.finding == "values"
+    assert taken.case.group == "one"
+    assert 2 * taken.case.size <= case.size
