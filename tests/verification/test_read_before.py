@@ -131,6 +131,20 @@ def test_what_a_bonus_multiplies_may_underflow_as_it_is_stored() -> None:
     assert limits(large, how).worst[0, 0] < 0.01 * float(exact_values(large).output[0, 0])
 
 
+def test_sharp_limits_count_what_a_bonus_multiplies_and_underflows() -> None:
+    form, rng = Format("float16"), np.random.default_rng(0)
+
+    def stored(x: Array) -> Array:
+        return np.float64(form.cast(x))
+
+    q, bonus, k = (stored(size * rng.standard_normal((1, 64))) for size in (2.0**-13, 2.0**-13, 64))
+    of = Recurrence(q, k, np.ones((1, 1)), None, None, np.zeros((64, 1)), reads_before=True, bonus=bonus[0])
+    off = abs(float((stored(q * bonus) * k).sum()) - float(exact_values(of).output[0, 0]))
+    sharp = limits(of, RecurrentArithmetic(stored=form)).sharp
+    assert sharp is not None
+    assert sharp[0, 0] / 200 < off < sharp[0, 0]
+
+
 def test_the_delta_rule_may_be_read_before_too() -> None:
     given, state = drawn(50, (), d=8), np.zeros((8, 3), np.float32)
     k = given["k"] / np.linalg.norm(given["k"], axis=-1, keepdims=True)

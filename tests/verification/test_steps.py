@@ -137,6 +137,22 @@ def test_a_skip_is_added_to_the_delta_rule_with_normed_keys_too() -> None:
             assert np.allclose(one.run(**given), of_bare[one.cause](**without) + added)
 
 
+def test_sharp_limits_count_what_underflows_as_it_is_stored_with_a_step() -> None:
+    form, rng = Format("float16"), np.random.default_rng(1)
+
+    def stored(x: Array) -> Array:
+        return np.float64(form.cast(x))
+
+    q, k, v = (stored(size * rng.standard_normal((64, m))) for size, m in ((0.1, 8), (0.1, 8), (1.0, 50)))
+    of = Recurrence(q, k, v, None, None, np.zeros((8, 50)), rates=1e-4 * rng.gamma(1.0, size=(64, 1)))
+    found = limits(of, RecurrentArithmetic(stored=form))
+    assert of.rates is not None
+    output, state = stored(np.tril(q @ k.T) * of.rates.T) @ v, stored(k * of.rates).T @ v
+    worst, sharp = shares(found, output, state, of)
+    assert worst < 1
+    assert 0.05 < sharp < 1
+
+
 def test_closeness_judges_steps_and_skips() -> None:
     given = drawn(90, (), d=8)
     q, k, v, g, dt, skip = (given[name] for name in ("q", "k", "v", "a", "dt", "skip"))

@@ -514,7 +514,10 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     of_stored_inner = stored2(x.inner) * inside
     own = own + stored2(queries) @ state2 + of_stored_inner @ u2
     own = own + rounding_of(x.output, how.output) ** 2
-    own = own + _squares_of_own_products(x.own_products, x.values, width, how)
+    own = own + _squares_of_own_products(x.own_products, x.q, x.k, x.values, how)
+    # Item 8: what is stored with the step as a factor may underflow.
+    of_step = (_underflow_of_stored_format(storage) * x.values * x.has_rates) ** 2
+    own = own + inside @ of_step
     if storage is not None:
         own = (
             own + np.where(x.own_products.size > 0, stored2(x.own_products.value), 0) * x.values**2
@@ -530,20 +533,25 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
         + keys_end.T**2 @ stored2(x.u)
         + (u * x.end) ** 2
         + kept2
+        + of_step.sum(axis=0)
     )
     none = np.zeros(state.shape[1])
     return Roundings(at_right, at_solution, own, stored2(state), state_off, none, none)
 
 
 def _squares_of_own_products(
-    own: OwnProducts, values: Array, width: int, how: RecurrentArithmetic
+    own: OwnProducts, q: Array, k: Array, values: Array, how: RecurrentArithmetic
 ) -> Array:
     """Return the squares of the roundings of c v (item 7), of sums in a wide format, as those of a product of q and k
     with its values; ``values`` (n, d_v)."""
-    unit2 = float(how.sums.u) ** 2
+    unit2, width = float(how.sums.u) ** 2, q.shape[-1]
     of_terms = (1 + width / 2) * own.squares + (width / 3 + 3) * own.value**2
     of_factors = 0.0 if how.stored is None else 2 * float(how.stored.u) ** 2
-    return np.asarray((unit2 * of_terms + of_factors * own.squares) * values**2)
+    # An entry of q b or b k that underflows as it is stored meets k or q.
+    lost2 = _underflow_of_stored_format(how.stored) ** 2 * (own.beside > 0)
+    beside2 = np.maximum(*((a**2).sum(axis=-1, keepdims=True) for a in (q, k)))
+    of_stored = of_factors * own.squares + lost2 * beside2
+    return np.asarray((unit2 * of_terms + of_stored) * values**2)
 
 
 @dataclass(frozen=True)
@@ -667,5 +675,5 @@ def squares_of_token(
     of_read = (1 + width / 2) * (q**2 @ seen**2)
     of_output = rounding_of(output + of_itself, how.output) ** 2
     own = unit2 * (of_read + width / 3 * output**2) + of_output
-    own = own + _squares_of_own_products(own_products, of.v[token], width, how)
+    own = own + _squares_of_own_products(own_products, q, k, of.v[token], how)
     return TokenRoundings(correction, state, own, np.zeros_like(u))
