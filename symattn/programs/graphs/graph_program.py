@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -263,10 +263,10 @@ class MeasuredSizes:
         Each known mistake is computed at the first that shows it. There are never fewer keys than queries, since a
         query may then see no key.
         """
-        items = max((1, *sizes.batch))
-        few_queries = self._of_lengths(min(_FEW, sizes.n_q), sizes.n_k, items)
-        few_keys = self._of_lengths(sizes.n_q, min(sizes.n_q, sizes.n_k), items)
-        return tuple(dict.fromkeys((few_queries, few_keys, sizes)))
+        lengths = ((min(_FEW, sizes.n_q), sizes.n_k), (sizes.n_q, min(sizes.n_q, sizes.n_k)))
+        # The items stay as they are: of several batch axes, some may be open and others large.
+        fewer = (replace(self._of_lengths(*of, 1), batch=sizes.batch) for of in lengths)
+        return tuple(dict.fromkeys((*fewer, sizes)))
 
     def _of_lengths(self, n_q: int, n_k: int, items: int) -> Sizes:
         """Return sizes with these lengths and so many items, where they are open."""

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, LinearAttention, Verdict, verify
+from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
+from symattn.programs.graphs.graph_program import GraphProgram, MeasuredSizes
 from symattn.programs.graphs.jax_reader import _fixed_and_carried, _JaxprReader, traced
+from symattn.programs.graphs.judging import Derivative, _find_fault_of_difference, _of_gradient, inputs_of
 from symattn.programs.graphs.linear_systems import order_rows
+from symattn.programs.program import read
 from symattn.verification.definitions.gradients import Gradient
+from symattn.verification.semantics import Difference
 from tests.refusals import refuses
 
 jax = pytest.importorskip("jax")
@@ -261,6 +266,29 @@ def test_a_wrong_backward_pass_is_named() -> None:
     assert verify_graph(traced(back(by_hand(False, True)), x, x, x, x), spec).verdict.value == "fault"
 
 
+def test_a_cause_of_gradients_explains_many_queries_too() -> None:
+    def open_from_the_eighth_key(q: Any, k: Any, v: Any) -> Any:
+        i, j = jnp.arange(q.shape[-2])[:, None] + 9 - q.shape[-2], jnp.arange(9)
+        s = q @ jnp.swapaxes(k, -1, -2) / jnp.sqrt(q.shape[-1])
+        return jax.nn.softmax(jnp.where((j <= i) | (j >= 7), s, -1e30)) @ v
+
+    queries, keys = shaped("n", 4), shaped(9, 4)
+    graph = read(traced(back(open_from_the_eighth_key), queries, keys, keys, queries))
+    spec: Any = Derivative(Attention(causal=True), "q")
+    program, few = GraphProgram.of(graph, spec), Sizes(2, 9, 4, 4, 4)
+    given = inputs_of(program, few, 0)
+    got = program.run(given).output
+    assert got is not None
+    causes = []
+    for largest in (few, Sizes(4, 9, 4, 4, 4)):
+        mistake = _of_gradient(largest, program, given)[2](got, (0, 0))
+        causes.append(mistake and mistake.cause)
+    # Of two queries all closed keys are open, of four not the seventh.
+    assert causes[0] is not None
+    assert "mask" in causes[0]
+    assert causes[1] is None
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 def sorted_scores(q: Any, k: Any, v: Any) -> Any:
     return jnp.sort(q @ k.mT) @ v
@@ -388,3 +416,28 @@ def test_open_lengths_are_tried_in_several_blocks(block: int, verdict: Verdict) 
     if verdict is Verdict.NO_FAULT:
         assert report.largest.residues == {"n_q": 140, "n_k": 270, "d_k": 4, "d_v": 4}
         assert (report.largest.stages, report.largest.planned) == (2, 2)
+
+
+def test_smaller_sizes_have_as_many_items() -> None:
+    measured = MeasuredSizes(("b", 64), "n", "m", 4, 4, 4)
+    smaller = measured.shrunk(Sizes(140, 270, 4, 4, 4, (1, 64)))
+    assert [(s.n_q, s.n_k, *s.batch) for s in smaller] == [(7, 270, 1, 64), (140, 140, 1, 64), (140, 270, 1, 64)]
+
+
+class NotAtSeven(GraphProgram):
+    """A graph that has no output for 7 queries and 9 keys."""
+
+    def run(self, inputs: Any, memory: Any = "contiguous") -> Any:
+        if (len(inputs["q"]), len(inputs["k"])) == (7, 9):
+            raise InputError("7 queries of 9 keys are not read")
+        return super().run(inputs, memory)
+
+
+def test_a_graph_need_not_run_at_smaller_sizes() -> None:
+    queries, keys = shaped("n", 4), shaped("m", 4)
+    graph = traced(lambda q, k, v: jax.nn.softmax(q @ k.T / 2.5) @ v, queries, keys, keys)
+    of = GraphProgram.of(read(graph), Attention())
+    program, sizes = NotAtSeven(of.graph, of.spec, of.slots, of.sizes), Sizes(9, 9, 4, 4, 4)
+    fault = _find_fault_of_difference(program, Difference((0, 0), sizes, (), ""), 0)
+    assert fault is not None
+    assert "n_q = 9" in fault.message
