@@ -222,9 +222,9 @@ def sink(rng: Draw) -> Task:
 
 def rotated(rng: Draw) -> Task:
     """Ask for a score at positions (m, n), equal to that at (0, n − m)."""
-    # that of the query; the key's is the next
     query = _draw_whole_numbers(rng, 1, 3, 2)
     key = _draw_whole_numbers(rng, 1, 3, 2)
+    # that of the query; the key's is the next
     place = 1
     angles = turns()
     here = (
