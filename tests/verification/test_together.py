@@ -218,6 +218,7 @@ def scaled_beyond_a_tile(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return softmax(s) @ v, np.log(np.exp(s).sum(-1))
 
 
+@pytest.mark.exhaustive
 def test_a_smaller_call_stands_for_a_large_one_only_where_cases_are_recorded() -> None:
     """Those who ask about one case read outputs, layouts and sizes of that case."""
     spec, options, rng = Attention(lse=True), Options(framework="numpy"), np.random.default_rng(0)
