@@ -154,10 +154,12 @@ def _has_other_tiles(place: str, words: str, where: str) -> bool:
     """Return whether a wrong tile is tried at a place: queries are cut into tiles of one width, but not into parts."""
     if place in ("keys", "values", "biases"):
         return True
-    return place in _CUT_LIKE_QUERIES and words == FIRST_TILE and where.startswith("tiles")
+    return place in _CUT_LIKE_QUERIES and words == FIRST_TILE and where in _TILES_OF_QUERIES
 
 
 _CUT_LIKE_QUERIES = ("queries", "outputs")
+# A tile of queries is a program of a kernel, and matrix units take at least 16 rows at once.
+_TILES_OF_QUERIES = frozenset(f"tiles of {width}" for width in WIDTHS if width >= 16)
 FIRST_TILE = "those of the first tile in every tile"
 #: The tile that is read instead of tile t of c.
 _OTHER_TILES: tuple[tuple[str, Callable[[int, int], int]], ...] = (
