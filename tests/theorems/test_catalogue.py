@@ -116,7 +116,7 @@ MISTAKES: list[tuple[Callable[..., object], str, str, str]] = [
     (masks.causal, "j <= i", "j < i", "causal-first-row"),
     (masks.window, "width - 1", "width", "window-receptive-field"),
     (masks.forbid, "allowed, s, -xp.inf", "allowed, -xp.inf, s", "mask-is-restriction"),
-    (linear.chunk_of_sums, "whole - sums", "0 - sums", "linear-rnn-chunks"),
+    (linear._state_after, "whole - sums", "0 - sums", "linear-rnn-chunks"),
     (linear.delta_token, "decayed(state, g)", "state", "delta-rule-gated"),
     (linear.decayed_scores, "- sums[..., None, :, :]", "+ sums[..., None, :, :]", "linear-rnn-split-decay"),
 ]
