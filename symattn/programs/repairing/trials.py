@@ -24,10 +24,10 @@ from symattn.programs.calls import captured
 from symattn.programs.names import Function
 from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
+from symattn.programs.repairing.effective_edits import effective_edits
 from symattn.programs.repairing.likelihood import by_likelihood
 from symattn.programs.repairing.observing import Observed, observe
 from symattn.programs.repairing.source import Sources
-from symattn.programs.repairing.values import effective_edits
 from symattn.programs.triton_host import without_checks_of_overflow
 
 if TYPE_CHECKING:

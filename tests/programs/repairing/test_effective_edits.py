@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from symattn.programs.repairing.edits import Edit, enumerate_edits
+from symattn.programs.repairing.effective_edits import effective_edits
 from symattn.programs.repairing.likelihood import by_likelihood
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
-from symattn.programs.repairing.values import effective_edits
 from symattn.verification.repair import Replacement
 from tests.programs.repairing.programs import loaded
 
