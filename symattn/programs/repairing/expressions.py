@@ -252,10 +252,12 @@ def move_slice(p: Place) -> Changes:
     for k, item in enumerate(_subscript_items(p.node)):
         if not isinstance(item, ast.Slice) or item.upper is None or item.step is not None:
             continue
+        # An end that is counted from the last entry stays where it is.
+        if isinstance(item.upper, ast.UnaryOp):
+            continue
         moved = {n.id for n in ast.walk(item) if isinstance(n, ast.Name)}
         for name in p.names("int"):
-            # An end that is counted from the last entry stays where it is.
-            if name in moved or isinstance(item.upper, ast.UnaryOp):
+            if name in moved:
                 continue
             first = ast.Name(name)
             lower = first if item.lower is None else ast.BinOp(first, ast.Add(), item.lower)
