@@ -169,7 +169,7 @@ class LinearAttention(Answering):
 
     @property
     def has_numbers_of_heads(self) -> bool:
-        """Whether an input has numbers for each head, so that arrays need an axis of heads."""
+        """Return whether an input has numbers for each head, so that arrays need an axis of heads."""
         return self.gate == "head" or self.bonus or self.skip
 
     @classmethod
@@ -219,32 +219,33 @@ class LinearAttention(Answering):
                     " g (h,) and v (…, h, n, d_v)"
                 )
             g = repeat_for_tokens(g, v)
+        # Values without an axis of heads have no such numbers.
+        heads = tuple(v.shape[-3:-2]) or None
         if self.bonus:
-            expected = (*tuple(v.shape[-3:-2]), q.shape[-1])
-            if bonus is None or len(expected) < 2 or tuple(bonus.shape) != expected:
-                shape = None if bonus is None else tuple(bonus.shape)
-                raise InputError(
-                    f"LinearAttention: bonus has the shape {shape} and v {tuple(v.shape)}; hint: one number for each"
-                    " head and feature, bonus (h, d_k) and v (…, h, n, d_v)"
-                )
-            bonus = bonus[..., None, :]
+            hint = "one number for each head and feature, bonus (h, d_k) and v (…, h, n, d_v)"
+            wanted = heads and (*heads, q.shape[-1])
+            bonus = _check_shape_beside_values("bonus", bonus, wanted, v, hint)[..., None, :]
         if self.skip:
-            if skip is None or v.ndim < 3 or tuple(skip.shape) != tuple(v.shape[-3:-2]):
-                shape = None if skip is None else tuple(skip.shape)
-                raise InputError(
-                    f"LinearAttention: skip has the shape {shape} and v {tuple(v.shape)}; hint: one number a head,"
-                    " skip (h,) and v (…, h, n, d_v)"
-                )
-            skip = skip[..., None, None]
-        if self.step and (dt is None or tuple(dt.shape) != tuple(v.shape[:-1])):
-            shape = None if dt is None else tuple(dt.shape)
-            raise InputError(
-                f"LinearAttention: dt has the shape {shape} and v {tuple(v.shape)}; hint: one step a token, dt"
-                " (…, h, n) and v (…, h, n, d_v)"
-            )
+            hint = "one number a head, skip (h,) and v (…, h, n, d_v)"
+            skip = _check_shape_beside_values("skip", skip, heads, v, hint)[..., None, None]
+        if self.step:
+            hint = "one step a token, dt (…, h, n) and v (…, h, n, d_v)"
+            dt = _check_shape_beside_values("dt", dt, tuple(v.shape[:-1]), v, hint)
         g, beta, dt = (_as_columns(x, q) for x in (g, beta, dt))
         form = _by_pairs if not self.delta else _by_tokens
         return _apply_normalised_form(self, form, q, k, v, g, beta, initial_state, bonus, dt, skip)
+
+
+def _check_shape_beside_values(
+    name: str, array: Array | None, wanted: tuple[int, ...] | None, v: Array, hint: str
+) -> Array:
+    """Return an input of this shape. Raises ``InputError`` for any other one, and if it is left out."""
+    if array is None or wanted is None or tuple(array.shape) != wanted:
+        shape = None if array is None else tuple(array.shape)
+        raise InputError(
+            f"LinearAttention: {name} has the shape {shape} and v {tuple(v.shape)}; hint: {hint}"
+        )
+    return array
 
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
@@ -256,13 +257,8 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
             f" {spec.values_per_key} for each of keys; hint: layout='bhnd' or 'bnhd'"
         )
     m = "n" if spec.causal else "m"
-    if spec.gate == "head" and layout != "nd" and "h" not in layout:
-        raise InputError(
-            f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a gate; hint:"
-            " layout='bhnd' or 'bnhd'"
-        )
     if spec.has_numbers_of_heads and layout != "nd" and "h" not in layout:
-        noun = "bonus" if spec.bonus else "skip"
+        noun = "gate" if spec.gate == "head" else "bonus" if spec.bonus else "skip"
         raise InputError(
             f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a {noun}; hint:"
             " layout='bhnd' or 'bnhd'"
@@ -1332,13 +1328,18 @@ _DIVISORS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+def _take_token_before(x: Array) -> Any:
+    """Return the rows of the token before each, and zeros for the first."""
+    return namespace_of(x).concat([0 * x[..., :1, :], x[..., :-1, :]], axis=-2)
+
+
 _OF_THE_TOKEN_BEFORE = "the state decays after a token is added, not before"
 _GATES: dict[str, Callable[[Array], Array]] = {
     "the gates are left out": lambda g: 0 * g,
     "gates are taken as decays, not as logarithms of them":
         lambda g: namespace_of(g).log(namespace_of(g).where(g < 0, -g, 1)),
-    _OF_THE_TOKEN_BEFORE:  # by the gate of the token before; the first has none
-        lambda g: namespace_of(g).concat([0 * g[..., :1, :], g[..., :-1, :]], axis=-2),
+    # by the gate of the token before; the first has none
+    _OF_THE_TOKEN_BEFORE: _take_token_before,
     "decays are sigmoids of the gates, not their exponentials": lambda g: namespace_of(g).log(sigmoid(g)),
     "decays are sigmoids of the gates with the other sign": lambda g: namespace_of(g).log(sigmoid(-g)),
     "the state is multiplied by 1 − e^g, not by e^g": lambda g: namespace_of(g).log(1 - powers(g)),
@@ -1348,32 +1349,35 @@ _GATES: dict[str, Callable[[Array], Array]] = {
 }  # fmt: skip
 
 
-def _take_gate_of_head(head: int, g: Array) -> Any:
+def _take_numbers_of_head(head: int, x: Array) -> Any:
     # A sum of one head and 0 times all others keeps the number of heads.
-    return 0 * g + g[..., head : head + 1 or None, :, :]
+    return 0 * x + x[..., head : head + 1 or None, :, :]
 
 
-def _turn_heads(g: Array) -> Any:
-    """Return the gates of the next head for each head, that of the first for the last."""
-    return namespace_of(g).concat([g[..., 1:, :, :], g[..., :1, :, :]], axis=-3)
+def _turn_heads(x: Array) -> Any:
+    """Return the numbers of the next head for each head, those of the first for the last."""
+    return namespace_of(x).concat([x[..., 1:, :, :], x[..., :1, :, :]], axis=-3)
 
 
-#: Gates (…, h, n, 1) of another head, where each head has one.
-_GATES_OF_HEADS: dict[str, Callable[[Array], Any]] = {
-    "heads have the gates in the opposite order": lambda g: namespace_of(g).flip(g, axis=-3),
-    "each head has the gate of the next one": _turn_heads,
-    "every head has the gate of the first": partial(_take_gate_of_head, 0),
-    "every head has the gate of the last": partial(_take_gate_of_head, -1),
-}  # fmt: skip
+def _reverse_heads(x: Array) -> Any:
+    return namespace_of(x).flip(x, axis=-3)
+
+
+def _numbers_of_other_heads(one: str, all_of_them: str) -> dict[str, Callable[[Array], Any]]:
+    """Return causes, and numbers of another head (…, h, ·, ·), from the words for one head's and for those of all."""
+    return {
+        f"heads have {all_of_them} in the opposite order": _reverse_heads,
+        f"each head has {one} of the next one": _turn_heads,
+        f"every head has {one} of the first": partial(_take_numbers_of_head, 0),
+        f"every head has {one} of the last": partial(_take_numbers_of_head, -1),
+    }
+
+
+_GATES_OF_HEADS = _numbers_of_other_heads("the gate", "the gates")
 
 
 def _take_softplus(x: Array) -> Any:
     return namespace_of(x).log(1 + namespace_of(x).exp(x))
-
-
-def _take_token_before(x: Array) -> Any:
-    """Return the rows of the token before each, and zeros for the first."""
-    return namespace_of(x).concat([0 * x[..., :1, :], x[..., :-1, :]], axis=-2)
 
 
 #: What multiplies gates, and values, from the step Δ (…, n, 1), where these are wrong.
@@ -1385,26 +1389,14 @@ _STEPS: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Any]]] = {
     "a softplus is taken of the step Δ, which is given after its own": (_take_softplus, _take_softplus),
     "the gates have the step Δ of the token before": (_take_token_before, identity),
 }  # fmt: skip
-#: The D (…, 1, 1) of another head.
-_SKIPS_OF_HEADS: dict[str, Callable[[Array], Any]] = {
-    "heads have the D of the added term in the opposite order": lambda d: namespace_of(d).flip(d, axis=-3),
-    "each head has the D of the next one": _turn_heads,
-    "every head has the D of the first": partial(_take_gate_of_head, 0),
-    "every head has the D of the last": partial(_take_gate_of_head, -1),
-}  # fmt: skip
+_SKIPS_OF_HEADS = _numbers_of_other_heads("the D", "the D of the added term")
 #: Wrong bonuses (…, 1, d_k) of the token itself.
 _BONUSES: dict[str, Callable[[Array], Any]] = {
     "the bonus is 1 for every feature": lambda b: 0 * b + 1,
     "the bonus is added to 1: a token reads itself as the state will have it, too": lambda b: 1 + b,
     "the bonus is e^u, not u": powers,
 }  # fmt: skip
-#: The same of another head.
-_BONUSES_OF_HEADS: dict[str, Callable[[Array], Any]] = {
-    "heads have the bonus in the opposite order": lambda b: namespace_of(b).flip(b, axis=-3),
-    "each head has the bonus of the next one": _turn_heads,
-    "every head has the bonus of the first": partial(_take_gate_of_head, 0),
-    "every head has the bonus of the last": partial(_take_gate_of_head, -1),
-}  # fmt: skip
+_BONUSES_OF_HEADS = _numbers_of_other_heads("the bonus", "the bonus")
 
 
 # -- chunks ------------------------------------------------------------------------------------------------------------
