@@ -347,8 +347,17 @@ def _double_columns(a: Floats) -> Floats:
 _STEPS_OF_ONE_HALF = ("scale", "mask", "softcap", "bias")
 
 
+#: What both attentions are, the first and the second.
+Variants = tuple[reference.Variant, reference.Variant]
+
+
+def _in_one_half(place: int, variant: reference.Variant) -> Variants:
+    """Return this variant for one of the two attentions, and the right one for the other."""
+    return (reference.RIGHT, variant) if place else (variant, reference.RIGHT)
+
+
 def _of_variants(
-    variants: tuple[reference.Variant, reference.Variant],
+    variants: Variants,
     attention: Attention,
     factor: Any,
     halves: Halves,
@@ -369,9 +378,7 @@ def _yield_wrong_attentions(
     for place, word in enumerate(("first", "second")):
 
         def made(variant: reference.Variant, place: int = place) -> Compute:
-            variants = [reference.RIGHT, reference.RIGHT]
-            variants[place] = variant
-            pair = (variants[0], variants[1])
+            pair = _in_one_half(place, variant)
             return laid(partial(_run, spec, partial(_of_variants, pair), rms_norm))
 
         lead = f"in the {word} of the two attentions alone: "
@@ -546,9 +553,7 @@ def _without_mask(place: int, attention: Attention, factor: Any, halves: Halves)
     unmasked = reference.Variant(
         {"masked": lambda spec, values: mistake.before(spec, values, "masked")}
     )
-    variants = [reference.RIGHT, reference.RIGHT]
-    variants[place] = unmasked
-    return _of_variants((variants[0], variants[1]), attention, factor, halves)
+    return _of_variants(_in_one_half(place, unmasked), attention, factor, halves)
 
 
 def _take_first_factor(lam: Any) -> Any:
