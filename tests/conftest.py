@@ -30,10 +30,15 @@ skipped: list[str] = []
 SHORT = 2
 #: of a longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
 DEEP = 16
-#: So many of those that a plain run leaves out, which are slow or need a tool.
-SLOW = 6
-#: The same of a table whose rows, of one kind each, take ten seconds: what is marked ``long``.
-LONG = 3
+#: so many in rooms where a row verifies a program, which takes a second or more;
+ROWS_OF_PROGRAMS = 6
+PROGRAMS = {"verification", "programs", "models", "testing", "faults", "corpus", "campaigns"}
+#: so many of those that a plain run leaves out, which are slow or need a tool;
+SLOW = 3
+#: and of a table whose rows, of one kind each, take ten seconds: what is marked ``long``.
+LONG = 2
+#: More are drawn than are run, so that another number of them takes the first ones of the same draw.
+DRAWN = {LONG: 3, SLOW: 6, ROWS_OF_PROGRAMS: 16, DEEP: 16}
 _MARKER = re.compile(r"\bmark\.(\w+)")
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
 BY_HAND = ("exhaustive", "guests", "cuda")
@@ -102,13 +107,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tables.setdefault((item.nodeid.partition("[")[0], bool(item.get_closest_marker("deep"))), []).append(item)
     for (table, deep), cases in tables.items():
         marks = {mark.name for mark in cases[0].iter_markers()}
-        most = LONG if "long" in marks else DEEP if left_out.isdisjoint(marks) else SLOW
+        most = LONG if "long" in marks else _rows(table) if left_out.isdisjoint(marks) else SLOW
         drawn = {*range(len(cases))}
         if len(cases) > most and not _of_pages(cases[0]):
-            drawn = {*Random(table).sample(range(len(cases)), most)}
+            drawn = {*Random(table).sample(range(len(cases)), min(DRAWN[most], len(cases)))[:most]}
         for i, item in enumerate(cases):
             if len(cases) > SHORT and (deep or i > 0):
                 item.add_marker(pytest.mark.deep if i in drawn else pytest.mark.exhaustive)
+
+
+def _rows(table: str) -> int:
+    """Return how many cases run of a table that a plain run does not leave out."""
+    return DEEP if PROGRAMS.isdisjoint(table.split("/")[1:2]) else ROWS_OF_PROGRAMS
 
 
 def _of_pages(item: pytest.Item) -> bool:
