@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -71,23 +73,38 @@ def powers(
     effect is chosen, and one of that kind is enough; a step without any is left out. ``otherwise`` returns the smallest
     share of a mistake that shows by other means than the bound.
     """
+
+    @cache
+    def expected(case: int) -> list[np.ndarray] | None:
+        return _compute_float64_outputs(right, drawn[case])
+
+    def has_effect(mutation: Mutation) -> bool:
+        return any(
+            _is_mutation_effective(mutation, inputs, expected(case))
+            for case, inputs in enumerate(drawn)
+        )
+
     result = []
     for step, kinds in mutations.items():
-        # Lazily: later kinds are tried only if the earlier ones have no effect.
-        changing = (
-            [m for m in alike if any(_is_mutation_effective(right, m, inputs) for inputs in drawn)]
-            for alike in kinds
-        )
-        alike = next(filter(None, changing), None)
-        if alike is not None:
-            result.append(_measure_step_power(step, alike, tried, otherwise))
+        # Lazily: later kinds are tried only if the earlier ones have no effect, and later mistakes
+        # of a kind, of which a definition has hundreds, only if the cases show no earlier one.
+        for alike in kinds:
+            changing = filter(has_effect, alike)
+            first = next(changing, None)
+            if first is not None:
+                result.append(_measure_step_power(step, chain([first], changing), tried, otherwise))
+                break
     return tuple(result)
 
 
 def _measure_step_power(
-    step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]
+    step: str,
+    alike: Iterable[Mutation],
+    tried: Sequence[Tried],
+    otherwise: Callable[[Mutation], float],
 ) -> StepPower:
     """Search evenly spread cases for one that shows a mistake, then all cases; without any, name the first mistake."""
+    unseen = []
     for mutation in alike:
         # Spread evenly over all cases, since neighbours in a group are alike.
         share = min(
@@ -100,8 +117,9 @@ def _measure_step_power(
         share = min(share, otherwise(mutation))
         if share < 1:
             return StepPower(step, mutation.words, share)
+        unseen.append(mutation)
     # Only then all cases, since each costs a run of the definition.
-    for mutation in alike:
+    for mutation in unseen:
         share = next(
             (x for x in (_smallest_visible_share(mutation, case) for case in tried) if x < 1),
             np.inf,
@@ -109,7 +127,7 @@ def _measure_step_power(
         if share < 1:
             return StepPower(step, mutation.words, share)
     # The first mistake of the kind stands for the step in words.
-    return StepPower(step, alike[0].words, np.inf)
+    return StepPower(step, unseen[0].words, np.inf)
 
 
 def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:
@@ -117,12 +135,15 @@ def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:
     return min((_smallest_visible_share(mutation, case) for case in tried), default=np.inf)
 
 
-def _is_mutation_effective(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
-    for a, b in zip(
-        _compute_float64_outputs(right, inputs) or (),
-        _compute_float64_outputs(mutation.outputs, inputs) or (),
-        strict=False,
-    ):
+def _is_mutation_effective(
+    mutation: Mutation, inputs: Inputs, expected: Sequence[np.ndarray] | None
+) -> bool:
+    """Return whether the outputs differ from those that are expected, by more than float64 loses."""
+    # Where the definition itself does not fit the inputs, nothing is compared.
+    if expected is None:
+        return False
+    outputs = _compute_float64_outputs(mutation.outputs, inputs) or ()
+    for a, b in zip(expected, outputs, strict=False):
         # Another shape, NaN or infinity is an effect of any size.
         if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -100,7 +100,8 @@ class Softmax(Answering):
             spec, dict(arrays), replace(variant, steps={**own, **variant.steps}), {"weights"}
         )
 
-    @property
+    # One object for every run, since the steps of an attention are cached per object.
+    @cached_property
     def scaled(self) -> Attention:
         """The attention, with the scale 1 if it has none of its own."""
         return replace(self.attention, scale=1) if self.attention.scale is None else self.attention
