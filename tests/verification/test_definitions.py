@@ -264,7 +264,7 @@ def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pyt
     assert made == [1]
 
 
-@pytest.mark.deep
+@pytest.mark.exhaustive
 def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Float64 puts aside what leaves most of an error; to bound a gradient takes a hundred times longer."""
     asked: list[str] = []
@@ -643,6 +643,7 @@ NAMED = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("definition", "function"),
@@ -724,7 +725,7 @@ def test_the_mistake_of_a_function_is_named(named) -> None:
     assert (fault.step, fault.cause) == (step, cause)
 
 
-@pytest.mark.deep
+@pytest.mark.exhaustive
 def test_sums_of_a_base_close_to_2_are_not_called_of_base_2() -> None:
     assert verify(from_sums(1, 1), Gradient(Attention()), examples=0).verdict is Verdict.NO_FAULT
     (fault,) = verify(from_sums(1, 0.7), Gradient(Attention()), examples=0).faults

@@ -9,6 +9,7 @@ import pytest
 from symattn import Attention, Domain, Merge, Verdict
 from symattn.programs.layouts import numbers_of_documents
 from symattn.programs.verify import verify
+from symattn.programs.verifying import Options, verified
 from tests.faults.programs import softmax
 from tests.verification.naming import scores
 
@@ -45,7 +46,8 @@ def packed(*, guarded: bool = True, until_empty: bool = False) -> Callable[..., 
     ids=["stops at an empty one", "right", "no maximum of no scores"],
 )
 def test_documents_without_tokens_are_tried(program: Any, verdict: Verdict, left_out: bool) -> None:
-    report = verify(program, PACKED, framework="numpy", examples=0)
+    told = Options(framework="numpy", examples=0, verdict_alone=verdict is Verdict.FAULT)
+    report = verified(program, PACKED, told)
     assert report.verdict is verdict
     assert any("Documents of no tokens are left out" in line for line in report.reservations) is left_out
 
@@ -114,9 +116,10 @@ def guarded(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
     ids=["every row", "−∞ for a number", "more than 128 rows", "read at weight 1", "NaN alone", "right"],
 )
 def test_parts_without_keys_are_tried_on_either_side(program: Any, verdict: Verdict, precision: Any) -> None:
+    alone = verdict is Verdict.FAULT  # then no cause is asked for
+    told = Options(dtype=precision, framework="numpy", examples=0, verdict_alone=alone)
     with np.errstate(all="ignore"):
-        report = verify(program, Merge(), framework="numpy", examples=0, precision=precision)
-    assert report.verdict is verdict
+        assert verified(program, Merge(), told).verdict is verdict
 
 
 @pytest.mark.deep

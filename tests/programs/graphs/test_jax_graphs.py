@@ -355,6 +355,7 @@ def by_factors(a: Any, b: Any) -> Any:
     return lu_solve(lu_factor(a), b)
 
 
+@pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("solve", "right"),

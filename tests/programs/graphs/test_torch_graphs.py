@@ -97,12 +97,18 @@ def _llama(flipped: bool = False, columns: int = 2) -> Any:
 @pytest.mark.transformers
 def test_a_layer_of_llama_is_tested_and_a_flipped_mask_refuted() -> None:
     spec = Attention(causal=True, heads=4, kv_heads=2, position=Rotary(given="tables"))
-    assert verify_graph(_llama(columns=4), spec, prove=False).verdict.value == "no fault"
     report = verify_graph(_llama(), spec, prove=False)
     assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
     assert (report.checks[0].epsilon or 1) <= 1e-12
     report = verify_graph(_llama(flipped=True), spec, prove=False)
     assert (report.verdict.value, report.faults[0].step) == ("fault", "mask")
+
+
+@pytest.mark.transformers
+@pytest.mark.exhaustive
+def test_a_layer_of_llama_takes_tables_of_all_columns() -> None:
+    spec = Attention(causal=True, heads=4, kv_heads=2, position=Rotary(given="tables"))
+    assert verify_graph(_llama(columns=4), spec, prove=False).verdict.value == "no fault"
 
 
 class Bare(torch.nn.Module):  # type: ignore[misc,name-defined]

@@ -20,7 +20,7 @@ FEW = (
     "norms.offset_forgotten",
     "streaming.last_tile_dropped",
 )
-MORE = tuple(EVERY)[5::80]
+MORE = tuple(EVERY)[5::160]
 
 
 def test_there_are_enough_entrants() -> None:

@@ -136,6 +136,7 @@ def written(folder: Path, content: object) -> str:
 
 @pytest.mark.torch
 @pytest.mark.deep
+@pytest.mark.long
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_request_of_a_call_is_judged(name: str, tmp_path: Path) -> None:
     text, inputs, mistakes = KERNELS[name]
