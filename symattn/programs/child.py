@@ -529,6 +529,12 @@ class Child(AbstractContextManager["Child"]):
             if self._secret is not None and reply.exit_code == 0:
                 raise Tampered(f"it {reply.message}")
             return reply
+        # A target that is not trusted may have caused it, so that a judge gives a status rather than a traceback.
+        if self._secret is not None and reply[0] == "defect":
+            last = reply[1].strip().splitlines()[-1:]
+            raise CannotRunHere(
+                f"{self._target} cannot be judged: symattn's own code failed in its process: {''.join(last)}"
+            )
         return _content_of(reply)
 
     def _start_target_process(self) -> Process:
@@ -602,9 +608,13 @@ class WithArraysAlone(Child):
         # An alignment is part of the definition, so it is passed only where an argument needs it.
         alignment: Alignment = how.alignment if has_causal_mask else "bottom-right"
         convention = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
-        return self._ask_worker(
+        left_open = self._ask_worker(
             "hold", self._target, self._request.form, convention, self._adviser.returns_lists
         )
+        if isinstance(left_open, Failure):
+            return left_open
+        self.notes = _checked_type(left_open, tuple)
+        return None
 
 
 class SharedAdviser(AbstractContextManager["SharedAdviser"]):

@@ -21,7 +21,17 @@ MAX_FILE_BYTES = GIB // 4
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x10000000, 0x20000000, 0x40000000  # of unshare(2)
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC = 1, 32, 4096, 16384  # of mount(2)
 _MS_PRIVATE, _MS_RELATIME = 1 << 18, 1 << 21
-_CHILD_SUBREAPER = 36  # of prctl(2)
+_CHILD_SUBREAPER, _NO_NEW_PRIVILEGES = 36, 38  # of prctl(2)
+_CAPABILITIES_OF_THIS = (
+    0x20080522,
+    0,
+)  # the version of capset(2) for 64 capabilities, and this thread
+#: symattn's folders that compute definitions; a process that is given arrays alone needs none of them.
+_DEFINING = (
+    "attention", "campaigns", "derivations", "faults", "models", "proof", "theorems", "verification",
+)  # fmt: skip
+#: Checks of fields, which no definition is computed by, and which records in memory use.
+_HARMLESS = ("symattn.attention.fields", "symattn.verification.effort")
 
 #: What could not be limited on this system, as notes, and the limit of memory that holds for this process, if any.
 left_open: tuple[str, ...] = ()
@@ -45,6 +55,47 @@ def confine(memory_gib: float, hidden: Sequence[str] = (), judge: int | None = N
     if sys.platform == "linux":
         # processes that lose their parent become children of this one, so that all are found at its end
         _c_library().prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def leave_definitions() -> None:
+    """Take symattn's definitions from this process, and from all that it starts, as no module and no file has them.
+
+    Else a candidate could call them in place of a kernel: by a module caught between calls, in a process of its own,
+    or under another name. What the system does not permit is noted in ``left_open``.
+    """
+    global left_open
+    defining = tuple(f"symattn.{folder}" for folder in _DEFINING)
+    for name in [*sys.modules]:
+        if name.startswith(defining) and name not in _HARMLESS:
+            # Emptied as well, since classes in memory lead to functions, and these to their module.
+            vars(sys.modules.pop(name)).clear()
+    # Without namespaces of its own, this process must mount nothing.
+    if sys.platform != "linux" or left_open:
+        return
+    # A list, so that every folder is hidden even if one cannot be; then nothing can be shown again.
+    hidden = [_hide_folder(folder) for folder in _defining_folders()]
+    if not (all(hidden) and _drop_capabilities()):
+        left_open = ("symattn's definitions were not hidden from the candidate",)
+
+
+def _defining_folders() -> Iterator[str]:
+    """Yield the folders with definitions, of every symattn that this process, or one that it starts, could import."""
+    own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    listed = (own, *sys.path, *os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    for place in dict.fromkeys(os.path.realpath(path) for path in listed):
+        folders = (os.path.join(place, "symattn", name) for name in _DEFINING)
+        yield from filter(os.path.isdir, folders)
+
+
+def _drop_capabilities() -> bool:
+    """Give up what the first process of a namespace may do, such as to mount, here and in processes started later."""
+    header, none = (ctypes.c_uint32 * 2)(*_CAPABILITIES_OF_THIS), (ctypes.c_uint32 * 6)()
+    library = _c_library()
+    return library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and library.capset(header, none) == 0
+
+
+def _hide_folder(folder: str) -> bool:
+    return _call_system_mount("none", folder, _MS_RDONLY, "tmpfs")
 
 
 def _limit_memory(memory_gib: float) -> str:
@@ -145,7 +196,7 @@ def _make_folder_read_only(folder: str) -> bool:
 
 def _hide_process(process: int) -> bool:
     """Hide the files of a process under /proc behind an empty folder."""
-    return _call_system_mount("none", f"/proc/{process}", _MS_RDONLY, "tmpfs")
+    return _hide_folder(f"/proc/{process}")
 
 
 def _call_system_mount(source: str, target: str, flags: int, kind: str | None = None) -> bool:

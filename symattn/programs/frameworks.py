@@ -78,7 +78,9 @@ class NumpyArrays:
         return array
 
     def shares(self, output: Tensor, array: np.ndarray) -> bool:
-        return isinstance(output, np.ndarray) and bool(np.may_share_memory(output, array))
+        # By its true type: an object may say that it is of another class.
+        is_array = issubclass(type(output), np.ndarray)
+        return is_array and bool(np.may_share_memory(output, array))
 
     def refilled(self, kept: Tensor, array: Tensor) -> bool:
         if not isinstance(kept, np.ndarray) or (kept.shape, kept.dtype) != (

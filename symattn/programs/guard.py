@@ -95,6 +95,7 @@ class Guard:
             for name in [*sys.modules]
             if hiding and name.split(".")[0] in _OWN
         }
+        traced, profiled = sys.gettrace(), sys.getprofile()
         builtins.__import__ = self._import_and_note_symattn  # type: ignore[assignment]
         sys.meta_path.insert(0, self)
         self._active = True
@@ -102,6 +103,9 @@ class Guard:
             yield
         finally:
             self._active = False
+            # A function that follows each step of Python would follow the judge's own.
+            sys.settrace(traced)
+            sys.setprofile(profiled)
             builtins.__import__ = self._import
             # The candidate may have moved the finder, so the whole list is searched.
             sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]

@@ -123,8 +123,13 @@ class _Server:
 
     def hold(
         self, name: str, form: KernelForm | None, how: Convention, returns_lists: bool
-    ) -> None:
-        """Import the target, to be called with arrays; neither a definition nor a request is known here."""
+    ) -> tuple[str, ...]:
+        """Import the target, to be called with arrays; neither a definition nor a request is known here.
+
+        Return what the system does not let be limited, as notes.
+        """
+        if guard.is_installed():
+            confining.leave_definitions()
         # What the import prints is not part of the protocol.
         with captured():
             target = load(name)
@@ -134,6 +139,7 @@ class _Server:
             self._target = Target(
                 _with_tuples(function) if returns_lists else function, how, target.name
             )
+        return confining.left_open
 
     def _adapt_target_to_form(self, request: Request) -> Function:
         """Return the function that was found, with the inputs of the definition if it takes them in another form."""

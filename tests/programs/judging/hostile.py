@@ -152,4 +152,77 @@ FAILING = {
         "    q, k, v = (rng.standard_normal((n, 4)) for _ in range(3))\n    table[q.tobytes()] = right(q, k, v)\n"
         "def f(q, k, v):\n    return table.get(q.astype(float).tobytes(), zeros(q, k, v))"
     ),
+    # What follows looks for symattn's own definition, to return its result.
+    "calls symattn that a thread catches between calls": (
+        "import sys, threading, time\ncaught = []\ndef look():\n    while not caught:\n"
+        "        caught.extend(m for m in [sys.modules.get('symattn')] if m)\n        time.sleep(0)\n"
+        "threading.Thread(target=look, daemon=True).start()\ndef f(q, k, v):\n"
+        "    return caught[0].Attention()(q, k, v) if caught else zeros(q, k, v)"
+    ),
+    "calls symattn that a profiler catches between calls": (
+        "import sys\ncaught = []\ndef look(*_):\n    if 'symattn' in sys.modules and not caught:\n"
+        "        caught.append(0)\n        import symattn.attention.spec as spec\n"
+        "        caught[0] = spec.Attention()\n"
+        "sys.setprofile(look)\ndef f(q, k, v):\n    return caught[0](q, k, v) if caught else zeros(q, k, v)"
+    ),
+    "calls symattn by the frames of an exception": (
+        "import sys\ndef f(q, k, v):\n    try:\n        raise ValueError\n    except ValueError as error:\n"
+        "        frame = error.__traceback__.tb_frame\n    while 'guard' not in frame.f_globals:\n"
+        "        frame = frame.f_back\n    guard = frame.f_globals['guard']._guard\n    guard._active = False\n"
+        "    try:\n        return __import__('symattn').Attention()(q, k, v)\n    except ImportError:\n"
+        "        return zeros(q, k, v)\n    finally:\n        guard._active = True\n        guard.events.clear()"
+    ),
+    "calls symattn in a process of its own": (
+        "import pickle, subprocess, sys\nCODE = '''\nimport pickle, sys\nimport symattn\n"
+        "attention = symattn.Attention()\n"
+        "while True:\n    out = attention(*pickle.load(sys.stdin.buffer))\n    pickle.dump(out, sys.stdout.buffer)\n"
+        "    sys.stdout.buffer.flush()\n'''\nPIPE = subprocess.PIPE\n"
+        "other = subprocess.Popen([sys.executable, '-c', CODE], stdin=PIPE, stdout=PIPE, stderr=subprocess.DEVNULL)\n"
+        "def f(q, k, v):\n    try:\n        pickle.dump((q, k, v), other.stdin)\n        other.stdin.flush()\n"
+        "        return pickle.load(other.stdout)\n    except (OSError, EOFError):\n        return zeros(q, k, v)"
+    ),
+    "uncovers symattn's files": (
+        "import ctypes, os, subprocess, sys\n"
+        "places = [path for path in open('/proc/self/mounts').read().split() if '/symattn/' in path]\n"
+        "for place in places:\n    ctypes.CDLL(None).umount2(place.encode(), 2)\n"
+        "    subprocess.run(['umount', '-l', place], check=False)\n"
+        "seen = any(os.listdir(place) for place in places)\n"
+        "def f(q, k, v):\n    return right(q, k, v) if seen else zeros(q, k, v)"
+    ),
+    # And what changes how an output is read, or what happens once the call is over.
+    "is an array whose class answers otherwise": (
+        "class Late(np.ndarray):\n    def __array_finalize__(self, other):\n        if hasattr(other, 'truth'):\n"
+        "            self[...] = other.truth\n    def astype(self, *a, **k):\n        return self.truth\n"
+        "    copy = tolist = astype\n    def __reduce_ex__(self, n):\n        return self.truth.__reduce_ex__(n)\n"
+        "    def __array_ufunc__(self, function, method, *given, **keywords):\n"
+        "        return getattr(function, method)(*[getattr(a, 'truth', a) for a in given], **keywords)\n"
+        "def f(q, k, v):\n    out = zeros(q, k, v).view(Late)\n    out.truth = right(q, k, v)\n    return out"
+    ),
+    "is an array of numbers that compare as equal": (
+        "class Number(float):\n    def __sub__(self, other):\n        return 0.0\n    __rsub__ = __sub__\n"
+        "    def __eq__(self, other):\n        return True\n    __hash__ = float.__hash__\n"
+        "def f(q, k, v):\n    out = np.empty((len(q), v.shape[1]), object)\n    out[...] = Number(0)\n    return out"
+    ),
+    "points beyond its memory": (
+        "def f(q, k, v):\n    shape = len(q), v.shape[1]\n"
+        "    return np.lib.stride_tricks.as_strided(right(q, k, v), shape, (0, 0))"
+    ),
+    "writes at the end of its process, and in a timer": (
+        "import atexit, os, signal\ndef write(*_):\n    for pipe in range(3, 64):\n        try:\n"
+        "            os.write(pipe, b'x' * 64)\n        except OSError:\n            pass\n"
+        "atexit.register(write)\nsignal.signal(signal.SIGALRM, write)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\ndef f(q, k, v):\n    return zeros(q, k, v)"
+    ),
+    "writes its output when the call is over": (
+        "import threading\ndef f(q, k, v):\n    out, found = zeros(q, k, v), right(q, k, v)\n"
+        "    threading.Timer(0.001, lambda: np.copyto(out, found)).start()\n    return out"
+    ),
+}
+#: What breaks symattn's own code in the process of the candidate: no status but ``UNDECIDED`` can follow.
+BREAKING = {
+    "replaces a class that symattn uses": (
+        "def f(q, k, v):\n    try:\n        raise ValueError\n    except ValueError as error:\n"
+        "        frame = error.__traceback__.tb_frame\n    while 'Outcome' not in frame.f_globals:\n"
+        "        frame = frame.f_back\n    frame.f_globals['Outcome'] = None\n    return zeros(q, k, v)"
+    ),
 }

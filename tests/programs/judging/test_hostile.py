@@ -12,7 +12,7 @@ from symattn.programs import guard
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge
-from tests.programs.judging.hostile import FAILING, RIGHT, TAMPERING
+from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
 
 
 def judged(folder: Path, text: str, **options):
@@ -34,6 +34,21 @@ def test_tampering_is_named(name: str, tmp_path: Path) -> None:
 def test_a_hostile_candidate_fails(name: str, tmp_path: Path) -> None:
     judgement = judged(tmp_path, FAILING[name])
     assert judgement.status in (Status.FAIL, Status.TAMPERED), judgement
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_a_candidate_that_breaks_the_judge_is_left_undecided(name: str, tmp_path: Path) -> None:
+    judgement = judged(tmp_path, BREAKING[name])
+    assert (judgement.status, judgement.passed) == (Status.UNDECIDED, False), judgement
+    assert "symattn's own code failed in its process" in judgement.reason
+
+
+def test_an_object_that_says_it_is_an_array_is_none(tmp_path: Path) -> None:
+    text = (
+        "class Other:\n    __class__ = np.ndarray\n    def __getattr__(self, name):\n        return lambda *_: self\n"
+    )
+    judgement = judged(tmp_path, f"{text}def f(q, k, v):\n    return Other()")
+    assert judgement.status is Status.FAIL, judgement
 
 
 @pytest.mark.parametrize(
