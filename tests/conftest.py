@@ -31,12 +31,12 @@ SHORT = 2
 #: of a longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
 DEEP = 16
 #: so many in rooms where a row verifies a program, which takes a second or more;
-ROWS_OF_PROGRAMS = 6
+ROWS_OF_PROGRAMS = 4
 PROGRAMS = {"verification", "programs", "models", "testing", "faults", "corpus", "campaigns"}
 #: so many of those that a plain run leaves out, which are slow or need a tool;
-SLOW = 3
+SLOW = 2
 #: and of a table whose rows, of one kind each, take ten seconds: what is marked ``long``.
-LONG = 2
+LONG = 1
 #: More are drawn than are run, so that another number of them takes the first ones of the same draw.
 DRAWN = {LONG: 3, SLOW: 6, ROWS_OF_PROGRAMS: 16, DEEP: 16}
 _MARKER = re.compile(r"\bmark\.(\w+)")
