@@ -88,7 +88,9 @@ def test_only_steps_with_a_number_can_be_asked_for() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("dtype", "scale"), [("bfloat16", 1.0001), ("float16", 0.9999)])
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("bfloat16", 1.0001), pytest.param("float16", 0.9999, marks=pytest.mark.exhaustive)]
+)
 def test_bits_show_a_scale_and_a_kernel_that_has_it_is_found(dtype: str, scale: float) -> None:
     power = {"scale": 1e-4}
     report = verify(half(dtype, stores="w"), CAUSAL, precision=dtype, power=power, examples=5)
@@ -109,19 +111,18 @@ def test_a_scale_that_roundings_swallow_is_told() -> None:
 
 @pytest.mark.deep
 def test_means_over_more_tokens_show_what_bits_do_not() -> None:
-    kinds: dict[str, object] = {"stores": "p", "exponential": 1e-4}
-    told = {
-        "precision": "bfloat16",
-        "examples": 5,
-        "power": {"scale": 1.5e-3},
-        "domain": Domain(min_tokens=200, max_tokens=1100),
-    }
-    report = verify(half(**kinds), CAUSAL, contract="fused", **told)  # type: ignore[arg-type]
+    told: dict[str, Any] = {"precision": "bfloat16", "contract": "fused", "examples": 5}
+    told |= {"power": {"scale": 1.5e-3}, "domain": Domain(min_tokens=200, max_tokens=1100)}
+    report = verify(half(stores="p", exponential=1e-4), CAUSAL, **told)
     assert not report.faults
     assert report.sought[0].seen
     assert "weighted means over" in report.sought[0].how
-    few = told | {"domain": Domain(min_tokens=200, max_tokens=300)}  # without means, more tokens show nothing
-    report = verify(half(**kinds), CAUSAL, **few)  # type: ignore[arg-type]
+
+
+@pytest.mark.exhaustive
+def test_without_means_more_tokens_show_nothing() -> None:
+    told: dict[str, Any] = {"power": {"scale": 1.5e-3}, "domain": Domain(min_tokens=200, max_tokens=300)}
+    report = verify(half(stores="p", exponential=1e-4), CAUSAL, precision="bfloat16", examples=5, **told)
     assert any("--contract fused" in words for words in report.missing)
 
 
