@@ -266,14 +266,17 @@ def smallest_seen(
         *tried[:: max(1, -(-len(tried) // _CASES))],
         *(case for case in tried if _count_case_entries(case) <= _SMALL_CASE),
     ]
-    right, result = _make_variant_outputs(spec, Variant()), []
+    right = _make_variant_outputs(spec, Variant())
+    # Computed once: every step is compared with the same outputs.
+    known = [(inputs, _compute_float64_outputs(right, inputs)) for inputs in drawn]
+    result = []
     for step in spec.pipeline(frozenset(names)):
         sizes = [
             _make_step_mutation(spec, step, f"{size:g}", _make_step_multiplier(1 + size))
             for size in SIZES
         ]
         # A step whose smallest error has no effect, such as a factor that cancels, is left out.
-        if any(_is_mutation_effective(right, sizes[0], inputs) for inputs in drawn):
+        if any(_is_mutation_effective(sizes[0], inputs, expected) for inputs, expected in known):
             shares = (min(least_shown(one, some), otherwise(one)) for one in sizes)
             smallest = next(
                 (size for size, share in zip(SIZES, shares, strict=True) if 2 * share < 1), None
