@@ -133,6 +133,11 @@ class Target:
         own = self._own
         return own.called if _is_wrapper(own) else own
 
+    @property
+    def last_returned(self) -> Tensor | None:
+        """What the last call returned, of several outputs the first; None if it could not be read."""
+        return self._before and self._before[0]
+
     def version(self, function: Function) -> Target:
         """Return another version of the function that the user wrote, called in the same way."""
         own = self._own
@@ -176,6 +181,7 @@ class Target:
         """Return the identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
         from symattn.bounds.domain import Domain
         from symattn.programs.identity import (
+            FEW,
             LARGE,
             OF_BLOCKS,
             TOGETHER,
@@ -186,7 +192,7 @@ class Target:
         from symattn.verification.semantics import SIZES
 
         stages = (
-            (SIZES, multiples(domain or Domain()), OF_BLOCKS)
+            (FEW, multiples(domain or Domain()), OF_BLOCKS)
             if self.is_brief
             else (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
         )

@@ -45,7 +45,9 @@ LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(2, 258, 4, 2, 6))
 #: Several blocks of 128 queries and of 128 keys in widths above 64, whose root is whole; the first that is small enough
 #: is tried.
 TOGETHER = (Sizes(140, 270, 100, 66, 6), Sizes(140, 150, 100, 66, 6))
-#: Several short blocks of keys, where larger sizes take too long.
+#: The smallest of the usual sizes and the largest one in narrower heads, where each run takes long,
+FEW = (SIZES[0], replace(SIZES[-1], d_k=16))
+#: and several short blocks of keys, where larger sizes take too long.
 OF_BLOCKS = (Sizes(2, 35, 4, 3, 6),)
 _CELLS = 1 << 17  # scores of all heads and items in one run
 _CELLS_OF_MULTIPLES = 1 << 18  # scores of one head, if short lengths are not promised

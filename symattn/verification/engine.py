@@ -119,7 +119,8 @@ class Session:
     beyond: Fault | None = None  # a fault that only many outputs together show
     repairs: Repairs = NO_REPAIRS  # edits of the source that make the function right
     verdict_alone: bool = False  # nothing more is tried once a call alone shows a fault for certain
-    convicting: CaseResult | None = None  # this call, if a verdict alone is wanted
+    stops_at_fault: bool = False  # the same, in the order of a verification that seeks causes
+    convicting: CaseResult | None = None  # this call, if nothing more is to be tried after it
     wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
     def __post_init__(self) -> None:
@@ -346,7 +347,8 @@ class Session:
             self.late.append(judged)
         else:
             self.records.append(judged)
-            if self.verdict_alone and self._is_conclusive_fault(judged):
+            ends = self.verdict_alone or self.stops_at_fault
+            if ends and self._is_conclusive_fault(judged):
                 self.convicting = judged
             return judged
         return None
@@ -462,6 +464,9 @@ def _try_all_groups(session: Session) -> None:
 
 
 def _try_residues(session: Session) -> None:
+    if session.identity is not None:
+        # A caller has asked them first.
+        return
     session.progress("semantics")
     session.identity = hints.residues(session)
     # floats have a budget of their own

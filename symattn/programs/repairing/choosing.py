@@ -233,14 +233,16 @@ class _EditSearch:
             size = _CHUNK_OF_KERNELS if kernels else left
             waiting: dict[Several, None] = {(e,): None for e in ordered}
             for part in _parts(list(waiting)[:left], size):
-                # Some of them were tried before their turn.
-                if self._settle_edit_candidates(_taken(part, waiting)):
+                # Some of them were tried before their turn, and all of them count.
+                now = _taken(part, waiting)[:left]
+                left -= len(now)
+                if self._settle_edit_candidates(now):
                     return self._collect_accepted_repairs()
                 # They differ from an edit that was refused only in calls that it fails.
-                others = self._others_of_refused(ordered)
-                if self._settle_edit_candidates(_taken(others, waiting)):
+                others = _taken(self._others_of_refused(ordered), waiting)[:left]
+                left -= len(others)
+                if self._settle_edit_candidates(others):
                     return self._collect_accepted_repairs()
-            left -= len(edits[:left])
         # Pairs only if no single edit is accepted; interpreted kernels are too slow for pairs.
         if not self._accepted and not self._effort.over and not kernels:
             best = self._rank_partial_repairs()

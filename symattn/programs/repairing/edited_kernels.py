@@ -21,6 +21,7 @@ from unittest.mock import patch
 import numpy as np
 
 from symattn.programs.frameworks import INTERPRETER
+from symattn.programs.repairing.stores import SeesStores, Span
 
 #: The module of Triton's objects that choose configurations.
 _TUNER = "triton.runtime.autotuner"
@@ -29,6 +30,10 @@ HELION = "helion."
 _HELION_KERNEL = f"{HELION}runtime.kernel"
 #: The module of the values of kernels.
 LANGUAGE = "triton.language"
+#: Statements as the interpreter compiles them, by line, column and text.
+Statements = dict[tuple[int, int, str], Any]
+#: The blocks within a statement.
+_BLOCKS = ("body", "orelse")
 
 
 def is_kernel(x: object) -> bool:
@@ -79,11 +84,45 @@ def with_kernel(tuner: Any, kernel: Any, base: Any) -> Any:
     return result
 
 
-def interpreted(source: Any) -> Any:
-    """Return a text, or a tree, as Triton's interpreter compiles it; a given tree stays as it is."""
-    tree = ast.parse(source) if isinstance(source, str) else deepcopy(source)
-    transformer = sys.modules[INTERPRETER].FunctionRewriter.ast_transformer
-    return ast.fix_missing_locations(transformer.visit(tree))
+def interpreted(source: Any, known: Statements | None = None) -> Any:
+    """Return a text, or a tree, as Triton's interpreter compiles it; a given tree stays as it is.
+
+    Statements of a text that are ``known`` from another one are shared; new ones are added.
+    """
+    if isinstance(source, str):
+        tree = ast.parse(source)
+        tree.body = _interpreted_block(
+            tree.body, source.split("\n"), {} if known is None else known
+        )
+        return tree
+    return ast.fix_missing_locations(_transformer().visit(deepcopy(source)))
+
+
+def _transformer() -> Any:
+    return sys.modules[INTERPRETER].FunctionRewriter.ast_transformer  # type: ignore[attr-defined]
+
+
+def _interpreted_block(block: list[Any], lines: list[str], known: Statements) -> list[Any]:
+    """Return the statements of a block as the interpreter compiles them: an edit changes one of a hundred."""
+    result = []
+    for statement in block:
+        inner = {name: getattr(statement, name, []) for name in _BLOCKS}
+        if not inner["body"] or isinstance(statement, ast.Try):
+            # Equal text in an equal place gives an equal tree, which compiling leaves as it is.
+            text = "\n".join(lines[statement.lineno - 1 : statement.end_lineno])
+            place = statement.lineno, statement.col_offset, text
+            if place not in known:
+                known[place] = ast.fix_missing_locations(_transformer().visit(statement))
+            result.append(known[place])
+            continue
+        # Of a loop or a condition, the line that begins it is visited apart from its blocks.
+        vars(statement).update({name: [] for name, part in inner.items() if part})
+        begun = ast.fix_missing_locations(_transformer().visit(statement))
+        for name, part in inner.items():
+            if part:
+                setattr(begun, name, _interpreted_block(part, lines, known))
+        result.append(begun)
+    return result
 
 
 def names_of_interpreter() -> dict[str, Any]:
@@ -100,9 +139,9 @@ class OutOfBounds(Exception):
 class _GuardedMemory:
     """The memory of the tensors of a launch; accesses of the interpreter go through it, beyond it none does."""
 
-    def __init__(self, interpreter: Any) -> None:
-        self._interpreter = interpreter
-        self._ranges: list[tuple[int, int]] = []
+    def __init__(self, interpreter: Any, seen_by: SeesStores | None) -> None:
+        self._interpreter, self._seen_by = interpreter, seen_by
+        self._ranges: list[Span] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._interpreter, name)
@@ -110,6 +149,8 @@ class _GuardedMemory:
     def begin_launch(self) -> None:
         """Forget the tensors of earlier launches: their memory may be free."""
         self._ranges.clear()
+        if self._seen_by is not None:
+            self._seen_by.begin_launch()
 
     def permit(self, tensor: Any) -> None:
         """Permit accesses to the memory of a tensor."""
@@ -118,7 +159,8 @@ class _GuardedMemory:
         if (first, first + storage.nbytes()) not in self._ranges:
             self._ranges.append((first, first + storage.nbytes()))
 
-    def _check(self, pointers: Any, mask: Any, width: int) -> None:
+    def _check(self, pointers: Any, mask: Any, width: int) -> np.ndarray:
+        """Return the addresses of an access, all of which are permitted."""
         if mask.size != pointers.size:
             raise OutOfBounds("a mask has another shape than its pointers")
         # A masked access touches no memory.
@@ -128,6 +170,7 @@ class _GuardedMemory:
             within |= (addresses >= first) & (addresses + width <= end)
         if not within.all():
             raise OutOfBounds("an edited kernel reaches beyond its tensors")
+        return addresses
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
         """Load numbers; see the interpreter."""
@@ -140,7 +183,10 @@ class _GuardedMemory:
         """Store numbers; see the interpreter."""
         if value.size != pointers.size:
             raise OutOfBounds("values have another shape than their pointers")
-        self._check(pointers, mask, value.itemsize)
+        addresses = self._check(pointers, mask, value.itemsize)
+        if self._seen_by is not None:
+            numbers = value.reshape(-1)[mask.reshape(-1).astype(bool)]
+            self._seen_by.stored(addresses, numbers, self._ranges)
         return self._interpreter.store(pointers, value, mask)
 
     def atomic_rmw(self, operator: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
@@ -148,19 +194,28 @@ class _GuardedMemory:
         if value.size != pointers.size:
             raise OutOfBounds("values have another shape than their pointers")
         self._check(pointers, mask, value.itemsize)
+        self._note_change()
         return self._interpreter.atomic_rmw(operator, pointers, value, mask, *rest)
 
     def atomic_cas(self, pointers: Any, expected: Any, value: Any, *rest: Any) -> Any:
         """Exchange numbers; see the interpreter."""
         self._check(pointers, np.ones(pointers.shape, bool), value.itemsize)
+        self._note_change()
         return self._interpreter.atomic_cas(pointers, expected, value, *rest)
+
+    def _note_change(self) -> None:
+        if self._seen_by is not None:
+            self._seen_by.changed()
 
 
 @contextmanager
-def within_memory() -> Iterator[None]:
-    """Let interpreted kernels reach the tensors of their launch alone: others raise, so that no edit spoils memory."""
+def within_memory(seen_by: SeesStores | None = None) -> Iterator[None]:
+    """Let interpreted kernels reach the tensors of their launch alone: others raise, so that no edit spoils memory.
+
+    ``seen_by`` is told of stores.
+    """
     module: Any = sys.modules[INTERPRETER]
-    memory = _GuardedMemory(module._interpreter)
+    memory = _GuardedMemory(module._interpreter, seen_by)
     # Patches end with the context, so that the interpreter is as before.
     launch, convert = module.GridExecutor.__call__, module._implicit_cvt
 

@@ -16,7 +16,9 @@ from symattn.bounds.case_result import Case, CaseResult, compared
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.verification import engine
+from symattn.verification.effort import for_finding
 from symattn.verification.engine import Session
+from symattn.verification.probing import hints
 from symattn.verification.semantics import IdentityResult
 
 _OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
@@ -51,7 +53,7 @@ def examine(
         # Cases that refuted other edits come first: they are few, and may refute this one too.
         if any(again.run_case(case).finding is not None for case in refuting):
             return EditAnswer(None, reason="a case that refuted another edit")
-        answer = replace(_searched_anew(session, again), new_search=True)
+        answer = replace(_searched_anew(session, again, most_tokens > 0), new_search=True)
     except SymattnError as error:
         return EditAnswer(None, reason=str(error))
     if answer.grade is None:
@@ -110,11 +112,17 @@ def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> Sessi
         promised, fewer = replace(promised, max_tokens=most), _FEWER_OF_KERNELS
     return Session(
         edited, session.subject, session.precision, promised, session.seed + _OTHER_SEED,
-        -(-session.examples // fewer), session.budget, session.progress,
+        -(-session.examples // fewer), session.budget, session.progress, stops_at_fault=True,
     )  # fmt: skip
 
 
-def _searched_anew(session: Session, again: Session) -> EditAnswer:
+def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswer:
+    # Residues show differences that no rounding explains, and need no bounds: they come first.
+    again.identity = identity = hints.residues(again)
+    if identity is not None and _is_refuted_by_residues(identity):
+        return EditAnswer(None, reason="residues")
+    # Without units the first cases of each group run alone: a call of a kernel is slow, and all judged ones passed.
+    again.finding = again.effort_of(0.0 if is_slow else for_finding(again.examples))
     if engine.finds_fault(again):
         return EditAnswer(None, reason="a new search")
     # A candidate that refuses more than the original is no repair.
@@ -125,10 +133,6 @@ def _searched_anew(session: Session, again: Session) -> EditAnswer:
         return EditAnswer(None, reason="values behind masks")
     if not any(r.decisive for r in again.records):
         return EditAnswer(None, reason="no case that could show a fault")
-    # Residues show differences that no rounding explains.
-    identity = again.identity
-    if identity is not None and _is_refuted_by_residues(identity):
-        return EditAnswer(None, reason="residues")
     if identity is not None and identity.agrees:
         return EditAnswer(identity.evidence.grade, identity.epsilon)
     return EditAnswer(Grade.SAMPLED)

@@ -133,7 +133,7 @@ class SourceFunction:
     def _compile_source_function(self, source: Any) -> types.CodeType:
         flags = self.function.__code__.co_flags & _FUTURE_FLAGS
         if self.is_kernel:
-            source = edited_kernels.interpreted(source)
+            source = edited_kernels.interpreted(source, self._interpreted_statements)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an edit such as ``1 is 2``
             code = compile(
@@ -141,6 +141,11 @@ class SourceFunction:
             )
         # The definition is within what was added around it, so it is looked up by name.
         return next(c for c in _codes_within(code) if c.co_name == self.tree.name)
+
+    @cached_property
+    def _interpreted_statements(self) -> edited_kernels.Statements:
+        """The statements of a kernel, as the interpreter compiles them, of all texts so far."""
+        return {}
 
     @cached_property
     def counters(self) -> tuple[Replacement, ...]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
 from symattn.programs.calls import captured
+from symattn.programs.layouts import from_layout
 from symattn.programs.names import Function
 from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
@@ -28,6 +30,12 @@ from symattn.programs.repairing.effective_edits import effective_edits
 from symattn.programs.repairing.likelihood import by_likelihood
 from symattn.programs.repairing.observing import Observed, observe
 from symattn.programs.repairing.source import Sources
+from symattn.programs.repairing.stores import (
+    ExpectedStores,
+    RecordedStores,
+    SeesStores,
+    expected_stores,
+)
 from symattn.programs.triton_host import without_checks_of_overflow
 
 if TYPE_CHECKING:
@@ -94,6 +102,8 @@ class Trials:
         self.sources = Sources(target.written)
         self._lines: Counter[int] | None = None
         self._observed: Observed | None = None
+        # what kernels have to store on the first sample
+        self._expected: ExpectedStores | None = None
         self._most_passes = MAX_PASSES_OF_LAST_CALLS
         self._most_passes_of: dict[int, int] = {}  # by the id of the sample, if there are kernels
 
@@ -117,6 +127,7 @@ class Trials:
         if sources.has_kernels:
             times, spare = _TIMES_PASSES_OF_KERNELS, _SPARE_PASSES_OF_KERNELS
             self._most_passes_of = {key: times * count + spare for key, count in passes.items()}
+            self._expected = self._stores_of_first_sample(original)
         observed = None
         for sample in (
             *sorted(samples.first[:3], key=_count_sample_entries)[::-1],
@@ -163,7 +174,7 @@ class Trials:
     def _run_of(self, sample: JudgedSample) -> Callable[[Function], object]:
         def run(function: Function) -> object:
             version = self._target.version(function)
-            version.around_call = within_memory
+            version.around_call = _around_edited_kernels
             return version.run(sample.inputs, sample.memory)
 
         return run
@@ -202,9 +213,8 @@ class Trials:
         except (SyntaxError, ValueError):
             return None
         version = self._target.version(edited)
-        # An edited kernel may compute addresses beyond its tensors, which could end the process.
         if self.sources.has_kernels:
-            version.around_call = within_memory
+            version.around_call = _around_edited_kernels
         return version
 
     def _begin_last_call(self) -> None:
@@ -221,7 +231,7 @@ class Trials:
         with _quiet():
             for number, edits in enumerate(several):
                 version = self._make_version_for_samples(edits)
-                if version is not None and self._passes_all(version):
+                if version is not None and self._passes_all(version, self._expected_of(edits)):
                     result.append((number, self._is_execution_path_changed(edits, version)))
         return result
 
@@ -242,14 +252,42 @@ class Trials:
         pairs = list(zip(passed, self._samples.all, strict=True))
         return sum(p for p, s in pairs if s.wrong), sum(not p for p, s in pairs if not s.wrong)
 
+    def _expected_of(self, edits: Sequence[Edit]) -> ExpectedStores | None:
+        """Return the right entries of the first sample for edits of kernels; others may change what a launch gets."""
+        functions = self.sources.functions
+        is_of_kernels = all(functions[self.sources.at(e.place)].is_kernel for e in edits)
+        return self._expected if is_of_kernels else None
+
+    def _stores_of_first_sample(self, original: Target) -> ExpectedStores | None:
+        """Return what kernels have to store on the first sample; None if that is not what the function returns."""
+        sample, recorded = self._samples.first[0], RecordedStores()
+        layout = self._target.convention.layout
+        original.around_call = partial(_around_edited_kernels, recorded)
+        self._begin_call(sample)
+        got = original.attempt(sample.inputs)
+        if len(got) != 1 or len(sample.near) != 1:
+            return None
+        return expected_stores(
+            recorded,
+            original.last_returned,
+            lambda places: from_layout(places, sample.inputs, layout),
+            sample.near[0],
+            sample.slack * sample.allowed[0],
+        )
+
     # -- one version ---------------------------------------------------------------------------------------------------
-    def _passes_all(self, version: Target) -> bool:
+    def _passes_all(self, version: Target, expected: ExpectedStores | None) -> bool:
         first, *others = self._samples.first
         rest = () if self.sources.has_kernels else self._samples.all
         # The first sample alone, without records of the call: most edits fail here.
         self._begin_call(first)
-        if self._share_of(version.attempt(first.inputs), first) < 1:
+        if expected is not None:
+            version.around_call = partial(_until_wrong_entry, expected)
+        got = version.attempt(first.inputs)
+        if self._share_of(got, first) < 1:
             return False
+        if expected is not None:
+            version.around_call = _around_edited_kernels
         return all(self._is_judged_sample_passed(version, s) for s in (first, *others, *rest))
 
     def _call_version_on_sample(self, version: Target, sample: JudgedSample) -> Outcome:
@@ -346,15 +384,26 @@ class Trials:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let edited code print and warn to nobody, and be interpreted without looks for overflow."""
-    with (
-        captured(),
-        warnings.catch_warnings(),
-        np.errstate(all="ignore"),
-        # Overflow in whole numbers is checked by Triton, and slows interpretation down.
-        without_checks_of_overflow(),
-    ):
+    """Let edited code print and warn to nobody."""
+    with captured(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _around_edited_kernels(seen_by: SeesStores | None = None) -> Iterator[None]:
+    """Let edited kernels reach the memory of their tensors alone, and be interpreted without looks for overflow."""
+    # An edited kernel may compute addresses beyond its tensors, which could end the process. Overflow in whole numbers
+    # is checked by Triton, and takes half of the time of a call.
+    with within_memory(seen_by), without_checks_of_overflow():
+        yield
+
+
+@contextmanager
+def _until_wrong_entry(expected: ExpectedStores) -> Iterator[None]:
+    """Let an edited kernel run until it stores a wrong entry, that program first which was wrong before."""
+    expected.launches = 0
+    with _around_edited_kernels(expected), expected.runs_first():
         yield
 
 

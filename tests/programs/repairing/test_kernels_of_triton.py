@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from symattn import Attention, verify
@@ -15,6 +16,7 @@ from symattn.programs.repairing.edited_kernels import OutOfBounds, within_memory
 from symattn.programs.repairing.edits import Edit, enumerate_edits
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
+from symattn.programs.repairing.stores import ExpectedStores, RecordedStores, expected_stores
 from symattn.verification.repair import Replacement, replaced
 
 pytestmark = [pytest.mark.guests, pytest.mark.filterwarnings("ignore")]
@@ -169,6 +171,54 @@ def test_an_edit_that_leaves_the_memory_of_its_tensors_raises(loaded: Any) -> No
     with within_memory(), pytest.raises(Exception, match="beyond its tensors") as raised:
         sources.edited(key, [edit])(*given())
     assert isinstance(raised.value, OutOfBounds) or isinstance(raised.value.__cause__, OutOfBounds)
+
+
+THREE_PROGRAMS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(x, o, T: tl.constexpr):
+    p = tl.program_id(0)
+    i = p * T + tl.arange(0, T)
+    z = tl.load(x + i) * 2
+    tl.store(o + i, z)
+
+
+def f(x):
+    o = torch.empty_like(x)
+    doubled[(3,)](x, o, T=8)
+    return o
+"""
+
+
+def test_the_first_wrong_entry_of_the_program_that_was_wrong_ends_a_call(loaded: Any) -> None:
+    import torch
+
+    x = torch.arange(1.0, 25.0)
+    right, bound = 2 * x.double().numpy(), np.full(24, 1e-6)
+
+    def stores_of(text: str) -> ExpectedStores | None:
+        recorded = RecordedStores()
+        with within_memory(recorded):
+            output = loaded(text).f(x)
+        return expected_stores(recorded, output, lambda places: places, right, bound)
+
+    wrong = THREE_PROGRAMS.replace("* 2", "* tl.where(p < 2, 2, 3)")
+    expected = stores_of(wrong)
+    assert expected is not None
+    assert expected.first == (2, 0, 0)
+    with within_memory(expected), expected.runs_first(), pytest.raises(Exception, match="a wrong entry"):
+        loaded(wrong).f(x)
+    # It stopped in the first program, which is the wrong one.
+    assert sys.modules["triton.runtime.interpreter"].interpreter_builder.grid_idx == (2, 0, 0)
+    expected.launches = 0
+    with within_memory(expected), expected.runs_first():
+        assert torch.equal(loaded(THREE_PROGRAMS).f(x), 2 * x)
+    # An entry that is stored twice may be wrong for a while.
+    assert stores_of(THREE_PROGRAMS.replace("    tl.store(o + i, z)", "    tl.store(o + i, z)\n" * 2)) is None
 
 
 # the whole search

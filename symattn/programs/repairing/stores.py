@@ -1,0 +1,165 @@
+"""The stores of interpreted kernels into the tensor that their function returns: a wrong entry ends a trial at once.
+
+A launch runs one program after another, and most edits leave that program wrong whose entries were wrong before. So it
+runs first, and its first wrong entry ends the call. This rests on a call without edits in which one launch stores each
+entry at most once, and the function returns the tensor as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+from unittest.mock import patch
+
+import numpy as np
+
+from symattn.bounds.case_result import shares
+from symattn.programs.frameworks import INTERPRETER, import_torch
+
+#: The place of a program in the grid of its launch.
+Program = tuple[int, int, int]
+#: The first address of a tensor's memory, and the one after the last.
+Span = tuple[int, int]
+
+
+class WrongEntry(Exception):
+    """Raised where an edited kernel stores a wrong number into what its function returns."""
+
+
+class SeesStores(Protocol):
+    """What is told of the stores of a call; ``spans`` are those of the tensors of the launch, in their order."""
+
+    def begin_launch(self) -> None: ...
+    def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None: ...
+    def changed(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Store:
+    launch: int
+    program: Program
+    addresses: np.ndarray
+    values: np.ndarray
+    spans: tuple[Span, ...]
+
+
+@dataclass
+class RecordedStores:
+    """The stores of a call; ``is_plain`` unless other operations change memory."""
+
+    launch: int = 0
+    is_plain: bool = True
+    stores: list[_Store] = field(default_factory=list)
+
+    def begin_launch(self) -> None:
+        """Count the launch."""
+        self.launch += 1
+
+    def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None:
+        """Record a store."""
+        program = sys.modules[INTERPRETER].interpreter_builder.grid_idx  # type: ignore[attr-defined]
+        self.stores.append(_Store(self.launch, program, addresses, values, tuple(spans)))
+
+    def changed(self) -> None:
+        """Note a change of memory that is no store."""
+        self.is_plain = False
+
+
+@dataclass
+class ExpectedStores:
+    """The right entries of a tensor, flat in the order of its memory: NaN where nothing is judged."""
+
+    launch: int  # the one that stores them, from 1
+    tensor: int  # the number of the tensor among those of the launch
+    near: np.ndarray
+    allowed: np.ndarray
+    width: int  # of an entry, in bytes
+    first: Program = (0, 0, 0)  # the program that runs first
+    launches: int = 0  # in the call so far
+
+    def begin_launch(self) -> None:
+        """Count the launch."""
+        self.launches += 1
+
+    def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None:
+        """Raise ``WrongEntry`` if a number is stored that must not be returned."""
+        if self.launches == self.launch and self.count_wrong(addresses, values, spans):
+            raise WrongEntry("an edited kernel stores a wrong entry")
+
+    def changed(self) -> None:
+        """Ignore it: other operations lead to a store or change what is compared at the end."""
+
+    def count_wrong(self, addresses: np.ndarray, values: np.ndarray, spans: Any) -> int:
+        """Return how many of the entries of a store are wrong; 0 if it is into another tensor."""
+        if self.tensor >= len(spans):
+            return 0
+        start, end = spans[self.tensor]
+        inside = (start <= addresses) & (addresses < end)
+        places = (addresses[inside] - start) // self.width
+        if not places.size or places.max() >= self.near.size:
+            return 0
+        near = self.near[places]
+        numbers = values[inside].astype(np.float64)
+        ratios, _ = shares(numbers, near, 0.0, self.allowed[places])
+        return int(np.count_nonzero(~((ratios <= 1) | np.isnan(near))))
+
+    @contextmanager
+    def runs_first(self) -> Iterator[None]:
+        """Exchange the program that runs first with the first one of the grid, in the launch that stores."""
+        builder = sys.modules[INTERPRETER].interpreter_builder  # type: ignore[attr-defined]
+        own: Callable[..., None] = builder.set_grid_idx
+        exchanged = {self.first: (0, 0, 0), (0, 0, 0): self.first}
+
+        def place(*program: int) -> None:
+            is_here = self.launches == self.launch
+            own(*(exchanged.get(program, program) if is_here else program))  # type: ignore[call-overload]
+
+        with patch.object(builder, "set_grid_idx", place):
+            yield
+
+
+def expected_stores(
+    recorded: RecordedStores,
+    tensor: Any,
+    places_of: Callable[[np.ndarray], np.ndarray],
+    near: np.ndarray,
+    allowed: np.ndarray,
+) -> ExpectedStores | None:
+    """Return the right entries of the ``tensor`` that a recorded call has returned; None if stores do not show them.
+
+    ``places_of`` gives an array of the tensor's shape the axes of the output, whose right entries are ``near``.
+    """
+    torch = import_torch()
+    if not recorded.is_plain or not isinstance(tensor, torch.Tensor):
+        return None
+    storage, width = tensor.untyped_storage(), tensor.element_size()
+    span = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    into = [s for s in recorded.stores if span in s.spans and _is_within(s.addresses, span)]
+    addresses = np.concatenate([s.addresses for s in into]) if into else np.zeros(0)
+    is_once = len(np.unique(addresses)) == len(addresses)
+    is_float = tensor.is_floating_point() and all(s.values.dtype.kind == "f" for s in into)
+    if not into or not is_once or not is_float or len({s.launch for s in into}) > 1:
+        return None
+    count = storage.nbytes() // width
+    numbered = torch.arange(count, dtype=torch.float64)
+    numbered = numbered.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    places = places_of(numbered.numpy())
+    if places.shape != near.shape:
+        return None
+    flat = [np.full(count, np.nan), np.full(count, np.nan)]
+    for array, entries in zip(flat, (near, allowed), strict=True):
+        array[places.astype(np.int64)] = entries
+    which = into[0].launch, into[0].spans.index(span)
+    result = ExpectedStores(*which, *flat, width)
+    wrong: Counter[Program] = Counter()
+    for s in into:
+        wrong[s.program] += result.count_wrong(s.addresses, s.values, s.spans)
+    return replace(result, first=wrong.most_common(1)[0][0])
+
+
+def _is_within(addresses: np.ndarray, span: Span) -> bool:
+    return bool(addresses.size and span[0] <= addresses[0] < span[1])
