@@ -182,8 +182,8 @@ class Target:
         from symattn.bounds.domain import Domain
         from symattn.programs.identity import (
             FEW,
+            FEW_CELLS,
             LARGE,
-            OF_BLOCKS,
             TOGETHER,
             identity,
             multiples,
@@ -192,12 +192,13 @@ class Target:
         from symattn.verification.semantics import SIZES
 
         stages = (
-            (FEW, multiples(domain or Domain()), OF_BLOCKS)
+            (FEW, multiples(domain or Domain()))
             if self.is_brief
             else (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
         )
+        most = {"cells": FEW_CELLS} if self.is_brief else {}
         return tried_apart(
-            self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds, stages
+            self, lambda sizes: identity(self, spec, sizes, domain=domain, **most), seconds, stages
         )
 
     @cached_property

@@ -45,11 +45,11 @@ LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(2, 258, 4, 2, 6))
 #: Several blocks of 128 queries and of 128 keys in widths above 64, whose root is whole; the first that is small enough
 #: is tried.
 TOGETHER = (Sizes(140, 270, 100, 66, 6), Sizes(140, 150, 100, 66, 6))
-#: The smallest of the usual sizes and the largest one in narrower heads, where each run takes long,
-FEW = (SIZES[0], replace(SIZES[-1], d_k=16))
-#: and several short blocks of keys, where larger sizes take too long.
-OF_BLOCKS = (Sizes(2, 35, 4, 3, 6),)
+#: The smallest of the usual sizes, and several short blocks of keys, where larger sizes take too long.
+FEW = (SIZES[0], Sizes(5, 35, 16, 20, 6))
 _CELLS = 1 << 17  # scores of all heads and items in one run
+#: The same where each run takes long: only the smallest size has several items.
+FEW_CELLS = 1 << 8
 _CELLS_OF_MULTIPLES = 1 << 18  # scores of one head, if short lengths are not promised
 _LENGTHS = 4  # numbers of queries and keys of which so many pairs are then tried
 # Wider heads than this are tried as they are, and not replaced by a small width.
@@ -63,12 +63,14 @@ def identity(
     epsilon: float = EPSILON,
     seed: int = 0,
     domain: Domain | None = None,
+    cells: int = _CELLS,
 ) -> IdentityResult:
     """Test whether a program computes ``spec``, up to rounding and a probability of at most ε.
 
     Code that cannot run on residues (``float()`` of an element, a comparison of data) is not judged:
     ``IdentityResult.agrees`` is None and ``reason`` says why. Functions in layouts with axes for a batch and for heads
-    are called with several items and heads; sizes keep every promise of the ``domain``.
+    are called with several heads, and with several items in runs of at most so many ``cells``, which are scores of all
+    heads and items; sizes keep every promise of the ``domain``.
     """
     how = program.convention
     names = tuple(dict.fromkeys(how.inputs))
@@ -78,7 +80,7 @@ def identity(
         """Return the sizes of the domain nearest to these, with batches."""
         return tuple(
             dict.fromkeys(
-                _fit_sizes_to_maker(maker, s)
+                _fit_sizes_to_maker(maker, s, cells)
                 for s in _select_stage_sizes(wanted, spec.heads, maker.square)
             )
         )
@@ -111,7 +113,7 @@ def _select_stage_sizes(
     )
 
 
-def _fit_sizes_to_maker(maker: Maker, sizes: Sizes) -> Sizes:
+def _fit_sizes_to_maker(maker: Maker, sizes: Sizes, cells: int) -> Sizes:
     """Return the sizes that the specification and the domain take, with items on each batch axis of the layout."""
     fitted = maker.fitted(sizes)
     if fitted.d_k != sizes.d_k and sizes.d_k <= _USUAL_WIDTH:
@@ -120,7 +122,7 @@ def _fit_sizes_to_maker(maker: Maker, sizes: Sizes) -> Sizes:
     several = maker.batch_axes(maker.batches)
     ones = (1,) * maker.batches
     fronts = (several, (*several[:1], *ones[1:]), ones)  # the first with few enough items
-    batch = next((front for front in fronts if prod(front) * scores <= _CELLS), ones)
+    batch = next((front for front in fronts if prod(front) * scores <= cells), ones)
     return replace(fitted, batch=batch)
 
 

@@ -15,6 +15,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -149,8 +150,6 @@ class _GuardedMemory:
     def begin_launch(self) -> None:
         """Forget the tensors of earlier launches: their memory may be free."""
         self._ranges.clear()
-        if self._seen_by is not None:
-            self._seen_by.begin_launch()
 
     def permit(self, tensor: Any) -> None:
         """Permit accesses to the memory of a tensor."""
@@ -221,12 +220,15 @@ def within_memory(seen_by: SeesStores | None = None) -> Iterator[None]:
 
     def launched(executor: Any, *places: Any, **keywords: Any) -> Any:
         memory.begin_launch()
-        return launch(executor, *places, **keywords)
+        run = partial(launch, executor, *places, **keywords)
+        if seen_by is None:
+            return run()
+        tensors = [_unwrapped(x) for x in (*places, *keywords.values()) if hasattr(x, "data_ptr")]
+        return seen_by.launch(executor.fn.__name__, tensors, run)
 
     def converted(x: Any) -> Any:
         if hasattr(x, "data_ptr"):
-            # Wrapped tensors hold the one whose memory is read.
-            memory.permit(getattr(x, "base", x) if not hasattr(x, "untyped_storage") else x)
+            memory.permit(_unwrapped(x))
         return convert(x)
 
     with (
@@ -235,3 +237,8 @@ def within_memory(seen_by: SeesStores | None = None) -> Iterator[None]:
         patch.object(module, "_implicit_cvt", converted),
     ):
         yield
+
+
+def _unwrapped(x: Any) -> Any:
+    """Return the tensor whose memory is read, of one that is wrapped for a kernel."""
+    return x if hasattr(x, "untyped_storage") else getattr(x, "base", x)

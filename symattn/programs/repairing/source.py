@@ -15,7 +15,7 @@ import linecache
 import types
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -552,6 +552,18 @@ class Sources:
                     and value.__code__.co_filename == self.file
                 ):
                     result[name] = value
+        return result
+
+    def users_of(self, names: Collection[str]) -> set[str]:
+        """Return the names of the functions that use functions of these names, directly or not, and these names."""
+        result, before = set(names), 0
+        while len(result) > before:
+            before = len(result)
+            for source in self.functions.values():
+                code = source.function.__code__
+                used = {n for c in (code, *_codes_within(code)) for n in c.co_names}
+                if used & result:
+                    result.add(source.function.__name__)
         return result
 
     def _count_loop_pass(self) -> bool:

@@ -2,14 +2,15 @@
 
 A launch runs one program after another, and most edits leave that program wrong whose entries were wrong before. So it
 runs first, and its first wrong entry ends the call. This rests on a call without edits in which one launch stores each
-entry at most once, and the function returns the tensor as it is.
+entry at most once, and the function returns the tensor as it is. Launches before that of the first edited kernel are
+not run again: what they left in the memory of their tensors is put there.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -33,7 +34,7 @@ class WrongEntry(Exception):
 class SeesStores(Protocol):
     """What is told of the stores of a call; ``spans`` are those of the tensors of the launch, in their order."""
 
-    def begin_launch(self) -> None: ...
+    def launch(self, kernel: str, tensors: list[Any], run: Callable[[], Any]) -> Any: ...
     def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None: ...
     def changed(self) -> None: ...
 
@@ -47,22 +48,35 @@ class _Store:
     spans: tuple[Span, ...]
 
 
+@dataclass(frozen=True)
+class _Launch:
+    """A launch: the kernel, and what the memory of its tensors holds afterwards."""
+
+    kernel: str
+    memory: tuple[Any, ...]
+
+
 @dataclass
 class RecordedStores:
-    """The stores of a call; ``is_plain`` unless other operations change memory."""
+    """The stores of a call, and its launches; ``is_plain`` unless other operations change memory."""
 
-    launch: int = 0
     is_plain: bool = True
     stores: list[_Store] = field(default_factory=list)
+    launches: list[_Launch] = field(default_factory=list)
+    _now: int = 0  # the number of the launch that runs, from 1
 
-    def begin_launch(self) -> None:
-        """Count the launch."""
-        self.launch += 1
+    def launch(self, kernel: str, tensors: list[Any], run: Callable[[], Any]) -> Any:
+        """Run a launch, and record what it leaves."""
+        self._now += 1
+        result = run()
+        memory = tuple(x.untyped_storage().clone() for x in tensors)
+        self.launches.append(_Launch(kernel, memory))
+        return result
 
     def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None:
         """Record a store."""
         program = sys.modules[INTERPRETER].interpreter_builder.grid_idx  # type: ignore[attr-defined]
-        self.stores.append(_Store(self.launch, program, addresses, values, tuple(spans)))
+        self.stores.append(_Store(self._now, program, addresses, values, tuple(spans)))
 
     def changed(self) -> None:
         """Note a change of memory that is no store."""
@@ -73,21 +87,34 @@ class RecordedStores:
 class ExpectedStores:
     """The right entries of a tensor, flat in the order of its memory: NaN where nothing is judged."""
 
-    launch: int  # the one that stores them, from 1
+    storing: int  # the number of the launch that stores them, from 1; 0 if none is to be judged
     tensor: int  # the number of the tensor among those of the launch
     near: np.ndarray
     allowed: np.ndarray
     width: int  # of an entry, in bytes
+    launches: list[_Launch]  # those of the call without edits
     first: Program = (0, 0, 0)  # the program that runs first
-    launches: int = 0  # in the call so far
+    replayed: int = 0  # so many launches are not run again
+    _now: int = 0  # the number of the launch that runs
 
-    def begin_launch(self) -> None:
-        """Count the launch."""
-        self.launches += 1
+    def of(self, edited: Container[str]) -> ExpectedStores:
+        """Return what is expected of a call in which these kernels are edited, or helpers of theirs."""
+        names = [launch.kernel for launch in self.launches]
+        first = next((k for k, name in enumerate(names) if name in edited), len(names))
+        return replace(self, replayed=first, _now=0)
+
+    def launch(self, kernel: str, tensors: list[Any], run: Callable[[], Any]) -> Any:
+        """Run a launch, or put into the memory of its tensors what it leaves there."""
+        self._now += 1
+        if self._now > self.replayed:
+            return run()
+        for x, memory in zip(tensors, self.launches[self._now - 1].memory, strict=True):
+            x.untyped_storage().copy_(memory)
+        return None
 
     def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None:
         """Raise ``WrongEntry`` if a number is stored that must not be returned."""
-        if self.launches == self.launch and self.count_wrong(addresses, values, spans):
+        if self._now == self.storing and self.count_wrong(addresses, values, spans):
             raise WrongEntry("an edited kernel stores a wrong entry")
 
     def changed(self) -> None:
@@ -115,7 +142,7 @@ class ExpectedStores:
         exchanged = {self.first: (0, 0, 0), (0, 0, 0): self.first}
 
         def place(*program: int) -> None:
-            is_here = self.launches == self.launch
+            is_here = self._now == self.storing
             own(*(exchanged.get(program, program) if is_here else program))  # type: ignore[call-overload]
 
         with patch.object(builder, "set_grid_idx", place):
@@ -128,33 +155,35 @@ def expected_stores(
     places_of: Callable[[np.ndarray], np.ndarray],
     near: np.ndarray,
     allowed: np.ndarray,
-) -> ExpectedStores | None:
-    """Return the right entries of the ``tensor`` that a recorded call has returned; None if stores do not show them.
+) -> ExpectedStores:
+    """Return the right entries of the ``tensor`` that a recorded call has returned, if stores show them.
 
     ``places_of`` gives an array of the tensor's shape the axes of the output, whose right entries are ``near``.
     """
+    none = np.zeros(0)
+    unknown = ExpectedStores(0, 0, none, none, 1, recorded.launches)
     torch = import_torch()
     if not recorded.is_plain or not isinstance(tensor, torch.Tensor):
-        return None
+        return unknown
     storage, width = tensor.untyped_storage(), tensor.element_size()
     span = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
     into = [s for s in recorded.stores if span in s.spans and _is_within(s.addresses, span)]
-    addresses = np.concatenate([s.addresses for s in into]) if into else np.zeros(0)
+    addresses = np.concatenate([s.addresses for s in into]) if into else none
     is_once = len(np.unique(addresses)) == len(addresses)
     is_float = tensor.is_floating_point() and all(s.values.dtype.kind == "f" for s in into)
     if not into or not is_once or not is_float or len({s.launch for s in into}) > 1:
-        return None
+        return unknown
     count = storage.nbytes() // width
     numbered = torch.arange(count, dtype=torch.float64)
     numbered = numbered.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     places = places_of(numbered.numpy())
     if places.shape != near.shape:
-        return None
+        return unknown
     flat = [np.full(count, np.nan), np.full(count, np.nan)]
     for array, entries in zip(flat, (near, allowed), strict=True):
         array[places.astype(np.int64)] = entries
     which = into[0].launch, into[0].spans.index(span)
-    result = ExpectedStores(*which, *flat, width)
+    result = ExpectedStores(*which, *flat, width, recorded.launches)
     wrong: Counter[Program] = Counter()
     for s in into:
         wrong[s.program] += result.count_wrong(s.addresses, s.values, s.spans)

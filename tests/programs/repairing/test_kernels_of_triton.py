@@ -200,7 +200,7 @@ def test_the_first_wrong_entry_of_the_program_that_was_wrong_ends_a_call(loaded:
     x = torch.arange(1.0, 25.0)
     right, bound = 2 * x.double().numpy(), np.full(24, 1e-6)
 
-    def stores_of(text: str) -> ExpectedStores | None:
+    def stores_of(text: str) -> ExpectedStores:
         recorded = RecordedStores()
         with within_memory(recorded):
             output = loaded(text).f(x)
@@ -208,17 +208,21 @@ def test_the_first_wrong_entry_of_the_program_that_was_wrong_ends_a_call(loaded:
 
     wrong = THREE_PROGRAMS.replace("* 2", "* tl.where(p < 2, 2, 3)")
     expected = stores_of(wrong)
-    assert expected is not None
-    assert expected.first == (2, 0, 0)
+    assert (expected.storing, expected.first) == (1, (2, 0, 0))
     with within_memory(expected), expected.runs_first(), pytest.raises(Exception, match="a wrong entry"):
         loaded(wrong).f(x)
     # It stopped in the first program, which is the wrong one.
     assert sys.modules["triton.runtime.interpreter"].interpreter_builder.grid_idx == (2, 0, 0)
-    expected.launches = 0
-    with within_memory(expected), expected.runs_first():
+    again = expected.of({"doubled"})
+    with within_memory(again), again.runs_first():
         assert torch.equal(loaded(THREE_PROGRAMS).f(x), 2 * x)
     # An entry that is stored twice may be wrong for a while.
-    assert stores_of(THREE_PROGRAMS.replace("    tl.store(o + i, z)", "    tl.store(o + i, z)\n" * 2)) is None
+    twice = stores_of(THREE_PROGRAMS.replace("    tl.store(o + i, z)", "    tl.store(o + i, z)\n" * 2))
+    assert twice.storing == 0
+    # A launch before that of an edited kernel is not run again.
+    other = stores_of(THREE_PROGRAMS).of({"another"})
+    with within_memory(other):
+        assert torch.equal(loaded(wrong).f(x), 2 * x)
 
 
 # the whole search
