@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from math import inf, isfinite
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from symattn.programs.repairing.edits import SWITCH, TIERS, Edit, overlapping
 from symattn.programs.repairing.likelihood import in_turn, size_of
 from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_values, sorted_samples
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
+from symattn.verification import engine
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
 from symattn.verification.repair import Repair, Repairs, Replacement
@@ -44,6 +45,10 @@ _SHARE_OF_BUDGET = 3  # the part of the budget of processor time: a third
 _TOKENS_OF_KERNEL = 40  # tokens of the last inputs of an interpreted kernel of short blocks,
 _BEYOND_BLOCKS = 3  # and beyond two blocks if these are longer
 _SHARE_FOR_KERNELS = 1  # interpreted kernels get all of it
+_FEW_ENTRIES = 1000  # of a wrong call of which no smaller one is sought,
+_SMALLER_TRIES = 6  # calls of each choice of sizes,
+_SHRUNK = 2  # and the factor by which a smaller one must be smaller
+_SMALLER_SEED = 61
 _CHUNK = 250  # edits sent to the function's process at once
 _CHUNK_OF_KERNELS = 50  # edits of a kernel after which those that passed are examined
 _FIRST_WRONG, _FIRST_RIGHT, _VARIOUS = 9, 6, 12  # cases of the first screen, and of partial repairs
@@ -77,7 +82,8 @@ def find_repairs(session: Session) -> Repairs:
         return Repairs()
     session.progress("repairs")
     try:
-        samples = _samples_of(session, wrong)
+        # Each edit is called on the first one, so that a small one saves most of the time.
+        samples = _samples_of(session, [*_smaller_wrong_calls(session, wrong), *wrong])
         trials = make(samples)
         opened = trials.open()
         return (
@@ -87,6 +93,22 @@ def find_repairs(session: Session) -> Repairs:
         )
     except SymattnError as error:
         return Repairs(note=f"The search for a repair ended: {error}.")
+
+
+def _smaller_wrong_calls(session: Session, wrong: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return wrong calls that are as small as the smallest one in some sizes alone; none if that one is small."""
+    smallest = min(wrong, key=lambda r: r.case.size)
+    if smallest.case.size <= _FEW_ENTRIES or smallest.finding not in ("values", "not finite"):
+        return []
+    rng = np.random.default_rng((session.seed, _SMALLER_SEED))
+    for cases in engine.cases_of_fewer_sizes(session, smallest, rng):
+        admitted = (case for case in cases if session.admits(case))
+        judged = [session.run_case(case) for case in islice(admitted, _SMALLER_TRIES)]
+        smaller = [r for r in judged if r.finding in ("values", "not finite") and r.parts]
+        smaller = [r for r in smaller if _SHRUNK * r.case.size <= smallest.case.size]
+        if smaller:
+            return smaller
+    return []
 
 
 # -- the cases to try --------------------------------------------------------------------------------------------------
