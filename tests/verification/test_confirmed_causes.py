@@ -149,6 +149,7 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
 _ALIKE = (causal_if_square, one_mask_for_five_queries, maximum_before_the_cap, blocks_of_the_first_queries)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "spec", "precision", "cause"),
     [pytest.param(*row, marks=pytest.mark.exhaustive if row[0] in _ALIKE else ()) for row in _CAUSES],

@@ -267,7 +267,9 @@ def _with_less_for_each_key(q: Any, k: Any, v: Any) -> Any:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("program", [_with_an_epsilon, _with_less_for_each_key])
+@pytest.mark.parametrize(
+    "program", [pytest.param(_with_an_epsilon, marks=pytest.mark.exhaustive), _with_less_for_each_key]
+)
 def test_evidence_is_of_the_printed_input_or_names_another_case(program: Callable[..., Any]) -> None:
     (fault,) = _verify(program, Attention()).faults
     assert (fault.step, fault.cause) == ("normalize", None)

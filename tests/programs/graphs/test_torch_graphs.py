@@ -233,7 +233,7 @@ def test_the_activation_of_a_layer_is_read() -> None:
 @pytest.mark.parametrize(
     ("function", "right"),
     [
-        (in_parts, True), (by_logarithms, True), (by_wrong_parts, False), (backwards, True),
+        (by_wrong_parts, False), (in_parts, True), (by_logarithms, True), (backwards, True),
         (partial(backwards, turned=(0, 1)), False),
     ],
 )  # fmt: skip
