@@ -98,6 +98,15 @@ def run_steps(steps: Iterable[Step], inputs: Mapping[str, object]) -> dict[str, 
     return values
 
 
+def run_until(steps: Iterable[Step], inputs: Mapping[str, object], name: str) -> dict[str, Any]:
+    """Run the steps that need no array ``name``, and return the inputs and all computed arrays by name, in order."""
+    values = dict(inputs)
+    for step in steps:
+        if step.name != name and all(of in values for of in step.of):
+            values[step.name] = step.run(*[values[of] for of in step.of])
+    return values
+
+
 @dataclass
 class Flow:
     """The steps so far, and the current array of each role: after a mask, ``scores`` is the array ``masked``.

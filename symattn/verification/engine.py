@@ -215,11 +215,15 @@ class Session:
             del self.latest[next(iter(self.latest))]
         return known
 
-    def run_case(self, case: Case, or_smaller: bool = False) -> CaseResult:
+    def run_case(
+        self, case: Case, or_smaller: bool = False, by_first_way: bool = False
+    ) -> CaseResult:
         """Call the function, and judge its output.
 
         With ``or_smaller``, of a large case that is wrong in float64 a call in which only some sizes are large may be
-        returned, if that is wrong as well. The caller then has to read the case of the result.
+        returned, if that is wrong as well. The caller then has to read the case of the result. ``by_first_way``
+        compares it with the first way of computing alone: what is wrong by that may be right by others, as
+        ``judge_by_all_ways`` tells.
         """
         legal, outcome = self.legal(case.inputs), self.call(case)
         # A bound of a large case takes long, so that float64 judges first.
@@ -233,9 +237,19 @@ class Session:
                 smaller = self._find_wrong_smaller_case(screened)
                 if smaller is not None:
                     return smaller
+        if by_first_way:
+            first = judge(legal._replace(ways=legal.ways[:1]), self.precision, case, outcome)
+            if not first.undecided:
+                return replace(first, whole=len(legal.ways) == 1)
         # Power rests on cases judged by all ways; few are enough once residues have decided.
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, outcome, len(self.records) < whole)
+
+    def judge_by_all_ways(self, judged: CaseResult) -> CaseResult:
+        """Return a call that some way of computing does not allow, compared with all of them."""
+        if judged.whole or judged.finding is None:
+            return judged
+        return judge(self.legal(judged.case.inputs), self.precision, judged.case, judged.outcome)
 
     def _find_wrong_smaller_case(self, screened: CaseResult) -> CaseResult | None:
         """Return a call that is certainly wrong, in which only some sizes are those of a call that float64 doubts."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import inputs, masks, softmax
+from symattn.attention.flow import run_until
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
@@ -96,8 +97,7 @@ def _by_keys(spec: Attention, **keywords: Any) -> Any:
 
 def _in_base_two(spec: Attention, **keywords: Any) -> Any:
     """Compute with 2^{t − m}, t = s log₂ e, and L = (m + log₂ Σ) ln 2."""
-    values = spec.trace(**keywords)
-    s, v = _scores_and_values(spec, values)
+    s, v = _scores_and_values(spec, keywords)
     xp = namespace_of(s)
     two = _natural_logarithm_of_two(s)
     open_ = xp.isfinite(s)
@@ -111,12 +111,11 @@ def _in_base_two(spec: Attention, **keywords: Any) -> Any:
 
 def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
     """Merge two parts of the keys, each normalised by itself."""
-    values = spec.trace(**keywords)
-    s, v = _scores_and_values(spec, values)
+    s, v = _scores_and_values(spec, keywords)
     half = int(s.shape[-1]) // 2
     # One key cannot be cut in two parts.
     if not half:
-        return values["output"], values["lse"]
+        return spec(**keywords)
     first, second = (
         partial_output(s[..., part], v[..., part, :])
         for part in (slice(0, half), slice(half, None))
@@ -125,14 +124,15 @@ def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
     return result.output, result.lse[..., 0]
 
 
-def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the scores that the weights are computed from, and the values that they are multiplied by."""
-    steps = spec.pipeline(
-        [n for n in ("q", "k", "v", "mask", "keep", "bias", "sink", "drop") if n in values]
-    )
-    return values[next(s for s in steps if s.name == "weights").of[0]], values[
-        reference.values_name(steps)
-    ]
+def _scores_and_values(spec: Attention, keywords: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Compute the scores that the weights are computed from, and the values that they are multiplied by."""
+    given = inputs.by_name((), keywords)
+    inputs.check_inputs(spec, given)
+    steps = spec.pipeline(given)
+    # Weights, and all that is computed from them, take most of a run, and this way computes its own.
+    values = run_until(steps, given, "weights")
+    (weights,) = (step for step in steps if step.name == "weights")
+    return values[weights.of[0]], values[reference.values_name(steps)]
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part
+from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import RIGHT
 from symattn.document.errors import Undecided
@@ -512,7 +512,9 @@ class Search(ABC, Generic[M]):
         Held-out cases that contradicted the mistake everywhere count as well.
         """
         against = [r for r in self.right if self.contradicts(r, mistake)]
-        of_fresh = [(r, confirming.contradicts(self, r, mistake)) for r in self.held_out]
+        of_fresh = [
+            (r, confirming.contradicts(self, r, mistake)) for r in self.held_out_by_all_ways()
+        ]
         against += [r for r, contradicted in of_fresh if contradicted]
         made_in = [
             *self.wrong,
@@ -661,8 +663,8 @@ class Search(ABC, Generic[M]):
         if not remaining:
             return (), []
         for case in self.session.subject.unseen(self.session, remaining):
-            judged = self.seen(self.session.run_case(case))
-            remaining = tuple(m for m in remaining if self.explains(judged, m) is not False)
+            unexplained = lambda r, m: self.explains(r, m) is False  # noqa: E731
+            judged, remaining = self._judge_fresh(case, remaining, unexplained)
             tried.append(judged)
             if not remaining or self.session.effort.over:
                 break
@@ -678,15 +680,37 @@ class Search(ABC, Generic[M]):
         rng = np.random.default_rng((session.seed, confirming.HELD_OUT_SEED, self.rounds))
         # Residues at other sizes refute a mistake without any call.
         remaining = tuple(m for m in mistakes if not self._other_residues(m))
+        contradicts = partial(confirming.contradicts, self)
         for case in session.subject.of_other_sizes(session, mistakes, rng):
             if session.effort.over:
                 break
-            judged = self.seen(session.run_case(case))
+            judged, remaining = self._judge_fresh(case, remaining, contradicts)
             self.held_out.append(judged)
-            remaining = tuple(m for m in remaining if not confirming.contradicts(self, judged, m))
             if not remaining:
                 break
         return remaining
+
+    def _judge_fresh(
+        self, case: Case, mistakes: tuple[M, ...], contradicts: Callable[[CaseResult, M], bool]
+    ) -> tuple[CaseResult, tuple[M, ...]]:
+        """Return a call with fresh inputs, and the mistakes that it does not contradict.
+
+        The first way of computing is enough where it contradicts none. Otherwise all ways decide, whose bounds take
+        most of the time: what the first one does not allow, another one may.
+        """
+        judged = self.session.run_case(case, by_first_way=True)
+        fresh = self.seen(judged)
+        remaining = tuple(m for m in mistakes if not contradicts(fresh, m))
+        if len(remaining) < len(mistakes) and not judged.whole:
+            fresh = self.seen(self.session.judge_by_all_ways(judged))
+            remaining = tuple(m for m in mistakes if not contradicts(fresh, m))
+        return fresh, remaining
+
+    def held_out_by_all_ways(self) -> list[CaseResult]:
+        """Return the held-out cases, each compared with all ways of computing: mistakes that were not asked there may
+        contradict what the first way alone says."""
+        self.held_out = [self.session.judge_by_all_ways(r) for r in self.held_out]
+        return self.held_out
 
 
 def where_made(

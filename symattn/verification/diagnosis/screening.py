@@ -335,7 +335,7 @@ def _cases_of_a_second(
     """
     if any(search.screened(judged, first) is False for judged in few):
         return few
-    held_out = [r for r in search.held_out if r.finding in OF_VALUES]
+    held_out = [r for r in search.held_out_by_all_ways() if r.finding in OF_VALUES]
     every = sorted((*search.wrong, *held_out), key=lambda r: r.case.size)
     beyond = (r for r in every if is_finite(r) and search.screened(r, first) is False)
     return list(islice(beyond, _PAIRED)) or few
