@@ -180,14 +180,18 @@ def test_a_difference_that_no_number_explains_is_undecided() -> None:
 
 @pytest.mark.deep
 def test_a_difference_at_some_size_leads_to_the_fault() -> None:
+    report = verified(wrong_for_64)
+    assert report.verdict is Verdict.FAULT
+    assert check(report) is None
+
+
+@pytest.mark.exhaustive
+def test_the_difference_is_at_the_smallest_size_that_shows_it() -> None:
     runner = target(wrong_for_64, Request.of(Attention(), dtype="float32", layout="auto"))
     found = runner.semantics(Attention(), 60.0)
     assert found.agrees is False
     assert found.difference is not None
     assert (found.difference.sizes.n_q, found.difference.sizes.n_k) == (64, 64)
-    report = verified(wrong_for_64)
-    assert report.verdict is Verdict.FAULT
-    assert check(report) is None
 
 
 @pytest.mark.deep
