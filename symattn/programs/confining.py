@@ -91,7 +91,8 @@ def _drop_capabilities() -> bool:
     """Give up what the first process of a namespace may do, such as to mount, here and in processes started later."""
     header, none = (ctypes.c_uint32 * 2)(*_CAPABILITIES_OF_THIS), (ctypes.c_uint32 * 6)()
     library = _c_library()
-    return library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and library.capset(header, none) == 0
+    refused = library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or library.capset(header, none)
+    return not refused
 
 
 def _hide_folder(folder: str) -> bool:
