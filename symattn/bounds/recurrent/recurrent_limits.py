@@ -24,13 +24,16 @@ coefficients of the state after a chunk, for any rows y of later outputs,
 and P before the chunk is P e^{G_n} + C_copy. Rows of the final state start with P = I after the last chunk. A token is
 a chunk of one; its output reads the state after it, so the own row starts with P = q. Where tokens read the state
 before they are added, q e^R is in the place of q e^G, and the own row starts with P = q before its token; the gate of
-the token itself reaches it through the rounding of R = G − g alone. c v of a bonus is a sum of inputs, whose roundings
-are the output's own.
+the token itself reaches it through the rounding of R = G − g alone; likewise with p where tokens erase before their
+gates. Two steps a token are as two tokens, with outputs of one of them. c v of a bonus is a sum of inputs, whose
+roundings are the output's own.
 
 *Worst.* Σ |C| h with the largest roundings (``sources``). These are parts of what was computed, |Ŝ| ≤ |S| + |Ŝ − S|: a
 forward pass bounds the norm e of each column of the state's error, e' = ‖step‖ e + ‖what the chunk adds‖; rows and
-norms meet by |P x| ≤ ‖P‖ ‖x‖. Growth of |I − β k kᵀ| by entries is never taken: its powers grow like 2ⁿ, while its
-norm is 1 for β k·k ≤ 2.
+norms meet by |P x| ≤ ‖P‖ ‖x‖. Growth of |I − β k kᵀ| by entries is never taken: its powers grow like 2ⁿ, while its norm
+is 1 for β k·k ≤ 2. For another p the norm of a step exceeds 1, and so may that of many: then it is the norm of the
+product over a chunk that counts, token by token too, and where that exceeds 1 over many chunks, the worst case grows
+with the length, to ∞ at last, where it says nothing.
 
 *Sharp.* The additions times their coefficients are a martingale (R4): the coefficients do not depend on roundings. By
 Azuma and Hoeffding |y − ŷ| ≤ λ √(Σ C² h²) but for 2 e^{−λ²/2}; for K entries λ = √(2 ln(2K/α)). An error of a gate's
@@ -52,7 +55,7 @@ T. Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. C
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, sqrt
 
 import numpy as np
@@ -109,9 +112,9 @@ class ExactRecurrence:
 
 def exact_values(of: Recurrence, size: int = TOKENS_AT_ONCE) -> ExactRecurrence:
     """Compute the recurrence in float64."""
-    every = list(chunks_of(of, size))
+    every = list(chunks_of(of.in_steps, size * of.steps_a_token))
     outputs = [x.output for x in every]
-    return ExactRecurrence(np.concatenate(outputs), every[-1].end)
+    return ExactRecurrence(np.concatenate(outputs)[of.read_steps], every[-1].end)
 
 
 def multiplier(entries: int, alpha: float) -> float:
@@ -139,11 +142,15 @@ def limits(
         # one gate, its exponential is rounded alike in all of them (R4).
         of_roundings = of.moved.is_nothing and not of.constant
         is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS and of_roundings
-        sweep = _Sweep(of, chosen, with_state, sharp=is_sharp)
+        steps = of.in_steps
+        how_in_steps = replace(how, size=how.size * of.steps_a_token)
+        # The rows of the outputs among those of the steps.
+        read = np.arange(len(steps.q))[of.read_steps][chosen]
+        sweep = _Sweep(steps, read, with_state, sharp=is_sharp)
         if how.order == "tokens":
-            _by_tokens(of, how, sweep)
+            _by_tokens(steps, how_in_steps, sweep)
         else:
-            _by_chunks(of, how, sweep)
+            _by_chunks(steps, how_in_steps, sweep)
         # All entries count, whatever the rows, so that limits do not depend on the sample.
         rows_of_arrays = len(of.q) + of.k.shape[1]
         entries = heads * rows_of_arrays * of.v.shape[1]
@@ -245,14 +252,14 @@ def _error_after(of: Recurrence, x: Chunk, largest: Roundings, error: Array) -> 
 
 def _norm_of_step(of: Recurrence, x: Chunk) -> float:
     """Return a bound of the norm of the matrix that a chunk multiplies the state by."""
-    # Without the delta rule the state is multiplied by its decays alone.
-    if of.beta is None:
+    # Where nothing is erased the state is multiplied by its decays alone.
+    if not of.erases:
         return float(x.last.max())
-    decays = np.exp(x.gate_steps.max(axis=1))
-    each = of.lengthening[x.lo : x.hi] * decays
+    each = of.step_norms[x.lo : x.hi]
     product = float(np.prod(each))
+    decays = np.exp(x.gate_steps.max(axis=1))
     # One decay a token and no lengthening: no other bound is likely to be smaller.
-    not_lengthening = of.lengthening[x.lo : x.hi] <= 1 + 2.0**-40
+    not_lengthening = each <= decays * (1 + 2.0**-40)
     if x.sums.shape[1] == 1 and not_lengthening.all():
         return product
     size = np.abs(x.step)
@@ -338,8 +345,14 @@ def _token_gates(
     of_state = np.full(len(before) - inside, count - 1)
     reach = np.concatenate([own, of_state])
     total: Array = np.zeros_like(flow)
+    # p S, which the token's own gate decays too, or has not decayed.
+    erased = x.right - x.u
     for token in range(count):
         squared_flow = flow * flow
+        if x.erases_before:
+            undecayed = of_right[:, token : token + 1] * erased[token]
+            # The rest has the gate; the exponents G − g of p may err as G does, with it or apart.
+            squared_flow = np.maximum(squared_flow, (flow + undecayed) ** 2) + undecayed**2
         total += errors[token] * squared_flow * (reach >= token)[:, None]
         flow += of_right[:, token : token + 1] * x.right[token]
     return total
@@ -371,6 +384,10 @@ def _feature_gates(
         if x.reads_before:
             read2 = x.previous_states[own] ** 2 * roundings2[own]
             result[:inside] += np.einsum("rf,rfc->rc", x.q[own] ** 2, read2)
+    # So does that with p, where a token erases before its own gate.
+    if x.erases_before:
+        erased2 = np.einsum("lf,lfc->lc", x.p**2, x.previous_states**2 * roundings2)
+        result += of_right**2 @ erased2
     return result
 
 
@@ -378,12 +395,15 @@ def _feature_gates(
 def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
     error = np.zeros(of.v.shape[1])
     errors: list[Array] = []
+    # Whether the norm of one step may exceed 1, where that of many is better known.
+    is_lengthening = bool((of.step_norms > 1 + 2.0**-40).any())
     # Chunks bound memory; the order of the arithmetic stays token by token.
     chunks = list(chunks_of(of, TOKENS_AT_ONCE))
     for x in chunks:
         sweep.silent |= overflows(x, how)
         sweep.keep_outputs(x)
         previous = x.state
+        at_start, of_chunk = error, np.zeros_like(error)
         for token, before in enumerate(x.states_before):
             # Stored for the sweep back, which needs the same roundings.
             errors.append(error)
@@ -391,8 +411,12 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
             after = before + added
             at = x.lo + token
             largest = largest_of_token(of, at, before, after, x.u[token], how, error, previous)
-            error = _error_after_token(of, x, token, largest, error)
+            error = _error_after_token(of, at, x, token, largest, error)
+            of_chunk = _error_after_token(of, at, x, token, largest, of_chunk)
             previous = after
+        if is_lengthening:
+            # The error before the chunk, by the product of its steps, and what came since.
+            error = np.minimum(error, _norm_of_step(of, x) * at_start + of_chunk)
     sweep.end = chunks[-1].end
     for x in reversed(chunks):
         states = x.states_before
@@ -404,13 +428,11 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
 
 
 def _error_after_token(
-    of: Recurrence, x: Chunk, token: int, largest: TokenRoundings, error: Array
+    of: Recurrence, at: int, x: Chunk, token: int, largest: TokenRoundings, error: Array
 ) -> Array:
-    at = x.lo + token
-    decay = float(np.exp(x.gate_steps[token].max()))
     norms = np.sqrt((largest.state**2).sum(axis=0)) + largest.state_norm
     added = float(np.linalg.norm(x.k[token])) * largest.correction
-    carried = float(of.lengthening[at]) * decay * error
+    carried = float(of.step_norms[at]) * error
     return np.asarray((carried + added + norms) * (1 + 2.0**-40))
 
 
@@ -439,7 +461,8 @@ def _sweep_token(
     rows = sweep.coefficients[active]
     # The coefficient before the correction, which erases along p.
     of_correction = rows @ of.k[at][:, None]
-    of_decayed = rows - of_correction * of.erased[at]
+    of_erased = of_correction * of.erased[at]
+    of_decayed = rows - of_erased
     worst = sweep.worst[active]
     from_state = np.abs(rows) @ largest.state
     worst += from_state + np.abs(of_correction) * largest.correction
@@ -455,11 +478,16 @@ def _sweep_token(
         if gates.any():
             # The gate, its exponential and the product with the state each round.
             rounding = float(how.sums.u) * (2 + np.abs(gates))
+            # What is erased before the gate does not have it.
+            gated = rows if of.erases_before else of_decayed
             if len(gates) == 1:
-                square += (of_decayed @ before) ** 2 * rounding**2
+                square += (gated @ before) ** 2 * rounding**2
             else:
-                square += of_decayed**2 @ (before**2 * (rounding**2)[:, None])
-    sweep.coefficients[active] = of_decayed * np.exp(x.gate_steps[token])
+                square += gated**2 @ (before**2 * (rounding**2)[:, None])
+    decays = np.exp(x.gate_steps[token])
+    sweep.coefficients[active] = (
+        rows * decays - of_erased if of.erases_before else of_decayed * decays
+    )
     # The state before the token is what its own output reads.
     if of.reads_before:
         sweep.coefficients[first:past] = of.q[at]

@@ -6,6 +6,8 @@ roundings are equal: where a right program needs more than ``MOST_OF_SHARP`` of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from symattn.arrays.formats import Format
@@ -23,11 +25,13 @@ WIDE = np.float32
 def replay(of: Recurrence, how: RecurrentArithmetic) -> ExactRecurrence:
     """Return what a right program in this arithmetic gives."""
     # Replays of large gates may overflow, as the program itself would.
+    steps, how_in_steps = of.in_steps, replace(how, size=how.size * of.steps_a_token)
     with np.errstate(all="ignore"):
         if how.order == "tokens":
-            output, state = _token_by_token(of, how)
+            rows, state = _token_by_token(steps, how)
         else:
-            output, state = _in_chunks(of, how)
+            rows, state = _in_chunks(steps, how_in_steps)
+    output = rows[of.read_steps]
     return ExactRecurrence(
         _store_replayed_array(output, how.output).astype(np.float64),
         _store_replayed_array(state, how.ending).astype(np.float64),
@@ -50,7 +54,7 @@ def _token_by_token(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Ar
         previous = state
         # S ← diag(e^g) S, u = β (v − Sᵀ k), S ← S + k uᵀ: the delta rule with gates.
         state = np.exp(gates[token])[:, None] * state
-        u = written[token] - p[token] @ state
+        u = written[token] - p[token] @ (previous if of.erases_before else state)
         added = k[token][:, None] * u
         # The state is stored after each token, and so rounded.
         state = _store_replayed_array(state + added, how.kept)
@@ -78,15 +82,16 @@ def _in_chunks(of: Recurrence, how: RecurrentArithmetic) -> tuple[Array, Array]:
         q, k, p = (a[some].astype(WIDE) for a in arrays)
         right = of.written[some].astype(WIDE)
         sums = np.cumsum(of.gates[some].astype(WIDE), axis=0)
-        reads = sums - of.gates[some].astype(WIDE) if of.reads_before else sums
-        grown = np.exp(sums)
+        earlier = sums - of.gates[some].astype(WIDE)
+        reads = earlier if of.reads_before else sums
+        erasing = earlier if of.erases_before else sums
+        grown = np.exp(erasing)
         inner = decayed_products(q, k, sums, strict=of.reads_before, reads=reads)
         u = right
-        # Without the delta rule u is w V.
-        if of.beta is not None:
-            inverse = store(
-                unit_lower_inverse(decayed_products(p, k, sums, strict=True)).astype(WIDE)
-            )
+        # Where nothing is erased u is w V.
+        if of.erases:
+            lower = decayed_products(p, k, sums, strict=True, reads=erasing)
+            inverse = store(unit_lower_inverse(lower).astype(WIDE))
             if how.residual:
                 u = inverse @ store(right - (p * grown) @ store(state))
             else:

@@ -12,7 +12,8 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
    pow, also to the power −m: off by (1 + ε)^m (1 + u)^m, so that 2n(ε + u) is added to the exponent.
    Entries of L and N are off by (γ(d + 6) + θ) of the sum of their terms' absolute values; γ(2) of the stored format
    more if both factors are stored, which do not underflow (R3).
-   Reading before a token is added, R = G − g is a sum of fewer gates, or a difference of one more rounding, within 3u.
+   Reading before a token is added, R = G − g is a sum of fewer gates, or a difference of one more rounding, within 3u;
+   so is that of p where a token erases before its gate.
 2. The system by substitution: (I + L̂ + ΔL) û = b̂, |ΔL| ≤ γ(n + 2) |I + L̂| (Higham, theorem 8.5): at b. An inverse T̂ of
    residual R = (I + L̂) T̂ − I: T̂ b̂ = (I + L̂)⁻¹ (b̂ + R b̂): |R| b̂ at b, and applying it γ(n) T̂ b̂ at u. By substitution
    |R| ≤ γ(n + 2) L̂ T̂. Merged from blocks, T₂₁ = −T₂₂ (L₂₁ T₁₁), R₂₁ is −R₂₂ L₂₁ T₁₁ and (I + L₂₂) times the error
@@ -34,6 +35,8 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
 8. A step Δ multiplies v before it is stored, or N and K̄, which are stored then: the same relative errors, and η of what
    is stored times |v| where that may underflow. g = Δ A is one more rounding of g: within 3u in chunks, and beside the
    2u of e^g token by token.
+9. Of two steps a token, entries of L between a first and a second one are a matrix by itself, A of A v, which may be
+   stored in the stored format, and so may A v: γ(2) of it and η, at b.
 
 *Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
 u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
@@ -233,13 +236,12 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         for a, off_by in ((x.k, entered.k), (x.q, entered.q), (x.p, entered.p))
     )
     # Strictly below the diagonal L is 0 elsewhere, and an exact 0 does not underflow.
-    lower_off = decayed_products(erased * off, keys, x.sums, strict=True) + lost * (x.lower != 0)
+    erasing = (True, x.erasing_sums)
+    lower_off = decayed_products(erased * off, keys, x.sums, *erasing) + lost * (x.lower != 0)
     rows = (x.reads_before, x.reads)
     inner_off = decayed_products(queries * off, keys, x.sums, *rows) + lost
     if not entered.is_nothing:
-        lower_off = lower_off + _moved_products(
-            x.p, entered.p, keys, entered.k, x.sums, strict=True
-        )
+        lower_off = lower_off + _moved_products(x.p, entered.p, keys, entered.k, x.sums, *erasing)
         inner_off = inner_off + _moved_products(x.q, entered.q, keys, entered.k, x.sums, *rows)
     lower = magnitude(x.lower) + lower_off
 
@@ -265,7 +267,7 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     residual = residual_for(inverse)
     stored_inverse = rounding_of(inverse, storage)
     inverse = inverse + stored_inverse
-    decays = np.exp(x.sums)
+    decays = np.exp(x.erasing_sums)
     read_moved = entered.p * decays
     read_size = magnitude(x.read) + read_moved
     read_off = (
@@ -279,6 +281,12 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         read_off = read_off + dots * on_state(read_size)
     else:
         read_off = read_off + on_state(rounding_of(read_size, storage))
+    if x.is_paired and storage is not None:
+        # Item 9: A v by itself.
+        of_values = lower @ magnitude(x.right)
+        operations = (1 + magnitude(x.right)).sum(axis=0)
+        stored_values = growth(2, storage) * of_values + float(storage.eta) * operations
+        read_off = read_off + stored_values * _has_erased(x)
     apart = magnitude(x.right) + on_state(x.read)
     without_state = magnitude(x.right - x.read @ x.state)
     right = without_state + from_state(x.read) + read_off
@@ -416,6 +424,11 @@ def _moved_products(
     return np.asarray(first + decayed_products(np.abs(x), keys_moved, sums, strict, reads))
 
 
+def _has_erased(x: Chunk) -> Array:
+    """1 for rows that erase, else 0; (n, 1)."""
+    return np.asarray(x.p.any(axis=1, keepdims=True), dtype=np.float64)
+
+
 def _largest_of_own_products(x: Chunk, dots: float, sums: float, held: Format | None) -> Array:
     """Return how far c v of a bonus may be off (item 7), (n, d_v)."""
     of_stored = 0.0 if held is None else growth(3, held)
@@ -470,7 +483,9 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     queries2 = queries**2
     inner2 = x.inner**2
     # Squares of gates: e^{2(G_i − G_j)}.
-    lower_terms = decayed_products(x.p**2, x.k**2, 2 * x.sums, strict=True)
+    lower_terms = decayed_products(
+        x.p**2, x.k**2, 2 * x.sums, strict=True, reads=2 * x.erasing_sums
+    )
     inner_terms = decayed_products(
         x.q**2, x.k**2, 2 * x.sums, strict=x.reads_before, reads=2 * x.reads
     )
@@ -491,6 +506,10 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     of_inverse_terms = of_inverse @ system2
     at_right = of_lower @ u2 + of_inverse_terms + 3 * u * u * right2
     at_right = at_right + of_products(read**2, state2, on_read**2, width)
+    if x.is_paired and storage is not None:
+        # Item 9: A v by itself.
+        of_entries2 = stored2(x.lower) @ right2
+        at_right = at_right + (of_entries2 + stored2(x.lower @ right)) * _has_erased(x)
     of_stored = stored2(x.inverse) @ system2 + stored2(x.u)
     at_solution = of_stored + 2 * u * u * u2
     if how.residual:
@@ -578,8 +597,8 @@ def largest_of_token(
     """Return the largest roundings of a token: ``before`` is diag(a) S_{t−1}, ``after`` S_t, ``previous`` S_{t−1};
     ``error`` as above.
 
-    p is read from the decayed state, or the decay stands in the sum; u is w v less that; S' the decayed state plus
-    k uᵀ; the output is the sum of q and S', or of q and S_{t−1}, with a bonus for the token itself.
+    p is read from the decayed state, or the decay stands in the sum, or from S_{t−1}; u is w v less that; S' the
+    decayed state plus k uᵀ; the output is the sum of q and S', or of q and S_{t−1}, with a bonus for the token itself.
     """
     form, state_format = how.sums, how.kept
     width, gates = len(before), of.gates[token]
@@ -607,10 +626,14 @@ def largest_of_token(
     largest = max(1.0, float(size.max(initial=0.0)), *(float(a.max()) for a in factors))
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
-    of_read = p @ size + norms[0] * error
-    correction = (dots + float(theta.max())) * of_read + two * written + lost
+    # Before its own gate the state that p reads has no decay.
+    read_from, of_decay = (
+        (np.abs(previous), 0.0) if of.erases_before else (size, float(theta.max()))
+    )
+    of_read = p @ read_from + norms[0] * error
+    correction = (dots + of_decay) * of_read + two * written + lost
     length_moved = float(np.sqrt(p_moved @ p_moved))
-    correction = correction + p_moved @ size + length_moved * error
+    correction = correction + p_moved @ read_from + length_moved * error
     bound = np.abs(u) + norms[0] * error + correction
     stored = (0.0 if state_format is None else float(state_format.u)) + 2 * u_form
     relative = two + np.broadcast_to(theta, (width,))[:, None]
@@ -622,12 +645,12 @@ def largest_of_token(
         + lost
     )
     # What the correction's error adds to the state, by norms.
-    grown = error * float(of.lengthening[token]) + norms[2] * correction
+    grown = error * float(of.step_norms[token]) + norms[2] * correction
     state_norm = float(relative.max()) * error + stored * (
         grown + np.sqrt((state * state).sum(axis=0))
     )
     reached = (
-        error * float(of.lengthening[token])
+        error * float(of.step_norms[token])
         + norms[2] * correction
         + np.sqrt((state**2).sum(axis=0))
         + state_norm
@@ -660,12 +683,13 @@ def squares_of_token(
     k = of.k[token]
     # Squares, as independent roundings add up in the mean square.
     before2, after2, written = before**2, after**2, of.written[token]
+    erased_from = previous if of.erases_before else before
     seen = previous if of.reads_before else after
     own_products = OwnProducts(*(a[token] for a in of.own_products))
     of_itself = own_products.value * of.v[token]
-    read, output = p @ before, q @ seen
+    read, output = p @ erased_from, q @ seen
     # A term is rounded in its product, and in d/2 additions on average.
-    of_products = (1 + width / 2) * (p**2 @ before2)
+    of_products = (1 + width / 2) * (p**2 @ erased_from**2)
     # A value, what is read, and their difference are each rounded.
     stored2 = 3 * (written**2 + read**2 + u**2)
     correction = unit2 * (of_products + width / 3 * read**2 + stored2)
