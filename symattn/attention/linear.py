@@ -287,6 +287,62 @@ def delta_chunk(
     return chunk_of_sums(state, q, k, u, sums, xp.sum(g, axis=-2, keepdims=True))
 
 
+# -- erasing along another vector --------------------------------------------------------------------------------------
+# S_t = e^{g_t} S_{t−1} − e_tᵀ (p_t X) + k_tᵀ v_t and o_t = q_t S_t, with X the decayed state e^{g_t} S_{t−1}, or, if
+# tokens erase before it decays, S_{t−1}. The delta rule has p = β k, e = k and β v for v. Shapes: p, e as k (…, n, f).
+#
+# Sources: β p for p, and before the decay, Hu et al., Comba: Improving Bilinear RNNs with Closed-loop Control (2025);
+# p = b ⊙ k and w ⊙ v for v, Hatamizadeh, Choi, Kautz, Gated DeltaNet-2: Decoupling Erase and Write in Linear Attention
+# (2026), equation 10; p of length 1 and e = a ⊙ p, before the decay, Peng et al., RWKV-7 Goose (2025).
+
+
+def erasing_token(
+    state: Array, q: Array, k: Array, v: Array, p: Array, e: Array, g: Array | None = None, *,
+    before: bool = False,
+) -> tuple[Array, Array]:  # fmt: skip
+    """One token: S' = e^g S − eᵀ (p X) + kᵀ v and q S', X = S if ``before``, else e^g S. With ``scan`` the definition.
+
+    Sources: Hu et al., Comba (2025); Hatamizadeh, Choi, Kautz (2026), equation 10; Peng et al., RWKV-7 Goose (2025).
+    """
+    kept = decayed(state, g)
+    seen = p @ (state if before else kept)
+    state = kept - e.mT @ seen + k.mT @ v
+    return state, q @ state
+
+
+def erasing_chunk(
+    state: Array, q: Array, k: Array, v: Array, p: Array, e: Array, g: Array | None = None, *,
+    before: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Several tokens at once: what their p read, r, solves (I + L) r = (p e^R) S + M v, and is subtracted along e.
+
+    L_ij = Σ_f p_if e_jf e^{R_if − G_jf} and M_ij the same of k, for j < i; G are the sums of gates up to a token, and R
+    is G, or the sums before it. o = (q e^G) S + Σ_{j ≤ i} (q_i e^{G_i − G_j} · k_j) v_j − the same of e and r.
+    Source: Yang et al. (2024), §3, for p = β k.
+    """
+    sums = gate_sums(g)
+    reads = sums if g is None or sums is None or not before else sums - g
+
+    def read(x: Array, of_x: Array | None) -> Any:
+        return (x if of_x is None else x * namespace_of(x).exp(of_x)) @ state
+
+    of_values = decayed_scores(p, k, sums, itself=False, of_queries=reads) @ v
+    below = decayed_scores(p, e, sums, itself=False, of_queries=reads)
+    right = read(p, reads) + of_values
+    # By forward substitution, row by row.
+    erased = right[..., :1, :]
+    for i in range(1, int(k.shape[-2])):
+        row = right[..., i : i + 1, :] - below[..., i : i + 1, :i] @ erased
+        erased = namespace_of(k).concat([erased, row], axis=-2)
+    inner = decayed_scores(q, k, sums) @ v - decayed_scores(q, e, sums) @ erased
+    output = read(q, sums) + inner
+    if g is None or sums is None:
+        return state + k.mT @ v - e.mT @ erased, output
+    last = namespace_of(g).sum(g, axis=-2, keepdims=True)
+    after = _state_after(state, k, v, sums, last)
+    return after - (e * namespace_of(e).exp(last - sums)).mT @ erased, output
+
+
 # -- feature maps ------------------------------------------------------------------------------------------------------
 def elu_plus_one(x: Array) -> Array:
     """φ(x) = elu(x) + 1: x + 1 for x > 0, else e^x. Source: Katharopoulos et al. (2020), equation 7."""

@@ -24,7 +24,9 @@ B2  LU factors with partial pivoting, T = I + L of entries |L| ≤ A: (T + E) y 
 
 Where tokens read the state before they are added, C has j < i alone, and e^{R_if − G_jf} with R the sums of the gates
 before a token; what a token reads of itself by a bonus b is one more product, |q| |b| |k| |V|, in each of these forms,
-and so is |D| |X| of a skip D. A step Δ is the diag(β) of M, without edges A.
+and so is |D| |X| of a skip D. A step Δ is the diag(β) of M, without edges A. What is erased along another p has A_ij =
+Σ_f |p_if k_jf| e^{R_if − G_jf}, R the sums of the gates that have decayed what p reads, and what is written in the
+place of β V; two steps a token are two tokens.
 
 Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
 alone are legal, and those have bounds of their own.
@@ -54,20 +56,22 @@ _TIES = 2.0  # factor on the largest entry of |L̂||Û|, which other pivots of e
 class LinearTerms:
     """The arrays that a form reads, in float64.
 
-    These are features q, k (…, n, f), v (…, n, d_v), β (…, n, 1) or None, and sums of gates G (…, n, f), (…, n, 1) or
-    None. ``more`` is added to the features' absolute values, if they are sums that cancel. ``relative`` is how far a
-    product of two of them may be off before it is rounded, relatively. If ``constant`` all tokens have the same gate,
-    and e^G may be a power of e^g. ``around`` is the number of tokens in front, and of those behind, that stand for
-    states, and are no part of a triangular system. If ``reads_before`` tokens read the state before they are added:
-    ``reads`` are the sums of gates until then, and ``bonus`` (…, 1, f) that of the token itself, or None.
-    ``skipped`` is |D x|, which is added to the output, or None; if steps Δ multiplied ``v``, ``step`` is
-    the largest of 1 + |Δ| times that of 1 + |x|, as each may meet what underflows; else 1.
+    These are features q, k (…, n, f), what is written v (…, n, d_v), such as β V, what is erased p (…, n, f), such as β
+    k, or None, and sums of gates G (…, n, f), (…, n, 1) or None. ``more`` is added to the features' absolute values, if
+    they are sums that cancel. ``relative`` is how far a product of two of them may be off before it is rounded,
+    relatively. If ``constant`` all tokens have the same gate, and e^G may be a power of e^g. ``around`` is the number
+    of tokens in front, and of those behind, that stand for states, and are no part of a triangular system. If
+    ``reads_before`` tokens read the state before they are added: ``reads`` are the sums of gates until then, and
+    ``bonus`` (…, 1, f) that of the token itself, or None. ``skipped`` is |D x|, which is added to the output, or None;
+    if others multiplied ``v`` and ``p``, as steps Δ or β, ``step`` is the product of the largest of 1 + |Δ| and of 1 +
+    |x|, as each may meet what underflows; else 1. ``more_erased`` is to |p| what ``more`` is to |k|, and ``erasing``
+    are the sums of gates that have decayed what p reads, by default G.
     """
 
     q: Array
     k: Array
     v: Array
-    beta: Array | None
+    p: Array | None
     sums: Array | None
     more: float = 0.0
     relative: float = 0.0
@@ -78,12 +82,14 @@ class LinearTerms:
     bonus: Array | None = None
     skipped: Array | None = None
     step: float = 1.0
+    more_erased: Array | float = 0.0
+    erasing: Array | None = None
 
     @property
     def system(self) -> Array:
-        """L of the delta rule's tokens, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i."""
-        assert self.beta is not None
-        below = self.beta * _gated_scores_of_pairs(self.k, self.k, self.sums, -1)
+        """L of the delta rule's tokens, L_ij = Σ_f p_if k_jf e^{G_if − G_jf} for j < i."""
+        assert self.p is not None
+        below = _gated_scores_of_pairs(self.p, self.k, self.sums, -1, self.erasing)
         own = slice(self.around, below.shape[-1] - self.around)
         return np.asarray(below[..., own, own])
 
@@ -122,22 +128,23 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
 
     q = np.abs(terms.q) + terms.more
     k = np.abs(terms.k) + terms.more
-    right = np.abs(terms.v) if terms.beta is None else np.abs(terms.beta * terms.v)
+    right = np.abs(terms.v)
     ends = _gated_scores_of_pairs(q, k, terms.sums, -1 if terms.reads_before else 0, terms.reads)
     if terms.bonus is not None:
         of_itself = (q * np.abs(terms.bonus) * k).sum(axis=-1)
         ends = ends + of_itself[..., None] * np.eye(n)
     edges = np.zeros((*k.shape[:-1], n))
-    if terms.beta is not None:
-        edges = np.abs(terms.beta) * _gated_scores_of_pairs(k, k, terms.sums, -1)
+    if terms.p is not None:
+        p = np.abs(terms.p) + terms.more_erased
+        edges = _gated_scores_of_pairs(p, k, terms.sums, -1, terms.erasing)
     factors = [q, k, right, edges, *([] if terms.bonus is None else [np.abs(terms.bonus)])]
     factors += [] if terms.skipped is None else [terms.skipped]
     largest = [terms.step, *(1 + float(a.max(initial=0.0)) for a in factors)]
     # Every operation may lose η, times the largest factors.
     product_of_largest = float(np.prod(largest))
     eta = float(precision.score.eta)
-    if terms.relative:
-        # Vectors that a norm made may be stored in the roughest format.
+    if terms.relative or terms.p is not None:
+        # Vectors that a norm or a factor β made may be stored in the roughest format.
         eta = max(eta, float(precision.roughest.eta))
     lost = eta * steps * product_of_largest
 
@@ -146,7 +153,7 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
         # X of B1: the difference of both solutions, without cancellation.
         own_errors = r * (right + edges @ values) + lost
         moved = _solve_unit_triangular(edges * (1 + r), own_errors)
-        if terms.beta is not None:
+        if terms.p is not None:
             moved = moved + _by_factors(terms.system, edges, values, precision)
         from_solution = (1 + r) * (ends @ moved)
         error = from_solution + r * (ends @ values) + lost

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from importlib import resources
 from itertools import chain, islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -58,6 +58,10 @@ _NUMBER, _WRITTEN = 2.0, "2"
 _HEADS = Attention(heads=2, causal=True)
 _TOKENS = frozenset({"x", *(f"{letter}_{role}" for letter in "wb" for role in "qkvo")})
 
+#: What is erased, and when, as Comba, Gated DeltaNet-2 and RWKV-7 have it.
+_ERASURES: tuple[tuple[Literal["vector", "gates", "pair"], Literal["after", "before"]], ...] = (
+    ("vector", "before"), ("gates", "after"), ("pair", "before"),
+)  # fmt: skip
 #: Specifications in which mistakes are looked for, the plainest first.
 EXAMPLES: tuple[Any, ...] = (
     *SPECIFICATIONS.values(), Attention(scale="given"), Attention(heads=2, causal=True, sink="given", softcap=4),
@@ -85,6 +89,8 @@ EXAMPLES: tuple[Any, ...] = (
     LinearAttention(feature="identity", normalised=False, gate="token", state="kv"),
     LinearAttention(feature="identity", normalised=False, gate="head"), LinearAttention.named("rwkv6"), Rotary(),
     LinearAttention(feature="identity", normalised=False, gate="head", step=True, skip=True), Block(attention=_HEADS),
+    *(LinearAttention(feature="identity", normalised=False, gate="feature", delta=True, erase=rule, erases=when)
+      for rule, when in _ERASURES),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Differential(attention=Attention(causal=True)),
     Differential(attention=Attention(position=Rotary())),

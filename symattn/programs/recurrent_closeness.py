@@ -30,7 +30,12 @@ from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
-from symattn.verification.definitions.linear import LinearAttention
+from symattn.verification.definitions.linear import (
+    LinearAttention,
+    field_of_input,
+    inputs_beside,
+)
+from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
 from symattn.verification.definitions.recurrent_law import (
     BY_HEAD,
     explain_uncovered,
@@ -47,7 +52,7 @@ FURTHEST_ROWS, DRAWN_ROWS = 64, 128
 FEW_ROWS = 8
 #: The arrays that a question may have.
 NAMES = (
-    *("q", "k", "v", "g", "beta", "bonus", "dt", "skip"),
+    *("q", "k", "v", "g", "beta", "bonus", "dt", "skip", "p", "b", "w", "a"),
     *("initial_state", "final_state", "cu_seqlens"),
 )
 
@@ -170,9 +175,7 @@ def _yield_recurrent_questions(
 
 
 def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
-    fields = {"g": spec.gate is not None, "beta": spec.delta, "bonus": spec.bonus}
-    fields |= {"dt": spec.step, "skip": spec.skip}
-    needed = ["q", "k", "v", *(name for name, has in fields.items() if has)]
+    needed = ["q", "k", "v", *inputs_beside(spec)]
     for name in needed:
         if name not in given:
             raise InputError(f"there is no input {name!r}; hint: {', '.join(needed)}")
@@ -180,14 +183,7 @@ def _check_names(spec: LinearAttention, given: dict[str, Any]) -> None:
     legal = {*needed, "initial_state", "final_state", "cu_seqlens"}
     for name in given:
         if name not in legal:
-            hint = (
-                "gate='token', gate='feature' or gate='head'"
-                if name == "g"
-                else f"{', '.join(sorted(legal))}"
-            )
-            of_fields = {"beta": "delta=True", "bonus": "reads='before' and bonus=True"}
-            of_fields |= {"dt": "gate='head' and step=True", "skip": "skip=True"}
-            hint = of_fields.get(name, hint)
+            hint = field_of_input(spec, name) or f"{', '.join(sorted(legal))}"
             raise InputError(f"the specification has no input {name!r}; hint: {hint}")
 
 
@@ -220,6 +216,9 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     expected["bonus"] = (*front[-1:], width)
     expected["dt"] = (*front, length, 1)
     expected["skip"] = front[-1:]
+    for name, last in ERASING_INPUTS[spec.erase].items():
+        heads = of_keys if is_of_keys(spec, name) else front
+        expected[name] = (*heads, length, width if last == "d_k" else v.shape[-1])
     for name, shape in expected.items():
         if name in values and values[name].shape != shape:
             raise InputError(

@@ -107,7 +107,6 @@ def test_python_takes_a_configuration(here: None) -> None:
     [
         (["--like", "nosuch"], "unknown model 'nosuch'"),
         (["--like", "glaa"], "unknown model 'glaa'; did you mean gla?"),
-        (["--like", "rwkv7"], "hint: verify the recurrence alone, LinearAttention(feature='identity'"),
         (["--like", "gla", "--causal"], "--like gla has no options of an attention; leave out --causal"),
         (["--config", "nosuch.json"], "nosuch.json cannot be read"),
         (["--config", "config.json", "--layer", "4"], "layer 4 was requested; there are 4"),

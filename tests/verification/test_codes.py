@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ _DEFINITIONS = (
     *(LinearAttention(normalised=False, delta=True, gate="token", state=state) for state in ("kv", "vk")),
     LinearAttention(normalised=False, gate="head"), LinearAttention.named("rwkv6"), Differential(attention=_HEADS),
     Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), Differential(attention=Attention(position=Rotary())),
-    LinearAttention.named("mamba2"),
+    *map(LinearAttention.named, ("mamba2", "comba", "gdn2", "rwkv7")),
+    replace(LinearAttention.named("gdn2"), values_per_key=2, state="kv"),
     Block(attention=_HEADS), Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Block(attention=_HEADS, order="inner"), Gradient(_HEADS),
     *(Gradient(Attention(**fields)) for fields in (

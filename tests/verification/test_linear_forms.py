@@ -134,7 +134,7 @@ def test_every_form_is_within_the_bound(function: Callable[..., Any], dtype: str
     for seed, n in enumerate((1, 5, 9, 16, 24)):
         given = _drawn(n, seed, dtype)
         q, k, v, beta = (x.astype(np.float64) for x in given)
-        bound = allowed(LinearTerms(q, k, v, beta[:, None], None), Precision.of(dtype))
+        bound = allowed(LinearTerms(q, k, beta[:, None] * v, beta[:, None] * k, None), Precision.of(dtype))
         assert bound is not None
         exact = _exactly(*given)
         error = np.abs(np.vectorize(Fraction, otypes=[object])(function(*given).astype(np.float64)) - exact)
@@ -143,7 +143,7 @@ def test_every_form_is_within_the_bound(function: Callable[..., Any], dtype: str
 
 def test_the_bound_refuses_a_part_in_a_thousand_of_few_tokens() -> None:
     q, k, v, beta = _drawn(5, 0, "float64")
-    bound = allowed(LinearTerms(q, k, v, beta[:, None], None), Precision.of("float32"))
+    bound = allowed(LinearTerms(q, k, beta[:, None] * v, beta[:, None] * k, None), Precision.of("float32"))
     assert bound is not None
     assert bound.max() < 1e-3 * np.abs(solved(q, k, v, beta)).max()
 

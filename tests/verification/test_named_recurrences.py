@@ -1,6 +1,5 @@
-"""Linear attention by the name of a model: its fields, or the part that has no field."""
+"""Linear attention by the name of a model: its fields."""
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from symattn.document.errors import InputError
 from symattn.verification.definitions.linear import LinearAttention
-from symattn.verification.definitions.linear_names import RECURRENCES
 
 Array = Any
 
@@ -42,16 +40,6 @@ def drawn(gates: bool) -> list[Array]:
 def test_a_named_recurrence_is_that_of_a_loop(name: str, loop: Any, gates: bool) -> None:
     given = drawn(gates)
     assert np.abs(LinearAttention.named(name)(*given) - loop(*given)).max() < 1e-14
-
-
-@pytest.mark.parametrize("name", [n for n, row in RECURRENCES.items() if row.missing])
-def test_a_model_with_a_part_without_a_field_is_refused_with_the_rest(name: str) -> None:
-    with pytest.raises(InputError) as refused:
-        LinearAttention.named(name)
-    assert RECURRENCES[name].missing in str(refused.value)
-    rest = str(refused.value).partition("alone, ")[2]
-    names = {"LinearAttention": LinearAttention, "Fraction": Fraction}
-    assert eval(rest, names) == LinearAttention(**RECURRENCES[name].fields)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:

@@ -153,7 +153,7 @@ def test_states_in_the_format_of_inputs_are_no_fault(dtype: str) -> None:
 def test_states_are_no_part_of_the_triangular_system() -> None:
     given = drawn(True)
     k, beta, state = given["k"], given["beta"][..., None], given["initial_state"]
-    terms = LinearTerms(given["q"], k, given["v"], beta, None)
+    terms = LinearTerms(given["q"], k, beta * given["v"], beta * k, None)
     right = beta * np.tril(k @ k.swapaxes(-1, -2), -1)
     assert np.abs(_with_state_as_tokens(DELTA, terms, state).system - right).max() < 1e-14
 

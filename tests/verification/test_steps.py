@@ -61,7 +61,7 @@ def test_what_has_no_meaning_is_refused() -> None:
             with pytest.raises(InputError, match=words):
                 MAMBA2(**{**given, name: other})
     for name, field in (("dt", "step"), ("skip", "skip")):
-        with pytest.raises(InputError, match=f"takes no {name} here; hint: {field}=True"):
+        with pytest.raises(InputError, match=f"takes no {name} here; hint: .*{field}=True"):
             replace(MAMBA2, **{field: False})(**given)
     refused: list[tuple[dict[str, Any], str]] = [
         ({"gate": "token"}, "gate='head' and delta=False"),

@@ -50,6 +50,19 @@ from symattn.verification.definitions.definition_subject import (
     Input,
     OtherForms,
 )
+from symattn.verification.definitions.linear_erasing import (
+    erasing_inputs,
+    yield_erasing_mistakes,
+)
+from symattn.verification.definitions.linear_erasure import (
+    ERASING_INPUTS,
+    Erasure,
+    in_steps,
+    is_of_keys,
+    join_steps,
+    read_erasing_inputs,
+    read_erasure,
+)
 from symattn.verification.definitions.linear_names import fields_of
 from symattn.verification.definitions.recurrent_law import (
     RecurrentLaw,
@@ -95,11 +108,16 @@ class LinearAttention(Answering):
     step            with one gate a head: whether a step Δ, an input dt with one number a token, multiplies the gates
                     and the values that are written
     skip            whether D v is added to the output, with an input skip, one number D for each head
+    erase           under the delta rule, what is erased: None, β k, as written above; ``vector``, β p with an input p,
+                    S' = e^g S + kᵀ β (v − p S); ``gates``, b ⊙ k, while w ⊙ v is written, with inputs b and w, one
+                    number for each feature; ``pair``, S' = e^g S + bᵀ (a S) + kᵀ v, with inputs a and b, no β
+    erases          whether what a token erases is read from the state ``after`` its own gate has decayed that, or
+                    ``before``
 
     A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), beta and dt (…, n),
-    bonus (h, d_k), and skip (h,), and returns (…, n, d_v). With several heads of values for each of keys, with one gate
-    a head, a bonus or a skip, the axis in front of the tokens has the heads. With states it takes an initial_state,
-    zeros if it is left out, and returns the output and the final state.
+    bonus (h, d_k), skip (h,), p, a and b (…, n, d_k), and w (…, n, d_v), and returns (…, n, d_v). With several heads of
+    values for each of keys, with one gate a head, a bonus or a skip, the axis in front of the tokens has the heads.
+    With states it takes an initial_state, zeros if it is left out, and returns the output and the final state.
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24; one gate a head, Sun et
@@ -107,7 +125,8 @@ class LinearAttention(Answering):
     Delta Rule over Sequence Length (2024), §3.3; shared keys, Dao, Gu, Transformers are SSMs (2024), §7.2; the state
     before a token, and its bonus, Peng et al., Eagle and Finch (2024), the time mixing of Finch; the step, Gu, Dao,
     Mamba (2023), algorithm 2, with the scalar A of Mamba-2; the skip D x, Gu, Goel, Ré, Efficiently Modeling Long
-    Sequences with Structured State Spaces (2021).
+    Sequences with Structured State Spaces (2021); what is erased, Hu et al., Comba (2025), Hatamizadeh, Choi, Kautz,
+    Gated DeltaNet-2 (2026), equation 10, and Peng et al., RWKV-7 Goose (2025).
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -127,6 +146,8 @@ class LinearAttention(Answering):
     bonus: bool = False
     step: bool = False
     skip: bool = False
+    erase: Literal["vector", "gates", "pair"] | None = None
+    erases: Literal["after", "before"] = "after"
 
     __repr__ = brief
 
@@ -162,6 +183,15 @@ class LinearAttention(Answering):
                 "LinearAttention: a step multiplies one gate a head, and values that are written as they are; hint:"
                 " gate='head' and delta=False"
             )
+        if self.erase and not self.delta:
+            raise InputError(
+                "LinearAttention: what is erased belongs to the delta rule; hint: delta=True"
+            )
+        if self.erases == "before" and not (self.erase and self.gate):
+            raise InputError(
+                "LinearAttention: before its own gate a token erases what has a field of its own; hint: erase='vector'"
+                " and gate='token'"
+            )
         if (self.step or self.skip) and self.normalised:
             raise InputError(
                 "LinearAttention: a step and a skip belong to sums without a normaliser; hint: normalised=False"
@@ -172,11 +202,16 @@ class LinearAttention(Answering):
         """Return whether an input has numbers for each head, so that arrays need an axis of heads."""
         return self.gate == "head" or self.bonus or self.skip
 
+    @property
+    def has_beta(self) -> bool:
+        """Return whether β is an input: of the delta rule, unless gates or a pair of vectors have its place."""
+        return self.delta and self.erase in (None, "vector")
+
     @classmethod
     def named(cls, name: str) -> LinearAttention:
         """Return the linear attention of a published model, such as ``gla``.
 
-        Raises ``InputError`` for an unknown name, and for a model with a part that no field expresses.
+        Raises ``InputError`` for an unknown name.
 
         >>> LinearAttention.named("gla")
         LinearAttention(feature='identity', normalised=False, gate='feature', scale=True)
@@ -194,12 +229,16 @@ class LinearAttention(Answering):
         bonus: Array | None = None,
         dt: Array | None = None,
         skip: Array | None = None,
+        p: Array | None = None,
+        b: Array | None = None,
+        w: Array | None = None,
+        a: Array | None = None,
     ) -> Any:
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
 
         With a ``state`` the output and the final state. Raises ``InputError`` for gates, a bonus or a skip of other
-        heads than those of v, if there is no bonus, step or skip for a specification that has one, and if there is
-        one for a specification without it.
+        heads than those of v, for an input that the specification has and that is left out, and for one that it does
+        not have.
 
         >>> import numpy as np
         >>> one = np.ones((1, 2))
@@ -207,11 +246,14 @@ class LinearAttention(Answering):
         >>> float(gated(one, one, one, g=np.zeros(1))[0, 0])
         2.0
         """
-        beside = (("bonus", bonus, self.bonus), ("dt", dt, self.step), ("skip", skip, self.skip))
-        for name, array, has in beside:
-            if array is not None and not has:
-                hint = "step=True" if name == "dt" else f"{name}=True"
-                raise InputError(f"LinearAttention takes no {name} here; hint: {hint}")
+        erasing = {name: x for name, x in zip("pbwa", (p, b, w, a), strict=True) if x is not None}
+        beside = {"g": g, "beta": beta, "bonus": bonus, "dt": dt, "skip": skip, **erasing}
+        _check_inputs_beside(self, {name: x for name, x in beside.items() if x is not None})
+        widths = {"d_k": q.shape[-1], "d_v": v.shape[-1]}
+        for name, last in ERASING_INPUTS[self.erase].items():
+            wanted = (*(k if is_of_keys(self, name) else v).shape[:-1], widths[last])
+            hint = f"one row a token, {name} (…, n, {last})"
+            _check_shape_beside_values(name, erasing[name], wanted, v, hint)
         if g is not None and self.gate == "head":
             if tuple(g.shape) != tuple(v.shape[-3:-2]) or v.ndim < 3:
                 raise InputError(
@@ -233,7 +275,49 @@ class LinearAttention(Answering):
             dt = _check_shape_beside_values("dt", dt, tuple(v.shape[:-1]), v, hint)
         g, beta, dt = (_as_columns(x, q) for x in (g, beta, dt))
         form = _by_pairs if not self.delta else _by_tokens
-        return _apply_normalised_form(self, form, q, k, v, g, beta, initial_state, bonus, dt, skip)
+        arrays = (q, k, v, g, beta, initial_state, bonus, dt, skip)
+        return _apply_normalised_form(self, form, *arrays, **erasing)
+
+
+#: The inputs of gates, of β and of what is erased, which a specification has or has not, and a field for each.
+_FIELDS_OF_INPUTS = {
+    "g": "gate='token', gate='feature' or gate='head'",
+    "beta": "delta=True",
+    "bonus": "reads='before' and bonus=True",
+    "dt": "gate='head' and step=True",
+    "skip": "skip=True",
+    "p": "delta=True and erase='vector'",
+    "b": "delta=True and erase='gates' or erase='pair'",
+    "w": "delta=True and erase='gates'",
+    "a": "delta=True and erase='pair'",
+}
+
+
+def inputs_beside(spec: LinearAttention) -> tuple[str, ...]:
+    """Return the names of the inputs beside q, k, v and a state."""
+    has = {"g": spec.gate is not None, "beta": spec.has_beta, "bonus": spec.bonus}
+    has |= {"dt": spec.step, "skip": spec.skip}
+    return (*(name for name, is_input in has.items() if is_input), *ERASING_INPUTS[spec.erase])
+
+
+def field_of_input(spec: LinearAttention, name: str) -> str:
+    """Return the field, as a hint, that a specification without this input lacks; "" for an unknown input."""
+    if name == "beta" and spec.delta:
+        return "erase=None or erase='vector'"
+    return _FIELDS_OF_INPUTS.get(name, "")
+
+
+def _check_inputs_beside(spec: LinearAttention, given: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` for an input that a specification does not have, and for one that is left out."""
+    needed = inputs_beside(spec)
+    for name in given:
+        if name not in needed:
+            hint = field_of_input(spec, name)
+            raise InputError(f"LinearAttention takes no {name} here; hint: {hint}")
+    for name in needed:
+        # Those of heads have shapes to tell, below.
+        if name not in given and name not in ("bonus", "dt", "skip"):
+            raise InputError(f"LinearAttention: {name} is left out; hint: {', '.join(needed)}")
 
 
 def _check_shape_beside_values(
@@ -278,13 +362,12 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
             Input(
                 "g",
                 heads if spec.gate == "head" else shape(*last),
-                # RWKV's logarithms of decays are w.
-                "gk gate gates log_decay decay alpha log_g a A g_gamma" + " w" * spec.bonus,
+                _words_of_gates(spec),
                 lambda shape, rng: -rng.integers(0, 9, shape) / 8.0,
                 step="values",
             )
         )
-    if spec.delta:
+    if spec.has_beta:
         arrays.append(
             Input(
                 "beta",
@@ -294,6 +377,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
                 step="values",
             )
         )
+    arrays += erasing_inputs(spec, of_keys, shape)
     if spec.bonus:
         words = "u time_first time_faaaa faaaa first"
         arrays.append(Input("bonus", f"{heads} d_k", words, step="values"))
@@ -316,7 +400,8 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
     def laid(run: Compute) -> Compute:
         # Gates of features have the axes of keys; gates of tokens become columns later.
-        turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
+        of_features = ("g",) if spec.gate == "feature" else ()
+        turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
         columns = partial(_run_with_gate_columns, spec, layout, run)
         # A final state has no axis of tokens.
         return in_order(layout, turned, columns, unturned=(1,))
@@ -367,6 +452,14 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     )
 
 
+def _words_of_gates(spec: LinearAttention) -> str:
+    """Return other names of g; RWKV's logarithms of decays are w, and a is an input of its own in RWKV-7."""
+    words = "gk gate gates log_decay decay alpha log_g a A g_gamma"
+    if spec.erase == "pair":
+        return "gk gate gates log_decay decay log_g log_w w g_gamma"
+    return words + " w" * spec.bonus
+
+
 def _place_heads(spec: LinearAttention, layout: Layout, heads: str, *last: str) -> str:
     """Return a shape in letters, as ``placed``; several heads stand in front if the layout has no axis of heads."""
     if (spec.values_per_key > 1 or spec.has_numbers_of_heads) and layout == "nd":
@@ -414,12 +507,16 @@ def _bound_of_forms(
     bonus: Any = None,
     dt: Any = None,
     skip: Any = None,
+    **erasing: Any,
 ) -> Any:
     """Return how far any usual form may be off, (…, n, d_v), with states also the final one; None if there is no
     bound."""
     phi: Callable[[Any], Any] = FEATURES[spec.feature]
     skipped = np.abs(skip * v) if spec.skip else None
-    step = float(np.prod([1 + np.abs(a).max(initial=0.0) for a in (dt, v)])) if spec.step else 1.0
+    multiplied = [a for a in (dt, beta, *erasing.values(), v) if a is not None]
+    # Factors of what is written or erased may each meet what underflows.
+    step = float(np.prod([1 + np.abs(a).max(initial=0.0) for a in multiplied]))
+    step = step if spec.step or spec.delta else 1.0
     g, v = _multiply_by_step(spec, g, v, dt)
     scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
     sums: Any = linear.gate_sums(g)
@@ -430,11 +527,18 @@ def _bound_of_forms(
         least = min(float(a.min(initial=np.inf)) for a in squares)
         relative = linear_forms.error_of_norms(q.shape[-1], least, precision)
         cancelling = cancelling / least**0.5 if cancelling else 0.0
+    keys = _read_features(spec, k)
+    written, erased = v, None
+    if spec.erase:
+        read = read_erasing_inputs(spec, erasing)
+        erased, written = read_erasure(spec, keys, v, beta, read)
+    elif spec.delta:
+        erased, written = Erasure(beta * keys, keys), beta * v
     terms = linear_forms.LinearTerms(
         scale * _read_features(spec, q),
-        _read_features(spec, k),
-        v,
-        beta,
+        keys,
+        written,
+        None if erased is None else erased.p,
         sums,
         cancelling,
         relative,
@@ -445,7 +549,11 @@ def _bound_of_forms(
         bonus=bonus if spec.bonus else None,
         skipped=skipped,
         step=step,
+        more_erased=_more_of_erased(spec, cancelling, beta, erasing),
+        erasing=sums - g if spec.erases == "before" else None,
     )
+    if spec.erase == "pair" and erased is not None:
+        return _bound_of_two_steps(spec, precision, terms, erased, g, initial_state)
     if spec.state:
         of_tokens = linear_forms.allowed(
             _with_state_as_tokens(spec, terms, initial_state), precision
@@ -464,6 +572,46 @@ def _bound_of_forms(
         moved = moved + 4 * float(precision.roughest.u) * (top / divisor + moved)
     # A divisor that may be 0 has no bound.
     return np.where(below < divisor, moved, np.inf)
+
+
+def _more_of_erased(
+    spec: LinearAttention, cancelling: float, beta: Any, erasing: Mapping[str, Any]
+) -> Any:
+    """Return what is added to |p| where the features of keys, which p is made of, may be sums that cancel."""
+    factor = erasing["b"] if spec.erase == "gates" else beta
+    has_keys = spec.delta and spec.erase in (None, "gates")
+    return cancelling * np.abs(factor) if has_keys and cancelling else 0.0
+
+
+def _bound_of_two_steps(
+    spec: LinearAttention, precision: Precision, terms: linear_forms.LinearTerms, erased: Erasure, g: Any,
+    initial_state: Any,
+) -> Any:  # fmt: skip
+    """Return the bound of two steps a token, of which one is read."""
+    gates = 0 * terms.k[..., :1] if g is None else g
+    steps = in_steps(terms.q, terms.k, terms.v, gates, erased)
+    sums = None if g is None else linear.gate_sums(steps.g)
+    earlier = None if sums is None else sums - steps.g
+    doubled = replace(
+        terms,
+        q=steps.q,
+        k=steps.k,
+        v=steps.v,
+        p=steps.p,
+        sums=sums,
+        reads=_sums_of_reads(spec, sums, steps.g),
+        erasing=earlier if spec.erases == "before" else None,
+        skipped=None if terms.skipped is None else join_steps(terms.skipped, terms.skipped),
+    )
+    with_state = _with_state_as_tokens(spec, doubled, initial_state) if spec.state else doubled
+    bound = linear_forms.allowed(with_state, precision)
+    if bound is None:
+        return None
+    read = slice(0 if spec.reads == "before" else 1, None, 2)
+    if not spec.state:
+        return bound[..., read, :]
+    outputs, state = _split_state_bound(spec, doubled, bound)
+    return outputs[..., read, :], state
 
 
 def _sums_of_reads(spec: LinearAttention, sums: Any, g: Any) -> Any:
@@ -486,19 +634,27 @@ def _with_state_as_tokens(
     def around(before: Any, x: Any, after: Any) -> Any:
         return np.concatenate([before, x, after], axis=-2)
 
-    sums, reads = None, None
+    sums, reads, erasing = None, None, None
     if terms.sums is not None and terms.reads is not None:
         of_width = np.zeros((*front, width, terms.sums.shape[-1]))
         last = of_width + terms.sums[..., -1:, :]
         sums, reads = (around(of_width, a, last) for a in (terms.sums, terms.reads))
-    column = units[..., :1]
+        if terms.erasing is not None:
+            erasing = around(of_width, terms.erasing, last)
+    more_erased = terms.more_erased
+    if isinstance(more_erased, np.ndarray):
+        column = nothing[..., : more_erased.shape[-1]]
+        more_erased = around(column, more_erased, column)
     return replace(
         terms,
         q=around(nothing, terms.q, units),
         k=around(units, terms.k, nothing),
         v=around(state, terms.v, 0 * state),
         skipped=None if terms.skipped is None else around(0 * state, terms.skipped, 0 * state),
-        beta=None if terms.beta is None else around(0 * column + 1, terms.beta, 0 * column),
+        # Those around write the state and read it: nothing is erased by them.
+        p=None if terms.p is None else around(nothing, terms.p, nothing),
+        more_erased=more_erased,
+        erasing=erasing,
         sums=sums,
         reads=reads,
         around=width,
@@ -599,12 +755,14 @@ Form = Callable[..., Produced]
 def _apply_normalised_form(
     spec: LinearAttention, form: Form, q: Array, k: Array, v: Array,
     g: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, bonus: Array | None = None,
-    dt: Array | None = None, skip: Array | None = None, below: Form | None = None,
+    dt: Array | None = None, skip: Array | None = None, below: Form | None = None, **erasing: Array,
 ) -> Any:  # fmt: skip
     """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised.
 
     With a ``bonus`` (…, 1, d_k) each token reads itself as well; the step ``dt`` (…, n, 1) multiplies gates and the
     values that are written, and ``skip`` (…, 1, 1) those that are added. With a ``state`` return the final state too.
+    Where the specification says what is erased, the form gets an ``Erasure`` of the inputs ``erasing`` in the place of
+    β, and the values that are written.
     """
     a, b = _read_features(spec, q), _read_features(spec, k)
     if spec.scale:
@@ -612,7 +770,11 @@ def _apply_normalised_form(
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
     state = _read_initial_state(spec, b, v, initial_state) if spec.state else None
     gates, written = _multiply_by_step(spec, g, v, dt)
-    result = form(spec, a, b, written, gates, beta, state)
+    corrected: Any = beta
+    if spec.erase:
+        read = read_erasing_inputs(spec, erasing)
+        corrected, written = read_erasure(spec, b, v, beta, read)
+    result = form(spec, a, b, written, gates, corrected, state)
     if spec.bonus and bonus is not None:
         of_itself = linear.own_products(a, b, v, bonus)
         result = Produced(result.output + of_itself, result.state)
@@ -686,12 +848,15 @@ def _by_tokens(
     k: Array,
     v: Array,
     g: Array | None,
-    beta: Array | None,
+    beta: Array | Erasure | None,
     state: Array | None,
 ) -> Produced:
     """Compute the output from the state, token by token."""
     if not spec.causal:
         return Produced(q @ (k.mT @ v))
+    if isinstance(beta, Erasure):
+        erasing: Compute = partial(linear.erasing_token, before=spec.erases == "before")
+        return _scan_linear_state(spec, erasing, state, q, k, v, beta.p, beta.keys, g)
     step: Compute = linear.delta_token if spec.delta else linear.gated_step
     return _scan_linear_state(spec, step, state, q, k, v, beta, g)
 
@@ -805,6 +970,11 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
     # Before those of chunks, as one chunk of all tokens may have the same mistake.
     yield from _yield_reading_mistakes(spec, form)
     yield from _yield_step_mistakes(spec, form)
+    if spec.erase:
+        as_given: Callable[[LinearAttention], Compute] = lambda other: partial(  # noqa: E731
+            _apply_normalised_form, other, form
+        )
+        yield from yield_erasing_mistakes(spec, as_given, partial(_change_erasure, spec, form))
     for (step, cause), wrong in _wrong_forms(spec).items():
         yield DefinitionMistake(step, cause, partial(_apply_normalised_form, spec, wrong))
         for noun, above, below in (
@@ -845,12 +1015,37 @@ def _yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]
             # Where all tokens have one gate, that of the token before is the same.
             cause = words if is_after else "the state decays by the gate of the token before"
             yield DefinitionMistake("values", cause, reading(run, g=change))
-    for words, correction in _CORRECTIONS.items() if spec.delta else ():
+    for words, correction in _CORRECTIONS.items() if spec.delta and not spec.erase else ():
         yield DefinitionMistake(
             "values",
             words,
             partial(_apply_normalised_form, spec, partial(_by_corrections, correction)),
         )
+
+
+def _change_erasure(
+    spec: LinearAttention, form: Form, change: Callable[..., tuple[Erasure, Any, Any]]
+) -> Compute:
+    """Return the run with an erasure, keys and values that ``change`` makes of the right ones and of the inputs."""
+
+    def run(**given: Any) -> Any:
+        read = {**given, **read_erasing_inputs(spec, given)}
+
+        def changed(
+            spec: LinearAttention,
+            q: Array,
+            k: Array,
+            v: Array,
+            g: Any,
+            erasure: Erasure,
+            state: Any,
+        ) -> Produced:
+            other, keys, values = change(erasure, k, v, read)
+            return form(spec, q, keys, values, g, other, state)
+
+        return _apply_normalised_form(spec, changed, **given)
+
+    return run
 
 
 def _yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
@@ -984,8 +1179,10 @@ def _yield_gates_of_other_heads(spec: LinearAttention) -> Iterator[DefinitionMis
 def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
     """Yield other heads of queries and keys for heads of values, and gates and β of another head of the group."""
     times = spec.values_per_key
-    run = partial(_apply_normalised_form, replace(spec, values_per_key=1), form)
     repeated = partial(repeat_heads, times=times)
+    bare = partial(_apply_normalised_form, replace(spec, values_per_key=1), form)
+    of_keys = {x: repeated for x in ERASING_INPUTS[spec.erase] if is_of_keys(spec, x)}
+    run = reading(bare, **of_keys)
     for words, chosen in _OTHER_HEADS.items():
         other = partial(chosen, times=times)
         for noun, q, k in (
@@ -996,7 +1193,9 @@ def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
             yield DefinitionMistake("split", words.format(noun), reading(run, q=q, k=k))
     of_first: Callable[[Any], Any] = lambda x: repeat_heads(x[..., ::times, :, :], times)  # noqa: E731
     nouns = {"g": "gate"} if spec.gate else {}
-    for name, noun in {**nouns, **({"beta": "β"} if spec.delta else {}), "v": "values"}.items():
+    nouns |= {"beta": "β"} if spec.has_beta else {}
+    nouns |= {"b": "erase gates", "w": "write gates"} if spec.erase == "gates" else {}
+    for name, noun in {**nouns, "v": "values"}.items():
         words = f"all heads of values that share a key have the {noun} of the first of them"
         right = partial(_apply_normalised_form, spec, form)
         yield DefinitionMistake("split", words, reading(right, **{name: of_first}))
@@ -1031,7 +1230,9 @@ def _yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definit
         "the final state is the initial one",
         lambda **given: (run(**given)[0], given["initial_state"] * 1),
     )
-    unwritten = reading(run, k=_without_last, **({"g": _without_last} if spec.gate else {}))
+    # A token without a key writes nothing; of a pair, nothing along b either.
+    last = ("k", *(("g",) if spec.gate else ()), *(("b",) if spec.erase == "pair" else ()))
+    unwritten = reading(run, **dict.fromkeys(last, _without_last))
     yield by("the final state is that before the last token", of_final(unwritten))
     if not spec.gate:
         return
@@ -1089,11 +1290,14 @@ def _yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
     plain = partial(_apply_normalised_form, replace(bare, feature="identity"), form)
     good = norms.right("l2")
 
+    length_one = partial(good, eps=eps)
+    # p has no features, and the right norm if there is one.
+    of_erased = {"p": length_one} if spec.erase == "vector" and spec.qk_norm else {}
+
     def by(words: str, q: Callable[[Any], Any], k: Callable[[Any], Any]) -> DefinitionMistake:
-        changed = reading(plain, q=lambda x: q(phi(x)), k=lambda x: k(phi(x)))
+        changed = reading(plain, q=lambda x: q(phi(x)), k=lambda x: k(phi(x)), **of_erased)
         return DefinitionMistake("norm", words, changed)
 
-    length_one = partial(good, eps=eps)
     if spec.qk_norm is None:
         words = "queries and keys are divided by their lengths"
         yield by(words, length_one, length_one)
@@ -1113,8 +1317,8 @@ def _yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
     if spec.feature != "identity":
         after: Any = lambda x: phi(length_one(x))  # noqa: E731
         words = "queries and keys are normalised before the feature map, not after it"
-        yield DefinitionMistake("norm", words, reading(plain, q=after, k=after))
-    if spec.delta:
+        yield DefinitionMistake("norm", words, reading(plain, q=after, k=after, **of_erased))
+    if spec.delta and not spec.erase:
         words = "keys are normalised where they are written, not where what they replace is read"
         yield DefinitionMistake("norm", words, partial(_output_of_half_normed_keys, spec, True))
         words = "keys are normalised where what they replace is read, not where they are written"
@@ -1261,7 +1465,12 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
         gated = {key: how for key, how in gated.items() if key != _BY_FIRST_GATE}
     chunks = _CHUNKS | (_CHUNKS_READ_BEFORE if is_before else {}) | (gated if spec.gate else {})
     if spec.delta:
-        chunks |= _CORRECTED_CHUNKS | (_CORRECTED_GATED_CHUNKS if spec.gate else {})
+        chunks |= _UNCORRECTED_CHUNKS.get(spec.erase, {}) | _CORRECTED_CHUNKS[spec.erase]
+        of_gates = _CORRECTED_GATED_CHUNKS | _ERASED_BEFORE_CHUNKS
+        for key, how in of_gates.items() if spec.gate else ():
+            # What has not decayed by the token's own gate, and what has, is right for one of both.
+            if (key == _READ_UNDECAYED) != (spec.erases == "before") or key == _READ_STILL:
+                chunks[key] = how
     if spec.gate and not spec.delta:
         words = "a token's gate decays what the token itself adds, too"
         result["values", words] = _by_pairs_with_decayed_keys
@@ -1269,7 +1478,7 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     for size in widths if spec.causal else ():
         for (step, cause), how in chunks.items():
             result[step, cause.format(size)] = partial(_by_wrong_chunks, how, size)
-    if spec.gate and spec.delta:
+    if spec.gate and spec.delta and not spec.erase:
         words = "what a token replaces is read from the state before it decays"
         result["values", words] = _by_undecayed_corrections
     return result
@@ -1419,7 +1628,8 @@ class Chunks:
     carried   what the state becomes, from its decayed one and what the chunk adds
     passed    what the next chunk gets of it
     late      whether the state after the chunk is read, not the one before
-    system    the factor of the rows of L, from β (delta rule)
+    system    the factor of the rows of L, from β (delta rule), or from 1 where an erasure is given
+    is_bare   whether L has what is erased without its factor, where an erasure is given
     kept      the tokens whose values are added
     decaying  the tokens whose gates count
     itself    where the state before a token is read: whether it sees itself in its chunk
@@ -1428,13 +1638,14 @@ class Chunks:
     seen: Callable[[Any, Any], Any] = lambda i, j: j <= i
     between: Exponents = lambda g, s, r: r[..., :, None, :] - s[..., None, :, :]
     queries: Exponents = lambda g, s, r: r
-    read: Exponents = lambda g, s, r: s
+    read: Exponents = lambda g, s, r: r
     keys: Exponents = lambda g, s, r: s[..., -1:, :] - s
     state: Exponents = lambda g, s, r: s[..., -1:, :]
     carried: Callable[[Array, Array], Any] = lambda old, new: old + new
     passed: Callable[[Any], Any] = identity
     late: bool = False
     system: Callable[[Array], Any] = identity
+    is_bare: bool = False
     kept: Places | None = None
     decaying: Places | None = None
     itself: bool = False
@@ -1448,32 +1659,47 @@ class Chunks:
         g: Array,
         kept: Array,
         beta: Array | None = None,
+        bare: Array | None = None,
         reads_before: bool = False,
+        erases_before: bool = False,
+        is_given: bool = False,
+        steps: int = 1,
     ) -> tuple[Array, Array]:
-        """Return the state after a chunk, and the outputs of its tokens; ``kept`` is 1 for tokens that are added."""
+        """Return the state after a chunk, and the outputs of its tokens; ``kept`` is 1 for tokens that are added.
+
+        If ``is_given``, ``beta`` has the rows p of what is erased, ``bare`` these without a factor, and v is what is
+        written. A token has so many ``steps``.
+        """
         xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
         reads = sums - g if reads_before else sums
         # The exponents between all pairs of the chunk.
         between = self.between(g, sums, reads)
         without_itself = reads_before and not self.itself
         if beta is not None:
+            erasing = sums - g if erases_before else sums
+            decays, of_keys = xp.exp(self.read(g, sums, erasing)), self.between(g, sums, erasing)
+            p, one = (beta, 0 * beta[..., :1] + 1) if is_given else (k, beta)
             # b of the triangular system: what a token writes, less what the state has for its key.
-            right = beta * (v - (k * xp.exp(self.read(g, sums, reads))) @ state)
-            of_keys = self.between(g, sums, sums)
-            below = _decayed_pairs(k, k, of_keys, lambda i, j: j < i)
-            v = _substituted(self.system(beta) * below, right)
+            right = one * (v - (p * decays) @ state)
+            of_system = bare if bare is not None and self.is_bare else p
+            below = _decayed_pairs(of_system, k, of_keys, lambda i, j: j < i)
+            v = _substituted(self.system(one) * below, right)
         v = v * kept
         seen = (lambda i, j: self.seen(i, j) & (i != j)) if without_itself else self.seen
-        inner = _decayed_pairs(q, k, between, seen)
+        inner = _decayed_pairs(q, k, between, seen, steps)
         added = (k * xp.exp(self.keys(g, sums, reads))).mT @ v
         new = self.carried(linear.decayed(state, self.state(g, sums, reads)), added)
         read = (q * xp.exp(self.queries(g, sums, reads))) @ (new if self.late else state)
         return self.passed(new), read + inner @ v
 
 
-def _decayed_pairs(q: Array, k: Array, between: Any, seen: Callable[[Any, Any], Any]) -> Array:
-    """Return Σ_f q_if k_jf e^{between_ijf} where ``seen``, 0 elsewhere. Shape: (…, n, n)."""
+def _decayed_pairs(
+    q: Array, k: Array, between: Any, seen: Callable[[Any, Any], Any], steps: int = 1
+) -> Array:
+    """Return Σ_f q_if k_jf e^{between_ijf} where ``seen``, 0 elsewhere, for so many rows a token. Shape: (…, n, n)."""
     xp, place = namespace_of(q), namespace_of(q).arange(q.shape[-2])
+    if steps > 1:
+        place = xp.asarray(np.arange(int(q.shape[-2])) // steps)
     open_ = seen(place[:, None], place[None, :])
     # Exponents of hidden pairs become 0 first, as they might overflow.
     decays = xp.where(open_[:, :, None], xp.exp(xp.where(open_[:, :, None], between, 0)), 0)
@@ -1506,16 +1732,29 @@ def _by_wrong_chunks(
     n, xp = int(k.shape[-2]), namespace_of(k)
     # Without gates zeros stand in, so that one step serves both.
     gates: Any = 0 * k[..., :1] if g is None else g
-    place = np.arange(n)[:, None]
+    # A pair takes two steps a token.
+    steps, p, bare = 1, None, None
+    if isinstance(beta, Erasure):
+        p, bare = beta.p, beta.bare
+    if isinstance(beta, Erasure) and spec.erase == "pair":
+        steps = 2
+        q, k, v, gates, p = in_steps(q, k, v, gates, beta)
+    place = np.arange(steps * n)[:, None] // steps
     if how.decaying is not None:
         gates = xp.where(xp.asarray(how.decaying(place, size)), gates, 0)
     retention = 0 * gates[..., :1] + 1
     if how.kept is not None:
         retention = xp.where(xp.asarray(how.kept(place, size)), retention, 0)
-    more = () if beta is None else (beta,)
-    bounds, first = [*range(0, n, size), n], linear.empty_state(k, v) if state is None else state
-    token = partial(how.token, reads_before=spec.reads == "before")
+    corrections = beta if p is None else p
+    more = tuple(a for a in (corrections, bare) if a is not None)
+    bounds = [steps * at for at in (*range(0, n, size), n)]
+    first = linear.empty_state(k, v) if state is None else state
+    is_before = spec.reads == "before"
+    erasing = {"erases_before": spec.erases == "before", "is_given": p is not None, "steps": steps}
+    token = partial(how.token, reads_before=is_before, **erasing)
     end, output = linear.scan(token, first, bounds, q, k, v, gates, retention, *more)
+    if steps > 1:
+        output = output[..., 0 if is_before else 1 :: 2, :]
     return Produced(output, end)
 
 
@@ -1588,13 +1827,34 @@ _GATED_CHUNKS_READ_BEFORE = {
         Chunks(between=lambda g, s, r: s[..., :, None, :] - s[..., None, :, :]),
 }  # fmt: skip
 #: Wrong chunks of the delta rule.
-_CORRECTED_CHUNKS = {
-    ("values", "β is left out of the triangular system of chunks of {} tokens"):
-        Chunks(system=lambda beta: 0 * beta + 1),
-}  # fmt: skip
+_WITHOUT_BETA = ("values", "β is left out of the triangular system of chunks of {} tokens")
+_WITHOUT_GATES = (
+    "values", "the erase gates b are left out of the triangular system of chunks of {} tokens"
+)  # fmt: skip
+_CORRECTED_CHUNKS: dict[str | None, dict[tuple[str, str], Chunks]] = {
+    None: {_WITHOUT_BETA: Chunks(system=lambda beta: 0 * beta + 1)},
+    "vector": {_WITHOUT_BETA: Chunks(is_bare=True)},
+    "gates": {_WITHOUT_GATES: Chunks(is_bare=True)},
+    "pair": {},
+}
+_UNCORRECTED = ("values", "tokens of a chunk of {} do not erase what earlier ones of it wrote")
+_UNCORRECTED_CHUNKS: dict[str | None, dict[tuple[str, str], Chunks]] = {
+    rule: {_UNCORRECTED: Chunks(system=lambda one: 0 * one)} for rule in ("vector", "gates", "pair")
+}
+_READ_STILL = (
+    "values",
+    "what a token replaces is read from a state that does not decay within its chunk of {}",
+)
+_READ_UNDECAYED = (
+    "values",
+    "what a token replaces is read from a state that does not decay by the token's own gate (chunks of {})",
+)
 _CORRECTED_GATED_CHUNKS = {
-    ("values", "what a token replaces is read from a state that does not decay within its chunk of {}"):
-        Chunks(read=lambda g, s, r: 0 * s),
-    ("values", "what a token replaces is read from a state that does not decay by the token's own gate (chunks of {})"):
-        Chunks(read=lambda g, s, r: s - g),
+    _READ_STILL: Chunks(read=lambda g, s, r: 0 * s),
+    _READ_UNDECAYED: Chunks(read=lambda g, s, r: s - g),
+}
+#: Wrong chunks where tokens erase before their own gates.
+_ERASED_BEFORE_CHUNKS = {
+    ("values", "what a token replaces is read from a state that decays by the token's own gate, too (chunks of {})"):
+        Chunks(read=lambda g, s, r: s),
 }  # fmt: skip

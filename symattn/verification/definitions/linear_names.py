@@ -1,4 +1,4 @@
-"""Linear attention of published models by name: the fields of each, or the part that no field expresses yet."""
+"""Linear attention of published models by name: the fields of each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from symattn.document.errors import InputError, among
 
 
 class NamedRecurrence(NamedTuple):
-    """The fields of a model's recurrence, its source, and its parts that no field expresses, in words ("" for none)."""
+    """The fields of a model's recurrence, and its source."""
 
     fields: dict[str, Any]
     source: str
-    missing: str = ""
 
 
 # Fields that several models share.
@@ -65,28 +64,26 @@ RECURRENCES: dict[str, NamedRecurrence] = {
     "kda": NamedRecurrence(
         {**_NORMED_DELTA, "gate": "feature"}, "Kimi Team, Kimi Linear (2025), §3"
     ),
+    # With a correction of the output, q − d k is given as q.
     "comba": NamedRecurrence(
-        {**_NORMED_DELTA, "gate": "token"},
+        {**_NORMED_DELTA, "gate": "token", "erase": "vector", "erases": "before"},
         "Hu et al., Comba: Improving Bilinear RNNs with Closed-loop Control (2025)",
-        "a vector along which it erases that is not the one along which it writes",
     ),
+    "gdn2": NamedRecurrence(
+        {**_NORMED_DELTA, "gate": "feature", "erase": "gates"},
+        "Hatamizadeh, Choi, Kautz, Gated DeltaNet-2: Decoupling Erase and Write in Linear Attention (2026), equation"
+        " 10",
+    ),
+    # q is r and g is log w; a is −κ of length 1, and b is κ times its rate.
     "rwkv7": NamedRecurrence(
-        {**_PLAIN, "gate": "feature"},
-        "Peng et al., RWKV-7 Goose (2025)",
-        "what a token erases, along a vector of its own, before the state decays",
+        {**_PLAIN, "delta": True, "gate": "feature", "erase": "pair", "erases": "before"},
+        "Peng et al., RWKV-7 Goose with Expressive Dynamic State Evolution (2025)",
     ),
 }
 
 
 def fields_of(name: str) -> dict[str, Any]:
-    """Return the fields of a named model. Raises ``InputError`` for unknown names, and for parts that have no field."""
+    """Return the fields of a named model. Raises ``InputError`` for unknown names."""
     if name not in RECURRENCES:
         raise InputError(f"unknown linear attention {name!r}{among(name, RECURRENCES)}")
-    model = RECURRENCES[name]
-    if model.missing:
-        rest = ", ".join(f"{field}={value!r}" for field, value in model.fields.items())
-        raise InputError(
-            f"LinearAttention has no field for {model.missing}, which {name} has; "
-            f"hint: verify the recurrence alone, LinearAttention({rest})"
-        )
-    return model.fields
+    return RECURRENCES[name].fields

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,11 @@ from symattn.bounds.recurrent.recurrent_arithmetic import (
 )
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.bounds.recurrent.sources import MOST_OF_RANGE, growth
+from symattn.verification.definitions.linear_erasure import (
+    ERASING_INPUTS,
+    read_erasing_inputs,
+    read_erasure,
+)
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -113,9 +118,10 @@ def recurrences(
         steps = values["dt"].reshape(-1, *values["dt"].shape[-2:])
         gates = steps * gates
     skips = np.broadcast_to(values["skip"] if spec.skip else 0.0, rows["v"].shape[:-2]).reshape(-1)
-    arrays = (gates, betas, query_errors, key_errors, bonuses, steps)
+    erasing = _read_heads_of_erasure(spec, values, k, v, betas, key_errors, precision)
+    arrays = (gates, betas, query_errors, key_errors, bonuses, steps, *erasing)
     for head in range(len(q)):
-        gate, beta, of_query, of_key, bonus, rates = (
+        gate, beta, of_query, of_key, bonus, rates, p, w_v, p_errors, keys = (
             None if a is None else a[head] for a in arrays
         )
         yield Recurrence(
@@ -133,7 +139,43 @@ def recurrences(
             bonus=bonus,
             rates=rates,
             skip=float(skips[head]),
+            p=p,
+            w_v=w_v,
+            p_errors=p_errors,
+            erases_before=spec.erases == "before",
+            erased_keys=keys,
         )
+
+
+class _OfHeads(NamedTuple):
+    """What is erased and written, how far p may be off, and the keys of a pair; (h, n, d), or None for none."""
+
+    p: Array | None = None
+    w_v: Array | None = None
+    p_errors: Array | None = None
+    keys: Array | None = None
+
+
+def _read_heads_of_erasure(
+    spec: LinearAttention, values: Mapping[str, Array], k: Array, v: Array, betas: Array | None,
+    key_errors: Array | None, precision: Precision,
+) -> _OfHeads:  # fmt: skip
+    """Return what each head erases and writes if not β k and β v, from keys and values of all heads."""
+    if spec.erase is None:
+        return _OfHeads()
+    # p is normalised below, with the errors of that.
+    read = read_erasing_inputs(replace(spec, qk_norm=None, eps=0), values)
+    arrays = {name: a.reshape(-1, *a.shape[-2:]) for name, a in read.items()}
+    p_errors: Array | None = None
+    if spec.erase == "vector" and betas is not None:
+        if spec.qk_norm is not None:
+            arrays["p"], of_p = _normalise(arrays["p"], float(spec.eps), precision)
+            p_errors = np.abs(betas) * of_p
+    elif spec.erase == "gates" and key_errors is not None:
+        p_errors = np.abs(arrays["b"]) * key_errors
+    erasure, written = read_erasure(spec, k, v, betas, arrays)
+    keys = erasure.keys if spec.erase == "pair" else None
+    return _OfHeads(erasure.p, written, p_errors, keys)
 
 
 def repeat_for_tokens(g: Any, v: Any) -> Any:
@@ -284,15 +326,18 @@ class RecurrentLaw:
     def covers_every_form(self, inputs: Inputs) -> bool:
         """Return whether no usual form is outside of the law: LU factors never exchange rows, as no |L_ij| is above 1.
 
-        |L_ij| ≤ |β_i| ‖k_i‖ ‖k_j‖ in every chunk, since gates decay.
+        |L_ij| ≤ ‖p_i‖ ‖k_j‖ in every chunk, since gates decay, and p_i is β_i k_i of the delta rule.
         """
         # Without the delta rule there is no triangular system.
         if not self.spec.delta:
             return True
         heads = recurrences(self.spec, self.in_order(inputs), Precision.of("float32"))
-        keys, betas = zip(*((of.k, of.beta) for of in heads), strict=True)
-        longest = max(float((k * k).sum(axis=-1).max()) for k in keys)
-        return max(float(np.abs(beta).max()) for beta in betas) * longest <= 1
+        steps = [of.in_steps for of in heads]
+        of_keys, of_erased = (
+            max(float((a * a).sum(axis=-1).max()) for a in arrays)
+            for arrays in ([x.k for x in steps], [x.erased for x in steps])
+        )
+        return of_keys * of_erased <= 1
 
     def _laid(self, heads: Sequence[Array], values: Mapping[str, Array]) -> Array:
         """Return arrays (n, d_v), one for each head, as one array in the layout."""
@@ -318,4 +363,17 @@ class RecurrentLaw:
         if "beta" in inputs:
             # A sigmoid, whose values are between 0 and 1.
             result["beta"] = 1 / (1 + np.exp(-rng.standard_normal(np.shape(inputs["beta"]))))
+        return result | self._erased_as_in_models(result, rng)
+
+    def _erased_as_in_models(self, inputs: Mapping[str, Array], rng: Any) -> dict[str, Array]:
+        """Return p near the keys, gates b and w between 0 and 1, or a of length 1 and b the rates times −a."""
+        names = ERASING_INPUTS[self.spec.erase]
+        drawn = {name: rng.standard_normal(np.shape(inputs[name])) for name in names}
+        if self.spec.erase == "vector":
+            return {"p": 0.8 * inputs["k"] + 0.1 * drawn["p"]}
+        result = {name: 1 / (1 + np.exp(-a)) for name, a in drawn.items()}
+        if self.spec.erase == "pair":
+            lengths = np.sqrt((drawn["a"] ** 2).sum(axis=-1, keepdims=True) + 1e-6)
+            result["a"] = drawn["a"] / lengths
+            result["b"] = -result["a"] * result["b"]
         return result

@@ -1,0 +1,144 @@
+"""What tokens of linear attention erase along a vector of their own: its inputs, and how it goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from symattn.arrays.namespace import namespace_of
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    reading,
+)
+from symattn.verification.definitions.definition_subject import Entries, Input
+from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, Erasure, is_of_keys
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.linear import LinearAttention
+
+#: Other words for them; a and b of a pair are also called by the letters of diagonal-plus-low-rank rules.
+_WORDS = {
+    ("vector", "p"): "auxiliary auxiliary_key aux pk",
+    ("gates", "b"): "erase erase_gate beta",
+    ("gates", "w"): "write write_gate",
+    ("pair", "a"): "alpha removal",
+    ("pair", "b"): "beta",
+}
+
+
+def erasing_inputs(
+    spec: LinearAttention, of_keys: Callable[..., str], of_values: Callable[..., str]
+) -> Iterator[Input]:
+    """Yield p, or b and w, or a and b; ``of_keys`` and ``of_values`` make shapes of heads of keys and of values."""
+    gates: Entries = lambda shape, rng: rng.integers(0, 9, shape) / 8.0  # noqa: E731
+    # Entries up to 1/2, with which states of a few features hardly grow.
+    vectors: Entries = lambda shape, rng: rng.integers(-4, 5, shape) / 8.0  # noqa: E731
+    for name, last in ERASING_INPUTS[spec.erase].items():
+        shape = of_keys if is_of_keys(spec, name) else of_values
+        entries = gates if spec.erase == "gates" else vectors
+        words = _WORDS[spec.erase or "", name]
+        yield Input(name, shape("n", last), words, entries, step="values")
+
+
+#: From the erasure, the keys and values that are written, the gates and the inputs: what is wrong of the first three.
+_Change = Callable[[Erasure, Any, Any, Mapping[str, Any]], tuple[Erasure, Any, Any]]
+_NOT_ERASED = "nothing is erased: values are added to those of earlier tokens"
+_CHANGES: dict[str, _Change] = {
+    _NOT_ERASED: lambda x, k, v, given: (x._replace(p=0 * x.p), k, v),
+    "what is erased has the other sign: it is added to the state": lambda x, k, v, given: (x._replace(p=-x.p), k, v),
+}  # fmt: skip
+_CHANGES_OF_RULES: dict[str, dict[str, _Change]] = {
+    "vector": {
+        "tokens erase along their keys, not along p":
+            lambda x, k, v, given: (x._replace(p=given["beta"] * k), k, v),
+        "tokens write along p, not along their keys":
+            lambda x, k, v, given: (x._replace(keys=given["p"]), given["p"], v),
+        "tokens erase along their keys, and write along p: both are exchanged":
+            lambda x, k, v, given: (Erasure(given["beta"] * k, given["p"]), given["p"], v),
+        "β multiplies only the added value: the replaced value is erased completely":
+            lambda x, k, v, given: (x._replace(p=given["p"]), k, v),
+        "β multiplies only the erased value: new values are added in full":
+            lambda x, k, v, given: (x, k, given["v"]),
+    },
+    "gates": {
+        "the erase gates b are left out: what a key reads is erased completely":
+            lambda x, k, v, given: (x._replace(p=k), k, v),
+        "the write gates w are left out: values are written in full":
+            lambda x, k, v, given: (x, k, given["v"]),
+        "the erase gates b multiply the keys that are written, too":
+            lambda x, k, v, given: (Erasure(x.p, x.p), x.p, v),
+        "the erase gates b multiply the keys that are written, not those that erase":
+            lambda x, k, v, given: (Erasure(k, x.p), x.p, v),
+        "the erase gates b multiply what a token erases a second time":
+            lambda x, k, v, given: (x._replace(p=given["b"] * x.p), k, v),
+        "the erase gates of a token are their mean, one number for all features":
+            lambda x, k, v, given: (x._replace(p=_mean(given["b"]) * k), k, v),
+        "the write gates of a token are their mean, one number for all features":
+            lambda x, k, v, given: (x, k, _mean(given["w"]) * given["v"]),
+    },
+    "pair": {
+        "a and b are exchanged: tokens erase along b, and subtract along a":
+            lambda x, k, v, given: (Erasure(-x.keys, -x.p), k, v),
+        "b is left out: what a reads is subtracted along a itself":
+            lambda x, k, v, given: (x._replace(keys=x.p), k, v),
+        "what a reads is subtracted along the keys that are written, not along b":
+            lambda x, k, v, given: (x._replace(keys=k), k, v),
+        "tokens read what they erase with their keys, not with a":
+            lambda x, k, v, given: (x._replace(p=k), k, v),
+    },
+}  # fmt: skip
+_GATED_CHANGES: dict[str, _Change] = {
+    "what a token corrects decays by its own gate, too: the state decays after it is corrected":
+        lambda x, k, v, given: (x._replace(keys=_decay(x.keys, given["g"])), k, v),
+    "a token's gate decays what the token itself adds, too":
+        lambda x, k, v, given: (x._replace(keys=_decay(x.keys, given["g"])), _decay(k, given["g"]), v),
+}  # fmt: skip
+
+
+def _mean(x: Any) -> Any:
+    return namespace_of(x).sum(x, axis=-1, keepdims=True) / int(x.shape[-1])
+
+
+def _decay(x: Any, g: Any) -> Any:
+    return x * namespace_of(x).exp(g)
+
+
+def yield_erasing_mistakes(
+    spec: LinearAttention,
+    run_of: Callable[[LinearAttention], Compute],
+    run_changed: Callable[[Callable[..., tuple[Erasure, Any, Any]]], Compute],
+) -> Iterator[DefinitionMistake]:
+    """Yield what is erased along another vector, by another amount, with another sign, or at another moment.
+
+    ``run_of`` is the right form of a specification, and ``run_changed`` this one's with another erasure, other keys and
+    other values from a function of these, and of what was given by name, as the form reads it.
+    """
+    for words, change in (_CHANGES | _CHANGES_OF_RULES[spec.erase or ""]).items():
+        yield DefinitionMistake("values", words, run_changed(change))
+    for words, change in _GATED_CHANGES.items() if spec.gate else ():
+        # Of a pair the keys that are written may differ from those that erase.
+        if spec.erase == "pair" or words.startswith("a token's"):
+            yield DefinitionMistake("values", words, run_changed(change))
+    if spec.qk_norm and spec.erase == "vector":
+        words = "p is not divided by its length"
+        bare: _Change = lambda x, k, v, given: (x._replace(p=given["beta"] * given["bare p"]), k, v)  # noqa: E731
+        yield DefinitionMistake("norm", words, run_changed(bare))
+    for name in {"p", "a"} & ERASING_INPUTS[spec.erase].keys():
+        words = f"a token erases along the {name} of the token before"
+        changed = reading(run_of(spec), **{name: _take_token_before})
+        yield DefinitionMistake("values", words, changed)
+    if spec.gate:
+        # The same erasure at the other moment.
+        is_before = spec.erases == "before"
+        other = replace(spec, erases="after" if is_before else "before")
+        words = "the state before it decays"
+        if is_before:
+            words = "the state after the token's own gate decays it, not before"
+        cause = f"what a token replaces is read from {words}"
+        yield DefinitionMistake("values", cause, run_of(other), spec=other)
+
+
+def _take_token_before(x: Any) -> Any:
+    return namespace_of(x).concat([0 * x[..., :1, :], x[..., :-1, :]], axis=-2)
