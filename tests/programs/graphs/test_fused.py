@@ -126,7 +126,7 @@ def _masked(right: bool) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("prove", [False, True])
+@pytest.mark.parametrize("prove", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_a_mask_of_places_is_one_of_booleans(prove: bool) -> None:
     whole = {"zero": np.array(0), "one": np.array(1), "two": np.array(2), "axis": np.array([1])}
     report = verify_graph(layer(_masked(True), **whole), CAUSAL, prove=prove)
