@@ -664,6 +664,8 @@ _OF_SHAPES = (
 # Words of errors that torch, JAX and Triton raise for arrays on another device.
 _ON_DEVICE = re.compile(r"\b(cuda|gpu|cpu|devices?|active drivers)\b", re.IGNORECASE)
 _OF_DEVICE = "; hint: inputs are on the CPU; give a function that copies them to the device"
+#: Words of torch for an operator that it has on other devices alone; a list of these follows.
+_LACKED = re.compile(r"Could not run '([\w:.]+)' with arguments from the 'CPU' backend")
 _WITHOUT_DEVICE = ", or set TRITON_INTERPRET=1, with which kernels of Triton run on the CPU"
 
 
@@ -681,12 +683,17 @@ def _check_usable(session: Session) -> None:
         return
     never = len(session.late) == len(tried)
     words = f"failed on every input: {failed[0]}"
+    lacked = _LACKED.search(failed[0].message)
+    if lacked:
+        words = f"failed on every input: PyTorch has no {lacked[1]} on a CPU"
     if never:
         words = (
             f"did not return: {failed[0]}" if failed[0].reason == "time limit" else str(failed[0])
         )
     of_shapes = _OF_SHAPES if failed[0].refused or failed[0].type in refusals.MISFITS else ""
-    of_device = _OF_DEVICE + ("" if os.environ.get("TRITON_INTERPRET") else _WITHOUT_DEVICE)
+    # Another interpreter would not bring an operator that is lacking.
+    is_interpreted = bool(os.environ.get("TRITON_INTERPRET"))
+    of_device = _OF_DEVICE + ("" if is_interpreted or lacked else _WITHOUT_DEVICE)
     hint = of_device if on_device else of_shapes
     raise Unusable(
         f"{session.runner.describe()} {words}{hint}", _kind_of(failed[0], never or on_device)

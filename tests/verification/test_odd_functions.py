@@ -121,6 +121,12 @@ def test_what_gives_no_array_cannot_be_run(name: str) -> None:
         verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
 
 
+def test_an_operator_that_a_cpu_lacks_is_said_in_one_line() -> None:
+    lacked = raising(NotImplementedError("Could not run 'aten::x' with arguments from the 'CPU' backend. " + "y" * 900))
+    with pytest.raises(CannotRun, match=r"PyTorch has no aten::x on a CPU; hint: [^.]*$"):
+        verify(lacked, Attention(), domain=LEAST, examples=0)
+
+
 RETURNED = {
     "None": "None",
     "a number": "a float",
