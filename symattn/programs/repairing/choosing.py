@@ -46,7 +46,7 @@ _TOKENS_OF_KERNEL = 40  # tokens of the last inputs of an interpreted kernel of 
 _BEYOND_BLOCKS = 3  # and beyond two blocks if these are longer
 _SHARE_FOR_KERNELS = 1  # interpreted kernels get all of it
 _FEW_ENTRIES = 1000  # of a wrong call of which no smaller one is sought,
-_SMALLER_TRIES = 6  # calls of each choice of sizes,
+_SMALLER_TRIES, _TRIES_OF_SIZES = 16, 4  # calls in all, and with each choice of sizes,
 _SHRUNK = 2  # and the factor by which a smaller one must be smaller
 _SMALLER_SEED = 61
 _CHUNK = 250  # edits sent to the function's process at once
@@ -100,14 +100,14 @@ def _smaller_wrong_calls(session: Session, wrong: Sequence[CaseResult]) -> list[
     smallest = min(wrong, key=lambda r: r.case.size)
     if smallest.case.size <= _FEW_ENTRIES or smallest.finding not in ("values", "not finite"):
         return []
-    rng = np.random.default_rng((session.seed, _SMALLER_SEED))
+    rng, left = np.random.default_rng((session.seed, _SMALLER_SEED)), _SMALLER_TRIES
     for cases in engine.cases_of_fewer_sizes(session, smallest, rng):
-        admitted = (case for case in cases if session.admits(case))
-        judged = [session.run_case(case) for case in islice(admitted, _SMALLER_TRIES)]
-        smaller = [r for r in judged if r.finding in ("values", "not finite") and r.parts]
-        smaller = [r for r in smaller if _SHRUNK * r.case.size <= smallest.case.size]
-        if smaller:
-            return smaller
+        small = (c for c in cases if _SHRUNK * c.size <= smallest.case.size and session.admits(c))
+        judged = [session.run_case(case) for case in islice(small, min(left, _TRIES_OF_SIZES))]
+        left -= len(judged)
+        wrong_again = [r for r in judged if r.finding in ("values", "not finite") and r.parts]
+        if wrong_again or not left:
+            return wrong_again
     return []
 
 
