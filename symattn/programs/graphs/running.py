@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import signature
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -293,8 +294,31 @@ def _compute_node_value(
         ZeroDivisionError,
         StopIteration,
     ) as error:
-        words = InputError(f"{node.operator} cannot be computed: {one_line(error)[:120]}")
+        unread = isinstance(error, TypeError) and _find_unread_argument(dialect, node)
+        why = unread or f"{node.operator} cannot be computed: {one_line(error)[:120]}"
+        words = InputError(why)
         raise _locate_refusal_in_graph(words, node) from error
+
+
+def _find_unread_argument(dialect: Dialect, node: GraphNode) -> str:
+    """Return words for the first argument of a node that its rule does not take, or lacks; "" if all fit."""
+    declared = signature(dialect.rules[node.operator]).parameters.values()
+    by_place = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    # The context is the first, and operands follow.
+    filled, count = by_place[: 1 + len(node.operands)], len(node.operands)
+    open_ = [p for p in declared if p not in filled]
+    by_name = {p.name: p for p in open_ if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    unread = [name for name in node.attributes if name not in by_name]
+    if unread and all(p.kind is not p.VAR_KEYWORD for p in declared):
+        value = node.attributes[unread[0]]
+        what = " that is computed" if any(refs(value)) else f" = {value!r}"
+        return f"{unread[0][:60]}{what[:60]} is not read"
+    missing = [name for name, p in by_name.items() if p.default is p.empty]
+    if absent := next((name for name in missing if name not in node.attributes), ""):
+        return f"{absent} is missing"
+    if count >= len(by_place) and all(p.kind is not p.VAR_POSITIONAL for p in declared):
+        return f"it has {count} operands; at most {len(by_place) - 1} can be read"
+    return ""
 
 
 def _locate_refusal_in_graph(error: SymattnError, node: GraphNode) -> SymattnError:

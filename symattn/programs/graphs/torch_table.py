@@ -63,6 +63,28 @@ def _make_scaled_sum_rule(rule: Rule) -> Rule:
     return run
 
 
+def _divide_and_round(c: Context, a: Value, b: Value, rounding_mode: str | None = None) -> Value:
+    """Return a / b; with a ``rounding_mode`` the quotient of plain numbers, rounded down or toward zero."""
+    if rounding_mode is None:
+        return op.divide(c, a, b)
+    if rounding_mode not in _ROUNDED_QUOTIENTS:
+        raise InputError(f"rounding_mode = {rounding_mode!r} is not read")
+    what = f"a quotient with rounding_mode = {rounding_mode!r}"
+    return op.of_known(what, _ROUNDED_QUOTIENTS[rounding_mode])(c, a, b)
+
+
+def _divide_toward_zero(a: Value, b: Value) -> Value:
+    """Return the quotient of plain numbers without its fraction; the remainder has the sign of ``a``."""
+    return (a - np.fmod(a, b)) // b
+
+
+#: Quotients of plain numbers by torch's names of roundings.
+_ROUNDED_QUOTIENTS: Mapping[str, Rule] = {
+    "floor": np.floor_divide,
+    "trunc": _divide_toward_zero,
+}
+
+
 def _flip_torch_axes(c: Context, x: Value, axes: Value) -> Value:
     """Reverse some axes; an empty array stays as it is."""
     return x if 0 in x.shape else c.xp.flip(c.lifted(x), axis=tuple(axes))
@@ -267,7 +289,8 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("aten.empty", "aten.empty_like"), _never_read),
     "aten.new_empty_strided": lambda c, x, shape, *_, **__: _never_read(c, shape),
     **dict.fromkeys(("aten.mT", "aten.mH"), lambda c, x: op.swap(c, x, -2, -1)),
-    "aten.div": op.divide,
+    "aten.div": _divide_and_round,
+    "aten.floor_divide": partial(_divide_and_round, rounding_mode="floor"),
     "aten.pow": op.power,
     **dict.fromkeys(("aten.clamp", "aten.clamp_min"), _clamp_between_limits),
     "aten.flip": _flip_torch_axes,

@@ -168,6 +168,27 @@ def test_remainders_have_the_sign_of_the_divisor() -> None:
     assert verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
 
 
+def test_quotients_of_places_are_rounded_down_and_toward_zero() -> None:
+    def up_to_its_own(i: Any) -> Any:
+        keys = torch.div(1 - 2 * i, 2, rounding_mode="floor")
+        queries = torch.div(-1 - 2 * i, 2, rounding_mode="trunc")
+        return keys >= queries[:, None]
+
+    program = _exported(Masked(up_to_its_own), *torch.randn(3, 5, 4))
+    assert verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
+    in_blocks = _exported(Masked(lambda i: i // 2 <= (i // 2)[:, None]), *torch.randn(3, 5, 4))
+    assert verify_graph(in_blocks, Attention(causal=True), prove=False).verdict.value == "fault"
+
+
+def test_a_rounded_quotient_of_computed_numbers_is_refused_by_its_name() -> None:
+    class Rounded(Bare):
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return super().forward(torch.div(q, 2, rounding_mode="trunc"), k, v)
+
+    with pytest.raises(InputError, match=r"aten\.div: a quotient with rounding_mode = 'trunc' of computed numbers"):
+        verify_graph(_exported(Rounded(), *torch.randn(3, 2, 5, 4)))
+
+
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
