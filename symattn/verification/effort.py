@@ -40,7 +40,7 @@ def ready_time(process: int | str = "self") -> float:
 
 @dataclass
 class Effort:
-    """The effort that is left. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
+    """The effort that is left. ``over``: no more is to be tried; ``struck``: a limit of ``seconds`` has ended it once.
 
     ``elsewhere`` returns the processor time of other processes that work on the same verification, and how long they
     were ready to run; ``kept`` units are reserved for later work. What is spent is spent of the effort ``within`` which
@@ -62,6 +62,7 @@ class Effort:
     kept: float = 0.0
     within: Effort | None = field(default=None, repr=False)
     _began: tuple[float, float, float] = field(init=False, repr=False)
+    _ended: bool = field(default=False, init=False, repr=False)  # by the limit that holds now
 
     def __post_init__(self) -> None:
         self._began = self._read_effort_clocks
@@ -72,6 +73,10 @@ class Effort:
         if self.within is not None:
             self.within.spend(elements, calls)
 
+    def prolong(self, seconds: float) -> None:
+        """Raise the limit to so many ``seconds`` from the beginning on; ``struck`` stays true for the report."""
+        self.seconds, self._ended = seconds, False
+
     @property
     def left(self) -> float:
         """The seconds of processor time until the upper limit."""
@@ -81,15 +86,16 @@ class Effort:
     def over(self) -> bool:
         """Return whether nothing more is to be tried."""
         if (
-            not self.struck and monotonic() - self._began[0] > self.seconds
+            not self._ended and monotonic() - self._began[0] > self.seconds
         ):  # else the slow clocks need not be read
             spent = (
                 now - before
                 for now, before in zip(self._read_effort_clocks, self._began, strict=True)
             )
-            self.struck = exhausted(self.seconds, *spent)
+            self._ended = exhausted(self.seconds, *spent)
+            self.struck = self.struck or self._ended
         return (
-            self.struck or self.units <= self.kept or (self.within is not None and self.within.over)
+            self._ended or self.units <= self.kept or (self.within is not None and self.within.over)
         )
 
     @property

@@ -58,6 +58,7 @@ _FEW_OF_AXIS = 4  # the other sizes of such a case
 # How the numbers of an output can be wrong.
 _BEYOND = ("values", "not finite")
 _SMALLER_SEED = 31  # of the cases in which only some sizes are large
+_FOR_LAST = 0.25  # share of the processor time that is reserved for the last groups
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 # calls in the memory of earlier ones, and the number of inputs that these start from
 _MEMORY = "memory"
@@ -465,7 +466,7 @@ def _try_all_groups(session: Session) -> None:
             break
         session.take(case)
     _climb_to_larger_errors(session, rng)
-    _try_later(session, subject.last(), rng)
+    _try_last(session, rng)
     if session.convicting is not None:
         return
     if session.known:
@@ -485,6 +486,7 @@ def _try_residues(session: Session) -> None:
     session.identity = hints.residues(session)
     # floats have a budget of their own
     session.finding = session.effort_of(for_finding(session.examples))
+    session.finding.seconds *= 1 - _FOR_LAST
 
 
 def _try_memory(session: Session, rng: np.random.Generator) -> None:
@@ -599,6 +601,15 @@ def cases_of_fewer_sizes(
     # One large axis first, then pairs: the fewer are large, the cheaper the diagnosis.
     for count in range(1, len(axes) + 1):
         yield chain.from_iterable(map(cases_with, combinations(axes, count)))
+
+
+def _try_last(session: Session, rng: np.random.Generator) -> None:
+    """Run the last groups, each of which has a share of the reserve: where calls are slow, large inputs are tried too."""
+    last = session.subject.last()
+    for count, (name, group) in enumerate(last.items(), 1):
+        reserved = _FOR_LAST * (1 - count / len(last))
+        session.finding.prolong(session.budget * (1 - reserved))
+        _try_later(session, {name: group}, rng)
 
 
 def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:

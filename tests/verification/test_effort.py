@@ -24,6 +24,7 @@ from symattn.programs import asserted, process
 from symattn.programs.child import verify_target
 from symattn.programs.request import Request
 from symattn.programs.target import target
+from symattn.programs.verifying import Options
 from symattn.testing import assert_close_to_exact
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
@@ -69,6 +70,8 @@ def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) 
     assert (counted.over, counted.struck) == (True, False)
     clock.now = 1.5
     assert (limited.over, limited.struck, limited.units) == (True, True, 4)
+    limited.prolong(2.0)
+    assert (limited.over, limited.struck) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +260,19 @@ def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
     assert first.startswith("Stopped at the effort limit of 2 s: some cases were not tried of: shapes")
     assert second.startswith("Stopped at the effort limit of 2 s: some causes and smaller inputs were not tried")
     assert told(budget=1e5) == ()
+
+
+def test_the_largest_inputs_are_tried_where_calls_are_slow(clock: Clock) -> None:
+    def first_block(q: Any, k: Any, v: Any) -> Any:
+        clock.now += 2.0  # as a framework that compiles for each shape anew
+        return _softmax(q[np.arange(len(q)) % 128] @ k.T / q.shape[-1] ** 0.5).astype(q.dtype) @ v
+
+    options = Options(layout="nd")
+    with options.opened(first_block, Attention()) as runner:
+        session = options.session(runner, Attention(), budget=120.0)
+        assert engine.finds_fault(session)
+    assert session.finding.struck
+    assert "tiles" in session.untried
 
 
 def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
