@@ -53,6 +53,7 @@ _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and change
 _LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
 _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if wrong, a smaller one is sought
+_MANY_SCORES = 1 << 14  # of a head of such a case, however few its entries are
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 # How the numbers of an output can be wrong.
@@ -561,25 +562,34 @@ def _count_tokens(case: Case) -> int:
     return max((np.shape(a)[-2] for a in _inputs_but_weights(case) if np.ndim(a) > 1), default=0)
 
 
+def _count_scores(case: Case) -> int:
+    """Return the product of the two largest numbers of tokens, which every mistake in scores computes."""
+    arrays = (a for a in _inputs_but_weights(case) if np.ndim(a) > 1)
+    fewer, more = sorted([0, 0, *(np.shape(a)[-2] for a in arrays)])[-2:]
+    return int(fewer * more)
+
+
 def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     """If all wrong cases are large, try inputs in which only some sizes are, and keep these alone if they are wrong.
 
     The diagnosis computes each known mistake on the wrong cases, which takes long on large ones.
     """
+    work: Callable[[CaseResult], int] = lambda r: r.case.size + _count_scores(r.case)  # noqa: E731
     wrong = sorted((r for r in session.records if r.finding is not None), key=lambda r: r.case.size)
+    entries, scores = _count_entries(wrong[0].case), _count_scores(wrong[0].case)
     # A small case is there already, or the fault is an exception, for which no mistake is computed.
-    if _count_entries(wrong[0].case) <= _LARGE_CASE or wrong[0].finding == "raises":
+    if (entries <= _LARGE_CASE and scores <= _MANY_SCORES) or wrong[0].finding == "raises":
         return
     before = len(session.records)
     for cases in cases_of_fewer_sizes(session, wrong[0], rng):
         for case in cases:
             session.take(case)
         smaller = [r for r in session.records[before:] if r.finding is not None]
-        if smaller and min(r.case.size for r in smaller) * _SHRUNK < wrong[0].case.size:
-            most = max(r.case.size for r in smaller)
+        if smaller and min(map(work, smaller)) * _SHRUNK < work(wrong[0]):
+            most = max(map(work, smaller))
             # The diagnosis computes every mistake on every record: leave larger ones out.
             session.larger = [
-                r for r in session.records if r.finding is not None and r.case.size > most
+                r for r in session.records if r.finding is not None and work(r) > most
             ]
             session.records = [r for r in session.records if r not in session.larger]
             return
@@ -604,7 +614,7 @@ def cases_of_fewer_sizes(
 
 
 def _try_last(session: Session, rng: np.random.Generator) -> None:
-    """Run the last groups, each of which has a share of the reserve: where calls are slow, large inputs are tried too."""
+    """Run the last groups, each of which has a share of the reserve, so that slow calls leave none of them out."""
     last = session.subject.last()
     for count, (name, group) in enumerate(last.items(), 1):
         reserved = _FOR_LAST * (1 - count / len(last))

@@ -24,7 +24,7 @@ from symattn.graphs import traced, verify_graph
 from symattn.programs.verify import verify
 from symattn.programs.verifying import Options
 from symattn.verification.definitions.registry import subjects_of
-from symattn.verification.engine import finds_fault
+from symattn.verification.engine import Session, finds_fault
 
 Array = Any
 Program = Callable[..., Any]
@@ -267,7 +267,20 @@ def is_found(row: Row, mistake: str) -> bool:
         return verify_graph(row.graph(program), row.spec, prove=False).verdict is Verdict.FAULT
     options = Options(framework=row.framework_of_arrays, **row.options)
     with options.opened(program, row.spec) as runner:
-        return finds_fault(options.session(runner, row.spec))
+        session = options.session(runner, row.spec)
+        return shows_when_large(session) or finds_fault(options.session(runner, row.spec))
+
+
+def shows_when_large(session: Session) -> bool:
+    """Return whether one of the last groups of inputs shows a fault, which every run reaches: the largest come first,
+    since the mistakes show at large sizes alone."""
+    rng = np.random.default_rng(session.seed)
+    for group in reversed(session.subject.last().values()):
+        for case in group(session, rng):
+            judged = session.take(case)
+            if judged is not None and judged.finding is not None:
+                return True
+    return False
 
 
 def follow_the_rule(sizes: Mapping[str, int]) -> bool:
