@@ -67,7 +67,7 @@ _BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones t
 #: Distances of most scores below the largest ones, and sizes at which they are tried.
 _DISTANCES, _OF_DISTANT = (4.0, 9.0, 11.0, 15.0), {"b": 1, "h": 1, "n_q": 3, "n_k": 70}
 #: Sizes that are large at once.
-_AT_ONCE = (Sizes(260, 300, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
+_AT_ONCE = (Sizes(261, 301, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
 #: Sizes of several blocks at which parts without keys are tried as well.
 _LARGE_WITH_EMPTY_PARTS = {"n_q": 140, "n_k": 270, "d_k": 8, "d_v": 66}
 #: Entries of a recurrence's inputs beyond which no bounds in other formats are computed, which takes seconds.

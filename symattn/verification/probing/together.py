@@ -18,11 +18,11 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 from symattn.verification.probing.probes import Named, normal, small
 
-#: As many queries as keys, fewer, more.
+#: As many queries as keys, fewer, more; odd numbers of both, and of keys alone.
 SEVERAL_BLOCKS = (
     Sizes(300, 300, 72, 66, 80),
-    Sizes(260, 390, 72, 80, 70),
-    Sizes(400, 270, 66, 72, 76),
+    Sizes(261, 391, 72, 80, 70),
+    Sizes(400, 271, 66, 72, 76),
 )
 #: More than 512 queries and 1024 keys.
 MANY_BLOCKS = Sizes(520, 1100, 72, 66, 80)
