@@ -344,7 +344,8 @@ class Audit:
 
     def _make_call_site(self, module: Module, via: str, heads_last: bool = False) -> CallSite:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
-        return CallSite(module, name, via, doing.models[-1] if doing.models else None, heads_last)
+        context = doing.models[-1] if doing.models else None
+        return CallSite(module, name, via, context, heads_last, self._causal)
 
     def _note_compiled(self, module: Module) -> None:
         """Add a note, once, if a module was compiled."""

@@ -19,11 +19,12 @@ from symattn.models.auditing.promises import (
     NoPromise,
     Promise,
     intended,
+    mask_at_most,
     promised,
 )
 from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
-from symattn.models.auditing.setting import Floats, Mask, Module, Tensor
+from symattn.models.auditing.setting import Floats, Mask, Masking, Module, Tensor
 from symattn.programs.frameworks import dtype_name
 from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
@@ -121,7 +122,8 @@ def factors(mask: Mask, rate: float) -> Floats:
 class CallSite(NamedTuple):
     """The site of a call: its module, the module's name, how the call was seen, and the enclosing call of a model.
 
-    ``heads_last`` says whether heads are the third axis of the result.
+    ``heads_last`` says whether heads are the third axis of the result, ``causal`` whether the user says that no output
+    depends on later tokens; None if that is left to the model's configuration.
     """
 
     module: Module
@@ -129,6 +131,7 @@ class CallSite(NamedTuple):
     via: str
     context: ModelCall | None
     heads_last: bool = False
+    causal: bool | None = None
 
     def unread(self, reason: str) -> CallFinding:
         """Return the finding of a call that cannot be judged."""
@@ -152,6 +155,11 @@ class Begun(NamedTuple):
             return intended(self.call, self.promise, self.made.context)
         except NoPromise as reason:
             return reason
+
+    def visible_at_most(self) -> Masking | None:
+        """Return the keys that the call may see at most, whatever its family; None if nothing is known."""
+        context = self.made.context
+        return None if context is None else mask_at_most(self.call, context, self.made.causal)
 
 
 def begun(
@@ -212,7 +220,9 @@ def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -
                 dropped, values = judge_dropped(begun.call, draws)
                 # The mask that fits stays for the backward pass.
                 draws.kept[:] = [values]
-            return examine(begun.call, begun.intent(), search, dropped)
+            intent = begun.intent()
+            at_most = begun.visible_at_most() if isinstance(intent, NoPromise) else None
+            return examine(begun.call, intent, search, dropped, at_most)
     except UnreadCall as reason:
         return begun.made.unread(str(reason))
     except Exception as error:

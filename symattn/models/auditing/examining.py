@@ -104,8 +104,13 @@ def _make_mask_comparison_key(call: AttentionCall, masking: Masking) -> tuple[ob
     )
 
 
-def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int], int]:
-    """The queries for which the call's mask is not the promised one, and how many scores differ."""
+def _masked_otherwise(
+    call: AttentionCall, masking: Masking, beyond: bool = False
+) -> tuple[list[int], int]:
+    """The queries for which the call's mask is not the promised one, and how many scores differ.
+
+    With ``beyond`` only scores count that the call lets pass and the promise does not.
+    """
     differing_rows: list[int] = []
     cells = 0
     batch, heads = call.given.q.shape[:2]
@@ -130,7 +135,9 @@ def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int],
         looked_at = replace(masking, rows=list(rows), left_out=None)
         promised = looked_at.allowed()
         # scores that only one of the masks forbids, of queries that are not padding and are promised a key
-        differing = (call.allowed(rows) != promised) & _mask_counted_rows(looked_at, promised)
+        visible = call.allowed(rows)
+        unlike = visible & ~promised if beyond else visible != promised
+        differing = unlike & _mask_counted_rows(looked_at, promised)
         differing = np.broadcast_to(differing, (batch, heads, len(rows), call.n_k))
         cells += int(differing.sum())
         differing_rows += [rows[i] for i in np.flatnonzero(differing.any(axis=(0, 1, 3)))]
@@ -159,22 +166,50 @@ def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     return no_key if lost.any() else "the mask is different"
 
 
+def find_forbidden_keys(call: AttentionCall, at_most: Masking) -> tuple[tuple[str, ...], int]:
+    """Return in words which keys a call sees beyond those that it may see at most, and how many scores.
+
+    ``at_most`` is what is known without a specification: that the model is causal, and which tokens are padding.
+    """
+    rows, cells = _masked_otherwise(call, at_most, beyond=True)
+    if not rows:
+        return (), 0
+    first = replace(at_most, rows=rows[:1])
+    unlike = (
+        call.allowed(first.rows) & ~first.allowed() & _mask_counted_rows(first, first.allowed())
+    )
+    query = rows[0] + at_most.total - at_most.n_q
+    keys = np.flatnonzero(unlike.any(axis=(0, 1, 2)))
+    later = [key for key in keys if at_most.spec.causal and key > query]
+    if later:
+        words = f"the query of token {query} sees the key of the later token {later[0]}"
+    else:
+        words = f"the query of token {query} sees the key of token {keys[0]}, which is padding"
+    return (words,), cells
+
+
 # -- one call that was read: both judgements, the cause of a fault, and what could not be excluded ---------------------
 def examine(
     call: AttentionCall,
     intent: Intent | NoPromise,
     search: bool = True,
     dropped: CallJudgement | None = None,
+    at_most: Masking | None = None,
 ) -> CallFinding:
     """Return the finding of a call that has returned. Without ``search``, no cause is searched for.
 
     ``dropped`` is the judgement of a call with dropout, against what it received: no cause is searched for then.
+    ``at_most`` are the keys that it may see at most where no specification is promised.
     """
     assert call.got is not None
     judgement = dropped or judge(call.given, call.got, call.arithmetic)
     meant, unknown = _judge_against_promise(intent, call, judgement, bool(dropped))
-    # Without a promise there is nothing to deviate from.
-    deviations, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
+    deviations: tuple[str, ...] = ()
+    cells = 0
+    if not isinstance(intent, NoPromise):
+        deviations, cells = differences(call, intent)
+    elif at_most is not None:
+        deviations, cells = find_forbidden_keys(call, at_most)
     words = semantics(call, intent) + (f" dropout={call.received.dropout:g}" if dropped else "")
     via, layer = call.received.via, call.received.name
     call_finding = CallFinding(

@@ -22,6 +22,7 @@ from symattn.attention.positions.relative import slope_exponents
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import SymattnError
+from symattn.models.auditing.dependence.causality import promised_causal
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import (
     Args,
@@ -274,6 +275,33 @@ def _make_promised_masking(call: AttentionCall, promise: Promise, context: Model
         _check_padding_fits_batch(keep, call),
         documents,
     )
+
+
+def mask_at_most(call: AttentionCall, context: ModelCall, causal: bool | None) -> Masking | None:
+    """Return the mask of a call that no model may go beyond: padding is hidden, and later tokens if it is causal.
+
+    None if the call is not one of all tokens of the model with themselves, or nothing is known of them.
+    """
+    arguments = context.arguments
+    given = [arguments.get(name) for name in ("input_ids", "inputs_embeds")]
+    lengths = [int(x.shape[1]) for x in given if hasattr(x, "shape") and x.ndim > 1]
+    total = context.past + call.n_q
+    if lengths != [call.n_q] or call.n_k != total:
+        return None
+    if causal is None:
+        causal = context.compared.get("causal")
+        if "causal" not in context.compared:
+            causal = promised_causal(context.model, dict(arguments))
+            context.compared["causal"] = causal
+    try:
+        keep = _check_padding_fits_batch(context.padding("attention_mask", total), call)
+    # A mask of another form is the caller's own.
+    except NoPromise:
+        return None
+    if not causal and keep is None:
+        return None
+    spec = Attention(causal=bool(causal))
+    return Masking(spec, call.rows, call.n_q, call.n_k, total, keep)
 
 
 def _check_padding_fits_batch(keep: Mask | None, call: AttentionCall) -> Mask | None:

@@ -18,13 +18,14 @@ class Leak:
     """An output that depends on a later token: its position, and that of the token which was changed.
 
     ``module`` is the first module in whose output the change appears. ``item`` says that the output belongs to another
-    item of the batch than the token.
+    item of the batch than the token, ``padding`` that the token is padding, wherever it stands.
     """
 
     module: str
     output: int
     token: int
     item: bool = False
+    padding: bool = False
 
     @property
     def words(self) -> str:
@@ -32,7 +33,8 @@ class Leak:
         if self.item:
             what = f"the output of another item of the batch depends on token {self.token}"
             return f"{what} (first seen in {self.module})"
-        what = f"the output of token {self.output} depends on the later token {self.token}"
+        place = "padding, token" if self.padding else "the later token"
+        what = f"the output of token {self.output} depends on {place} {self.token}"
         return f"{what} (first seen in {self.module})"
 
 

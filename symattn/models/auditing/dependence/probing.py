@@ -103,6 +103,19 @@ class HeldOutputs:
         return left.pop(0) if left else None
 
 
+@dataclass(frozen=True)
+class ChangedToken:
+    """A token of an item of the batch that is changed, and the outputs (b, n) that must not change with it.
+
+    ``padding`` says that the token is none of the sequence, so that no output may depend on it.
+    """
+
+    item: int
+    token: int
+    forbidden: Tensor
+    padding: bool = False
+
+
 @dataclass
 class ModuleOutput:
     """The output of one module in one pass, as digests of its tokens (b, n)."""
@@ -189,10 +202,13 @@ class Probe:
         if finding is not None:
             self.found.setdefault(running.name, finding)
         if finding is not None or running.mixing:
-            # For outer modules this part stands in place of the parts within it.
+            # For outer modules this part stands in place of the parts within it. All of them hold the same entries,
+            # which are compared by identity: equality of arrays is no truth value.
+            inside = set(map(id, running.mixing))
+            own = (module, out)
             for each in self._stack[:-1]:
-                each.mixing = [entry for entry in each.mixing if entry not in running.mixing]
-                each.mixing.append((module, out))
+                each.mixing = [entry for entry in each.mixing if id(entry) not in inside]
+                each.mixing.append(own)
 
     def _find_mixing_part(
         self, running: Running, args: Args, kwargs: Kwargs, out: Any
@@ -267,41 +283,60 @@ class Probe:
 
     # -- the whole model -----------------------------------------------------------------------------------------------
     def first_changed(
-        self, run: Callable[[tuple[int, ...], Callable[..., Any]], None]
+        self, run: Callable[[ChangedToken | None, Callable[..., Any]], None]
     ) -> Iterator[Leak]:
-        """Yield, for two tokens of the model's input, the first module whose earlier outputs change beyond rounding.
+        """Yield, for two tokens and one of padding, the first module in which a forbidden output changes.
 
-        ``run`` runs the model with some tokens changed, and calls its second argument for each module that has run.
+        Rounding does not count. ``run`` runs the model with a token of its input changed, or with none, and calls its
+        second argument for each module that has run.
         """
-        base = self._collect_module_outputs(run, ())
-        for token in self._choose_middle_tokens():
-            place = self._first_place(base, self._collect_module_outputs(run, (token,)), token)
+        base = self._collect_module_outputs(run, None)
+        for changed in self._yield_changed_tokens():
+            outputs = self._collect_module_outputs(run, changed)
+            place = _first_place(base, outputs, changed.forbidden)
             if place is None:
                 continue
             # A repeated pass without a change: if it differs as well, the difference is chance.
-            if (
-                self._first_place(base, self._collect_module_outputs(run, ()), self.tokens.n)
-                is not None
-            ):
+            again = self._collect_module_outputs(run, None)
+            if _first_place(base, again, self.real) is not None:
                 raise Unsteady
-            rows = self._confirm_changed_outputs(run, place, token)
+            rows = self._confirm_changed_outputs(run, place, changed)
             if rows is not None:
-                leak = self._find_first_leak(base[place].name, token, rows)
-                assert leak is not None
-                yield leak
+                yield self._make_leak(base[place].name, changed, rows)
+
+    def _yield_changed_tokens(self) -> Iterator[ChangedToken]:
+        for token in self._choose_middle_tokens():
+            yield ChangedToken(0, token, self._mask_forbidden_outputs(token))
+        padding = (~self.real).nonzero().tolist()
+        if not padding:
+            return
+        # Before a token of the sequence, where even a convolution of two tokens would read it.
+        before = [
+            [item, token] for item, token in padding if self.real[item, token + 1 : token + 2].any()
+        ]
+        item, token = (before or padding)[-1]
+        yield ChangedToken(item, token, self.real, padding=True)
+
+    def _make_leak(self, name: str, changed: ChangedToken, rows: Tensor) -> Leak:
+        """Return the first of the outputs (b, n) that changed, as a leak; those of the same item come first."""
+        own = rows[changed.item].nonzero()
+        if changed.padding and len(own):
+            return Leak(name, int(own[0]), changed.token, padding=True)
+        leak = self._find_first_leak(name, changed.token, rows.roll(-changed.item, 0))
+        assert leak is not None
+        return leak
 
     def _collect_module_outputs(
-        self, run: Callable[..., None], changed: tuple[int, ...]
+        self, run: Callable[..., None], changed: ChangedToken | None
     ) -> list[ModuleOutput]:
         result: list[ModuleOutput] = []
 
         def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
             # Outputs without an axis of tokens say nothing about them.
             flat = self.tokens.flat(first(out))
-            if flat is not None:
-                result.append(
-                    ModuleOutput(self.names.get(module, type(module).__name__), digests(flat))
-                )
+            # A module without a path is none of the model's: the next one around it shows the same.
+            if flat is not None and module in self.names:
+                result.append(ModuleOutput(self.names[module], digests(flat)))
 
         run(changed, see)
         return result
@@ -315,41 +350,37 @@ class Probe:
         rows[0, token if self.causal else 0 :] = False
         return rows & self.real
 
-    def _first_place(
-        self, base: list[ModuleOutput], other: list[ModuleOutput], token: int
-    ) -> int | None:
-        """Return the place of the first module in which an output changed that must not; None without one."""
-        rows = self._mask_forbidden_outputs(token)
-        for place, (a, b) in enumerate(zip(base, other, strict=False)):
-            # Modules in another order are a change as well.
-            if a.name != b.name or bool(((a.digest != b.digest).cpu() & rows).any()):
-                return place
-        return None
-
     def _confirm_changed_outputs(
-        self, run: Callable[..., None], place: int, token: int
+        self, run: Callable[..., None], place: int, changed: ChangedToken
     ) -> Tensor | None:
         """Return in which outputs (b, n) of the module at a place a change is none of rounding; None if it may be one.
 
         That is decided for the innermost module around it whose inputs did not change in these tokens.
         """
         base, other = (_Around(self, place) for _ in range(2))
-        run((), base.see)
-        run((token,), other.see)
-        forbidden = self._mask_forbidden_outputs(token)
-        changed_rows = differing(other.passes[0].flat, base.passes[0].flat).cpu()
-        rows = changed_rows & forbidden
-        for a, b in zip(base.passes, other.passes, strict=False):
+        run(None, base.see)
+        run(changed, other.see)
+        # Experts may run in another order, so that only modules around the place run in both passes.
+        again = {id(one.module): one for one in other.passes}
+        pairs = [(one, again[id(one.module)]) for one in base.passes if id(one.module) in again]
+        pairs = [(a, b) for a, b in pairs if a.flat.shape == b.flat.shape]
+        if not pairs:
+            return None
+        forbidden = changed.forbidden
+        first_base, first_other = (one.flat for one in pairs[0])
+        rows = differing(first_other, first_base).cpu() & forbidden
+        for a, b in pairs:
             differs = differing(b.flat, a.flat).cpu() & forbidden
             if not differs.any():
                 return None
             if self._same_inputs(a, b, forbidden):
                 inputs = (a.args, a.kwargs), (b.args, b.kwargs)
-                real = is_real(a.module, self.tokens, inputs, token, a.flat, b.flat, differs)
+                flat = a.flat, b.flat
+                real = is_real(a.module, self.tokens, inputs, changed.token, *flat, differs)
                 return rows if real else None
         # No module has unchanged inputs: only a coarse change is certainly none of rounding.
-        size = change(other.passes[0].flat, base.passes[0].flat, rows)
-        return rows if size > coarse(base.passes[0].flat) else None
+        size = change(first_other, first_base, rows)
+        return rows if size > coarse(first_base) else None
 
     def _same_inputs(self, a: ModulePass, b: ModulePass, rows: Tensor) -> bool:
         """Return whether both passes gave a module the same numbers for these tokens; some array holds tokens."""
@@ -359,6 +390,15 @@ class Probe:
         known = [(x, y) for x, y in read if x.shape == y.shape]
         changed_rows = (differing(x, y).cpu() & rows for x, y in known)
         return bool(known) and not any(changed.any() for changed in changed_rows)
+
+
+def _first_place(base: list[ModuleOutput], other: list[ModuleOutput], rows: Tensor) -> int | None:
+    """Return the place of the first module in which one of these outputs (b, n) differs; None without one."""
+    for place, (a, b) in enumerate(zip(base, other, strict=False)):
+        # Modules in another order are a change as well.
+        if a.name != b.name or bool(((a.digest != b.digest).cpu() & rows).any()):
+            return place
+    return None
 
 
 @dataclass
@@ -389,9 +429,9 @@ class _Around:
     def see(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Keep the pass of a module if it is the one at the place, or the next one around it."""
         flat = self.probe.tokens.flat(first(out))
-        if flat is None:
+        if flat is None or module not in self.probe.names:
             return
-        name = self.probe.names.get(module, type(module).__name__)
+        name = self.probe.names[module]
         # The place itself, or a module around those seen so far.
         if self.left == 0 or (
             self.left < 0 and within(min(self.names, key=len), name) and name not in self.names
@@ -537,16 +577,16 @@ def probed(
     probe = Probe(root, names, calls, causal, tokens, real)
 
     def run(
-        changed: tuple[int, ...], see: Callable[..., Any], repeating: Probe | None = None
+        changed: ChangedToken | None, see: Callable[..., Any], repeating: Probe | None = None
     ) -> None:
         call_arguments = (
-            _with_token(tokens, key, args, kwargs, changed[0]) if changed else (args, kwargs)
+            (args, kwargs) if changed is None else _with_token(tokens, key, args, kwargs, changed)
         )
         with torch.no_grad(), torch.random.fork_rng(), _hook_every_module(repeating, see):
             root(*call_arguments[0], **call_arguments[1])
 
     try:
-        run((), probe.part, probe)
+        run(None, probe.part, probe)
         leaks = list(probe.first_changed(run))
     except Unsteady:
         return Dependence(causal, reason=_UNSTEADY)
@@ -601,16 +641,19 @@ def _not_padding(mask: Any, tokens: Tokens) -> Tensor:
 
 
 def _with_token(
-    tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, s: int
+    tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, changed: ChangedToken
 ) -> tuple[Args, Kwargs]:
-    """Return a model's arguments with another token at a place of the first item."""
+    """Return a model's arguments with another token at one place."""
     tensor = args[key] if isinstance(key, int) else kwargs[key]
+    item, s = changed.item, changed.token
     if tensor.is_floating_point():
-        new = tokens.changed(tensor, (s,))
+        new = tokens.changed(tensor, (s,), item)
     else:
         new = tensor.clone()
-        others = tensor[0][tensor[0] != tensor[0, s]]  # an id that this model is known to take
-        new[0, s] = others[0] if len(others) else tensor[0, s] ^ 1
+        # Ids that this model is known to take; those of other places, since padding may have one alone.
+        ids = tensor[item]
+        others = ids[ids != ids[s]]
+        new[item, s] = others[0] if len(others) else ids[s] ^ 1
     if isinstance(key, int):
         return (*args[:key], new, *args[key + 1 :]), kwargs
     return args, {**kwargs, key: new}

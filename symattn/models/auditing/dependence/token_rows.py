@@ -51,18 +51,18 @@ class Tokens:
         placed = self.placed(x)
         return None if placed is None else placed.reshape(self.b, self.n, -1)
 
-    def changed(self, x: Tensor, tokens: tuple[int, ...]) -> Tensor:
-        """Return a copy of an array with other numbers for some tokens of the first item."""
+    def changed(self, x: Tensor, tokens: tuple[int, ...], item: int = 0) -> Tensor:
+        """Return a copy of an array with other numbers for some tokens of one item."""
         copy = x.clone()
         placed = self.placed(copy)
         assert placed is not None
         for s in tokens:
-            row = placed[0, s].clone()
-            other = placed[0, (s + 2) % self.n].clone()
+            row = placed[item, s].clone()
+            other = placed[item, (s + 2) % self.n].clone()
             # The new token must differ in some number.
             other = other.flip(-1) if bool((other == row).all()) else other
             is_same = bool((other == row).all())
-            placed[0, s] = row + 1 if is_same else other
+            placed[item, s] = row + 1 if is_same else other
         return copy
 
     def arguments(

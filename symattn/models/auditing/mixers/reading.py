@@ -48,6 +48,7 @@ _NAMED = {
 _WITHOUT_EFFECT = (
     "num_items_in_batch", "output_hidden_states", "output_attentions", "output_router_logits", "max_length_q",
     "max_length_k", "position_ids", "is_causal", "use_cache", "return_dict", "cache_position", "disable_recompute",
+    "position_embeddings",
 )  # fmt: skip
 #: Other names of the same arguments, in the packages.
 _ALIASES = {
