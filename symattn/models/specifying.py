@@ -25,7 +25,7 @@ from symattn.models.inferring.inference import (
     require_transformers,
 )
 from symattn.models.inferring.inferred_call import CallFacts
-from symattn.models.inferring.lock import line_of, read_lock
+from symattn.models.inferring.lock import line_of, read_lock, without_layers
 from symattn.models.inferring.promised_numbers import expressions
 from symattn.models.inferring.tiny_models import (
     DEPTH,
@@ -39,7 +39,7 @@ from symattn.programs.refusing import one_line
 from symattn.verification.definitions.linear import LinearAttention
 
 #: Numbers of a specification that shrink with a tiny model; others stay as they are in the configuration.
-_SHRUNK = ("heads", "kv_heads", "scale", "window", "rotated")
+_SHRUNK = ("heads", "kv_heads", "scale", "window", "rotated", "temperature_rate")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ def _infer_layer(c: Configuration, layer: int, lock: str | None) -> Specified:
     if not part.is_explained or part.specification is None:
         _refuse_part(c, part)
     # A line that stands in the lock was looked at.
-    reviewed = lock is not None and next(iter(lines)) in read_lock(lock)
+    known = () if lock is None else map(without_layers, read_lock(lock))
+    reviewed = next(iter(lines)) in known
     where = f"reviewed in {lock}" if reviewed else "not reviewed"
     words = f"{inference.source}, {where}: {part.name} ({part.kind})"
     spec = part.specification
@@ -192,9 +193,12 @@ def _enlarge(facts: CallFacts, d_k: int, full: dict[str, float]) -> Attention:
     turn = facts.rotation
     if turn is not None:
         turn = replace(turn, width=int(full["rotated"]))
+    tempered = facts.temperature
+    if tempered is not None:
+        tempered = tempered._replace(rate=int(full["temperature_rate"]))
     larger = replace(
         facts, d_k=d_k, heads=int(full["heads"]), kv_heads=int(full["kv_heads"]), scale=full["scale"], window=window,
-        rotation=turn,
+        rotation=turn, temperature=tempered,
     )  # fmt: skip
     spec = larger.spec()
     assert spec is not None

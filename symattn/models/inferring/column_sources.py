@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,10 @@ class Turn:
 
 @dataclass
 class ColumnOrigin:
-    """How columns came about: the steps from a projection to them, last first, and their rotation and norm."""
+    """How columns came about: the steps from a projection to them, last first, and their rotation and norm.
+
+    ``factor`` is what multiplies them, ``factors`` what multiplies each token where tokens differ, else None.
+    """
 
     steps: list[str] = field(default_factory=list)
     turn: Turn | None = None
@@ -111,6 +115,7 @@ class ColumnOrigin:
     late: bool = False
     own: bool = True
     factor: float = 1.0
+    factors: Floats | None = None
     special: list[str] = field(default_factory=list)
 
 
@@ -174,7 +179,7 @@ class ColumnSources:
         if not is_norm(one.module) or depth >= _MAX_DEPTH:
             origin.steps += [
                 *self._trace_chain_before_module(names[0]),
-                *(f"beside {name}" for name in names[1:]),
+                *(f"beside {name.removeprefix(self.own)}" for name in names[1:]),
             ]
             origin.own = names[0].startswith(self.own)
             return origin
@@ -242,9 +247,9 @@ class ColumnSources:
     def _through_norm(
         self, origin: ColumnOrigin, name: str, place: int, d: int, depth: int
     ) -> ColumnOrigin:
-        kind, size, eps = norm_of(self.runs[name], d)
+        kind, size, eps, gains = norm_of(self.runs[name], d)
         over = "all heads" if size > d else "a head" if size == d else f"{size} columns"
-        origin.steps.append(f"{kind} norm over {over}")
+        origin.steps.append(f"{kind} norm over {over}{gains}")
         origin.norm, origin.eps = kind, eps
         if size > d:
             origin.special.append("norm over all heads")
@@ -262,8 +267,8 @@ class ColumnSources:
             origin.special += inner.special
             origin.special += [f"times {inner.factor:.6g}"] * (inner.factor != 1)
             # Without gains a length is the same before and after a rotation.
-            gains = getattr(self.runs[name].module, "weight", None)
-            origin.late = inner.turn is not None and (kind != "rms" or gains is not None)
+            weight = getattr(self.runs[name].module, "weight", None)
+            origin.late = inner.turn is not None and (kind != "rms" or weight is not None)
             origin.turn = origin.turn or inner.turn
         return origin
 
@@ -302,6 +307,7 @@ class ColumnSources:
                     turn = self._match_rotated_pairs(wanted[:, a], wanted[:, b], gap)
                     if turn is not None:
                         said = stored if stored == layout else f"{stored}, stored as {layout}"
+                        said += ", the last columns" * (block[0] > 0)
                         return Turn(said, width, *turn)
         return None
 
@@ -349,21 +355,22 @@ class ColumnSources:
                     inner = self.origin(wanted / ratio[:, None], _MAX_DEPTH)
                 except UnknownOrigin:
                     continue
-                return _named_scaling(inner, float(ratio[0]), one, unit)
+                return _named_scaling(inner, ratio, one, unit)
         raise UnknownOrigin
 
 
-def _named_scaling(inner: ColumnOrigin, ratio: float, one: bool, unit: bool) -> ColumnOrigin:
+def _named_scaling(inner: ColumnOrigin, ratio: Floats, one: bool, unit: bool) -> ColumnOrigin:
     # A constant factor, a norm, or a factor for each position.
     if one:
-        inner.steps.insert(0, f"times {ratio:.6g}")
-        inner.factor *= ratio
+        inner.steps.insert(0, f"times {ratio[0]:.6g}")
+        inner.factor *= float(ratio[0])
     elif unit:
         inner.steps.insert(0, "rms norm over a head, without gains")
         inner.norm = "rms"
     else:
         inner.steps.insert(0, "times a factor of the position")
         inner.special.append("times a factor of the position")
+        inner.factors = ratio
     return inner
 
 
@@ -372,8 +379,11 @@ def is_norm(module: Module) -> bool:
     return "norm" in type(module).__name__.lower()
 
 
-def norm_of(one: ModuleRun, d: int) -> tuple[str, int, float]:
-    """Return the kind of a norm (rms, layer, unknown), over how many columns it is, and its ε, by what it gave."""
+def norm_of(one: ModuleRun, d: int) -> tuple[str, int, float, str]:
+    """Return the kind of a norm (rms, layer, unknown), over how many columns it is, its ε and its gains in words.
+
+    All are read off what it received and gave.
+    """
     weight = getattr(one.module, "weight", None)
     size = int(weight.shape[-1]) if weight is not None else d
     x = one.given.reshape(TOKENS, -1, size)
@@ -389,5 +399,16 @@ def norm_of(one: ModuleRun, d: int) -> tuple[str, int, float]:
             # A norm of this kind and ε leaves the same gains for every token.
             largest_change = np.nanmax(np.abs(gain - gain[:1]))
             if largest_change < EQUAL * 64 * np.nanmax(np.abs(gain)):
-                return kind, size, eps
-    return "unknown", size, 0.0
+                return kind, size, eps, _describe_gains(gain[0], weight)
+    return "unknown", size, 0.0, ""
+
+
+def _describe_gains(gain: Floats, weight: Any) -> str:
+    """Return how the gains of a norm follow from its weights, unless they are these themselves."""
+    if weight is None:
+        return ""
+    stored = numbers(weight)
+    for words, known in (("", stored), (" by 1 + w", 1 + stored), (" by 1", np.ones(1))):
+        if np.nanmax(np.abs(gain - known)) <= 64 * EQUAL * np.abs(known).max():
+            return words
+    return " by other gains"

@@ -155,7 +155,8 @@ def disagreements(promises: dict[str, Any], facts: CallFacts) -> list[str]:
         for name in names
         if not _is_equal_to_promise(promises[name], run_numbers[name])
     ]
-    norm = promises["qk_norm"]
+    # A field of norms says nothing of layers without rotations, which may have temperatures in their place.
+    norm = promises["qk_norm"] if promises["rotated"] else None
     if norm is not None and bool(norm) != bool(facts.norm):
         result.append(f"qk_norm: {norm} by the fields, {facts.norm or 'none'} in the run")
     return result

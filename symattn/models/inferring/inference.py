@@ -26,6 +26,8 @@ from symattn.models.inferring.inferred_call import (
     CallFacts,
     facts_of,
 )
+from symattn.models.inferring.mixer_sources import chain_of_mixer
+from symattn.models.inferring.place_temperatures import settle_temperature
 from symattn.models.inferring.promised_numbers import (
     OTHER_NUMBERS,
     expressions,
@@ -39,18 +41,21 @@ from symattn.models.inferring.tiny_models import (
     tiny_of,
     tokens,
 )
-from symattn.models.inferring.traced_model import TracedMixer, TracedRun, traced
+from symattn.models.inferring.traced_model import TracedCall, TracedMixer, TracedRun, traced
 from symattn.verification.definitions.linear import LinearAttention
 
 #: A position from which forms show that are invisible near the start.
 FAR = 20_000
+#: Another one, from which the numbers of such a form can be told from others.
+FARTHER = 300_007
 
 
 @dataclass
 class InferredPart:
     """A part that mixes tokens, what was read off its call, and where the fields of the configuration differ.
 
-    ``facts`` is None for a part without a call of attention, ``mixers`` are its calls of recurrences and convolutions.
+    ``facts`` is None for a part without a call of attention, ``mixers`` are its calls of recurrences and convolutions,
+    ``sources`` says where the arguments of a recurrence come from.
     ``reach`` is how many tokens an output depends on, None without a window. ``fitting`` gives for each number all
     expressions in fields that hold in two configurations, ``promises`` the first.
     """
@@ -61,6 +66,7 @@ class InferredPart:
     sees: str
     facts: CallFacts | None = None
     mixers: list[TracedMixer] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
     reach: int | None = None
     differs: list[str] = field(default_factory=list)
     fitting: dict[str, list[str]] = field(default_factory=dict)
@@ -105,8 +111,8 @@ class InferredPart:
 
     @property
     def chain(self) -> dict[str, str]:
-        """Return the steps of q, k and v from their projections, last first."""
-        return self.facts.chain if self.facts else {}
+        """Return the steps of q, k and v from their projections, last first; of a recurrence those of its gates too."""
+        return self.facts.chain if self.facts else self.sources
 
     @property
     def missing(self) -> list[str]:
@@ -255,13 +261,31 @@ def _find_innermost_part(name: str, parts: Sequence[str]) -> str | None:
     return max((part for part in parts if within(name, part)), key=len, default=None)
 
 
-def _trace_far_positions(model: Module) -> TracedRun:
+def _trace_far_positions(model: Module, start: int = FAR) -> TracedRun:
     """Run a tiny model far from the start; the run is empty where a model has no such positions."""
     try:
-        return traced(model, FAR)
+        return traced(model, start)
     # Tables of learned positions end before, and the code of a model may raise anything.
     except Exception:
         return TracedRun()
+
+
+@dataclass
+class _FarCalls:
+    """A run far from the start, and the first call of each module in it."""
+
+    run: TracedRun
+    calls: dict[str, TracedCall]
+
+    @classmethod
+    def of(cls, model: Module, start: int) -> _FarCalls:
+        """Run a tiny model from this position on."""
+        run = _trace_far_positions(model, start)
+        return cls(run, {call.name: call for call in reversed(run.calls)})
+
+    def facts(self, name: str) -> CallFacts | None:
+        """Return the facts of a module's call; None if there was none."""
+        return facts_of(self.run, self.calls[name]) if name in self.calls else None
 
 
 def _add_far_forms(facts: CallFacts, far: CallFacts) -> None:
@@ -280,8 +304,7 @@ def parts_of(model: Module) -> list[InferredPart]:
     run, config = traced(model), text_part(model.config)
     # Reversed, so that the first call of each module stays.
     first_calls = {call.name: call for call in reversed(run.calls)}
-    far = _trace_far_positions(model)
-    far_calls = {call.name: call for call in reversed(far.calls)}
+    far = _FarCalls.of(model, FAR)
     names = {module: name for name, module in model.named_modules()}
     with probing():
         dependence = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
@@ -296,14 +319,22 @@ def parts_of(model: Module) -> list[InferredPart]:
         place = _find_innermost_part(mixer.name, list(parts))
         if place is not None:
             parts[place].mixers.append(mixer)
+            parts[place].sources |= chain_of_mixer(run, mixer)
+    farther: _FarCalls | None = None
     for name, call in first_calls.items():
         kind = type(call.module).__name__
         part = parts.setdefault(
             name, InferredPart(layer_of(name), name, kind, "keys of another part")
         )
         part.facts = facts_of(run, call)
-        if name in far_calls:
-            _add_far_forms(part.facts, facts_of(far, far_calls[name]))
+        of_far = far.facts(name)
+        if of_far is not None:
+            _add_far_forms(part.facts, of_far)
+        if FACTOR_OF_POSITION in part.facts.missing:
+            farther = farther or _FarCalls.of(model, FARTHER)
+            runs = [(0, part.facts), (FAR, of_far), (FARTHER, farther.facts(name))]
+            known = [(first, facts) for first, facts in runs if facts is not None]
+            settle_temperature(part.facts, known, config)
         if part.layer is not None and part.facts.heads:
             settle_scaled_rotation(part.facts, config, part.layer)
             part.differs = disagreements(said(config, part.layer), part.facts)

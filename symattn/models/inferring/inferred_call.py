@@ -9,6 +9,7 @@ import numpy as np
 
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
+from symattn.attention.temperatures import Temperature
 from symattn.models.auditing.call_judge import output
 from symattn.models.auditing.setting import CallSetting, Floats, Mask
 from symattn.models.inferring.column_sources import ColumnOrigin, ColumnSources, UnknownOrigin
@@ -34,7 +35,9 @@ Window = int | tuple[int, int] | str | None
 class CallFacts:
     """Facts that were read off one call of a layer's attention.
 
-    ``late`` holds which of q and k are normalised after their rotation, ``gate`` what multiplies the output of heads.
+    ``late`` holds which of q and k are normalised after their rotation, ``gate`` what multiplies the output of heads,
+    ``factors`` what multiplies the query of each token where tokens differ. ``chosen`` is the most keys that a query
+    sees where keys are chosen by what they hold.
     ``chain`` holds the steps of q, k and v from their projections, last first. ``missing`` lists forms without a field
     in ``Attention``, ``unknown`` what was not explained.
     """
@@ -49,6 +52,7 @@ class CallFacts:
     bias: bool = False
     causal: bool = False
     window: Window = None
+    chosen: int | None = None
     rotation: Any = None
     base: float | None = None
     scaling: Any = None
@@ -58,6 +62,8 @@ class CallFacts:
     value_norm: str = ""
     value_eps: float = 0.0
     gate: str = ""
+    factors: Floats | None = None
+    temperature: Temperature | None = None
     chain: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -71,9 +77,18 @@ class CallFacts:
         """Return the numbers that fields of a configuration may give."""
         return {
             "heads": self.heads, "kv_heads": self.kv_heads, "scale": self.scale, "softcap": self.softcap,
-            "causal": self.causal, "window": self.window, "base": self.base,
+            "causal": self.causal, "window": self.window, "chosen": self.chosen, "base": self.base,
             "rotated": self.rotation.width if self.rotation else None,
+            "temperature": self._slope, "temperature_rate": self.temperature.rate if self.temperature else None,
         }  # fmt: skip
+
+    @property
+    def _slope(self) -> float | str | None:
+        """Return the field ``temperature`` of the specification."""
+        if self.temperature is None:
+            return None
+        slope = self.temperature.slope
+        return "log" if slope is None else float(slope)
 
     def spec(self) -> Attention | None:
         """Return the specification; None if a form has no field, or something was not explained."""
@@ -99,6 +114,9 @@ class CallFacts:
                 base=_strip_computation_rounding(self.base), width=width, layout=self.rotation.pairs,
                 scaling=self.scaling,
             )  # fmt: skip
+        if self.temperature is not None:
+            fields |= {"temperature": self._slope, "temperature_rate": self.temperature.rate}
+            fields["temperature_start"] = self.temperature.start
         if self.norm:
             fields |= {"qk_norm": self.norm, "eps": self.eps}
         if self.late:
@@ -201,6 +219,7 @@ def _explain_mask(facts: CallFacts, setting: CallSetting) -> None:
     facts.causal, facts.window = mask_form(np.asarray(allowed[0, 0]))
     if facts.window == "chosen":
         facts.missing.append("keys are chosen")
+        facts.chosen = int(allowed.sum(axis=-1).max())
     if (allowed != allowed[:1, :1]).any():
         facts.missing.append("a mask of each head")
     facts.bias = setting.bias is not None
@@ -221,6 +240,8 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
             facts.missing.append("norm of values")
         return
     facts.scale *= origin.factor  # a factor of queries or keys is one of the scores
+    if role == "q":
+        facts.factors = origin.factors
     if origin.late:
         facts.late.add(role)
     if origin.norm and origin.norm != "unknown":

@@ -29,11 +29,30 @@ def lines_of(model_type: str) -> list[str]:
         parts = infer(model_type).parts
     except InputError as error:
         return [_SEPARATOR.join((model_type, "not inferred", str(error)))]
-    return sorted({line_of(model_type, part) for part in parts})
+    places: dict[str, list[int]] = {}
+    for part in parts:
+        layers = places.setdefault(line_of(model_type, part), [])
+        # Some parts belong to no layer.
+        layers += [] if part.layer is None else [part.layer]
+    count = max((layer for layers in places.values() for layer in layers), default=0) + 1
+    return sorted(_with_layers(line, layers, count) for line, layers in places.items())
+
+
+def _with_layers(line: str, layers: Sequence[int], count: int) -> str:
+    """Return a line with the layers of the tiny model of which it is said: kinds may differ by the code alone."""
+    model_type, place, *rest = line.split(_SEPARATOR)
+    numbers = ", ".join(map(str, sorted(set(layers))))
+    where = f"{place}, layers {numbers} of {count}" if numbers else place
+    return _SEPARATOR.join((model_type, where, *rest))
+
+
+def without_layers(line: str) -> str:
+    """Return a line of a lock as ``line_of`` gives it for a part, without the layers."""
+    return re.sub(r", layers [0-9, ]+ of [0-9]+(?= \|)", "", line, count=1)
 
 
 def line_of(model_type: str, part: InferredPart) -> str:
-    """Return the line of a part."""
+    """Return the line of a part, which says nothing of its layer."""
     return _SEPARATOR.join((model_type, *_yield_lock_words(part)))
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 OTHER_NUMBERS: dict[str, Any] = {
     "sliding_window": 7, "attention_chunk_size": 9, "local_attention": 8, "query_pre_attn_scalar": 100,
     "attn_logit_softcapping": 30.0, "attention_multiplier": 0.3, "head_dim": 24, "num_key_value_heads": 1,
+    "floor_scale": 3, "attn_scale": 0.25, "index_topk": 8,
 }  # fmt: skip
 _CLOSE = 2.0**-26
 #: Fields that count heads of other parts than attention.
@@ -74,7 +75,10 @@ def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
         },
         "softcap": pick("softcap"),
         "window": {**pick("sliding_window", "chunk_size"), **halves},
+        "chosen": pick("topk", "top_k", "budget"),
         "base": pick("theta"),
+        "temperature": pick("beta", "attn_scale"),
+        "temperature_rate": pick("max_position", "floor_scale", "seq_length"),
         "rotated": {"d_k": float(d_k), **pick("rope_head_dim"), **shares, **pick("rotary_dim")},
     }
 
@@ -83,10 +87,11 @@ def _convert_window_to_number(x: Any) -> float | None:
     """Return a number of a window as well: of one side, or the size of blocks."""
     if isinstance(x, tuple):
         return float(x[0])
+    # Another text, such as a temperature of logarithms, is no number.
     if isinstance(x, str):
         digits = x.rpartition(" ")[2]
         return float(digits) if digits.isdigit() else None
-    return None if x is None or isinstance(x, bool) else float(x)
+    return float(x) if isinstance(x, (int, float)) and not isinstance(x, bool) else None
 
 
 def find_fitting_expressions(

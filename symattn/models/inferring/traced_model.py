@@ -11,6 +11,7 @@ import numpy as np
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.dependence.in_float64 import lifted
 from symattn.models.auditing.dependence.token_rows import first
+from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.mixer_judge import (
     MixerReader,
     measure_relative_error,
@@ -36,6 +37,8 @@ from symattn.models.auditing.setting import (
 )
 from symattn.models.inferring.tiny_models import TOKENS, tokens
 
+#: The name under which the output of a short convolution is known, within the module that calls it.
+CONVOLUTION = "convolution"
 #: A module with more columns than these is no source of columns of a call, unless it is within the caller.
 MAX_COLUMNS = 512
 
@@ -147,7 +150,23 @@ class _Recorder:
             except Exception as error:
                 record.reason = defect(error)
         self.run.mixers.append(record)
+        self._record_convolution(record, args, kwargs, out)
         return out
+
+    def _record_convolution(
+        self, record: TracedMixer, args: Args, kwargs: Kwargs, out: Any
+    ) -> None:
+        """Record a short convolution, which is a function, as if it were a module within the one that calls it."""
+        import torch
+
+        if not isinstance(record.call, ConvolutionCall):
+            return
+        received = next((c for c in map(columns, (*args, *kwargs.values())) if c is not None), None)
+        result = columns(first(out))
+        if received is not None and result is not None:
+            name = f"{record.name}.{CONVOLUTION}"
+            run = ModuleRun(torch.nn.Identity(), received, result)
+            self.run.runs.setdefault(name, []).append(run)
 
     def entered(self, module: Module) -> None:
         """Nothing is noted when a module begins."""
