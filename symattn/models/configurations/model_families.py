@@ -128,6 +128,13 @@ _OF_T5 = _make_encoder_decoder_family(
 _BERT = _make_self_attention_family(by_decoder, heads, absolute)
 _ACROSS = "queries and keys are normalised over all heads together"
 
+_GATED_QWEN = replace(
+    _make_self_attention_family(causal, grouped, _PARTLY, by_types("interval"), normed()),
+    whole=(gated,),
+    gains=1,
+    gates_beside_queries=True,
+)
+
 FAMILIES: dict[str, ModelFamily] = {
     # -- rotations, causal ---------------------------------------------------------------------------------------------
     "llama": _make_self_attention_family(*_DECODER),
@@ -139,12 +146,7 @@ FAMILIES: dict[str, ModelFamily] = {
     "qwen3": _make_self_attention_family(*_DECODER, by_types("after"), normed()),
     "qwen2_moe": _make_self_attention_family(*_DECODER, by_types("if asked")),
     "qwen3_moe": _make_self_attention_family(*_DECODER, if_asked, normed()),
-    "qwen3_next": replace(
-        _make_self_attention_family(causal, grouped, _PARTLY, by_types("interval"), normed()),
-        whole=(gated,),
-        gains=1,
-        gates_beside_queries=True,
-    ),
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _GATED_QWEN),
     "gemma3_text": replace(_make_self_attention_family(*_GEMMA3), gains=1),
     "ministral": _make_self_attention_family(*_DECODER, by_types()),
     "starcoder2": _make_self_attention_family(*_DECODER, everywhere),

@@ -118,6 +118,8 @@ EIGHT, FOUR = {"num_attention_heads": 8}, {"decoder_attention_heads": 4}
 EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
 HALF = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}
 WHOLE = {"rope_parameters": {**HALF["rope_parameters"], "partial_rotary_factor": 1.0}}
+HYBRID = {**GROUPED, **HALF, "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2,
+          "linear_num_value_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 4}  # fmt: skip
 NESTED = {"rope_parameters": {
     "sliding_attention": THETA["rope_parameters"], "full_attention": {"rope_type": "default", "rope_theta": 90.0},
 }}  # fmt: skip
@@ -218,10 +220,12 @@ MODULES: dict[str, Module] = {
     "llama4_text, by place": Module("llama4_text", LLAMA4, layer=1, changes=({"floor_scale": 3}, {"attn_scale": 0.9},
         {"attn_temperature_tuning": False}, {"no_rope_layers": [0, 1]})),
     "qwen3": Module("qwen3", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01}, {"model_type": "qwen2"})),
-    "qwen3_next": Module("qwen3_next", {**GROUPED, **HALF, **EXPERTS, "shared_expert_intermediate_size": 8,
-        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 2,
-        "linear_key_head_dim": 4, "linear_value_head_dim": 4}, layer=1, changes=(WHOLE, {"rms_norm_eps": 0.01},
+    "qwen3_next": Module("qwen3_next", {**HYBRID, **EXPERTS, "shared_expert_intermediate_size": 8}, layer=1,
+        changes=(WHOLE, {"rms_norm_eps": 0.01}, {"model_type": "glm4_moe", "use_qk_norm": True})),
+    "qwen3_5": Module("qwen3_5_text", HYBRID, layer=1, changes=(WHOLE, {"rms_norm_eps": 0.01},
         {"model_type": "glm4_moe", "use_qk_norm": True})),
+    "qwen3_5_moe": Module("qwen3_5_moe_text", {**HYBRID, **EXPERTS, "shared_expert_intermediate_size": 8}, layer=1,
+        changes=(WHOLE,)),
     "qwen2_moe": Module("qwen2_moe", {**PLAIN, **EXPERTS, "use_sliding_window": True, "sliding_window": 3,
         "max_window_layers": 1}, changes=(FULL, {"sliding_window": 2})),
     "qwen3_moe": Module("qwen3_moe", {**PLAIN, **EXPERTS, "use_sliding_window": True, "sliding_window": 3},
