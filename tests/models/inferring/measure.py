@@ -1,19 +1,40 @@
-"""Count the causal language models of 2025-26 that are inferred: python -m tests.models.inferring.measure (minutes).
+"""The table of the causal language models of 2025-26: python -m tests.models.inferring.measure [TYPE ...] (minutes).
 
-A type belongs to these years if the latest copyright in its files of Transformers does.
+A type belongs to these years if the latest copyright in its files of Transformers does. For each: where its attention
+comes from (a row, else inferred), whether every call is explained and every form has a field, whether an audit judges
+every part that mixes tokens, and parts that mix tokens and that the audit neither judges nor names, by a count of its
+own. ``whole`` are types of which all is explained and judged, chosen keys as a mask from outside. Each type has a
+process of its own, of 60 s of processor time at most.
 """
 
 import inspect
+import json
+import os
 import re
+import resource
+import sys
+import traceback
+import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+from symattn import audit
 from symattn.document.errors import InputError
+from symattn.models.auditing.audit_report import AuditReport
+from symattn.models.auditing.dependence.in_float64 import lifted
+from symattn.models.auditing.dependence.mixing import within
+from symattn.models.auditing.dependence.token_rows import Tokens, first
+from symattn.models.configurations.configuration import CannotTell
+from symattn.models.configurations.promised_layers import known
 from symattn.models.inferring.inference import parts_of
 from symattn.models.inferring.lock import locked_types
-from symattn.models.inferring.tiny_models import tiny
+from symattn.models.inferring.tiny_models import TOKENS, text_part, tiny, tokens
 
 _YEAR = re.compile(r"Copyright\s+(?:\([cC]\)\s+)?(\d{4})")
+_SECONDS = 60  # of processor time, of a type
+_CHOSEN = "keys are chosen"
+_REAL = 1e-9  # a change in float64 that is none of rounding
 
 
 def recent_types(since: int = 2025) -> list[str]:
@@ -30,23 +51,142 @@ def recent_types(since: int = 2025) -> list[str]:
     return result
 
 
-def main() -> None:
-    counts: Counter[str] = Counter()
-    for model_type in recent_types():
-        counts["types"] += 1
+def innermost_mixers(model: Any) -> list[str]:
+    """Return the modules that mix tokens and hold none that does: each runs again with one token of its input changed.
+
+    It knows no class and no call, and looks into every module, so that it counts what a probe of layers may pass over.
+    """
+    import torch
+
+    names = {module: name for name, module in model.named_modules()}
+    runs: list[tuple[str, Any, Any, Any, Any]] = []
+    layout = Tokens(1, TOKENS)
+
+    def keep(module: Any, args: Any, kwargs: Any, out: Any) -> None:
+        flat = layout.flat(first(out))
+        if module in names and names[module] and flat is not None:
+            runs.append((names[module], module, args, kwargs, flat.clone()))
+
+    handle = torch.nn.modules.module.register_module_forward_hook(keep, with_kwargs=True)
+    with torch.no_grad(), lifted():
         try:
-            parts = parts_of(tiny(model_type))
+            model(tokens(), use_cache=False)
+        finally:
+            handle.remove()
+        mixing = {name for name, *run in runs if _mixes(layout, *run)}
+    return [name for name in mixing if not any(o != name and within(o, name) for o in mixing)]
+
+
+def _mixes(layout: Tokens, module: Any, args: Any, kwargs: Any, out: Any) -> bool:
+    for token in (0, TOKENS // 2):
+        changed = layout.arguments(args, kwargs, (token,))
+        if changed is None:
+            return False
+        try:
+            again = layout.flat(first(module(*changed[0], **changed[1])))
+        except Exception:
+            return False
+        if again is None or again.shape != out.shape:
+            return False
+        moved = (again - out).abs().amax(-1)[0]
+        moved[token] = 0
+        if float(moved.max()) > _REAL * float(out.abs().max()):
+            return True
+    return False
+
+
+def audited(model: Any, padded: bool = True) -> AuditReport:
+    """Return the audit of a tiny model in float32: two items of 24 tokens, five of the second padding on its left."""
+    import torch
+
+    ids = torch.arange(48).view(2, 24) * 7 % 89 + 3
+    mask = torch.ones_like(ids)
+    mask[1, : 5 * padded] = 0
+    ids[mask == 0] = text_part(model.config).pad_token_id or 0
+    with torch.no_grad(), audit(model.float()) as report:
+        model(ids, attention_mask=mask, use_cache=False)
+    return report
+
+
+def faults(report: AuditReport) -> list[str]:
+    """Return what an audit says is wrong."""
+    calls = [f"{f.layer}: {f.verdict}" for f in report.findings if f.state == "wrong"]
+    return calls + [words for one in report.dependence for words in one.faults]
+
+
+def unnamed(report: AuditReport, mixers: list[str]) -> list[str]:
+    """Return the mixers in, around or below which the report has neither a part that mixes tokens nor a call."""
+    said = [part.name for part in report.mixing] + [finding.layer for finding in report.findings]
+    return [name for name in mixers if not any(within(name, part) or within(part, name) for part in said)]
+
+
+def measured(model_type: str) -> dict[str, Any]:
+    """Return the line of a type."""
+    model = tiny(model_type)
+    source = "inferred"
+    try:
+        known(text_part(model.config))
+        source = "row"
+    except CannotTell:
+        pass
+    parts = parts_of(model)
+    mixers = innermost_mixers(model)
+    report = audited(model)
+    open_ = sorted({words for part in parts for words in (*part.missing, *part.unknown)})
+    unread = sorted({f.verdict for f in report.findings if f.state not in ("pass", "pass as given")})
+    judged = not report.unjudged and not unread and bool(report.mixing)
+    explained = not any(part.unknown or "no call of attention" in part.missing for part in parts)
+    return {
+        "source": source, "explained": explained and bool(parts), "field": all(p.is_explained for p in parts),
+        "whole": explained and judged and not {m for m in open_} - {_CHOSEN},
+        "judged": f"{len(report.mixing) - len(report.unjudged)}/{len(report.mixing)}", "all judged": judged,
+        "mixers": len(mixers), "unnamed": unnamed(report, mixers),
+        "open": open_, "unread": unread, "not judged": sorted({p.kind for p in report.unjudged}),
+        "verdict": report.verdict.value, "accused": faults(report),
+        "not counted": [d.reason for d in report.dependence if d.reason],
+    }  # fmt: skip
+
+
+def _alone(model_type: str, sink: int) -> int:
+    """In a process of its own: the line goes to ``sink``; the exit code."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    try:
+        try:
+            line = measured(model_type)
         except InputError as error:
-            print(f"{model_type}: {error}")
-            continue
-        counts["run"] += 1
-        counts["explained"] += not any(part.unknown for part in parts)
-        counts["whole"] += all(part.is_explained for part in parts)
-        open_ = sorted({words for part in parts for words in (*part.missing, *part.unknown)})
-        if open_:
-            print(f"{model_type}: {'; '.join(open_)}")
-    print(", ".join(f"{name} {count}" for name, count in counts.items()))
+            line = {"source": "none", "open": [str(error)]}
+        os.write(sink, json.dumps(line).encode())
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+    return 0
+
+
+def table(types: list[str]) -> Counter[str]:
+    """Print a line for each type, and the counts."""
+    total: Counter[str] = Counter()
+    for model_type in types:
+        source, sink = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os._exit(_alone(model_type, sink))
+        os.close(sink)
+        os.waitpid(child, 0)
+        line = json.loads(os.read(source, 1 << 16) or b'{"source": "crashed"}')
+        os.close(source)
+        total.update(types=1, run=line["source"] in ("row", "inferred"), unnamed=len(line.get("unnamed", [])))
+        total.update(accused=bool(line.get("accused")))
+        total.update({f"by {line['source']}": 1}, mixers=line.get("mixers", 0))
+        total.update({name: bool(line.get(name)) for name in ("explained", "field", "all judged", "whole")})
+        words = [f"{name}: {value}" for name, value in line.items() if value not in ([], True, False, "")]
+        yes = ", ".join(name for name in ("explained", "field", "all judged", "whole") if line.get(name))
+        print(f"{model_type} | {yes} | {'; '.join(words)}", flush=True)
+    print(", ".join(f"{name} {count}" for name, count in total.items()))
+    return total
 
 
 if __name__ == "__main__":
-    main()
+    warnings.filterwarnings("ignore")
+    table(sys.argv[1:] or recent_types())

@@ -76,8 +76,27 @@ def test_a_gate_without_a_field_is_named() -> None:
     assert [form for part in parts for form in part.missing] == ["output gate: silu of each column"]
 
 
-def test_a_factor_that_only_far_positions_show_is_named() -> None:
-    forms = {form for part in parts_of(tiny("ministral3")) for form in part.missing}
+@pytest.mark.parametrize(
+    ("model_type", "fields", "slope"),
+    [
+        # Only far positions show it.
+        ("ministral3", {"temperature": 0.1, "temperature_rate": 16384, "temperature_start": 0}, "llama_4_scaling_beta"),
+        ("llama4_text", {"temperature": 0.1, "temperature_rate": 4, "temperature_start": 1}, "attn_scale"),
+    ],
+)
+def test_temperatures_by_place_are_fields(model_type: str, fields: dict[str, Any], slope: str) -> None:
+    found = infer(model_type)
+    assert not found.differs
+    tempered = next(part for part in found.parts if "temperature" in part.promises)
+    assert {name: getattr(tempered.specification, name) for name in fields} == fields
+    assert tempered.promises["temperature"].endswith(slope)
+
+
+def test_a_factor_of_the_place_that_no_field_gives_is_named() -> None:
+    path = "transformers.models.ministral3.modeling_ministral3.get_llama_4_attn_scale"
+    own = patch(path).get_original()[0]
+    with patch(path, lambda places, *rest: own(places, *rest) ** 2):
+        forms = {form for part in parts_of(tiny("ministral3")) for form in part.missing}
     assert forms == {"queries: times a factor of the position"}
 
 

@@ -127,7 +127,7 @@ def test_rates_that_change_with_the_number_of_tokens_have_no_field() -> None:
 def test_fields_that_only_tiny_models_have_in_common_are_not_exchanged() -> None:
     with pytest.raises(CannotTell, match="heads may be num_attention_heads = 12 or num_sliding_attention_heads = 24"):
         infer_layer({**_LLAMA, "num_sliding_attention_heads": 24})
-    found = specify({"model_type": "qwen3_5_text", "linear_num_value_heads": 64}, 3)
+    found = infer_layer({"model_type": "qwen3_5_text", "linear_num_value_heads": 64}, 3)
     assert found.source == "inferred"
     heads = found.specification
     assert isinstance(heads, Attention)

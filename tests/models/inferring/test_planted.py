@@ -1,0 +1,47 @@
+"""Mistakes of kinds that no list names are found in tiny models, and the right code is not accused."""
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+from symattn.document.evidence import Verdict
+from symattn.models.inferring.lock import lines_of
+from symattn.models.inferring.tiny_models import tiny
+from tests.models.inferring.measure import audited, faults
+from tests.models.inferring.planted import PLANTS, Plant, findings, planted
+
+pytestmark = pytest.mark.transformers
+_BY_WORDS = {plant.words: plant for plant in PLANTS}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("the mask lets one future token through in one layer", "query of token 3 sees the key of the later token 4"),
+        ("padding is read by attention", "the query of token 5 sees the key of token 0, which is padding"),
+        ("padding is read by a recurrence", "the output of token 5 depends on padding, token 4"),
+    ],
+)  # fmt: skip
+def test_an_audit_of_a_model_without_a_row_finds_what_it_must_not_see(words: str, said: str) -> None:
+    plant = _BY_WORDS[words]
+    with planted(plant):
+        wrong = audited(tiny(plant.model_type), plant.padded)
+    right = audited(tiny(plant.model_type), plant.padded)
+    assert wrong.verdict is Verdict.FAULT
+    assert any(said in line for line in faults(wrong))
+    assert not faults(right)
+
+
+@pytest.mark.parametrize("words", ["β is no sigmoid", "gates leave out their bias", "one key more is chosen"])
+def test_a_lock_holds_what_gives_gates_and_how_many_keys_are_chosen(words: str) -> None:
+    plant = _BY_WORDS[words]
+    right = lines_of(plant.model_type)
+    with planted(plant):
+        assert lines_of(plant.model_type) != right
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.words)
+def test_a_planted_mistake_is_found(plant: Plant) -> None:
+    assert findings(plant)
+    assert not faults(audited(tiny(plant.model_type), plant.padded))
