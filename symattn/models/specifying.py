@@ -5,8 +5,10 @@ An inferred specification is what the installed code of Transformers does. One w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from symattn.attention.fields import whole
@@ -20,6 +22,7 @@ from symattn.models.configurations.configuration import (
 from symattn.models.configurations.promised_layers import attention, known
 from symattn.models.inferring.field_promises import width_of_heads
 from symattn.models.inferring.inference import (
+    Inference,
     InferredPart,
     infer_configuration,
     require_transformers,
@@ -94,10 +97,45 @@ def _find_row(c: Configuration) -> str:
 def infer_layer(source: object, layer: int = 0, lock: str | None = None) -> Specified:
     """Return the attention of a layer as ``specify`` does for a family without a row. Raises as it does."""
     c = configuration(source)
+    with _reading_fields(c):
+        layers = _InferredLayers(c)
+        if not whole(layer, 0) or layer >= len(layers.kinds):
+            c.cannot_tell(
+                f"layer {layer} was requested; there are {len(layers.kinds)}, counted from 0"
+            )
+        return layers.specify(layer, _read_reviewed_lines(lock), lock)
+
+
+def infer_layers(source: object, lock: str) -> list[Specified | str]:
+    """Return what ``infer_layer`` gives for every layer, from one run of its tiny models; else the reason, in words.
+
+    Raises as ``specify`` does for what no layer has: a file that cannot be read, a missing Transformers.
+    """
+    reviewed = _read_reviewed_lines(lock)
+    c = configuration(source)
+    with _reading_fields(c):
+        layers = _InferredLayers(c)
+        by_kind: dict[str, Specified | str] = {}
+        for layer, kind in enumerate(layers.kinds):
+            if kind not in by_kind:
+                try:
+                    by_kind[kind] = layers.specify(layer, reviewed, lock)
+                except CannotTell as reason:
+                    by_kind[kind] = str(reason)
+        return [by_kind[kind] for kind in layers.kinds]
+
+
+def _read_reviewed_lines(lock: str | None) -> set[str]:
+    return set() if lock is None else set(map(without_layers, read_lock(lock)))
+
+
+@contextmanager
+def _reading_fields(c: Configuration) -> Iterator[None]:
+    """Check what a configuration must have to be inferred, and refuse values of fields that raise in its code."""
     require_transformers()
     _check_depth(c)
     try:
-        return _infer_layer(c, layer, lock)
+        yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # SymattnError is a ValueError too, with a line of its own; a file may hold any other value in a field.
         if isinstance(error, SymattnError):
@@ -115,39 +153,46 @@ def _check_depth(c: Configuration) -> None:
                 raise c.refusal(name, depth, f"a number of layers from 1 to {MAX_LAYERS}")
 
 
-def _infer_layer(c: Configuration, layer: int, lock: str | None) -> Specified:
-    config = text_part(c.completed)
-    data = config.to_dict()
-    kinds = kinds_of_layers(data)
-    if not whole(layer, 0) or layer >= len(kinds):
-        c.cannot_tell(f"layer {layer} was requested; there are {len(kinds)}, counted from 0")
-    inference = infer_configuration(config)
-    kept = enumerate(kept_layers(data))
-    # Layers of one kind by their fields have to be one kind in a run.
-    alike = [place for place, i in kept if kinds[i] == kinds[layer]]
-    parts = [part for part in inference.parts if part.layer in alike]
-    if not parts:
-        c.cannot_tell("no part of such a layer mixes tokens in a tiny model")
-    lines = {line_of(c.model_type, part) for part in parts}
-    if len(lines) > 1:
-        names = ", ".join(f"{part.name} ({part.kind})" for part in parts)
-        c.cannot_tell(
-            f"layers of the same kind by their fields have unlike parts in a run: {names}"
-        )
-    part = parts[0]
-    if not part.is_explained or part.specification is None:
-        _refuse_part(c, part)
-    # A line that stands in the lock was looked at.
-    known = () if lock is None else map(without_layers, read_lock(lock))
-    reviewed = next(iter(lines)) in known
-    where = f"reviewed in {lock}" if reviewed else "not reviewed"
-    words = f"{inference.source}, {where}: {part.name} ({part.kind})"
-    spec = part.specification
-    if isinstance(spec, LinearAttention):
-        return Specified(spec, "lock" if reviewed else "inferred", f"{words}: {part.spec}")
-    return Specified(
-        _in_full_size(c, config, part, layer), "lock" if reviewed else "inferred", words
-    )
+class _InferredLayers:
+    """The layers of a configuration, inferred from tiny models of it."""
+
+    def __init__(self, c: Configuration) -> None:
+        self.c, self.config = c, text_part(c.completed)
+        self.data = self.config.to_dict()
+        self.kinds = kinds_of_layers(self.data)
+
+    @cached_property
+    def inference(self) -> Inference:
+        """The parts of its tiny models."""
+        return infer_configuration(self.config)
+
+    def specify(self, layer: int, reviewed: Container[str], lock: str | None) -> Specified:
+        """Return the specification of a layer; ``reviewed`` are lines of the file ``lock``. Raises ``CannotTell``."""
+        c = self.c
+        kept = enumerate(kept_layers(self.data))
+        # Layers of one kind by their fields have to be one kind in a run.
+        alike = [place for place, i in kept if self.kinds[i] == self.kinds[layer]]
+        parts = [part for part in self.inference.parts if part.layer in alike]
+        if not parts:
+            c.cannot_tell("no part of such a layer mixes tokens in a tiny model")
+        lines = {line_of(c.model_type, part) for part in parts}
+        if len(lines) > 1:
+            names = ", ".join(f"{part.name} ({part.kind})" for part in parts)
+            c.cannot_tell(
+                f"layers of the same kind by their fields have unlike parts in a run: {names}"
+            )
+        part = parts[0]
+        if not part.is_explained or part.specification is None:
+            _refuse_part(c, part)
+        # A line that stands in the lock was looked at.
+        is_reviewed = next(iter(lines)) in reviewed
+        source = "lock" if is_reviewed else "inferred"
+        where = f"reviewed in {lock}" if is_reviewed else "not reviewed"
+        words = f"{self.inference.source}, {where}: {part.name} ({part.kind})"
+        spec = part.specification
+        if isinstance(spec, LinearAttention):
+            return Specified(spec, source, f"{words}: {part.spec}")
+        return Specified(_in_full_size(c, self.config, part, layer), source, words)
 
 
 def _refuse_part(c: Configuration, part: InferredPart) -> None:
@@ -208,4 +253,4 @@ def _enlarge(facts: CallFacts, d_k: int, full: dict[str, float]) -> Attention:
     return spec if spec.scale == usual.scale else replace(spec, scale=full["scale"])
 
 
-__all__: Sequence[str] = ["CannotTell", "Specified", "infer_layer", "specify"]
+__all__: Sequence[str] = ["CannotTell", "Specified", "infer_layer", "infer_layers", "specify"]

@@ -15,6 +15,7 @@ from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from symattn.arrays.precision import Contract, check_contract
+from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.backward_hooks import Followed, WatchedCall
@@ -37,6 +38,7 @@ from symattn.models.auditing.patches import (
 from symattn.models.auditing.received import Received, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
+from symattn.models.specifying import infer_layers
 from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
 
@@ -68,6 +70,7 @@ class Audit:
         layers: bool = False,
         dependence: bool = True,
         causal: bool | None = None,
+        reviewed: Sequence[Attention | str] | None = None,
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[WatchedCall] = []
@@ -80,6 +83,7 @@ class Audit:
         self._followed: list[Any] = []
         self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
         self._causal, self._probed = causal, set[int]()
+        self._reviewed = reviewed
         self._probes = MAX_PROBED_MODELS if dependence else 0
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
@@ -345,7 +349,7 @@ class Audit:
     def _make_call_site(self, module: Module, via: str, heads_last: bool = False) -> CallSite:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
         context = doing.models[-1] if doing.models else None
-        return CallSite(module, name, via, context, heads_last, self._causal)
+        return CallSite(module, name, via, context, heads_last, self._causal, self._reviewed)
 
     def _note_compiled(self, module: Module) -> None:
         """Add a note, once, if a module was compiled."""
@@ -401,6 +405,7 @@ def audit(
     layers: bool = False,
     dependence: bool = True,
     causal: bool | None = None,
+    lock: str | None = None,
     name: str = "",
 ) -> Audit:
     """Judge every call of attention while a model runs: ``with symattn.audit(model) as report: model(**inputs)``.
@@ -421,6 +426,8 @@ def audit(
     dependence  run the first pass of a model again with single tokens changed, to count the parts that mix tokens,
                 whatever their class, and to find outputs that depend on later tokens
     causal      whether no output may depend on later tokens; None for what the model's configuration says
+    lock        the path of a file of ``symattn models lock``: a model whose family has no row is compared with what is
+                inferred from its configuration, in layers whose line stands there. Code that it names never runs
 
     An audit sees Transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and
     attention written out in operators, from the product of queries and keys to that of weights and values. A softmax
@@ -443,7 +450,26 @@ def audit(
         raise InputError(f"rows must be an integer of at least 1, or None for all, got {rows!r}")
     name = name or (type(model).__name__ if model is not None else "everything that runs")
     check_causal(causal)
-    return Audit(model, contract, rows, gradients, name, layers, dependence, causal)
+    reviewed = None if lock is None else _specify_reviewed_layers(model, lock)
+    return Audit(model, contract, rows, gradients, name, layers, dependence, causal, reviewed)
+
+
+def _specify_reviewed_layers(model: Module, lock: str) -> list[Attention | str]:
+    """Return for each layer the attention that a lock promises, or why it promises none. Raises ``InputError``."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "model_type"):
+        raise InputError("audit: a lock belongs to a model of Transformers; hint: lock=None")
+    result: list[Attention | str] = []
+    for found in infer_layers(config, lock):
+        if isinstance(found, str):
+            result.append(found)
+        elif found.source != "lock":
+            result.append(f"{found.words}; hint: symattn models check {lock}")
+        elif isinstance(found.specification, Attention):
+            result.append(found.specification)
+        else:
+            result.append(f"{found.words}, which is no softmax attention")
+    return result
 
 
 def audit_script(

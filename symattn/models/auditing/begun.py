@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from symattn.attention.spec import Attention
 from symattn.bounds.threads import one_blas_thread
 from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.call_gradients import bounded
@@ -123,7 +124,8 @@ class CallSite(NamedTuple):
     """The site of a call: its module, the module's name, how the call was seen, and the enclosing call of a model.
 
     ``heads_last`` says whether heads are the third axis of the result, ``causal`` whether the user says that no output
-    depends on later tokens; None if that is left to the model's configuration.
+    depends on later tokens; None if that is left to the model's configuration. ``reviewed`` gives the attention of each
+    layer by a lock, or why none.
     """
 
     module: Module
@@ -132,6 +134,7 @@ class CallSite(NamedTuple):
     context: ModelCall | None
     heads_last: bool = False
     causal: bool | None = None
+    reviewed: Sequence[Attention | str] | None = None
 
     def unread(self, reason: str) -> CallFinding:
         """Return the finding of a call that cannot be judged."""
@@ -180,7 +183,7 @@ def begun(
         with torch.no_grad():  # checkpoints would count what is saved here for gradients
             promise: Promise | NoPromise
             try:
-                promise = promised(site.module, site.layer, site.context)
+                promise = promised(site.module, site.layer, site.context, site.reviewed)
             except NoPromise as reason:
                 promise = reason
             specs = [] if isinstance(promise, NoPromise) else [promise.spec]

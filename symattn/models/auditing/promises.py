@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import log
@@ -182,8 +182,16 @@ class Intent:
     compared: dict[object, Any] = field(default_factory=dict)
 
 
-def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
-    """Return the promise of the configuration for a module. Raises ``NoPromise`` with the reason."""
+def promised(
+    module: Module,
+    name: str,
+    context: ModelCall | None,
+    reviewed: Sequence[Attention | str] | None = None,
+) -> Promise:
+    """Return the promise of the configuration for a module. Raises ``NoPromise`` with the reason.
+
+    ``reviewed`` gives for each layer of a model without a row the attention that a lock promises, or why none.
+    """
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
         raise NoPromise(NO_CONFIGURATION)
@@ -207,7 +215,12 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
         spec = attention(config, layer=layer, kind=kind, called=True)
         return Promise(spec, kind, known(config)[1].scaled_before)
     except SymattnError as error:
-        raise NoPromise(str(error)) from None
+        if kind != "self" or reviewed is None or layer >= len(reviewed):
+            raise NoPromise(str(error)) from None
+        spec_or_reason = reviewed[layer]
+        if isinstance(spec_or_reason, str):
+            raise NoPromise(spec_or_reason) from None
+        return Promise(spec_or_reason, kind, False)
 
 
 def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -> Intent:

@@ -6,9 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from cli.main import main
+from cli.main import main  # noqa: E402
+from symattn import audit  # noqa: E402
+from symattn.document.errors import InputError  # noqa: E402
+from symattn.models.inferring.lock import lines_of  # noqa: E402
+from symattn.models.inferring.tiny_models import tiny, tokens  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 _LLAMA = "transformers.models.llama.modeling_llama."
@@ -59,3 +63,21 @@ def test_another_file_is_refused_in_a_line(text: str | None, tmp_path: Path) -> 
     if text is not None:
         path.write_text(text)
     assert main(["models", "check", str(path)]) == 2
+
+
+def test_an_audit_compares_a_model_without_a_row_with_its_lock(tmp_path: Path) -> None:
+    path = tmp_path / "models.lock"
+    path.write_text("\n".join(lines_of("afmoe")))
+    model, window = tiny("afmoe").float(), "transformers.masking_utils.sliding_window_overlay"
+    own = patch(window).get_original()[0]
+    prepared = audit(model, lock=str(path), dependence=False)
+    with patch(window, lambda size, *more: own(size + 1, *more)), torch.no_grad(), prepared as report:
+        model(tokens(), use_cache=False)
+    sliding, full = report.findings
+    assert "the window reaches one key too far back" in sliding.verdict
+    assert full.verdict == "pass"
+
+
+def test_a_lock_belongs_to_a_model_with_a_configuration(lock: Path) -> None:
+    with pytest.raises(InputError, match="a lock belongs to a model of Transformers"):
+        audit(torch.nn.Linear(2, 2), lock=str(lock))

@@ -296,6 +296,9 @@ class Probe:
             place = _first_place(base, outputs, changed.forbidden)
             if place is None:
                 continue
+            # What is computed from padding may be hidden later; the model's own output, the last one, must show it.
+            if changed.padding and not _differ(base[-1], outputs[-1], self.real):
+                continue
             # A repeated pass without a change: if it differs as well, the difference is chance.
             again = self._collect_module_outputs(run, None)
             if _first_place(base, again, self.real) is not None:
@@ -395,10 +398,14 @@ class Probe:
 def _first_place(base: list[ModuleOutput], other: list[ModuleOutput], rows: Tensor) -> int | None:
     """Return the place of the first module in which one of these outputs (b, n) differs; None without one."""
     for place, (a, b) in enumerate(zip(base, other, strict=False)):
-        # Modules in another order are a change as well.
-        if a.name != b.name or bool(((a.digest != b.digest).cpu() & rows).any()):
+        if _differ(a, b, rows):
             return place
     return None
+
+
+def _differ(a: ModuleOutput, b: ModuleOutput, rows: Tensor) -> bool:
+    """Return whether one of these outputs (b, n) differs. Modules in another order are a change as well."""
+    return a.name != b.name or bool(((a.digest != b.digest).cpu() & rows).any())
 
 
 @dataclass

@@ -40,7 +40,9 @@ class Tokens:
             return x.unflatten(0, (b, n))
         if x.ndim < 3 or shape[0] != b:
             return None
-        axes = [axis for axis in range(1, x.ndim) if shape[axis] == n]
+        # Columns of heads come last, and may be as many as tokens.
+        last = x.ndim if x.ndim == 3 else x.ndim - 1
+        axes = [axis for axis in range(1, last) if shape[axis] == n]
         if len(axes) == 1:
             return x.movedim(axes[0], 1)
         longer = x.ndim == 3 and n < shape[2] <= n + _MAX_PADDING
