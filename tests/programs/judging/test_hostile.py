@@ -1,24 +1,31 @@
 """Candidates that act against their judge, one of each class: each fails, or is said to have tampered."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 from symattn import Attention, judge
+from symattn.document import schemas
 from symattn.programs import guard
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge
 from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
 
+SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
+
 
 def judged(folder: Path, text: str, **options):
     path = folder / "kernel.py"
     path.write_text(RIGHT + text + "\n")
-    return judge(f"{path}:f", examples=10, **options)
+    judgement = judge(f"{path}:f", examples=10, **options)
+    SCHEMA.validate(judgement.as_dict())
+    return judgement
 
 
 @pytest.mark.parametrize("name", TAMPERING)
