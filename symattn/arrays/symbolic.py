@@ -154,6 +154,8 @@ def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
         )
     if expression is sympy.E:
         return flint.arb(1).exp()
+    if expression is sympy.pi:
+        return flint.arb.pi()
     name = type(expression).__name__
     if name in ("Max", "max"):
         return reduce(lambda x, y: x.max(y), parts)
