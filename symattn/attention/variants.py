@@ -1,12 +1,13 @@
 """Every named variant of attention, one line each: its fields, and the inputs that it runs on.
 
-The conformance tests and the table in the documentation use this list.
+The conformance tests and the table in the documentation use these lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from symattn.attention.inputs import lengths
 from symattn.attention.latent import Latent
@@ -17,6 +18,13 @@ from symattn.attention.positions.position_fields import (
     Rotary,
     Shaw,
     TransformerXL,
+)
+from symattn.attention.positions.rotary_fields import (
+    LinearScaling,
+    LongRopeScaling,
+    NTKScaling,
+    ProportionalScaling,
+    YarnScaling,
 )
 from symattn.attention.spec import Attention
 
@@ -195,6 +203,116 @@ VARIANTS: dict[str, NamedVariant] = {
             position=Rotary(triples=_TRIPLES),
         ),
         f"{_QKV} sink",
+    ),
+}
+
+# Positions that many models share, with true frequencies and with exact ones.
+_FAR = Rotary(base=100)
+_GATED_HEADS = Attention(heads=2, kv_heads=1, causal=True, output_gate=True)
+
+#: Fields together, as models have them: a failure that no field has alone shows here.
+OF_MODELS: dict[str, NamedVariant] = {
+    "scale of a model": NamedVariant("models", Attention(scale=Fraction(1, 8), causal=True)),
+    "norm and rotation": NamedVariant(
+        "models",
+        Attention(heads=2, causal=True, qk_norm="rms", eps=0.25, position=_ROTATED),
+        f"{_QKV} g_q g_k",
+    ),
+    "LayerNorm and rotation in part": NamedVariant(
+        "models",
+        Attention(heads=2, causal=True, qk_norm="layer", position=Rotary(triples=_TRIPLES[:1])),
+        f"{_QKV} g_q g_k",
+    ),
+    "norms of q, k and v": NamedVariant(
+        "models",
+        Attention(scale=1, causal=True, qk_norm="rms", value_norm="rms", eps=0.25),
+        f"{_QKV} g_q g_k g_v",
+    ),
+    "length 1 after rotation, temperature": NamedVariant(
+        "models",
+        Attention(
+            causal=True,
+            qk_norm="l2",
+            qk_norm_place="after",
+            temperature=0.5,
+            temperature_rate=2,
+            position=Rotary(given="tables"),
+        ),
+        f"{_QKV} cos sin cos_q sin_q",
+    ),
+    "output gate and norm": NamedVariant(
+        "models", replace(_GATED_HEADS, qk_norm="rms", eps=0.25), f"{_QKV} g_q g_k gate"
+    ),
+    "output gate and sink": NamedVariant(
+        "models", replace(_GATED_HEADS, sink="given"), f"{_QKV} sink gate"
+    ),
+    "sink and window": NamedVariant(
+        "models",
+        Attention(heads=6, kv_heads=2, causal=True, window=3, sink="given"),
+        f"{_QKV} sink",
+    ),
+    "sink and prefix": NamedVariant(
+        "models", Attention(heads=2, causal=True, prefix=4, sink="given"), f"{_QKV} sink"
+    ),
+    "softcap and window": NamedVariant(
+        "models", Attention(scale=Fraction(1, 4), causal=True, window=2, softcap=3)
+    ),
+    "ALiBi and window": NamedVariant(
+        "models", Attention(heads=2, causal=True, window=3, position=Alibi())
+    ),
+    "local blocks and rotation": NamedVariant(
+        "models", Attention(causal=True, block=2, position=_ROTATED)
+    ),
+    "packed documents, window": NamedVariant(
+        "models", Attention(causal=True, window=2, documents=True), f"{_QKV} doc_q doc_k"
+    ),
+    "sigmoid with a bias": NamedVariant(
+        "models", Attention(causal=True, normaliser="sigmoid", bias=True), f"{_QKV} bias"
+    ),
+    "linear scaling": NamedVariant(
+        "models", Attention(causal=True, position=replace(_FAR, scaling=LinearScaling(factor=4)))
+    ),
+    "NTK-aware scaling": NamedVariant(
+        "models", Attention(causal=True, position=replace(_FAR, scaling=NTKScaling(factor=4)))
+    ),
+    "YaRN": NamedVariant(
+        "models",
+        Attention(causal=True, position=replace(_FAR, scaling=YarnScaling(factor=4, length=64))),
+    ),
+    "Llama 3.1 scaling": NamedVariant(
+        "models",
+        Attention(
+            causal=True,
+            position=replace(
+                _FAR, scaling=YarnScaling(factor=8, length=100, ramp="turns", fast=4, weight=0)
+            ),
+        ),
+    ),
+    "LongRoPE": NamedVariant(
+        "models",
+        Attention(
+            causal=True,
+            position=replace(
+                _FAR, scaling=LongRopeScaling(short=(1, 2), long=(3, 4), factor=4, length=3)
+            ),
+        ),
+    ),
+    "rotation of a share": NamedVariant(
+        "models",
+        Attention(
+            causal=True,
+            position=replace(_FAR, scaling=ProportionalScaling(share=Fraction(1, 2))),
+        ),
+    ),
+    "latent with YaRN": NamedVariant(
+        "models",
+        Attention(
+            heads=2,
+            causal=True,
+            latent=_LATENTS,
+            position=replace(_FAR, scaling=YarnScaling(factor=4, length=64, shared=1)),
+        ),
+        "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o",
     ),
 }
 

@@ -16,7 +16,7 @@ from symattn.arrays.exact import Exact
 from symattn.attention.derivative import jvp, vjp
 from symattn.attention.inputs import holds, shape
 from symattn.attention.positions.position_fields import Rotary
-from symattn.attention.variants import AGREES, SIZES, VARIANTS, NamedVariant
+from symattn.attention.variants import AGREES, OF_MODELS, SIZES, VARIANTS, NamedVariant
 from symattn.document import model
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
@@ -282,7 +282,8 @@ _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
 # -- the document ------------------------------------------------------------------------------------------------------
 def derivation() -> model.Document:
     """Return a table of which variant runs on which kind, with reasons where it does not."""
-    rows = [support(name, variant) for name, variant in VARIANTS.items()]
+    every = {**VARIANTS, **OF_MODELS}
+    rows = [support(name, variant) for name, variant in every.items()]
     return model.Document(
         "derivation",
         "variants",

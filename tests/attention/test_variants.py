@@ -12,10 +12,12 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.presets import PRESETS, like
 from symattn.attention.spec import Attention
-from symattn.attention.variants import VARIANTS, NamedVariant
+from symattn.attention.variants import OF_MODELS, VARIANTS, NamedVariant
 from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
+from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
+from tests.attention.definition import Definition, looped, same
 from tests.lanes import groups, one_in
 from tests.refusals import refuses
 
@@ -91,21 +93,28 @@ REFUSED: dict[str, str] = {
     "rotary, true frequencies": "indexed exact", "temperature by place": "indexed exact",
     "log-n scaling": "indexed exact", "RMS norm after rotation": ROTARY,
     "T5 buckets": "indexed", "Shaw": "indexed", "Transformer-XL": "indexed", "DeBERTa": "indexed",
+    "norm and rotation": ROTARY, "LayerNorm and rotation in part": ROTARY, "local blocks and rotation": ROTARY,
+    "length 1 after rotation, temperature": "indexed exact", "softcap and window": "indexed exact",
+    "sink and window": WINDOW, "ALiBi and window": WINDOW, "packed documents, window": WINDOW,
+    "linear scaling": "indexed exact", "NTK-aware scaling": "indexed exact", "YaRN": "indexed exact",
+    "rotation of a share": "indexed exact", "latent with YaRN": "indexed exact",
+    "LongRoPE": "indexed exact modular", "Llama 3.1 scaling": "indexed exact modular",
 }  # fmt: skip
+EVERY = {**VARIANTS, **OF_MODELS}
 LETTERS = [n for n in VARIANTS if not {"exact", "indexed"} & set(REFUSED.get(n, "").split())]
 
 
-@pytest.mark.parametrize("name", one_in(6, VARIANTS))
+@pytest.mark.parametrize("name", one_in(6, EVERY))
 def test_a_variant_runs_on_the_kinds_that_can_hold_it(name: str) -> None:
-    kinds = tuple(k for k in KINDS if k != "symbolic" or VARIANTS[name].spec.heads == 1)  # letters of many heads: deep
-    refused = {kind for kind, reason in support(name, VARIANTS[name], kinds).found.items() if reason is not None}
+    kinds = tuple(k for k in KINDS if k != "symbolic" or EVERY[name].spec.heads == 1)  # letters of many heads: deep
+    refused = {kind for kind, reason in support(name, EVERY[name], kinds).found.items() if reason is not None}
     assert refused == set(REFUSED.get(name, "").split()) & set(kinds)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", [n for n, v in VARIANTS.items() if v.spec.heads > 1])
+@pytest.mark.parametrize("name", [n for n, v in EVERY.items() if v.spec.heads > 1])
 def test_a_variant_of_several_heads_runs_on_letters(name: str) -> None:
-    assert support(name, VARIANTS[name], ("symbolic",)).found["symbolic"] is None
+    assert support(name, EVERY[name], ("symbolic",)).found["symbolic"] is None
 
 
 @pytest.mark.parametrize("names", groups(LETTERS), ids=itemgetter(0))
@@ -116,6 +125,21 @@ def test_elements_in_letters_are_what_exact_arithmetic_gives(names: list[str]) -
         ones = {f: 1 for s in shapes.values() for a in s.split() for b in a.split("+") for f in b.split("*")}
         for sizes in ({"n_q": 2, "n_k": 3, "d_k": 2, "d_s": 2}, {"n_q": 1, "n_k": 2, "d_k": 2, "d_s": 2}):
             compare(lambda of=variant.spec, **given: of(**given), shapes, ones | sizes, truths)
+
+
+def test_fields_together_are_what_loops_give_and_each_of_them_matters() -> None:
+    """A field that is set back to its default gives other numbers by loops; where it must not be, that is refused."""
+    idle = []
+    for name, variant in OF_MODELS.items():
+        of = Definition(variant.spec, Support(name, variant).example)
+        assert same(of, looped(of)), name
+        for changed in changed_fields(variant.spec).keys() - {"heads", "kv_heads", "temperature_rate", "latent"}:
+            try:
+                other = replace(variant.spec, **{changed: getattr(Attention(), changed)})
+            except InputError:
+                continue
+            idle += [(name, changed)] if same(of, looped(of, other)) else []
+    assert idle == []
 
 
 WRONG: dict[str, dict[str, Any]] = {
