@@ -303,8 +303,9 @@ def other(**names: str) -> Callable[[dict[str, Array]], dict[str, Array]]:
     """Inputs that are others of the same call; ``-`` in front for the other sign, ``1`` for ones."""
 
     def change(given: dict[str, Array]) -> dict[str, Array]:
-        made = {"1": 0 * given["k"] + 1}
-        return given | {name: -given[x[1:]] if x[0] == "-" else made.get(x, given.get(x)) for name, x in names.items()}
+        ones = {name: 0 * given[name] + 1 for name, x in names.items() if x == "1"}
+        others = {name: -given[x[1:]] if x[0] == "-" else given[x] for name, x in names.items() if x != "1"}
+        return given | ones | others
 
     return change
 

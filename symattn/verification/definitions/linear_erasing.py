@@ -42,7 +42,7 @@ def erasing_inputs(
         yield Input(name, shape("n", last), words, entries, step="values")
 
 
-#: From the erasure, the keys and values that are written, the gates and the inputs: what is wrong of the first three.
+#: From the erasure, the keys and the values that are written, and the inputs by name: the first three, wrong.
 _Change = Callable[[Erasure, Any, Any, Mapping[str, Any]], tuple[Erasure, Any, Any]]
 _NOT_ERASED = "nothing is erased: values are added to those of earlier tokens"
 _CHANGES: dict[str, _Change] = {
