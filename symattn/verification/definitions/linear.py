@@ -246,14 +246,15 @@ class LinearAttention(Answering):
         >>> float(gated(one, one, one, g=np.zeros(1))[0, 0])
         2.0
         """
-        erasing = {name: x for name, x in zip("pbwa", (p, b, w, a), strict=True) if x is not None}
+        named = zip("pbwa", (p, b, w, a), strict=True)
+        erasing: dict[str, Any] = {name: x for name, x in named if x is not None}
         beside = {"g": g, "beta": beta, "bonus": bonus, "dt": dt, "skip": skip, **erasing}
         _check_inputs_beside(self, {name: x for name, x in beside.items() if x is not None})
         widths = {"d_k": q.shape[-1], "d_v": v.shape[-1]}
         for name, last in ERASING_INPUTS[self.erase].items():
-            wanted = (*(k if is_of_keys(self, name) else v).shape[:-1], widths[last])
+            rows = (k if is_of_keys(self, name) else v).shape[:-1]
             hint = f"one row a token, {name} (…, n, {last})"
-            _check_shape_beside_values(name, erasing[name], wanted, v, hint)
+            _check_shape_beside_values(name, erasing[name], (*rows, widths[last]), v, hint)
         if g is not None and self.gate == "head":
             if tuple(g.shape) != tuple(v.shape[-3:-2]) or v.ndim < 3:
                 raise InputError(
@@ -590,7 +591,7 @@ def _bound_of_two_steps(
     """Return the bound of two steps a token, of which one is read."""
     gates = 0 * terms.k[..., :1] if g is None else g
     steps = in_steps(terms.q, terms.k, terms.v, gates, erased)
-    sums = None if g is None else linear.gate_sums(steps.g)
+    sums: Any = None if g is None else linear.gate_sums(steps.g)
     earlier = None if sums is None else sums - steps.g
     doubled = replace(
         terms,
@@ -1750,8 +1751,13 @@ def _by_wrong_chunks(
     bounds = [steps * at for at in (*range(0, n, size), n)]
     first = linear.empty_state(k, v) if state is None else state
     is_before = spec.reads == "before"
-    erasing = {"erases_before": spec.erases == "before", "is_given": p is not None, "steps": steps}
-    token = partial(how.token, reads_before=is_before, **erasing)
+    token = partial(
+        how.token,
+        reads_before=is_before,
+        erases_before=spec.erases == "before",
+        is_given=p is not None,
+        steps=steps,
+    )
     end, output = linear.scan(token, first, bounds, q, k, v, gates, retention, *more)
     if steps > 1:
         output = output[..., 0 if is_before else 1 :: 2, :]

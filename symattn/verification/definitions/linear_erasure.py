@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import unit
 from symattn.attention.projections import repeat_heads
@@ -36,16 +35,16 @@ _OF_KEYS = frozenset({("vector", "p"), ("pair", "a"), ("pair", "b")})
 class Erasure(NamedTuple):
     """p and e of the module's formula, each (…, n, d_k), and p without its factor β or b, None if it has none."""
 
-    p: Array
-    keys: Array
-    bare: Array | None = None
+    p: Any
+    keys: Any
+    bare: Any = None
 
 
 class Written(NamedTuple):
     """What is erased, and the values that are written, (…, n, d_v)."""
 
     erasure: Erasure
-    values: Array
+    values: Any
 
 
 def is_of_keys(spec: LinearAttention, name: str) -> bool:
