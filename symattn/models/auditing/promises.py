@@ -297,7 +297,7 @@ def mask_at_most(call: AttentionCall, context: ModelCall, causal: bool | None) -
     """
     arguments = context.arguments
     given = [arguments.get(name) for name in ("input_ids", "inputs_embeds")]
-    lengths = [int(x.shape[1]) for x in given if hasattr(x, "shape") and x.ndim > 1]
+    lengths = [int(x.shape[1]) for x in given if x is not None and getattr(x, "ndim", 0) > 1]
     total = context.past + call.n_q
     if lengths != [call.n_q] or call.n_k != total:
         return None

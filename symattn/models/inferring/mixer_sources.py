@@ -129,7 +129,8 @@ class _MixerSources:
 
 def _divide_by_first_token(columns: Floats) -> Floats:
     with np.errstate(all="ignore"):
-        return np.nan_to_num(columns / columns[:1], nan=0.0, posinf=0.0, neginf=0.0)
+        quotients = np.nan_to_num(columns / columns[:1], nan=0.0, posinf=0.0, neginf=0.0)
+        return np.asarray(quotients)
 
 
 def _yield_offsets(module: Module) -> Iterator[tuple[str, Floats]]:
