@@ -13,8 +13,13 @@ import numpy as np
 
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.setting import Floats, Module, numbers
-from symattn.models.inferring.column_sources import EQUAL, MAX_COLUMNS, Pool
-from symattn.models.inferring.traced_model import ModuleRun, TracedMixer, TracedRun
+from symattn.models.inferring.column_sources import EQUAL, Pool
+from symattn.models.inferring.traced_model import (
+    MAX_COLUMNS,
+    ModuleRun,
+    TracedMixer,
+    TracedRun,
+)
 
 # Parameters with more numbers are matrices, and no offsets.
 _MAX_OFFSETS = 4096

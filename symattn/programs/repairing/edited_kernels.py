@@ -100,7 +100,7 @@ def interpreted(source: Any, known: Statements | None = None) -> Any:
 
 
 def _transformer() -> Any:
-    return sys.modules[INTERPRETER].FunctionRewriter.ast_transformer  # type: ignore[attr-defined]
+    return sys.modules[INTERPRETER].FunctionRewriter.ast_transformer
 
 
 def _interpreted_block(block: list[Any], lines: list[str], known: Statements) -> list[Any]:
@@ -163,7 +163,7 @@ class _GuardedMemory:
         if mask.size != pointers.size:
             raise OutOfBounds("a mask has another shape than its pointers")
         # A masked access touches no memory.
-        addresses = pointers.reshape(-1)[mask.reshape(-1).astype(bool)].astype(np.int64)
+        addresses: np.ndarray = pointers.reshape(-1)[mask.reshape(-1).astype(bool)].astype(np.int64)
         within = np.zeros(addresses.shape, bool)
         for first, end in self._ranges:
             within |= (addresses >= first) & (addresses + width <= end)

@@ -75,7 +75,7 @@ class RecordedStores:
 
     def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None:
         """Record a store."""
-        program = sys.modules[INTERPRETER].interpreter_builder.grid_idx  # type: ignore[attr-defined]
+        program = sys.modules[INTERPRETER].interpreter_builder.grid_idx
         self.stores.append(_Store(self._now, program, addresses, values, tuple(spans)))
 
     def changed(self) -> None:
@@ -137,13 +137,13 @@ class ExpectedStores:
     @contextmanager
     def runs_first(self) -> Iterator[None]:
         """Exchange the program that runs first with the first one of the grid, in the launch that stores."""
-        builder = sys.modules[INTERPRETER].interpreter_builder  # type: ignore[attr-defined]
+        builder = sys.modules[INTERPRETER].interpreter_builder
         own: Callable[..., None] = builder.set_grid_idx
-        exchanged = {self.first: (0, 0, 0), (0, 0, 0): self.first}
+        exchanged: dict[Program, Program] = {self.first: (0, 0, 0), (0, 0, 0): self.first}
 
-        def place(*program: int) -> None:
-            is_here = self._now == self.storing
-            own(*(exchanged.get(program, program) if is_here else program))  # type: ignore[call-overload]
+        def place(x: int, y: int, z: int) -> None:
+            program = x, y, z
+            own(*(exchanged.get(program, program) if self._now == self.storing else program))
 
         with patch.object(builder, "set_grid_idx", place):
             yield
@@ -179,11 +179,11 @@ def expected_stores(
     places = places_of(numbered.numpy())
     if places.shape != near.shape:
         return unknown
-    flat = [np.full(count, np.nan), np.full(count, np.nan)]
-    for array, entries in zip(flat, (near, allowed), strict=True):
+    flat_near, flat_allowed = np.full(count, np.nan), np.full(count, np.nan)
+    for array, entries in ((flat_near, near), (flat_allowed, allowed)):
         array[places.astype(np.int64)] = entries
-    which = into[0].launch, into[0].spans.index(span)
-    result = ExpectedStores(*which, *flat, width, recorded.launches)
+    launch, number = into[0].launch, into[0].spans.index(span)
+    result = ExpectedStores(launch, number, flat_near, flat_allowed, width, recorded.launches)
     wrong: Counter[Program] = Counter()
     for s in into:
         wrong[s.program] += result.count_wrong(s.addresses, s.values, s.spans)
