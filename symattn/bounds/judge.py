@@ -33,7 +33,7 @@ from symattn.bounds.case_result import (
     screening_error,
     shares,
 )
-from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run, usual
+from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run
 from symattn.document.errors import InputError, Refused, Undecided
 
 # Bits of balls: where a run starts, and where it gives up.
@@ -44,7 +44,6 @@ _MOVED = ("q", "x")
 # least products of norms, and numbers of keys, for which leaving out keys matters
 _FAR = 64.0
 _LONG = 100
-_APART = 12.0  # distance of scores below which exponentials are numbers in every format
 _SCORES = 1 << 23  # enclosed at once, if the number of products for balls is limited
 _SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
 
@@ -404,10 +403,11 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
         right = expected(spec, inputs, precision)
         keys = ("k", "y", "x")
         n_k = max(inputs[n].shape[-2] for n in keys if n in inputs)
+        near = (
+            "q" in inputs and _largest_row_norm(inputs["q"]) * _largest_row_norm(inputs["k"]) < _FAR
+        )
         # Leaving out far keys matters for long rows of large scores, and not where all is decisive.
-        if spec.mask == "additive" or n_k < _LONG or right.decisive().all():
-            return [right]
-        if "q" in inputs and _are_scores_close(spec, inputs):
+        if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
             return [right]
         # Lengths tell the shape of the scores, of which a run would be made for it alone.
         shape = tuple(
@@ -426,20 +426,6 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
         return [right.widened(tighter)]
 
     return Legal([way], lambda: [_expect_any_numbers(spec, inputs)])
-
-
-def _are_scores_close(spec: Attention, inputs: Inputs) -> bool:
-    """Return whether no exponential of a score is far below that of another score of its query."""
-    q, k = inputs["q"], inputs["k"]
-    if _largest_row_norm(q) * _largest_row_norm(k) < _FAR:
-        return True
-    # Scores of other steps, and of heads that share keys, are left to the run.
-    if not usual(spec) or "scale" in inputs or q.shape[:-2] != k.shape[:-2]:
-        return False
-    scale = q.shape[-1] ** -0.5 if spec.scale is None else abs(float(spec.scale))
-    products = q.astype(np.float32) @ k.astype(np.float32).swapaxes(-1, -2)
-    distances = products.max(axis=-1) - products.min(axis=-1)
-    return bool(scale * distances.max(initial=0.0) < _APART)
 
 
 def _largest_row_norm(a: np.ndarray) -> float:
