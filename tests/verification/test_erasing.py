@@ -189,6 +189,56 @@ def test_right_programs_are_within_both_limits_and_wrong_ones_beyond(model: str,
         assert min(shares(limits(of, way), rounded(output, form), end, of)) > 2
 
 
+@pytest.mark.parametrize(("form", "digits"), [("bfloat16", 7), ("float16", 10), ("float32", 23)])
+def test_the_inverse_of_what_first_steps_erase_may_cancel(form: str, digits: int) -> None:
+    """Two tokens read the same sum of 0 by other roundings of (I + L)⁻¹, whose difference is the output."""
+    rng, errors = np.random.default_rng(0), []
+    for _ in range(8):
+        given = {name: np.zeros((6, width)) for name, width in {"q": 5, "k": 5, "v": 1, "a": 5, "b": 5}.items()}
+        x, y, given["v"][0, 0] = 1 + rng.random(3)
+        near = 1 + int(rng.integers(1, 8)) * 2.0**-digits
+        given["k"][0, 0] = given["b"][1, 1] = given["b"][2, 2] = given["b"][3, 3] = given["b"][4, 4] = 1
+        given["a"][1, 0] = 1
+        # The third token reads nothing: a multiple of the first one's value, less as much of the second one's.
+        given["a"][2, :2] = -y, y
+        given["a"][3, 2], given["a"][4, 2] = x, x * near
+        given["q"][5, 3:] = 1, -1
+        given = {name: rounded(np.float32(a), form) for name, a in given.items()} | {"g": np.zeros((6, 5), np.float32)}
+        of = recurrence("rwkv7", given, np.zeros((5, 1)))
+        how = RecurrentArithmetic(stored=None if form == "float32" else Format(form), output=Format(form))
+        error = np.abs(by_chunks("rwkv7", **given, size=64, stored=form)[0] - exact_values(of).output)
+        bounds = limits(of, how)
+        assert bounds.sharp is not None
+        assert (error <= np.minimum(bounds.worst, bounds.sharp)).all()
+        errors.append(error.max())
+    assert max(errors) > 0
+
+
+@pytest.mark.parametrize("reads_before", [False, True])
+def test_what_meets_a_state_before_its_gate_may_underflow(reads_before: bool) -> None:
+    one, half = np.ones((1, 1)), Format("float16")
+    least = 2.0**-25 * one  # 0 in float16
+    vectors = {"q": least, "p": 0 * one} if reads_before else {"q": one, "p": least}
+    of = Recurrence(k=one, v=0 * one, w_v=0 * one, g=-20 * one, beta=None, state=1024 * one, **vectors,
+                    reads_before=reads_before, erases_before=not reads_before)  # fmt: skip
+    bound = limits(of, RecurrentArithmetic(order="tokens", sums=half, output=half)).worst
+    program = 0.0 if reads_before else 1024 * np.exp(-20.0)
+    assert np.abs(program - exact_values(of).output) <= bound
+
+
+def test_products_that_cancel_may_underflow() -> None:
+    half, n = Format("float16"), 64
+    k, p, v = np.zeros((n, n)), np.zeros((n, n)), np.ones((n, 1))
+    k[:-1, :-1], k[-1, -1], v[-1] = 2.0**-12, 1, 0
+    p[-1, :-1] = np.tile([0.4375, 0.4375, -0.875], 21) * 2.0**-12
+    of = Recurrence(0 * k, k, v, None, None, np.zeros((n, 1)), p=p, w_v=v)
+    # The last token erases 0, a sum of products that are rounded to 0, 0 and −η.
+    erased = half.cast(p[-1] * k[0]).sum() * (n - 1)
+    bounds = limits(of, RecurrentArithmetic(size=n, sums=half, output=half))
+    assert exact_values(of).state[-1, 0] == 0
+    assert abs(erased) <= bounds.worst_state[-1, 0]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("form", TYPES)
@@ -252,6 +302,35 @@ def test_what_beta_multiplies_may_underflow_as_it_is_stored() -> None:
     assert bound[1, 0] > right
 
 
+def test_bounds_of_forms_count_the_norm_of_p() -> None:
+    """Squares of a short p are 0 in float16, so that it is divided by √ε."""
+    eps, short = 1e-7, 2.0**-13
+    spec = replace(LinearAttention.named("comba"), gate=None, erases="after", scale=False, eps=eps)
+    k, p, v, beta = np.full((2, 4), 0.5), np.full((2, 4), short), np.array([[1.0], [0]]), np.ones(2)
+    inputs = {name: a.astype(np.float16) for name, a in {"q": k, "k": k, "v": v, "beta": beta, "p": p}.items()}
+    forms = subject(spec).other_forms
+    assert forms is not None
+    bound = forms.bound(inputs, Precision.of("float16"))
+    assert bound is not None
+    right = spec(**{name: np.float64(a) for name, a in inputs.items()})
+    # The second token erases what p reads of the first one's value.
+    program = 1 - (p[1] @ k[1]) / eps**0.5
+    assert abs(program - right[1, 0]) <= bound[0][1, 0]
+
+
+def test_factors_of_first_steps_have_pivots_of_their_own() -> None:
+    """A column of what is written may have a pivot that a system of the first steps lacks."""
+    a = np.array([[0, 0, 0, 0, 0], [-1, 0, 0, 0, 0], [-4, -1, 0, 0, 0], [4, -1, 1, 0, 0], [1, -2, -4, -2, 0]])
+    of_values = np.array([[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [-1, 1, 0, 0, 0], [4, 0, -3, 0, 0], [0, -1, -4, -4, 0]])
+    k, p = np.eye(10), np.zeros((10, 10))
+    p[::2, ::2], p[::2, 1::2] = a, of_values
+    terms = LinearTerms(k, k, np.ones((10, 1)), p, None)
+    one, two = (allowed(replace(terms, steps=steps), Precision.of("float32")) for steps in (1, 2))
+    assert one is not None
+    assert two is not None
+    assert (two > one)[2:].all()
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_closeness_judges_sequences_and_final_states(model: str) -> None:
     given = draw(model, 60, 8, "float32", front=(3,))
@@ -266,6 +345,29 @@ def test_closeness_judges_sequences_and_final_states(model: str) -> None:
         assert_close_to_exact(output, spec=spec, **{**call, last: call[last][:1]})
     with pytest.raises(InputError, match=f"there is no input '{last}'"):
         assert_close_to_exact(output, spec=spec, **{n: a for n, a in call.items() if n != last})
+
+
+def test_a_p_of_zeros_without_eps_is_refused() -> None:
+    call = passed("comba", draw("comba", 4, 3, "float32"))
+    call["p"] = 0 * call["p"]
+    with pytest.raises(InputError, match="q, k or p has a vector of zeros"):
+        assert_close_to_exact(0 * call["v"], spec=replace(LinearAttention.named("comba"), eps=0), **call)
+
+
+@pytest.mark.parametrize("reads", ["after", "before"])
+def test_mistakes_of_chunks_of_pairs_are_mistakes(reads: str) -> None:
+    """The second step of a token has no gate, so that its row must have the token's."""
+    given = wide(draw("rwkv7", 34, 3, "float32", decay=0.5))
+    of = subject(spec_of("rwkv7", reads=reads))
+    right, wrong = of.ways[0](**given), {m.cause: m.run(**given) for m in of.mistakes if "16" in m.cause}
+    assert len(wrong) > 20
+    for cause, output in wrong.items():
+        assert np.abs(output - right).max() > 1e-6, cause
+    still, by_last = (wrong[f"the state {words}"] for words in (
+        "does not decay from one chunk of 16 tokens to the next",
+        "decays over a chunk of 16 tokens by the gate of the last one alone",
+    ))  # fmt: skip
+    assert np.abs(still - by_last).max() > 1e-6
 
 
 # -- verify ------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,9 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
    is stored times |v| where that may underflow. g = Δ A is one more rounding of g: within 3u in chunks, and beside the
    2u of e^g token by token.
 9. Of two steps a token, entries of L between a first and a second one are a matrix by itself, A of A v, which may be
-   stored in the stored format, and so may A v: γ(2) of it and η, at b.
+   stored in the stored format, and so may A v: γ(2) of it and η, at b. The system may be that of the first steps alone,
+   whose right side is then −A v − (p e^G) S: |A| |v| counts in the sizes that items 2 and 3 are relative to, since its
+   inverse times A may cancel.
 
 *Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
 u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
@@ -235,9 +237,10 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         magnitude(a) + off_by
         for a, off_by in ((x.k, entered.k), (x.q, entered.q), (x.p, entered.p))
     )
-    # Strictly below the diagonal L is 0 elsewhere, and an exact 0 does not underflow.
     erasing = (True, x.erasing_sums)
-    lower_off = decayed_products(erased * off, keys, x.sums, *erasing) + lost * (x.lower != 0)
+    of_products = decayed_products(erased * off, keys, x.sums, *erasing)
+    # An entry of L whose products are all 0 is an exact 0, which does not underflow; one of products that cancel may.
+    lower_off = of_products + lost * (of_products > 0)
     rows = (x.reads_before, x.reads)
     inner_off = decayed_products(queries * off, keys, x.sums, *rows) + lost
     if not entered.is_nothing:
@@ -281,14 +284,17 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
         read_off = read_off + dots * on_state(read_size)
     else:
         read_off = read_off + on_state(rounding_of(read_size, storage))
-    if x.is_paired and storage is not None:
-        # Item 9: A v by itself.
-        of_values = lower @ magnitude(x.right)
-        operations = (1 + magnitude(x.right)).sum(axis=0)
-        stored_values = growth(2, storage) * of_values + float(storage.eta) * operations
-        read_off = read_off + stored_values * _has_erased(x)
-    apart = magnitude(x.right) + on_state(x.read)
+    right_size = magnitude(x.right)
     without_state = magnitude(x.right - x.read @ x.state)
+    if x.is_paired:
+        # Item 9: A v by itself, and at the right of the system.
+        of_values = (lower @ magnitude(x.right)) * _has_erased(x)
+        right_size, without_state = right_size + of_values, without_state + of_values
+        if storage is not None:
+            operations = (1 + magnitude(x.right)).sum(axis=0)
+            stored_values = growth(2, storage) * of_values + float(storage.eta) * operations
+            read_off = read_off + stored_values * _has_erased(x)
+    apart = right_size + on_state(x.read)
     right = without_state + from_state(x.read) + read_off
     if how.residual:
         stored_right = 2 * rounding_of(right, storage)
@@ -297,7 +303,6 @@ def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundi
     else:
         # Apart, w V and p e^G are solved each, without cancellation.
         solved = apart + read_off
-    right_size = magnitude(x.right)
     # LU factors have two substitutions and an elimination; substitution alone has one.
     passed = 3 * count if is_general else count + 2
     substituted = growth(passed, form) * (lower + np.eye(count))
@@ -468,13 +473,16 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
         return np.asarray(rounding_of(a, storage) ** 2)
 
     right, read, state = x.right, x.read, x.state
+    if x.is_paired:
+        # Item 9: what the system of the first steps has at its right.
+        right = right - (x.lower @ x.right) * _has_erased(x)
     system = right - read @ state
     u2 = x.u**2
     system2 = system**2
     state2 = state**2
     right2 = right**2
     on_read = read @ state
-    first = x.inverse @ right
+    first = x.inverse @ x.right
     on_factor = x.factor @ state
     queries = x.decayed_queries
     on_queries, on_inner = queries @ state, x.inner @ x.u
@@ -506,10 +514,12 @@ def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     of_inverse_terms = of_inverse @ system2
     at_right = of_lower @ u2 + of_inverse_terms + 3 * u * u * right2
     at_right = at_right + of_products(read**2, state2, on_read**2, width)
-    if x.is_paired and storage is not None:
+    if x.is_paired:
         # Item 9: A v by itself.
-        of_entries2 = stored2(x.lower) @ right2
-        at_right = at_right + (of_entries2 + stored2(x.lower @ right)) * _has_erased(x)
+        written2, of_values = x.right**2, x.lower @ x.right
+        of_values2 = of_products(x.lower**2, written2, of_values**2, count)
+        of_values2 = of_values2 + stored2(x.lower) @ written2 + stored2(of_values)
+        at_right = at_right + of_values2 * _has_erased(x)
     of_stored = stored2(x.inverse) @ system2 + stored2(x.u)
     at_solution = of_stored + 2 * u * u * u2
     if how.residual:
@@ -623,7 +633,9 @@ def largest_of_token(
     factors = [p, q]
     if of.largest_factor > 0:
         factors += [np.full(1, of.largest_factor), k, np.abs(of.v[token])]
-    largest = max(1.0, float(size.max(initial=0.0)), *(float(a.max()) for a in factors))
+    # The state before its decay is read where tokens erase, or read, before their gates.
+    sizes = [size, np.abs(previous)] if of.erases_before or of.reads_before else [size]
+    largest = max(1.0, *(float(a.max(initial=0.0)) for a in (*sizes, *factors)))
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
     # Before its own gate the state that p reads has no decay.
