@@ -26,7 +26,7 @@ Where tokens read the state before they are added, C has j < i alone, and e^{R_i
 before a token; what a token reads of itself by a bonus b is one more product, |q| |b| |k| |V|, in each of these forms,
 and so is |D| |X| of a skip D. A step Δ is the diag(β) of M, without edges A. What is erased along another p has A_ij =
 Σ_f |p_if k_jf| e^{R_if − G_jf}, R the sums of the gates that have decayed what p reads, and what is written in the
-place of β V; two steps a token are two tokens.
+place of β V; two steps a token are two tokens, of which the first ones may be a system by themselves (B2).
 
 Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
 alone are legal, and those have bounds of their own.
@@ -65,7 +65,8 @@ class LinearTerms:
     ``bonus`` (…, 1, f) that of the token itself, or None. ``skipped`` is |D x|, which is added to the output, or None;
     if others multiplied ``v`` and ``p``, as steps Δ or β, ``step`` is the product of the largest of 1 + |Δ| and of 1 +
     |x|, as each may meet what underflows; else 1. ``more_erased`` is to |p| what ``more`` is to |k|, and ``erasing``
-    are the sums of gates that have decayed what p reads, by default G.
+    are the sums of gates that have decayed what p reads, by default G. A token has so many ``steps``, of which the
+    first one erases.
     """
 
     q: Array
@@ -84,6 +85,7 @@ class LinearTerms:
     step: float = 1.0
     more_erased: Array | float = 0.0
     erasing: Array | None = None
+    steps: int = 1
 
     @property
     def system(self) -> Array:
@@ -154,7 +156,7 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
         own_errors = r * (right + edges @ values) + lost
         moved = _solve_unit_triangular(edges * (1 + r), own_errors)
         if terms.p is not None:
-            moved = moved + _by_factors(terms.system, edges, values, precision)
+            moved = moved + _by_factors(terms, edges, values, precision)
         from_solution = (1 + r) * (ends @ moved)
         error = from_solution + r * (ends @ values) + lost
         if terms.skipped is not None:
@@ -198,13 +200,17 @@ def _solve_unit_triangular(edges: Array, right: Array) -> Array:
     return result
 
 
-def _by_factors(below: Array, edges: Array, values: Array, precision: Precision) -> Array:
+def _by_factors(terms: LinearTerms, edges: Array, values: Array, precision: Precision) -> Array:
     """(I − A)⁻¹ E Y, |E| ≤ g(3n) w: how far LU factors with partial pivoting may move the corrections of all tokens."""
     n = edges.shape[-1]
     reach = _solve_unit_triangular(edges, np.ones((*edges.shape[:-1], 1)))
     # Every correction may move by the same bound: the sum over all tokens.
     every = values.sum(axis=-2, keepdims=True)
-    size = _TIES * _largest_product_of_chunks(below)[..., None, None]
+    # Of all steps and of the first ones pivots may differ.
+    below, first = terms.system, slice(None, None, terms.steps)
+    systems = [below, below[..., first, first]] if terms.steps > 1 else [below]
+    largest = np.maximum.reduce([_largest_product_of_chunks(x) for x in systems])
+    size = _TIES * largest[..., None, None]
     relative = growth(precision.roughest, _LU_ROUNDINGS * n)
     return np.asarray(relative * size * reach * every)
 
