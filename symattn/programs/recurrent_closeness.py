@@ -161,9 +161,10 @@ def _yield_recurrent_questions(
         ways = _list_possible_arithmetics(arithmetic, contract, length, state_format)
         final = mine.pop("final_state", None)
         heads = tuple(recurrences(spec, mine, arithmetic))
-        if not all(np.isfinite(a).all() for of in heads for a in (of.q, of.k)):
+        if not all(np.isfinite(a).all() for of in heads for a in (of.q, of.k, of.erased)):
+            names = "q, k or p" if spec.erase == "vector" else "q or k"
             raise InputError(
-                "q or k has a vector of zeros, which a norm without eps divides by 0: there is no"
+                f"{names} has a vector of zeros, which a norm without eps divides by 0: there is no"
                 " exact output; hint: the eps of the layer, such as eps=1e-6"
             )
         flat = its.reshape(-1, *its.shape[-2:])
