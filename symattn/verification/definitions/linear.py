@@ -524,7 +524,9 @@ def _bound_of_forms(
     cancelling, relative = _CANCELLING.get(spec.feature, 0.0), 0.0
     if spec.qk_norm:
         # Vectors are divided by their length, and so is what cancels in their features.
-        squares = [(phi(x) ** 2).sum(axis=-1, keepdims=True) + float(spec.eps) for x in (q, k)]
+        # p has no features.
+        normed = [phi(q), phi(k), *([erasing["p"]] if spec.erase == "vector" else [])]
+        squares = [(x**2).sum(axis=-1, keepdims=True) + float(spec.eps) for x in normed]
         least = min(float(a.min(initial=np.inf)) for a in squares)
         relative = linear_forms.error_of_norms(q.shape[-1], least, precision)
         cancelling = cancelling / least**0.5 if cancelling else 0.0
