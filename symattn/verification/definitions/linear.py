@@ -605,6 +605,7 @@ def _bound_of_two_steps(
         reads=_sums_of_reads(spec, sums, steps.g),
         erasing=earlier if spec.erases == "before" else None,
         skipped=None if terms.skipped is None else join_steps(terms.skipped, terms.skipped),
+        steps=2,
     )
     with_state = _with_state_as_tokens(spec, doubled, initial_state) if spec.state else doubled
     bound = linear_forms.allowed(with_state, precision)
