@@ -1676,11 +1676,13 @@ class Chunks:
         """
         xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
         reads = sums - g if reads_before else sums
+        erasing = sums - g if erases_before else sums
+        # The gate of its token, of a step that has none itself.
+        g = join_steps(g[..., ::2, :], g[..., ::2, :]) if steps > 1 else g
         # The exponents between all pairs of the chunk.
         between = self.between(g, sums, reads)
         without_itself = reads_before and not self.itself
         if beta is not None:
-            erasing = sums - g if erases_before else sums
             decays, of_keys = xp.exp(self.read(g, sums, erasing)), self.between(g, sums, erasing)
             p, one = (beta, 0 * beta[..., :1] + 1) if is_given else (k, beta)
             # b of the triangular system: what a token writes, less what the state has for its key.
