@@ -633,9 +633,9 @@ def largest_of_token(
     factors = [p, q]
     if of.largest_factor > 0:
         factors += [np.full(1, of.largest_factor), k, np.abs(of.v[token])]
-    # The state before its decay is read where tokens erase, or read, before their gates.
-    sizes = [size, np.abs(previous)] if of.erases_before or of.reads_before else [size]
-    largest = max(1.0, *(float(a.max(initial=0.0)) for a in (*sizes, *factors)))
+    # The state before its decay meets that decay, which may underflow, and p or q before the token's own gate.
+    sizes = [size, np.abs(previous), *factors]
+    largest = max(1.0, *(float(a.max(initial=0.0)) for a in sizes))
     largest += float(error.max(initial=0.0))
     lost = 2 * float(form.eta) * (width + 16) * largest * largest
     # Before its own gate the state that p reads has no decay.
