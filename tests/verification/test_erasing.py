@@ -220,7 +220,7 @@ def test_what_meets_a_state_before_its_gate_may_underflow() -> None:
     one, half = np.ones((1, 1)), Format("float16")
     least = 2.0**-25 * one  # 0 in float16, as is e^−17.5
     for vector in ("p", "q", ""):
-        vectors = {"q": one, "p": 0 * one} | ({vector: least} if vector else {})
+        vectors: dict[str, Any] = {"q": one, "p": 0 * one} | ({vector: least} if vector else {})
         of = Recurrence(k=one, v=0 * one, w_v=0 * one, g=-17.5 * one, beta=None, state=2.0**14 * one, **vectors,
                         reads_before=vector == "q", erases_before=vector == "p")  # fmt: skip
         bound = limits(of, RecurrentArithmetic(order="tokens", sums=half, output=half)).worst
