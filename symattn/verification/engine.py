@@ -480,14 +480,14 @@ def _try_all_groups(session: Session) -> None:
 
 
 def _try_residues(session: Session) -> None:
-    if session.identity is not None:
-        # A caller has asked them first.
-        return
-    session.progress("semantics")
-    session.identity = hints.residues(session)
-    # floats have a budget of their own
-    session.finding = session.effort_of(for_finding(session.examples))
-    session.finding.seconds *= 1 - _FOR_LAST
+    if session.identity is None:  # else a caller has asked them first
+        session.progress("semantics")
+        session.identity = hints.residues(session)
+        # floats have a budget of their own
+        session.finding = session.effort_of(for_finding(session.examples))
+    # Only where there are last groups, which raise the limit again.
+    if session.subject.last():
+        session.finding.seconds = session.budget * (1 - _FOR_LAST)
 
 
 def _try_memory(session: Session, rng: np.random.Generator) -> None:

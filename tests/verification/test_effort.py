@@ -275,6 +275,15 @@ def test_the_largest_inputs_are_tried_where_calls_are_slow(clock: Clock) -> None
     assert "tiles" in session.untried
 
 
+def test_time_is_reserved_where_a_caller_has_asked_residues() -> None:
+    options = Options(layout="nd")
+    with options.opened(lambda q, k, v: v, Attention()) as runner:
+        session = options.session(runner, Attention(), budget=120.0)
+        session.identity = engine.hints.residues(session)
+        engine._try_residues(session)
+    assert session.finding.seconds == 90.0
+
+
 def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
     seen: list[int] = []
 
