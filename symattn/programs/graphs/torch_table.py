@@ -74,7 +74,10 @@ def _divide_and_round(c: Context, a: Value, b: Value, rounding_mode: str | None 
 
 
 def _divide_toward_zero(a: Value, b: Value) -> Value:
-    """Return the quotient of plain numbers without its fraction; the remainder has the sign of ``a``."""
+    """Return the quotient of plain numbers without its fraction: of floats that of the rounded quotient, as torch's."""
+    if np.result_type(a, b).kind == "f":
+        return np.trunc(np.divide(a, b))
+    # The remainder of integers has the sign of ``a``, so that this quotient is exact.
     return (a - np.fmod(a, b)) // b
 
 

@@ -4,6 +4,7 @@ import warnings
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from symattn import Attention, Block
@@ -11,6 +12,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from symattn.programs import definitions
+from symattn.programs.graphs.torch_table import _divide_toward_zero
 from symattn.programs.identity import identity
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
@@ -178,6 +180,13 @@ def test_quotients_of_places_are_rounded_down_and_toward_zero() -> None:
     assert verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
     in_blocks = _exported(Masked(lambda i: i // 2 <= (i // 2)[:, None]), *torch.randn(3, 5, 4))
     assert verify_graph(in_blocks, Attention(causal=True), prove=False).verdict.value == "fault"
+
+
+@pytest.mark.parametrize("b", [torch.tensor(0.1, dtype=torch.float64), torch.tensor(3)])
+def test_quotients_toward_zero_are_those_of_torch(b: Any) -> None:
+    a = torch.arange(-20, 21).to(b.dtype)
+    wanted = torch.div(a, b, rounding_mode="trunc").numpy()
+    assert np.array_equal(_divide_toward_zero(a.numpy(), b.numpy()), wanted)
 
 
 def test_a_rounded_quotient_of_computed_numbers_is_refused_by_its_name() -> None:
