@@ -56,6 +56,17 @@ def test_padding_and_caches_are_no_leak() -> None:
         assert "4 of 4 token-mixing parts judged" in probed(hybrid(), **arguments).coverage
 
 
+def test_places_that_are_counted_by_ids_of_padding_are_no_leak() -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=60, pad_token_id=1, **sizes)).eval()
+    ids = torch.arange(16).view(2, 8) * 5 % 50 + 4
+    ids[1, :3] = 1
+    with torch.no_grad(), audit(model) as report:
+        model(input_ids=ids, attention_mask=(ids != 1).long())
+    assert [finding.faults for finding in report.dependence] == [[]]
+    assert not report.dependence[0].reason
+
+
 def test_generation_is_probed_at_its_prompt() -> None:
     with audit(model := hybrid()) as report:
         model.generate(torch.arange(24)[None] + 3, max_new_tokens=3, do_sample=False)

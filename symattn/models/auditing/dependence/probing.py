@@ -118,10 +118,11 @@ class ChangedToken:
 
 @dataclass
 class ModuleOutput:
-    """The output of one module in one pass, as digests of its tokens (b, n)."""
+    """The output of one module in one pass, as digests of its tokens (b, n); ``is_lookup``: it is an embedding."""
 
     name: str
     digest: Tensor
+    is_lookup: bool = False
 
 
 class Probe:
@@ -296,6 +297,9 @@ class Probe:
             place = _first_place(base, outputs, changed.forbidden)
             if place is None:
                 continue
+            # A lookup mixes nothing: its indices are places, which RoBERTa counts by the ids of padding.
+            if changed.padding and base[place].is_lookup:
+                continue
             # What is computed from padding may be hidden later; the model's own output, the last one, must show it.
             if changed.padding and not _differ(base[-1], outputs[-1], self.real):
                 continue
@@ -332,6 +336,8 @@ class Probe:
     def _collect_module_outputs(
         self, run: Callable[..., None], changed: ChangedToken | None
     ) -> list[ModuleOutput]:
+        import torch
+
         result: list[ModuleOutput] = []
 
         def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
@@ -339,7 +345,8 @@ class Probe:
             flat = self.tokens.flat(first(out))
             # A module without a path is none of the model's: the next one around it shows the same.
             if flat is not None and module in self.names:
-                result.append(ModuleOutput(self.names[module], digests(flat)))
+                is_lookup = type(module).forward is torch.nn.Embedding.forward
+                result.append(ModuleOutput(self.names[module], digests(flat), is_lookup))
 
         run(changed, see)
         return result
