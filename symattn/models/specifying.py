@@ -50,12 +50,14 @@ class Specified:
     """A specification, and where it comes from.
 
     ``source`` is ``row``, ``lock`` for an inferred one whose line was reviewed, or ``inferred``; ``words`` says it with
-    the version, and what else a part does that no field describes.
+    the version, and what else a part does that no field describes. ``scaled_before``: the call of an inferred one has
+    the scale 1, since queries or keys are scaled before it; None if it has another scale than the specification.
     """
 
     specification: Attention | LinearAttention
     source: str
     words: str
+    scaled_before: bool | None = False
 
 
 def specify(
@@ -192,7 +194,8 @@ class _InferredLayers:
         spec = part.specification
         if isinstance(spec, LinearAttention):
             return Specified(spec, source, f"{words}: {part.spec}")
-        return Specified(_in_full_size(c, self.config, part, layer), source, words)
+        before = part.facts.scaled_before if part.facts else False
+        return Specified(_in_full_size(c, self.config, part, layer), source, words, before)
 
 
 def _refuse_part(c: Configuration, part: InferredPart) -> None:

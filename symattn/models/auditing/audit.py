@@ -35,9 +35,11 @@ from symattn.models.auditing.patches import (
     reading,
     watch,
 )
+from symattn.models.auditing.promises import Promise, ReviewedLayers
 from symattn.models.auditing.received import Received, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
+from symattn.models.inferring.tiny_models import text_part
 from symattn.models.specifying import infer_layers
 from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
@@ -70,7 +72,7 @@ class Audit:
         layers: bool = False,
         dependence: bool = True,
         causal: bool | None = None,
-        reviewed: Sequence[Attention | str] | None = None,
+        reviewed: ReviewedLayers | None = None,
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[WatchedCall] = []
@@ -454,22 +456,24 @@ def audit(
     return Audit(model, contract, rows, gradients, name, layers, dependence, causal, reviewed)
 
 
-def _specify_reviewed_layers(model: Module, lock: str) -> list[Attention | str]:
+def _specify_reviewed_layers(model: Module, lock: str) -> ReviewedLayers:
     """Return for each layer the attention that a lock promises, or why it promises none. Raises ``InputError``."""
     config = getattr(model, "config", None)
     if not hasattr(config, "model_type"):
         raise InputError("audit: a lock belongs to a model of Transformers; hint: lock=None")
-    result: list[Attention | str] = []
+    result: list[Promise | str] = []
     for found in infer_layers(config, lock):
         if isinstance(found, str):
             result.append(found)
         elif found.source != "lock":
             result.append(f"{found.words}; hint: symattn models check {lock}")
-        elif isinstance(found.specification, Attention):
-            result.append(found.specification)
-        else:
+        elif not isinstance(found.specification, Attention):
             result.append(f"{found.words}, which is no softmax attention")
-    return result
+        elif found.scaled_before is None:
+            result.append(f"{found.words}, whose calls have another scale than its scores")
+        else:
+            result.append(Promise(found.specification, "self", found.scaled_before))
+    return ReviewedLayers({config.model_type, text_part(config).model_type}, result)
 
 
 def audit_script(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.attention.spec import Attention
 from symattn.bounds.threads import one_blas_thread
 from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.call_gradients import bounded
@@ -19,6 +18,7 @@ from symattn.models.auditing.promises import (
     ModelCall,
     NoPromise,
     Promise,
+    ReviewedLayers,
     intended,
     mask_at_most,
     promised,
@@ -124,8 +124,7 @@ class CallSite(NamedTuple):
     """The site of a call: its module, the module's name, how the call was seen, and the enclosing call of a model.
 
     ``heads_last`` says whether heads are the third axis of the result, ``causal`` whether the user says that no output
-    depends on later tokens; None if that is left to the model's configuration. ``reviewed`` gives the attention of each
-    layer by a lock, or why none.
+    depends on later tokens; None if that is left to the model's configuration. ``reviewed`` are the promises of a lock.
     """
 
     module: Module
@@ -134,7 +133,7 @@ class CallSite(NamedTuple):
     context: ModelCall | None
     heads_last: bool = False
     causal: bool | None = None
-    reviewed: Sequence[Attention | str] | None = None
+    reviewed: ReviewedLayers | None = None
 
     def unread(self, reason: str) -> CallFinding:
         """Return the finding of a call that cannot be judged."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import log
@@ -167,6 +167,17 @@ class Promise:
 
 
 @dataclass(frozen=True)
+class ReviewedLayers:
+    """What a lock promises of each layer of a language model, or why nothing.
+
+    ``model_types`` are those of the model's configuration and of its part that describes the language model.
+    """
+
+    model_types: Collection[str]
+    layers: Sequence[Promise | str]
+
+
+@dataclass(frozen=True)
 class Intent:
     """The specification of a call: the whole setting, and the parts of its mask.
 
@@ -186,28 +197,16 @@ def promised(
     module: Module,
     name: str,
     context: ModelCall | None,
-    reviewed: Sequence[Attention | str] | None = None,
+    reviewed: ReviewedLayers | None = None,
 ) -> Promise:
     """Return the promise of the configuration for a module. Raises ``NoPromise`` with the reason.
 
-    ``reviewed`` gives for each layer of a model without a row the attention that a lock promises, or why none.
+    ``reviewed`` are the promises of a lock, for a model without a row.
     """
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
         raise NoPromise(NO_CONFIGURATION)
-    # The names of modules say which half of the model they belong to.
-    kind = "encoder"
-    words = f"{name} {type(module).__name__}".lower()
-    if any(word in words for word in ("encoder_attn", "encdec", "cross")):
-        kind = "cross"
-    elif not getattr(config, "is_encoder_decoder", False):
-        kind = "self"
-    elif (
-        "decoder" in words.split(".")[0]
-        or ".decoder." in words
-        or getattr(module, "is_decoder", False)
-    ):
-        kind = "decoder"
+    kind = _find_kind(module, name, config)
     # Without an index of its own, the first number in the module's path is its layer.
     own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
     layer = own if isinstance(own, int) else int(numbers[0]) if numbers else 0
@@ -215,12 +214,26 @@ def promised(
         spec = attention(config, layer=layer, kind=kind, called=True)
         return Promise(spec, kind, known(config)[1].scaled_before)
     except SymattnError as error:
-        if kind != "self" or reviewed is None or layer >= len(reviewed):
+        # Other parts of a model, such as towers of images, have configurations of their own.
+        is_reviewed = reviewed is not None and config.model_type in reviewed.model_types
+        layers = reviewed.layers if reviewed is not None and is_reviewed else ()
+        if kind != "self" or layer >= len(layers):
             raise NoPromise(str(error)) from None
-        spec_or_reason = reviewed[layer]
-        if isinstance(spec_or_reason, str):
-            raise NoPromise(spec_or_reason) from None
-        return Promise(spec_or_reason, kind, False)
+        promise_or_reason = layers[layer]
+        if isinstance(promise_or_reason, str):
+            raise NoPromise(promise_or_reason) from None
+        return promise_or_reason
+
+
+def _find_kind(module: Module, name: str, config: Any) -> str:
+    """Return the kind of a module's attention: the names of modules say which half of the model they belong to."""
+    words = f"{name} {type(module).__name__}".lower()
+    if any(word in words for word in ("encoder_attn", "encdec", "cross")):
+        return "cross"
+    if not getattr(config, "is_encoder_decoder", False):
+        return "self"
+    in_decoder = "decoder" in words.split(".")[0] or ".decoder." in words
+    return "decoder" if in_decoder or getattr(module, "is_decoder", False) else "encoder"
 
 
 def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -> Intent:
@@ -293,15 +306,20 @@ def _make_promised_masking(call: AttentionCall, promise: Promise, context: Model
 def mask_at_most(call: AttentionCall, context: ModelCall, causal: bool | None) -> Masking | None:
     """Return the mask of a call that no model may go beyond: padding is hidden, and later tokens if it is causal.
 
-    None if the call is not one of all tokens of the model with themselves, or nothing is known of them.
+    None if the call is not one of all tokens of the model with themselves, or nothing is known of them. ``causal`` is
+    what the user says of the model; the encoder of an encoder and a decoder may see all the same.
     """
     arguments = context.arguments
+    if _may_see_other_tokens(call, arguments):
+        return None
     given = [arguments.get(name) for name in ("input_ids", "inputs_embeds")]
     lengths = [int(x.shape[1]) for x in given if x is not None and getattr(x, "ndim", 0) > 1]
     total = context.past + call.n_q
     if lengths != [call.n_q] or call.n_k != total:
         return None
-    if causal is None:
+    if getattr(context.config, "is_encoder_decoder", False):
+        causal = None
+    elif causal is None:
         causal = context.compared.get("causal")
         if "causal" not in context.compared:
             causal = promised_causal(context.model, dict(arguments))
@@ -315,6 +333,16 @@ def mask_at_most(call: AttentionCall, context: ModelCall, causal: bool | None) -
         return None
     spec = Attention(causal=bool(causal))
     return Masking(spec, call.rows, call.n_q, call.n_k, total, keep)
+
+
+def _may_see_other_tokens(call: AttentionCall, arguments: Mapping[str, Any]) -> bool:
+    """Return whether the keys of a call may be tokens of an encoder: there may be as many as tokens of the model."""
+    module, name = call.received.module, call.received.name
+    if _find_kind(module, name, None) == "cross":
+        return True
+    shape = getattr(arguments.get("encoder_hidden_states"), "shape", ())
+    is_self = "self" in f"{name} {type(module).__name__}".lower()
+    return tuple(shape[1:2]) == (call.n_k,) and not is_self
 
 
 def _check_padding_fits_batch(keep: Mask | None, call: AttentionCall) -> Mask | None:

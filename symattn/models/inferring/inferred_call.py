@@ -35,6 +35,7 @@ Window = int | tuple[int, int] | str | None
 class CallFacts:
     """Facts that were read off one call of a layer's attention.
 
+    ``called_scale`` is the scale of the call itself, ``scale`` that of the scores, with factors of queries and keys.
     ``late`` holds which of q and k are normalised after their rotation, ``gate`` what multiplies the output of heads,
     ``factors`` what multiplies the query of each token where tokens differ. ``chosen`` is the most keys that a query
     sees where keys are chosen by what they hold.
@@ -47,6 +48,7 @@ class CallFacts:
     kv_heads: int = 0
     d_k: int = 0
     scale: float = 0.0
+    called_scale: float = 0.0
     softcap: float | None = None
     sink: bool = False
     bias: bool = False
@@ -69,6 +71,13 @@ class CallFacts:
     unknown: list[str] = field(default_factory=list)
 
     @property
+    def scaled_before(self) -> bool | None:
+        """Return whether queries or keys have the whole scale before the call; None if they have a part of it."""
+        if abs(self.scale - self.called_scale) <= _ROUND * abs(self.scale):
+            return False
+        return True if self.called_scale == 1 else None
+
+    @property
     def plain_mask(self) -> bool:
         """Return whether the mask is one by positions."""
         return self.window != "chosen"
@@ -80,6 +89,7 @@ class CallFacts:
             "causal": self.causal, "window": self.window, "chosen": self.chosen, "base": self.base,
             "rotated": self.rotation.width if self.rotation else None,
             "temperature": self._slope, "temperature_rate": self.temperature.rate if self.temperature else None,
+            "temperature_start": self.temperature.start if self.temperature else None,
         }  # fmt: skip
 
     @property
@@ -170,6 +180,7 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
         setting.k.shape[1],
         setting.q.shape[-1],
     )
+    facts.called_scale = float(setting.scale)
     facts.scale, facts.softcap, facts.sink = (
         float(setting.scale),
         setting.softcap,

@@ -1,5 +1,6 @@
 """What a flash function is given, and what a configuration promises of cross attention, packing and scales."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from symattn import Attention, audit
 from symattn.models.auditing.audit_report import AuditReport
+from symattn.models.auditing.promises import NoPromise, Promise, ReviewedLayers, promised
 from symattn.models.auditing.received import _infer_mask_of_function
 from symattn.models.auditing.setting import Masking
 
@@ -64,6 +66,54 @@ def test_padding_of_two_axes_is_read(padding: list[list[int]] | None) -> None:
 @pytest.mark.transformers
 def test_padding_that_is_ignored_is_found() -> None:
     assert [f.state for f in flash(LEFT, wrong=True).findings] == ["wrong"]
+
+
+def _crossed() -> tuple[Any, dict[str, Any]]:
+    from transformers import BertGenerationConfig, BertGenerationDecoder
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertGenerationConfig(vocab_size=60, is_decoder=True, add_cross_attention=True, **sizes)
+    return BertGenerationDecoder(config), {"encoder_hidden_states": torch.randn(2, 8, 16), "use_cache": False}
+
+
+def _of_two_halves() -> tuple[Any, dict[str, Any]]:
+    from transformers import BlenderbotConfig, BlenderbotModel
+
+    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder")
+             for name, n in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
+    mask = torch.ones(2, 8, dtype=torch.long)
+    mask[1, 5:] = 0
+    inputs = {"decoder_input_ids": torch.arange(16).view(2, 8) + 3, "decoder_attention_mask": mask}
+    return BlenderbotModel(BlenderbotConfig(vocab_size=60, d_model=16, **sizes)), inputs
+
+
+def _two_sided() -> tuple[Any, dict[str, Any]]:
+    from transformers import XLNetConfig, XLNetLMHeadModel
+
+    return XLNetLMHeadModel(XLNetConfig(vocab_size=60, d_model=16, n_layer=1, n_head=2, d_inner=16)), {}
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize(("build", "causal"), [(_crossed, None), (_of_two_halves, True), (_two_sided, None)])
+def test_keys_of_an_encoder_and_two_sided_attention_are_no_forbidden_ones(build: Any, causal: bool | None) -> None:
+    pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model, inputs = build()
+    with torch.no_grad(), audit(model.eval(), causal=causal, dependence=False) as report:
+        model(input_ids=torch.arange(16).view(2, 8) + 4, **inputs)
+    assert {f.state for f in report.findings} == {"pass as given"}
+
+
+@pytest.mark.transformers
+def test_a_lock_promises_nothing_of_a_part_with_another_configuration() -> None:
+    module = torch.nn.Identity()
+    module.config = SimpleNamespace(model_type="afmoe", num_hidden_layers=1)
+    promise = Promise(Attention(causal=True, heads=2), "self", True)
+    reviewed = ReviewedLayers({"afmoe"}, [promise])
+    assert promised(module, "layers.0.self_attn", None, reviewed) is promise
+    module.config.model_type = "siglip_vision_model"
+    with pytest.raises(NoPromise):
+        promised(module, "layers.0.self_attn", None, reviewed)
 
 
 @pytest.mark.parametrize(("causal", "window"), [(True, 4), (False, (3, 3))])

@@ -1,5 +1,6 @@
 """The lock: the same lines again from the same code, and a line that differs where the code changed."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,8 +11,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
 from symattn import audit  # noqa: E402
+from symattn.attention.temperatures import Temperature  # noqa: E402
 from symattn.document.errors import InputError  # noqa: E402
-from symattn.models.inferring.lock import lines_of  # noqa: E402
+from symattn.models.inferring.inference import InferredPart  # noqa: E402
+from symattn.models.inferring.inferred_call import CallFacts  # noqa: E402
+from symattn.models.inferring.lock import line_of, lines_of  # noqa: E402
 from symattn.models.inferring.tiny_models import tiny, tokens  # noqa: E402
 
 pytestmark = pytest.mark.transformers
@@ -63,6 +67,18 @@ def test_another_file_is_refused_in_a_line(text: str | None, tmp_path: Path) -> 
     if text is not None:
         path.write_text(text)
     assert main(["models", "check", str(path)]) == 2
+
+
+def test_a_line_says_from_which_place_temperatures_are_counted() -> None:
+    tempered = [CallFacts("", temperature=Temperature(Fraction(1, 10), 8, start)) for start in (0, 1)]
+    first, second = (line_of("x", InferredPart(0, "layers.0", "Kind", "", facts)) for facts in tempered)
+    assert "temperature_start = 1" in second
+    assert first != second
+
+
+@pytest.mark.parametrize(("called", "before"), [(0.25, False), (1.0, True), (0.5, None)])
+def test_a_scale_before_the_call_is_not_that_of_the_call(called: float, before: bool | None) -> None:
+    assert CallFacts("", scale=0.25, called_scale=called).scaled_before is before
 
 
 def test_an_audit_compares_a_model_without_a_row_with_its_lock(tmp_path: Path) -> None:

@@ -34,9 +34,11 @@ def promised_causal(model: Module, kwargs: Kwargs) -> bool | None:
 def _by_fields(config: Any) -> bool | None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    if getattr(config, "is_causal", None) is False or getattr(
-        config, "use_bidirectional_attention", None
-    ):
+    # XLM and Flaubert have the field ``causal``, XLNet ``attn_type``.
+    is_two_sided = getattr(config, "use_bidirectional_attention", None) or (
+        getattr(config, "attn_type", None) == "bi"
+    )
+    if is_two_sided or any(getattr(config, n, None) is False for n in ("is_causal", "causal")):
         return False
     # An encoder may see everything.
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", True) is False:
