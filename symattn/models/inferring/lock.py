@@ -146,9 +146,9 @@ def read_lock(path: str) -> list[str]:
 
 def check_lock(path: str) -> LockCheck:
     """Infer every type of a lock again, and return which lines differ. Raises ``InputError`` for another file."""
-    locked = read_lock(path)
+    locked = dict.fromkeys(read_lock(path))
     types = list(dict.fromkeys(line.partition(_SEPARATOR)[0] for line in locked))
-    now = [line for model_type in types for line in lines_of(model_type)]
+    now = dict.fromkeys(line for model_type in types for line in lines_of(model_type))
     gone = [line for line in locked if line not in now]
     new = [line for line in now if line not in locked]
     return LockCheck(path, len(types), gone, new)
