@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from symattn.models.auditing.patches import (
     reading,
     watch,
 )
-from symattn.models.auditing.promises import Promise, ReviewedLayers
+from symattn.models.auditing.promises import ModelCall, Promise, ReviewedLayers
 from symattn.models.auditing.received import Received, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
@@ -351,7 +351,8 @@ class Audit:
     def _make_call_site(self, module: Module, via: str, heads_last: bool = False) -> CallSite:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
         context = doing.models[-1] if doing.models else None
-        return CallSite(module, name, via, context, heads_last, self._causal, self._reviewed)
+        causal = self._causal if _is_of_language(context) else None
+        return CallSite(module, name, via, context, heads_last, causal, self._reviewed)
 
     def _note_compiled(self, module: Module) -> None:
         """Add a note, once, if a module was compiled."""
@@ -381,6 +382,20 @@ class Audit:
         following = self._modes.pop(threading.get_ident(), None)
         if following is not None:
             following.__exit__(None, None, None)
+
+
+def _is_of_language(context: ModelCall | None) -> bool:
+    """Return whether a call of a model is of the language model, not of a tower, say of images, within another model.
+
+    What a user says of later tokens is said of the language model alone.
+    """
+    if context is None or len(doing.models) < 2:
+        return True
+    types = {getattr(doing.models[0].config, "model_type", None)}
+    # A configuration with several parts for text, or with none, names itself alone.
+    with suppress(AttributeError, ValueError):
+        types.add(text_part(doing.models[0].config).model_type)
+    return getattr(context.config, "model_type", None) in types
 
 
 def _is_trained(args: Args, kwargs: Kwargs) -> bool:

@@ -105,6 +105,28 @@ def test_keys_of_an_encoder_and_two_sided_attention_are_no_forbidden_ones(build:
 
 
 @pytest.mark.transformers
+def test_what_is_said_of_later_tokens_is_said_of_the_language_model() -> None:
+    transformers = pytest.importorskip("transformers")
+
+    def attend(self: Any, inputs_embeds: Any) -> Any:
+        x = inputs_embeds[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)[:, 0]
+
+    configs = [type(f"{name}Config", (transformers.PreTrainedConfig,), {"model_type": f"test_{name}"})()
+               for name in ("tower", "whole")]  # fmt: skip
+    tower = type("Tower", (transformers.PreTrainedModel,), {"forward": attend})(configs[0])
+    run_tower = {"forward": lambda self, inputs_embeds: self.tower(inputs_embeds=inputs_embeds)}
+    whole = type("Whole", (transformers.PreTrainedModel,), run_tower)(configs[1])
+    whole.tower = tower
+    states = []
+    for model in (whole, tower):
+        with torch.no_grad(), audit(model, causal=True, dependence=False) as report:
+            model(inputs_embeds=torch.randn(1, 8, 4))
+        states += [f.state for f in report.findings]
+    assert states == ["pass as given", "wrong"]
+
+
+@pytest.mark.transformers
 def test_a_lock_promises_nothing_of_a_part_with_another_configuration() -> None:
     module = torch.nn.Identity()
     module.config = SimpleNamespace(model_type="afmoe", num_hidden_layers=1)
