@@ -23,6 +23,8 @@ _ROUND = 2.0**-30
 FACTOR_OF_POSITION = "queries: times a factor of the position"
 #: What is said of a rotation whose rates nothing explains.
 UNKNOWN_RATES = "rates that are no powers of a base"
+#: What is said of a rotation whose fields give scaled rates.
+UNSCALED_RATES = "rates without the scaling of the fields"
 #: What is said of a rotation whose rates are others at far positions.
 CHANGED_RATES = "rates that change with the number of tokens"
 #: Bases that differ by less are equal: each is fitted to the rates of a run.

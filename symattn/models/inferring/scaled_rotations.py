@@ -13,7 +13,12 @@ from symattn.models.configurations.configuration import configuration
 from symattn.models.configurations.field_rules import LayerPlace
 from symattn.models.configurations.position_rules import rope_of
 from symattn.models.inferring.column_sources import EQUAL
-from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts
+from symattn.models.inferring.inferred_call import (
+    CLOSE_BASE,
+    UNKNOWN_RATES,
+    UNSCALED_RATES,
+    CallFacts,
+)
 from symattn.models.inferring.tiny_models import TOKENS
 
 
@@ -21,11 +26,11 @@ def settle_scaled_rotation(facts: CallFacts, config: Any, layer: int) -> None:
     """Give a call's facts the base and the scaling of its rotation if the fields of its layer give the rates it has.
 
     A factor of cosines and sines, which a run shows in queries and keys, is then one of the rotation, not of scores.
+    Rates that are powers of the base, though the fields give others, are a form without a field.
     """
     turn = facts.rotation
-    if turn is None or facts.base is not None:
+    if turn is None:
         return
-    # Unscaled rotations have a base by themselves.
     promised = _read_rotation(config, layer)
     if promised is None or promised.scaling is None:
         return
@@ -34,7 +39,12 @@ def settle_scaled_rotation(facts: CallFacts, config: Any, layer: int) -> None:
         inverse_frequencies(turn.width, promised.base, like), promised.base, TOKENS
     )
     # Rates must agree, each of them.
-    if rates.shape != turn.rates.shape or np.abs(rates - turn.rates).max() > EQUAL:
+    agrees = rates.shape == turn.rates.shape and bool(np.abs(rates - turn.rates).max() <= EQUAL)
+    # Unscaled rotations have a base by themselves; those of another base have fields of their own.
+    if facts.base is not None:
+        is_same_base = abs(facts.base - float(promised.base)) <= CLOSE_BASE * facts.base
+        facts.missing += [UNSCALED_RATES] * (is_same_base and not agrees)
+    if facts.base is not None or not agrees:
         return
     facts.base, facts.scaling = float(promised.base), promised.scaling
     magnitude: Any = promised.scaling.magnitude(like)

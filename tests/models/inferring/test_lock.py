@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
 from symattn import audit  # noqa: E402
 from symattn.attention.temperatures import Temperature  # noqa: E402
 from symattn.document.errors import InputError  # noqa: E402
+from symattn.models.inferring.column_sources import Turn  # noqa: E402
 from symattn.models.inferring.inference import InferredPart  # noqa: E402
-from symattn.models.inferring.inferred_call import CallFacts  # noqa: E402
+from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts  # noqa: E402
 from symattn.models.inferring.lock import line_of, lines_of  # noqa: E402
+from symattn.models.inferring.scaled_rotations import settle_scaled_rotation  # noqa: E402
 from symattn.models.inferring.tiny_models import tiny, tokens  # noqa: E402
 
 pytestmark = pytest.mark.transformers
@@ -74,6 +77,20 @@ def test_a_line_says_from_which_place_temperatures_are_counted() -> None:
     first, second = (line_of("x", InferredPart(0, "layers.0", "Kind", "", facts)) for facts in tempered)
     assert "temperature_start = 1" in second
     assert first != second
+
+
+@pytest.mark.parametrize(("factor", "missing"), [(1.0, ["rates without the scaling of the fields"]), (4.0, [])])
+def test_a_rotation_that_forgets_the_scaling_of_its_fields_has_no_specification(
+    factor: float, missing: list[str]
+) -> None:
+    rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+    config = transformers.LlamaConfig(hidden_size=32, num_attention_heads=4, rope_parameters=rope)
+    rates = 10000.0 ** (-np.arange(4) / 4) / factor
+    turn = Turn("half", 8, rates, 1.0, "q_proj", [])
+    facts = CallFacts("", rotation=turn, base=turn.base(), missing=[UNKNOWN_RATES] * (turn.base() is None))
+    settle_scaled_rotation(facts, config, 0)
+    assert facts.missing == missing
+    assert facts.base == pytest.approx(10000.0)
 
 
 @pytest.mark.parametrize(("called", "before"), [(0.25, False), (1.0, True), (0.5, None)])
