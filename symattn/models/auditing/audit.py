@@ -473,7 +473,7 @@ def audit(
 
 def _specify_reviewed_layers(model: Module, lock: str) -> ReviewedLayers:
     """Return for each layer the attention that a lock promises, or why it promises none. Raises ``InputError``."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if not hasattr(config, "model_type"):
         raise InputError("audit: a lock belongs to a model of Transformers; hint: lock=None")
     result: list[Promise | str] = []
