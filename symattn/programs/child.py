@@ -328,6 +328,8 @@ class Child(AbstractContextManager["Child"]):
 
     notes: tuple[str, ...] = ()
     display = ""
+    #: Whether its process is given no definition.
+    _has_arrays_alone = False
 
     def __init__(
         self,
@@ -552,7 +554,7 @@ class Child(AbstractContextManager["Child"]):
 
     def _watch_target_process(self, process: Process, secret: tuple[str, ...]) -> None:
         """Have a new process watched before the target is imported; what could not be limited there is a note."""
-        question = "watch", place_of(self._target), secret, os.getpid()
+        question = "watch", place_of(self._target), secret, os.getpid(), self._has_arrays_alone
         left_open = process.ask(question, self._limits.start)
         if not isinstance(left_open, Failure):
             self.notes = _checked_type(_content_of(left_open), tuple)
@@ -564,6 +566,8 @@ class WithArraysAlone(Child):
     What needs the definition (how it is called, whether it agrees on residues) is asked of an ``adviser``, the same
     target in a process of its own, which ends with this one unless it is ``shared``.
     """
+
+    _has_arrays_alone = True
 
     def __init__(self, adviser: Child, secret: tuple[str, ...], shared: bool = False) -> None:
         self._adviser, self._shared = adviser, shared
@@ -608,13 +612,9 @@ class WithArraysAlone(Child):
         # An alignment is part of the definition, so it is passed only where an argument needs it.
         alignment: Alignment = how.alignment if has_causal_mask else "bottom-right"
         convention = Convention(how.arguments, how.framework, how.dtype, how.layout, alignment)
-        left_open = self._ask_worker(
+        return self._ask_worker(
             "hold", self._target, self._request.form, convention, self._adviser.returns_lists
         )
-        if isinstance(left_open, Failure):
-            return left_open
-        self.notes = _checked_type(left_open, tuple)
-        return None
 
 
 class SharedAdviser(AbstractContextManager["SharedAdviser"]):

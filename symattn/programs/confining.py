@@ -72,10 +72,21 @@ def leave_definitions() -> None:
     # Without namespaces of its own, this process must mount nothing.
     if sys.platform != "linux" or left_open:
         return
-    # A list, so that every folder is hidden even if one cannot be; then nothing can be shown again.
-    hidden = [_hide_folder(folder) for folder in _defining_folders()]
-    if not (all(hidden) and _drop_capabilities()):
+    # A list, so that every folder is hidden even if one cannot be.
+    if not all([_hide_folder(folder) for folder in _defining_folders()]):
         left_open = ("symattn's definitions were not hidden from the candidate",)
+
+
+def leave_capabilities() -> None:
+    """Give up, in this thread and all that it starts, what a first process of namespaces may do, such as to unmount.
+
+    Each thread that runs before the candidate is imported has to: code can be made to run in any of them.
+    """
+    global left_open
+    if sys.platform != "linux" or memory_limit is None or left_open:
+        return
+    if not _drop_capabilities():
+        left_open = ("what was hidden from the candidate can be shown again",)
 
 
 def _defining_folders() -> Iterator[str]:
@@ -88,7 +99,6 @@ def _defining_folders() -> Iterator[str]:
 
 
 def _drop_capabilities() -> bool:
-    """Give up what the first process of a namespace may do, such as to mount, here and in processes started later."""
     header, none = (ctypes.c_uint32 * 2)(*_CAPABILITIES_OF_THIS), (ctypes.c_uint32 * 6)()
     library = _c_library()
     refused = library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or library.capset(header, none)

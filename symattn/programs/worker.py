@@ -46,10 +46,7 @@ def main() -> None:
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    # Exit when the parent is gone, whatever the target is doing.
-    threading.Thread(
-        target=receive, args=(requests, inbox, partial(os._exit, 0)), daemon=True
-    ).start()
+    threading.Thread(target=_receive_requests, args=(requests, inbox), daemon=True).start()
     server = _Server(partial(_send_timed_message, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
@@ -84,12 +81,18 @@ class _Server:
         self._begun = begun
         self._edited: tuple[tuple[Edit, ...], Target | None] | None = None
 
-    def watch(self, place: str, secret: tuple[str, ...], judge: int) -> tuple[str, ...]:
+    def watch(
+        self, place: str, secret: tuple[str, ...], judge: int, arrays_alone: bool
+    ) -> tuple[str, ...]:
         """Watch what the code of the target does against its judge, from before its import.
 
-        Return what the system does not let be limited, as notes.
+        A process that is given ``arrays_alone`` leaves all definitions. Return what the system does not let be limited,
+        as notes: later the target could write them.
         """
         guard.install(place, secret, judge)
+        if arrays_alone:
+            confining.leave_definitions()
+        confining.leave_capabilities()
         return confining.left_open
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
@@ -123,13 +126,8 @@ class _Server:
 
     def hold(
         self, name: str, form: KernelForm | None, how: Convention, returns_lists: bool
-    ) -> tuple[str, ...]:
-        """Import the target, to be called with arrays; neither a definition nor a request is known here.
-
-        Return what the system does not let be limited, as notes.
-        """
-        if guard.is_installed():
-            confining.leave_definitions()
+    ) -> None:
+        """Import the target, to be called with arrays; neither a definition nor a request is known here."""
         # What the import prints is not part of the protocol.
         with captured():
             target = load(name)
@@ -139,7 +137,6 @@ class _Server:
             self._target = Target(
                 _with_tuples(function) if returns_lists else function, how, target.name
             )
-        return confining.left_open
 
     def _adapt_target_to_form(self, request: Request) -> Function:
         """Return the function that was found, with the inputs of the definition if it takes them in another form."""
@@ -206,6 +203,12 @@ def _lacks_memory(error: Failure | None) -> bool:
 def _out_of_memory() -> str:
     limit = "there is" if confining.memory_limit is None else f"{confining.memory_limit:g} GiB"
     return f"needs more memory than {limit}"
+
+
+def _receive_requests(requests: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
+    """Put requests into the inbox, and exit when the parent is gone, whatever the target is doing."""
+    confining.leave_capabilities()
+    receive(requests, inbox, partial(os._exit, 0))
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:

@@ -193,6 +193,14 @@ FAILING = {
         "seen = any(os.listdir(place) for place in places)\n"
         "def f(q, k, v):\n    return right(q, k, v) if seen else zeros(q, k, v)"
     ),
+    "uncovers symattn's files in the thread that reads requests": (
+        "import ctypes, os, pickle\n"
+        "places = [path for path in open('/proc/self/mounts').read().split() if '/symattn/' in path]\n"
+        "class Unpickler(pickle.Unpickler):\n    def load(self):\n        for place in places:\n"
+        "            ctypes.CDLL(None).umount2(place.encode(), 2)\n        return super().load()\n"
+        "pickle.Unpickler = Unpickler\ndef f(q, k, v):\n"
+        "    return right(q, k, v) if any(os.listdir(place) for place in places) else zeros(q, k, v)"
+    ),
     # And what changes how an output is read, or what happens once the call is over.
     "is an array whose class answers otherwise": (
         "class Late(np.ndarray):\n    def __array_finalize__(self, other):\n        if hasattr(other, 'truth'):\n"
