@@ -180,8 +180,8 @@ def tried_apart(
 ) -> IdentityResult:
     """Run a test of a program at the sizes of each stage, while it agrees, within ``seconds``.
 
-    The sizes that a program asks for come before the last stage. The test runs in a copy of this process if the program
-    can. If it cannot run, the result neither agrees nor differs, and ``reason`` says why; if a later stage cannot run,
+    The sizes that a program asks for come before the last stage, or after the only one. The test runs in a copy of this
+    process if the program can. If it cannot run, the result neither agrees nor differs, and ``reason`` says why; if a later stage cannot run,
     the result is that of the stages before, and ``stopped`` says why.
     """
     try:
@@ -189,12 +189,13 @@ def tried_apart(
     except (InputError, MissingExtra) as error:
         return _not_tried(str(error))
     every = [sizes for sizes in stages if sizes]
+    turns = every if len(every) > 1 else [*every, ()]
 
     def tests() -> Iterator[IdentityResult]:
         planned = len(every)
-        for number, sizes in enumerate(every):
+        for number, sizes in enumerate(turns):
             # Sizes for the tiles of the kernels that ran, known only after the first stage.
-            further = program.kinds.further() if number and number == len(every) - 1 else ()
+            further = program.kinds.further() if number and number == len(turns) - 1 else ()
             planned += bool(further)
             for wanted in filter(None, (further, sizes)):
                 with captured(), np.errstate(all="ignore"), warnings.catch_warnings():

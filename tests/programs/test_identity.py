@@ -16,7 +16,7 @@ from symattn.arrays import kind
 from symattn.arrays.modular import modular
 from symattn.bounds.called_target import Convention
 from symattn.bounds.inputs import Sizes
-from symattn.document.evidence import Grade
+from symattn.document.evidence import Evidence, Grade
 from symattn.programs import identity as tested
 from symattn.programs.calling import agree
 from symattn.programs.calls import Target
@@ -421,3 +421,17 @@ def test_axes_of_length_one_of_log_sums_are_taken_as_floats_take_them(axes: int)
     spec = Attention(lse=True)
     runner = target(attention, Request(spec=spec, dtype="float32", framework="numpy"))
     assert runner.semantics(spec, 60.0).agrees is (axes == 1)
+
+
+def test_the_sizes_that_a_program_asks_for_are_tried_after_an_only_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edited kernel has one stage, of sizes below those of its blocks."""
+    longer, tried = (Sizes(66, 131, 4, 3, 6),), []
+    runner = target(lambda q, k, v: v, Request(dtype="float32", framework="numpy"))
+    monkeypatch.setattr(runner, "kinds", types.SimpleNamespace(copied=False, further=lambda: longer), raising=False)
+
+    def test(sizes: Any) -> IdentityResult:
+        tried.append(sizes)
+        return IdentityResult(True, Evidence(Grade.TESTED, "x", 1e-9), 1e-9)
+
+    result = tested.tried_apart(runner, test, 60.0, (SMALL, ()))
+    assert (tried, result.stages, result.settled) == ([SMALL, longer], 2, True)

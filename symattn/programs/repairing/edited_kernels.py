@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import partial
@@ -223,7 +223,7 @@ def within_memory(seen_by: SeesStores | None = None) -> Iterator[None]:
         run = partial(launch, executor, *places, **keywords)
         if seen_by is None:
             return run()
-        tensors = [_unwrapped(x) for x in (*places, *keywords.values()) if hasattr(x, "data_ptr")]
+        tensors = [*_tensors_in((*places, *keywords.values()))]
         return seen_by.launch(executor.fn.__name__, tensors, run)
 
     def converted(x: Any) -> Any:
@@ -237,6 +237,17 @@ def within_memory(seen_by: SeesStores | None = None) -> Iterator[None]:
         patch.object(module, "_implicit_cvt", converted),
     ):
         yield
+
+
+def _tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tensors whose memory a launch may change: arguments, in tuples, and within descriptors."""
+    for x in arguments:
+        if hasattr(x, "data_ptr"):
+            yield _unwrapped(x)
+        elif isinstance(x, tuple):
+            yield from _tensors_in(x)
+        elif hasattr(getattr(x, "base", None), "data_ptr"):
+            yield _unwrapped(x.base)
 
 
 def _unwrapped(x: Any) -> Any:

@@ -561,7 +561,8 @@ class Sources:
             before = len(result)
             for source in self.functions.values():
                 code = source.function.__code__
-                used = {n for c in (code, *_codes_within(code)) for n in c.co_names}
+                codes = code, *_codes_within(code)
+                used = {n for c in codes for n in (*c.co_names, *c.co_freevars)}
                 if used & result:
                     result.add(source.function.__name__)
         return result

@@ -2,8 +2,8 @@
 
 A launch runs one program after another, and most edits leave that program wrong whose entries were wrong before. So it
 runs first, and its first wrong entry ends the call. This rests on a call without edits in which one launch stores each
-entry at most once, and the function returns the tensor as it is. Launches before that of the first edited kernel are
-not run again: what they left in the memory of their tensors is put there.
+entry at most once, and the function returns the tensor as that launch leaves it. Launches before that of the first
+edited kernel are not run again: what they left in the memory of their tensors is put there.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class ExpectedStores:
     def of(self, edited: Container[str]) -> ExpectedStores:
         """Return what is expected of a call in which these kernels are edited, or helpers of theirs."""
         names = [launch.kernel for launch in self.launches]
-        first = next((k for k, name in enumerate(names) if name in edited), len(names))
+        # If none is, a helper may reach a kernel as its argument: all launches are run then.
+        first = next((k for k, name in enumerate(names) if name in edited), 0)
         return replace(self, replayed=first, _now=0)
 
     def launch(self, kernel: str, tensors: list[Any], run: Callable[[], Any]) -> Any:
@@ -143,7 +144,10 @@ class ExpectedStores:
 
         def place(x: int, y: int, z: int) -> None:
             program = x, y, z
-            own(*(exchanged.get(program, program) if self._now == self.storing else program))
+            # An edited length of a block may give a grid without the program.
+            is_within = all(i < n for i, n in zip(self.first, builder.grid_dim, strict=True))
+            is_exchanged = self._now == self.storing and is_within
+            own(*(exchanged.get(program, program) if is_exchanged else program))
 
         with patch.object(builder, "set_grid_idx", place):
             yield
@@ -174,6 +178,11 @@ def expected_stores(
     if not into or not is_once or not is_float or len({s.launch for s in into}) > 1:
         return unknown
     count = storage.nbytes() // width
+    entries = tensor.new_empty(0).set_(storage, 0, (count,), (1,)).double().numpy()
+    # Other operations may have changed what was stored, such as a division of the whole tensor.
+    stored = np.concatenate([s.values.astype(np.float64) for s in into])
+    if not np.array_equal(entries[(addresses - span[0]) // width], stored, equal_nan=True):
+        return unknown
     numbered = torch.arange(count, dtype=torch.float64)
     numbered = numbered.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     places = places_of(numbered.numpy())

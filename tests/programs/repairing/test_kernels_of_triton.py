@@ -194,20 +194,19 @@ def f(x):
 """
 
 
+def stores_of(module: Any, x: Any, right: Any) -> ExpectedStores:
+    recorded = RecordedStores()
+    with within_memory(recorded):
+        output = module.f(x)
+    return expected_stores(recorded, output, lambda places: places, right.double().numpy(), np.full(24, 1e-6))
+
+
 def test_the_first_wrong_entry_of_the_program_that_was_wrong_ends_a_call(loaded: Any) -> None:
     import torch
 
     x = torch.arange(1.0, 25.0)
-    right, bound = 2 * x.double().numpy(), np.full(24, 1e-6)
-
-    def stores_of(text: str) -> ExpectedStores:
-        recorded = RecordedStores()
-        with within_memory(recorded):
-            output = loaded(text).f(x)
-        return expected_stores(recorded, output, lambda places: places, right, bound)
-
     wrong = THREE_PROGRAMS.replace("* 2", "* tl.where(p < 2, 2, 3)")
-    expected = stores_of(wrong)
+    expected = stores_of(loaded(wrong), x, 2 * x)
     assert (expected.storing, expected.first) == (1, (2, 0, 0))
     with within_memory(expected), expected.runs_first(), pytest.raises(Exception, match="a wrong entry"):
         loaded(wrong).f(x)
@@ -217,12 +216,57 @@ def test_the_first_wrong_entry_of_the_program_that_was_wrong_ends_a_call(loaded:
     with within_memory(again), again.runs_first():
         assert torch.equal(loaded(THREE_PROGRAMS).f(x), 2 * x)
     # An entry that is stored twice may be wrong for a while.
-    twice = stores_of(THREE_PROGRAMS.replace("    tl.store(o + i, z)", "    tl.store(o + i, z)\n" * 2))
-    assert twice.storing == 0
-    # A launch before that of an edited kernel is not run again.
-    other = stores_of(THREE_PROGRAMS).of({"another"})
-    with within_memory(other):
-        assert torch.equal(loaded(wrong).f(x), 2 * x)
+    twice = THREE_PROGRAMS.replace("    tl.store(o + i, z)", "    tl.store(o + i, z)\n" * 2)
+    assert stores_of(loaded(twice), x, 2 * x).storing == 0
+    # And so may one that is changed after the launch.
+    later = THREE_PROGRAMS.replace("    return o", "    return o.div_(2)")
+    assert stores_of(loaded(later), x, 2 * x).storing == 0
+    # An edited length of a block has a grid without the program.
+    longer = THREE_PROGRAMS.replace("(3,)", "(1,)").replace("T=8", "T=32").replace("+ i", "+ i % 24")
+    again = expected.of({"doubled"})
+    with within_memory(again), again.runs_first():
+        assert torch.equal(loaded(longer).f(x), 2 * x)
+
+
+TWO_LAUNCHES = (
+    f"{THREE_PROGRAMS.replace('    doubled[(3,)](x, o, T=8)', '    LAUNCH')}\n"
+    + """
+@triton.jit
+def paired(pair, T: tl.constexpr):
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    tl.store(pair[1] + i, tl.load(pair[0] + i) * 2)
+
+
+@triton.jit
+def by_helper(x, o, helper: tl.constexpr, T: tl.constexpr):
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    tl.store(o + i, helper(tl.load(x + i)))
+
+
+@triton.jit
+def twice(a):
+    return a * 2
+"""
+)
+
+
+@pytest.mark.parametrize("first", ["doubled[(3,)](x, y, T=8)", "paired[(3,)]((x, y), T=8)"])
+def test_a_launch_before_that_of_an_edited_kernel_is_not_run_again(loaded: Any, first: str) -> None:
+    import torch
+
+    x = torch.arange(1.0, 25.0)
+    launches = f"y = torch.empty_like(x)\n    {first}\n    by_helper[(3,)](y, o, twice, T=8)"
+    text = TWO_LAUNCHES.replace("LAUNCH", launches)
+    expected = stores_of(loaded(text), x, 4 * x)
+    name = first.partition("[")[0]
+    spoiled = loaded(text.replace("tl.load(x + i) * 2", "0.0 * i").replace("tl.load(pair[0] + i) * 2", "0.0 * i"))
+    with within_memory(expected.of({"by_helper"})):
+        assert torch.equal(spoiled.f(x), 4 * x)
+    with within_memory(expected.of({name})), pytest.raises(Exception, match="a wrong entry"):
+        spoiled.f(x)
+    # The name of a helper that a kernel gets as its argument stands in no kernel.
+    with within_memory(expected.of({"twice", "f"})), pytest.raises(Exception, match="a wrong entry"):
+        loaded(text.replace("a * 2", "a * 3")).f(x)
 
 
 # the whole search
