@@ -181,15 +181,15 @@ def tried_apart(
     """Run a test of a program at the sizes of each stage, while it agrees, within ``seconds``.
 
     The sizes that a program asks for come before the last stage, or after the only one. The test runs in a copy of this
-    process if the program can. If it cannot run, the result neither agrees nor differs, and ``reason`` says why; if a later stage cannot run,
-    the result is that of the stages before, and ``stopped`` says why.
+    process if the program can. If it cannot run, the result neither agrees nor differs, and ``reason`` says why; if a
+    later stage cannot run, the result is that of the stages before, and ``stopped`` says why.
     """
     try:
         copied = program.kinds.copied
     except (InputError, MissingExtra) as error:
         return _not_tried(str(error))
     every = [sizes for sizes in stages if sizes]
-    turns = every if len(every) > 1 else [*every, ()]
+    turns: list[Sequence[Sizes]] = every if len(every) > 1 else [*every, ()]
 
     def tests() -> Iterator[IdentityResult]:
         planned = len(every)

@@ -174,8 +174,16 @@ def expected_stores(
     into = [s for s in recorded.stores if span in s.spans and _is_within(s.addresses, span)]
     addresses = np.concatenate([s.addresses for s in into]) if into else none
     is_once = len(np.unique(addresses)) == len(addresses)
+    # One store may reach two tensors.
+    is_inside = bool(np.all((span[0] <= addresses) & (addresses + width <= span[1])))
     is_float = tensor.is_floating_point() and all(s.values.dtype.kind == "f" for s in into)
-    if not into or not is_once or not is_float or len({s.launch for s in into}) > 1:
+    if (
+        not into
+        or not is_once
+        or not is_inside
+        or not is_float
+        or len({s.launch for s in into}) > 1
+    ):
         return unknown
     count = storage.nbytes() // width
     entries = tensor.new_empty(0).set_(storage, 0, (count,), (1,)).double().numpy()

@@ -218,7 +218,10 @@ def test_the_first_wrong_entry_of_the_program_that_was_wrong_ends_a_call(loaded:
     # An entry that is stored twice may be wrong for a while.
     twice = THREE_PROGRAMS.replace("    tl.store(o + i, z)", "    tl.store(o + i, z)\n" * 2)
     assert stores_of(loaded(twice), x, 2 * x).storing == 0
-    # And so may one that is changed after the launch.
+    # One store into two tensors says less.
+    both = THREE_PROGRAMS.replace("o + i, z)", "tl.where(tl.arange(0, T) < 4, o + i, x + i), z)")
+    assert stores_of(loaded(both), x.clone(), 2 * x).storing == 0
+    # And an entry may be changed after the launch.
     later = THREE_PROGRAMS.replace("    return o", "    return o.div_(2)")
     assert stores_of(loaded(later), x, 2 * x).storing == 0
     # An edited length of a block has a grid without the program.
