@@ -208,6 +208,25 @@ def test_the_reference_is_none_of_its_business(tmp_path: Path, reads: str) -> No
 
 
 @pytest.mark.deep
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces of Linux")
+def test_no_process_of_a_candidate_can_show_the_reference_again(tmp_path: Path) -> None:
+    secret, shown = tmp_path / "ref.py", tmp_path / "shown"
+    secret.write_text("Model = None\n")
+    # Mounted there, the file is /dev/null, which holds nothing.
+    text = (
+        f"import ctypes, subprocess\nplace = {str(secret)!r}\n"
+        "if place in open('/proc/self/mounts').read():\n    ctypes.CDLL(None).umount2(place.encode(), 2)\n"
+        "    if subprocess.run(['cat', place], capture_output=True).stdout:\n"
+        f"        subprocess.run(['touch', {str(shown)!r}])\ndef f(q, k, v):\n    return zeros(q, k, v)"
+    )
+    path = tmp_path / "kernel.py"
+    path.write_text(RIGHT + text)
+    how = TargetOptions(secret=(str(secret),), verdict_alone=True, examples=0)
+    assert CandidateJudge(f"{path}:f", Attention(), how).judgement().status is Status.FAIL
+    assert not shown.exists()
+
+
+@pytest.mark.deep
 def test_a_right_candidate_with_usual_habits_is_not_accused(tmp_path: Path) -> None:
     text = """
 import functools, inspect, logging, time, warnings
