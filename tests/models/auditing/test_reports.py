@@ -218,8 +218,8 @@ def test_gemma2_refuses_what_cannot_cap() -> None:
 
 @pytest.mark.transformers
 def test_doge_and_tokens_to_come() -> None:
-    """transformers#48748: mended. With the hint taken back ``generation`` finds it; an audit does not, since no
-    configuration of Doge is read, and a call is right as given."""
+    """transformers#48748: mended. With the hint taken back an audit finds it by the mask of the calls, although no
+    configuration of Doge is read, and ``generation`` finds which way of running it has it."""
     from transformers.models.doge import modeling_doge
 
     from symattn.models.comparing.generation import generation
@@ -233,6 +233,9 @@ def test_doge_and_tokens_to_come() -> None:
     assert _passes(model, lambda: seen_later(model), configured=False) == 0
     assert generation(model, 12, ways=["eager"]).verdict.value == "no fault"
     with patch.object(modeling_doge, "create_causal_mask", before):
-        assert _passes(model, lambda: seen_later(model), configured=False) > 0.01
+        with torch.no_grad(), audit(model) as report:
+            assert seen_later(model) > 0.01
+        assert {f.state for f in report.findings} == {"wrong"}
+        assert all("sees the key of the later token" in f.cause for f in report.findings)
         found = generation(model, 12, ways=["eager", "sdpa", "other continuation"])
     assert found.wrong == ("prefill", "other continuation", "sdpa")
