@@ -107,7 +107,10 @@ class CallFinding:
         # An argument that differs from the promise needs no numbers.
         certified = judged.sure == "certified" or (self.asked and not self.against_given)
         head = "CERTIFIED WRONG" if certified else "WRONG beyond rounding to nearest"
-        what = "" if self.against_given else ", against the configuration"
+        # Keys of later tokens, and padding, are closed to every causal model.
+        is_unpromised = self.intent is None and bool(self.unknown)
+        source = "though no configuration is read" if is_unpromised else "against the configuration"
+        what = "" if self.against_given else f", {source}"
         cells = f" ({self.cells} mask cells)" if self.cells else ""
         words = f": {judged.words}" if judged.words and not self.cause else ""
         return f"{head}{what}: {self.cause or 'no known mistake explains it'}{cells}{words}"

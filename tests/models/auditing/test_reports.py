@@ -236,6 +236,7 @@ def test_doge_and_tokens_to_come() -> None:
         with torch.no_grad(), audit(model) as report:
             assert seen_later(model) > 0.01
         assert {f.state for f in report.findings} == {"wrong"}
-        assert all("sees the key of the later token" in f.cause for f in report.findings)
+        words = "CERTIFIED WRONG, though no configuration is read: the query of token 0 sees the key of the later token"
+        assert all(f.verdict.startswith(words) for f in report.findings)
         found = generation(model, 12, ways=["eager", "sdpa", "other continuation"])
     assert found.wrong == ("prefill", "other continuation", "sdpa")
