@@ -206,7 +206,7 @@ VARIANTS: dict[str, NamedVariant] = {
     ),
 }
 
-# Positions that many models share, with true frequencies and with exact ones.
+# Positions and gates that several variants below share; a small base makes angles differ at few tokens.
 _FAR = Rotary(base=100)
 _GATED_HEADS = Attention(heads=2, kv_heads=1, causal=True, output_gate=True)
 

@@ -135,7 +135,7 @@ class Target:
 
     @property
     def last_returned(self) -> Tensor | None:
-        """What the last call returned, of several outputs the first; None if it could not be read."""
+        """The output of the last call, of several the first; None if it could not be read."""
         return self._before and self._before[0]
 
     def version(self, function: Function) -> Target:

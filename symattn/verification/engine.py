@@ -260,7 +260,7 @@ class Session:
             return None
         # Other numbers each time, so that two large cases of equal sizes do not count one call twice.
         rng = np.random.default_rng((self.seed, _SMALLER_SEED, len(self.records)))
-        for case in chain.from_iterable(cases_of_fewer_sizes(self, screened, rng)):
+        for case in chain.from_iterable(yield_cases_of_fewer_sizes(self, screened, rng)):
             if self.effort.over:
                 break
             is_large = _count_entries(case) * _SHRUNK > entries
@@ -581,7 +581,7 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     if (entries <= _LARGE_CASE and scores <= _MANY_SCORES) or wrong[0].finding == "raises":
         return
     before = len(session.records)
-    for cases in cases_of_fewer_sizes(session, wrong[0], rng):
+    for cases in yield_cases_of_fewer_sizes(session, wrong[0], rng):
         for case in cases:
             session.take(case)
         smaller = [r for r in session.records[before:] if r.finding is not None]
@@ -595,7 +595,7 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
             return
 
 
-def cases_of_fewer_sizes(
+def yield_cases_of_fewer_sizes(
     session: Session, wrong: CaseResult, rng: np.random.Generator
 ) -> Iterator[Iterator[Case]]:
     """Yield cases in which one size alone is that of a wrong call, then those of two, and so on up to all."""

@@ -130,7 +130,7 @@ class Recurrence:
 
     @cached_property
     def in_steps(self) -> Recurrence:
-        """The same state after each token by steps of one key each; itself if the keys of what is erased are k."""
+        """Return a recurrence with the same states and one key a step; itself if what is erased has the keys k."""
         if self.erased_keys is None:
             return self
         nothing = np.zeros_like(self.k)

@@ -19,8 +19,8 @@ from symattn.models.auditing.promises import (
     NoPromise,
     Promise,
     ReviewedLayers,
+    find_mask_at_most,
     intended,
-    mask_at_most,
     promised,
 )
 from symattn.models.auditing.provenance import Operation, seeing
@@ -161,7 +161,7 @@ class Begun(NamedTuple):
     def visible_at_most(self) -> Masking | None:
         """Return the keys that the call may see at most, whatever its family; None if nothing is known."""
         context = self.made.context
-        return None if context is None else mask_at_most(self.call, context, self.made.causal)
+        return None if context is None else find_mask_at_most(self.call, context, self.made.causal)
 
 
 def begun(

@@ -168,7 +168,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class ReviewedLayers:
-    """What a lock promises of each layer of a language model, or why nothing.
+    """Promises of a lock for each layer of a language model, or the reason why there is none.
 
     ``model_types`` are those of the model's configuration and of its part that describes the language model.
     """
@@ -303,7 +303,9 @@ def _make_promised_masking(call: AttentionCall, promise: Promise, context: Model
     )
 
 
-def mask_at_most(call: AttentionCall, context: ModelCall, causal: bool | None) -> Masking | None:
+def find_mask_at_most(
+    call: AttentionCall, context: ModelCall, causal: bool | None
+) -> Masking | None:
     """Return the mask of a call that no model may go beyond: padding is hidden, and later tokens if it is causal.
 
     None if the call is not one of all tokens of the model with themselves, or nothing is known of them. ``causal`` is

@@ -101,7 +101,7 @@ def _smaller_wrong_calls(session: Session, wrong: Sequence[CaseResult]) -> list[
     if smallest.case.size <= _FEW_ENTRIES or smallest.finding not in ("values", "not finite"):
         return []
     rng, left = np.random.default_rng((session.seed, _SMALLER_SEED)), _SMALLER_TRIES
-    for cases in engine.cases_of_fewer_sizes(session, smallest, rng):
+    for cases in engine.yield_cases_of_fewer_sizes(session, smallest, rng):
         small = (c for c in cases if _SHRUNK * c.size <= smallest.case.size and session.admits(c))
         judged = [session.run_case(case) for case in islice(small, min(left, _TRIES_OF_SIZES))]
         left -= len(judged)

@@ -32,7 +32,7 @@ class WrongEntry(Exception):
 
 
 class SeesStores(Protocol):
-    """What is told of the stores of a call; ``spans`` are those of the tensors of the launch, in their order."""
+    """A listener to the stores of a call; ``spans`` are those of the tensors of the launch, in their order."""
 
     def launch(self, kernel: str, tensors: list[Any], run: Callable[[], Any]) -> Any: ...
     def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None: ...

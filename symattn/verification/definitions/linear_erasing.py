@@ -1,4 +1,4 @@
-"""What tokens of linear attention erase along a vector of their own: its inputs, and how it goes wrong."""
+"""Linear attention that erases along a vector of its own: the inputs, and known mistakes."""
 
 from __future__ import annotations
 

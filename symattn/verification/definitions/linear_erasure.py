@@ -1,4 +1,4 @@
-"""What tokens of linear attention erase along a vector of their own: what a form reads.
+"""Linear attention that erases along a vector of its own: the arrays that a form reads.
 
     S_t = e^{g_t} S_{t−1} − e_tᵀ (p_t X) + k_tᵀ w_t,   o_t = q_t S_t,
 
@@ -41,7 +41,7 @@ class Erasure(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What is erased, and the values that are written, (…, n, d_v)."""
+    """An erasure, and the values that are written, (…, n, d_v)."""
 
     erasure: Erasure
     values: Any

@@ -148,7 +148,7 @@ def recurrences(
 
 
 class _OfHeads(NamedTuple):
-    """What is erased and written, how far p may be off, and the keys of a pair; (h, n, d), or None for none."""
+    """Arrays erased and written, how far p may be off, and the keys of a pair; (h, n, d), or None for none."""
 
     p: Array | None = None
     w_v: Array | None = None
