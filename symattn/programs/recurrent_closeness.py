@@ -30,12 +30,9 @@ from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
-from symattn.verification.definitions.linear import (
-    LinearAttention,
-    field_of_input,
-    inputs_beside,
-)
+from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
+from symattn.verification.definitions.linear_inputs import field_of_input, inputs_beside
 from symattn.verification.definitions.recurrent_law import (
     BY_HEAD,
     explain_uncovered,

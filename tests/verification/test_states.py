@@ -13,7 +13,8 @@ from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention, _with_state_as_tokens, subject
+from symattn.verification.definitions.linear import LinearAttention, subject
+from symattn.verification.definitions.linear_bounds import _with_state_as_tokens
 
 Array = Any
 GATED = LinearAttention(feature="identity", normalised=False, gate="token", state="kv")

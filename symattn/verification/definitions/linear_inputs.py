@@ -1,0 +1,194 @@
+"""The inputs of ``LinearAttention``: names, shapes, entries to draw, and the checks of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import log2
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.arrays.array import Array
+from symattn.bounds.called_target import Layout
+from symattn.document.errors import InputError
+from symattn.verification.definitions.attending import in_front, ordered, placed
+from symattn.verification.definitions.definition_mistakes import Compute
+from symattn.verification.definitions.definition_subject import Entries, Input
+from symattn.verification.definitions.linear_erasing import erasing_inputs
+from symattn.verification.definitions.linear_erasure import ERASING_INPUTS
+from symattn.verification.definitions.recurrent_law import repeat_for_tokens
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.linear import LinearAttention
+
+# n, d_k and d_v of each case.
+_SIZES = (
+    (2, 2, 3), (3, 4, 2), (5, 3, 4), (1, 2, 2), (4, 1, 1), (8, 2, 3), (9, 3, 1), (17, 2, 2), (16, 4, 3), (33, 1, 1),
+)  # fmt: skip
+#: The inputs of gates, of β and of what is erased, which a specification has or has not, and a field for each.
+_FIELDS_OF_INPUTS = {
+    "g": "gate='token', gate='feature' or gate='head'",
+    "beta": "delta=True",
+    "bonus": "reads='before' and bonus=True",
+    "dt": "gate='head' and step=True",
+    "skip": "skip=True",
+    "p": "delta=True and erase='vector'",
+    "b": "delta=True and erase='gates' or erase='pair'",
+    "w": "delta=True and erase='gates'",
+    "a": "delta=True and erase='pair'",
+}
+
+
+def inputs_beside(spec: LinearAttention) -> tuple[str, ...]:
+    """Return the names of the inputs beside q, k, v and a state."""
+    has = {"g": spec.gate is not None, "beta": spec.has_beta, "bonus": spec.bonus}
+    has |= {"dt": spec.step, "skip": spec.skip}
+    return (*(name for name, is_input in has.items() if is_input), *ERASING_INPUTS[spec.erase])
+
+
+def field_of_input(spec: LinearAttention, name: str) -> str:
+    """Return the field, as a hint, that a specification without this input lacks; "" for an unknown input."""
+    if name == "beta" and spec.delta:
+        return "erase=None or erase='vector'"
+    return _FIELDS_OF_INPUTS.get(name, "")
+
+
+def check_inputs_beside(spec: LinearAttention, given: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` for an input that a specification does not have, and for one that is left out."""
+    needed = inputs_beside(spec)
+    for name in given:
+        if name not in needed:
+            hint = field_of_input(spec, name)
+            raise InputError(f"LinearAttention takes no {name} here; hint: {hint}")
+    for name in needed:
+        # Those of heads have shapes to tell, below.
+        if name not in given and name not in ("bonus", "dt", "skip"):
+            raise InputError(f"LinearAttention: {name} is left out; hint: {', '.join(needed)}")
+
+
+def check_shape_beside_values(
+    name: str, array: Array | None, wanted: tuple[int, ...] | None, v: Array, hint: str
+) -> Array:
+    """Return an input of this shape. Raises ``InputError`` for any other one, and if it is left out."""
+    if array is None or wanted is None or tuple(array.shape) != wanted:
+        shape = None if array is None else tuple(array.shape)
+        raise InputError(
+            f"LinearAttention: {name} has the shape {shape} and v {tuple(v.shape)}; hint: {hint}"
+        )
+    return array
+
+
+def check_layout_of_heads(spec: LinearAttention, layout: Layout) -> None:
+    """Raise ``InputError`` for a layout without the axis of heads that a specification needs."""
+    if spec.values_per_key > 1 and layout != "nd" and "h" not in layout:
+        raise InputError(
+            f"LinearAttention: the layout {layout} has no axis for the heads, of which values have"
+            f" {spec.values_per_key} for each of keys; hint: layout='bhnd' or 'bnhd'"
+        )
+    if spec.has_numbers_of_heads and layout != "nd" and "h" not in layout:
+        noun = "gate" if spec.gate == "head" else "bonus" if spec.bonus else "skip"
+        raise InputError(
+            f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a {noun}; hint:"
+            " layout='bhnd' or 'bnhd'"
+        )
+
+
+def yield_linear_inputs(spec: LinearAttention, layout: Layout) -> Iterator[Input]:
+    """Yield q, k, v, and what a specification has beside them, in the order of its parameters."""
+    m = "n" if spec.causal else "m"
+    heads = "h" if spec.values_per_key == 1 else f"{spec.values_per_key}*h"
+    of_keys = partial(_place_heads, spec, layout, "h")
+    shape = partial(_place_heads, spec, layout, heads)
+    yield Input("q", of_keys("n", "d_k"), "query queries xq r C", step="score")
+    yield Input("k", of_keys(m, "d_k"), "key keys xk B", step="score")
+    # A parameter u is the bonus where there is one.
+    words = "value values xv x" + " u" * (not spec.bonus)
+    yield Input("v", shape(m, "d_v"), words, step="values")
+    gates: Entries = lambda shape, rng: -rng.integers(0, 9, shape) / 8.0  # noqa: E731
+    steps: Entries = lambda shape, rng: rng.integers(0, 9, shape) / 8.0  # noqa: E731
+    if spec.gate:
+        last = ("n", "d_k") if spec.gate == "feature" else ("n",)
+        letters = heads if spec.gate == "head" else shape(*last)
+        yield Input("g", letters, _words_of_gates(spec), gates, step="values")
+    if spec.has_beta:
+        yield Input("beta", shape("n"), "b betas", steps, step="values")
+    yield from erasing_inputs(spec, of_keys, shape)
+    if spec.bonus:
+        words = "u time_first time_faaaa faaaa first"
+        yield Input("bonus", f"{heads} d_k", words, step="values")
+    if spec.step:
+        yield Input("dt", shape("n"), "delta delta_t steps", steps, step="values")
+    if spec.skip:
+        yield Input("skip", heads, "D d d_skip skip_weight", step="values")
+    if spec.state:
+        width = ("d_k", "d_v") if spec.state == "kv" else ("d_v", "d_k")
+        front = [x for x in shape("n", "d").split() if x not in ("n", "d")]
+        words = "state h0 s0 initial recurrent_state ssm_state"
+        letters = " ".join([*front, *width])
+        yield Input("initial_state", letters, words, needed=False, step="cache")
+
+
+def list_linear_sizes(spec: LinearAttention, layout: Layout) -> tuple[dict[str, int], ...]:
+    """Return the sizes of each case, by letter."""
+    # Three heads tell the opposite order of their gates from a shift.
+    several: Mapping[str, int] = (
+        {"h": 3} if spec.has_numbers_of_heads else {"h": 2} if spec.values_per_key > 1 else {}
+    )
+    cases = enumerate(_SIZES)
+    return tuple(
+        {
+            **in_front(layout, i),
+            **several,
+            "n": n,
+            "m": n + 2 if i % 2 else max(1, n - 1),
+            "d_k": d_k,
+            "d_v": d_v,
+        }
+        for i, (n, d_k, d_v) in cases
+    )
+
+
+def _words_of_gates(spec: LinearAttention) -> str:
+    """Return other names of g; RWKV's logarithms of decays are w, and a is an input of its own in RWKV-7."""
+    words = "gk gate gates log_decay decay alpha log_g a A g_gamma"
+    if spec.erase == "pair":
+        return "gk gate gates log_decay decay log_g log_w w g_gamma"
+    return words + " w" * spec.bonus
+
+
+def _place_heads(spec: LinearAttention, layout: Layout, heads: str, *last: str) -> str:
+    """Return a shape in letters, as ``placed``; several heads stand in front if the layout has no axis of heads."""
+    if (spec.values_per_key > 1 or spec.has_numbers_of_heads) and layout == "nd":
+        return " ".join([heads, *last])
+    return placed(layout, *last, heads=heads)
+
+
+def shorten_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs with keys of length about 1/2: each token multiplies the state by I − β k kᵀ, which grows
+    without bounds if β k·k > 2, and powers of the matrix of β_i k_i·k_j grow for longer keys."""
+    k = inputs["k"]
+    return {**inputs, "k": k * k.dtype.type(2.0 ** (-1 - round(log2(k.shape[-1]) / 2)))}
+
+
+def run_with_gate_columns(
+    spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
+) -> Any:
+    """Run with one gate and one β per token as columns, heads before tokens."""
+    columns = [
+        n for n in ("g", "beta", "dt") if n in keywords and not (n == "g" and spec.gate != "token")
+    ]
+    for name in columns:
+        keywords[name] = ordered(layout, keywords[name][..., None])
+    if spec.gate == "head":
+        keywords["g"] = repeat_for_tokens(keywords["g"], keywords["v"])
+    if "bonus" in keywords:
+        keywords["bonus"] = keywords["bonus"][..., None, :]
+    if "skip" in keywords:
+        keywords["skip"] = keywords["skip"][..., None, None]
+    return run(**keywords)
+
+
+def make_columns(x: Array | None, q: Array) -> Array | None:
+    """Return one number per token as a column; numbers for each feature, and columns, stay as they are."""
+    return x[..., None] if x is not None and x.ndim < q.ndim else x
