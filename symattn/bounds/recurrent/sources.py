@@ -51,6 +51,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, expm1, log2
+from typing import NamedTuple
 
 import numpy as np
 
@@ -201,220 +202,311 @@ def overflows(x: Chunk, how: RecurrentArithmetic) -> bool:
     )
 
 
+# -- the largest of a chunk --------------------------------------------------------------------------------------------
+class _StateAsRead:
+    """The state before a chunk as a program reads it: stored, and off by errors of columns of at most ``moved``."""
+
+    def __init__(self, state: Array, storage: Format | None, error: Array) -> None:
+        stored_part = 0.0 if storage is None else float(storage.u)
+        self.copy = rounding_of(state, storage)
+        self.copy_norm = stored_part * error
+        self.size = np.abs(state) + self.copy
+        # A stored copy of the state has the state's error too.
+        self.moved = error * (1 + stored_part)
+
+    def bound_product(self, a: Array) -> Array:
+        """Return |A| times the bound of the state as computed."""
+        return np.asarray(np.abs(a) @ self.size + _row_norms(a) * self.moved)
+
+    def bound_error_of_product(self, a: Array) -> Array:
+        """Return |A| times the bound of how far the state as it is read is from the exact one."""
+        return np.asarray(np.abs(a) @ self.copy + _row_norms(a) * self.moved)
+
+
+class _ChunkSteps:
+    """A chunk and an arithmetic, with the relative errors that several steps of ``largest_in_chunk`` need."""
+
+    def __init__(self, x: Chunk, how: RecurrentArithmetic, error: Array) -> None:
+        count, width = x.k.shape
+        self.x, self.how, self.count = x, how, count
+        self.form, self.storage = how.sums, how.stored
+        #: γ of so many roundings, of dot products of a key, and of sums over tokens of such ones.
+        self.few = [growth(steps, how.sums) for steps in range(8)]
+        self.dots = growth(width + 6, how.sums)
+        self.sums = growth(count + width + 8, how.sums)
+        self.theta = gate_error(x, how)
+        self.widest = float(self.theta.max())
+        self.state = _StateAsRead(x.state, how.stored, error)
+        self.lost = _lost_to_underflow(x, how, error)
+        # By LU factors, or perhaps by them.
+        self.is_general = how.system in ("general", "any")
+
+
 def largest_in_chunk(x: Chunk, how: RecurrentArithmetic, error: Array) -> Roundings:
     """Return the largest roundings of a chunk; ``error`` (d_v,) bounds the norms of the state's error before it."""
-    form, storage = how.sums, how.stored
-    count, width = x.k.shape
-    magnitude = np.abs
-    u = float(form.u)
-    few = [growth(steps, form) for steps in range(8)]
-    dots = growth(width + 6, form)
-    sums = growth(count + width + 8, form)
-    theta = gate_error(x, how)
-    widest = float(theta.max())
-    # the state as it is read, stored
-    copied = 0.0 if storage is None else float(storage.u)
-    copy = rounding_of(x.state, storage)
-    state = magnitude(x.state) + copy
-    # A stored copy of the state has the state's error too.
-    moved = error * (1 + copied)
+    steps = _ChunkSteps(x, how, error)
+    entries = _bound_entries(steps)
+    inverse = _bound_inverse(steps, entries)
+    right_side = _bound_right_side(steps, entries)
+    system = _bound_system(steps, entries, inverse, right_side)
+    solution = _bound_solution(steps, entries, inverse, system)
+    own = _bound_output(steps, entries, solution.bound)
+    state_off, state_norm = _bound_state_after(steps, solution.bound, error)
+    return Roundings(
+        solution.at_right,
+        solution.at_solution,
+        own,
+        steps.state.copy,
+        state_off,
+        steps.state.copy_norm,
+        state_norm,
+    )
 
-    def on_state(a: Array) -> Array:
-        """|A| times the bound of the state as computed."""
-        return np.asarray(magnitude(a) @ state + _row_norms(a) * moved)
 
-    def from_state(a: Array) -> Array:
-        """|A| times the bound of how far the state as it is read is from the exact one."""
-        return np.asarray(magnitude(a) @ copy + _row_norms(a) * moved)
+class _EntryBounds(NamedTuple):
+    """Bounds of the entries of L as computed, and of how far those of L and of N are off, (n, n)."""
 
-    lost = _lost_to_underflow(x, how, error)
+    lower: Array
+    lower_off: Array
+    inner_off: Array
+
+
+def _bound_entries(steps: _ChunkSteps) -> _EntryBounds:
+    x, how, storage = steps.x, steps.how, steps.storage
     factors = growth(2, storage) if how.factors and storage is not None else 0.0
     # Item 1: products, gates, and both factors if they are stored.
-    off = dots + theta + factors
+    off = steps.dots + steps.theta + factors
     # Item 6: each array as a program reads it.
     entered = x.moved
-    keys, queries, erased = (
-        magnitude(a) + off_by
-        for a, off_by in ((x.k, entered.k), (x.q, entered.q), (x.p, entered.p))
-    )
+    keys = np.abs(x.k) + entered.k
+    queries = np.abs(x.q) + entered.q
+    erased = np.abs(x.p) + entered.p
     erasing = (True, x.erasing_sums)
     of_products = decayed_products(erased * off, keys, x.sums, *erasing)
     # An entry of L whose products are all 0 is an exact 0, which does not underflow; one of products that cancel may.
-    lower_off = of_products + lost * (of_products > 0)
+    lower_off = of_products + steps.lost * (of_products > 0)
     rows = (x.reads_before, x.reads)
-    inner_off = decayed_products(queries * off, keys, x.sums, *rows) + lost
+    inner_off = decayed_products(queries * off, keys, x.sums, *rows) + steps.lost
     if not entered.is_nothing:
         lower_off = lower_off + _moved_products(x.p, entered.p, keys, entered.k, x.sums, *erasing)
         inner_off = inner_off + _moved_products(x.q, entered.q, keys, entered.k, x.sums, *rows)
-    lower = magnitude(x.lower) + lower_off
+    return _EntryBounds(np.abs(x.lower) + lower_off, lower_off, inner_off)
 
-    # T, b and u as computed
-    exact_inverse = magnitude(x.inverse)
-    is_any, is_general = how.system == "any", how.system in ("general", "any")
-    by_powers = how.system == "powers" or is_any
-    fixed = _residual_of_powers(lower, form) if by_powers else np.zeros_like(lower)
+
+class _InverseBounds(NamedTuple):
+    """Bounds of |T̂| as it is stored, of the rounding of storing it, and of the residual |R|, (n, n)."""
+
+    bound: Array
+    stored: Array
+    residual: Array
+
+
+def _bound_inverse(steps: _ChunkSteps, entries: _EntryBounds) -> _InverseBounds:
+    """Bound T̂ by |T| and its own error, which depends on T̂: a fixed point."""
+    how, form, lower = steps.how, steps.form, entries.lower
+    exact_inverse = np.abs(steps.x.inverse)
+    by_powers = how.system in ("powers", "any")
+    of_powers = _residual_of_powers(lower, form) if by_powers else np.zeros_like(lower)
+    systems = ("general", "blocks") if how.system == "any" else (how.system,)
 
     def residual_for(inverse: Array) -> Array:
         # Without the other ways the residual does not depend on the inverse.
         if how.system == "powers":
-            return fixed
-        systems = ("general", "blocks") if is_any else (how.system,)
+            return of_powers
         every = [_bound_residual_of_inverse(system, lower, inverse, form) for system in systems]
-        return np.asarray(np.maximum.reduce([fixed, *every]))
+        return np.asarray(np.maximum.reduce([of_powers, *every]))
 
     def inverse_grows(inverse: Array) -> Array:
-        return np.asarray(exact_inverse @ (residual_for(inverse) + lower_off @ inverse))
+        return np.asarray(exact_inverse @ (residual_for(inverse) + entries.lower_off @ inverse))
 
-    # T̂ is bounded by |T| and its own error, which depends on T̂: a fixed point.
-    inverse = _least_growth_fixed_point(exact_inverse, inverse_grows)
-    residual = residual_for(inverse)
-    stored_inverse = rounding_of(inverse, storage)
-    inverse = inverse + stored_inverse
-    decays = np.exp(x.erasing_sums)
-    read_moved = entered.p * decays
-    read_size = magnitude(x.read) + read_moved
-    read_off = (
-        (few[3] + widest) * on_state(read_size)
-        + on_state(read_moved)
-        + rounding_of(magnitude(x.right), storage)
-        + few[2] * magnitude(x.right)
-    )
+    computed = _least_growth_fixed_point(exact_inverse, inverse_grows)
+    stored = rounding_of(computed, steps.storage)
+    return _InverseBounds(computed + stored, stored, residual_for(computed))
+
+
+class _RightSideBounds(NamedTuple):
+    """Bounds of the right side b of the system, (n, d_v), and of p e^G, (n, d_k).
+
+    off        how far the right side as computed is from the exact one
+    size       w V (and A v), without what is read of the state
+    right      the right side as computed
+    solved     what the system is solved for: the difference, or both of its parts
+    read_size  p e^G as a program reads it
+    read_moved how far p e^G is moved by errors of p
+    """
+
+    off: Array
+    size: Array
+    right: Array
+    solved: Array
+    read_size: Array
+    read_moved: Array
+
+
+def _bound_right_side(steps: _ChunkSteps, entries: _EntryBounds) -> _RightSideBounds:
+    x, storage, state, few = steps.x, steps.storage, steps.state, steps.few
+    size = np.abs(x.right)
+    read_moved = x.moved.p * np.exp(x.erasing_sums)
+    read_size = np.abs(x.read) + read_moved
+    relative = (few[3] + steps.widest) * state.bound_product(read_size)
+    off = relative + state.bound_product(read_moved) + rounding_of(size, storage) + few[2] * size
     # Solved for the difference, (p e^G) S is a product by itself; else p e^G may be stored.
-    if how.residual:
-        read_off = read_off + dots * on_state(read_size)
+    if steps.how.residual:
+        off = off + steps.dots * state.bound_product(read_size)
     else:
-        read_off = read_off + on_state(rounding_of(read_size, storage))
-    right_size = magnitude(x.right)
-    without_state = magnitude(x.right - x.read @ x.state)
+        off = off + state.bound_product(rounding_of(read_size, storage))
+    without_state = np.abs(x.right - x.read @ x.state)
     if x.is_paired:
         # Item 9: A v by itself, and at the right of the system.
-        of_values = (lower @ magnitude(x.right)) * _has_erased(x)
-        right_size, without_state = right_size + of_values, without_state + of_values
+        of_values = (entries.lower @ size) * _has_erased(x)
         if storage is not None:
-            operations = (1 + magnitude(x.right)).sum(axis=0)
+            operations = (1 + size).sum(axis=0)
             stored_values = growth(2, storage) * of_values + float(storage.eta) * operations
-            read_off = read_off + stored_values * _has_erased(x)
-    apart = right_size + on_state(x.read)
-    right = without_state + from_state(x.read) + read_off
-    if how.residual:
-        stored_right = 2 * rounding_of(right, storage)
-        right, solved = right + stored_right, right + stored_right
-        read_off = read_off + stored_right
-    else:
+            off = off + stored_values * _has_erased(x)
+        size, without_state = size + of_values, without_state + of_values
+    right = without_state + state.bound_error_of_product(x.read) + off
+    if not steps.how.residual:
         # Apart, w V and p e^G are solved each, without cancellation.
-        solved = apart + read_off
+        apart = size + state.bound_product(x.read)
+        return _RightSideBounds(off, size, right, apart + off, read_size, read_moved)
+    stored_right = 2 * rounding_of(right, storage)
+    right, off = right + stored_right, off + stored_right
+    return _RightSideBounds(off, size, right, right, read_size, read_moved)
+
+
+class _SystemRoundings(NamedTuple):
+    """Roundings at b and at u that do not depend on u, and the bound of those of substitution, (n, n)."""
+
+    at_right: Array
+    at_solution: Array
+    substituted: Array
+
+
+def _bound_system(
+    steps: _ChunkSteps, entries: _EntryBounds, inverse: _InverseBounds, right_side: _RightSideBounds
+) -> _SystemRoundings:
+    x, storage, few, count = steps.x, steps.storage, steps.few, steps.count
     # LU factors have two substitutions and an elimination; substitution alone has one.
-    passed = 3 * count if is_general else count + 2
-    substituted = growth(passed, form) * (lower + np.eye(count))
+    passed = 3 * count if steps.is_general else count + 2
+    substituted = growth(passed, steps.form) * (entries.lower + np.eye(count))
 
     def slack(size: Array, entered: Array) -> Array:
         """Return how far T̂ X̂ is from T X, for |X| at most ``size`` and off by at most ``entered``."""
         # Errors that entered count in the size that later roundings are relative to.
         size = size + entered
-        there = (
-            entered
-            + residual @ size
-            + substituted @ (inverse @ size)
-            + lower_off @ (inverse @ size)
-        )
+        product = inverse.bound @ size
+        off_at_right = entered + inverse.residual @ size + substituted @ product
+        off_at_right = off_at_right + entries.lower_off @ product
         # Products with the inverse, and the error of storing it.
-        applied = growth(count, form) * (inverse @ size) + stored_inverse @ size
-        return np.asarray(exact_inverse @ there + applied)
+        applied = growth(count, steps.form) * product + inverse.stored @ size
+        return np.asarray(np.abs(x.inverse) @ off_at_right + applied)
 
-    at_right = read_off + residual @ solved + lost
-    of_product = growth(count, form) * (inverse @ solved)
-    at_solution = of_product + stored_inverse @ right + lost
+    at_right = right_side.off + inverse.residual @ right_side.solved + steps.lost
+    of_product = growth(count, steps.form) * (inverse.bound @ right_side.solved)
+    at_solution = of_product + inverse.stored @ right_side.right + steps.lost
+    if steps.how.residual:
+        return _SystemRoundings(at_right, at_solution, substituted)
     # Both parts are solved and stored by themselves, and meet the state afterwards.
-    if not how.residual:
-        stored_right = rounding_of(right_size, storage) + few[2] * right_size
-        first = magnitude(x.inverse @ x.right) + slack(right_size, stored_right)
-        stored_read = rounding_of(read_size, storage) + (few[3] + widest) * read_size
-        computed_factor = magnitude(x.factor) + slack(magnitude(x.read), stored_read + read_moved)
-        stored_factor = rounding_of(computed_factor, storage)
-        factor = computed_factor + stored_factor
-        on_factor = on_state(factor)
-        at_right = at_right + substituted @ (first + on_factor)
-        stored_first = rounding_of(first, storage)
-        at_solution = at_solution + stored_first + on_state(stored_factor)
-        read_first = first + stored_first
-        at_solution = at_solution + (dots + few[2]) * on_factor + few[2] * read_first
-    exact_u = magnitude(x.u) + from_state(x.factor)
+    size, read_size = right_side.size, right_side.read_size
+    stored_right = rounding_of(size, storage) + few[2] * size
+    first = np.abs(x.inverse @ x.right) + slack(size, stored_right)
+    stored_read = rounding_of(read_size, storage) + (few[3] + steps.widest) * read_size
+    read_slack = slack(np.abs(x.read), stored_read + right_side.read_moved)
+    computed_factor = np.abs(x.factor) + read_slack
+    stored_factor = rounding_of(computed_factor, storage)
+    on_factor = steps.state.bound_product(computed_factor + stored_factor)
+    at_right = at_right + substituted @ (first + on_factor)
+    stored_first = rounding_of(first, storage)
+    at_solution = at_solution + stored_first + steps.state.bound_product(stored_factor)
+    read_first = first + stored_first
+    at_solution = at_solution + (steps.dots + few[2]) * on_factor + few[2] * read_first
+    return _SystemRoundings(at_right, at_solution, substituted)
 
+
+class _SolutionBounds(NamedTuple):
+    """The bound of |û|, and the roundings at b and at u, (n, d_v)."""
+
+    bound: Array
+    at_right: Array
+    at_solution: Array
+
+
+def _bound_solution(
+    steps: _ChunkSteps, entries: _EntryBounds, inverse: _InverseBounds, system: _SystemRoundings
+) -> _SolutionBounds:
+    """Bound û by |u| and its own error, in the same way as T̂."""
+    x, count = steps.x, steps.count
+    exact_inverse = np.abs(x.inverse)
+    exact_u = np.abs(x.u) + steps.state.bound_error_of_product(x.factor)
     # LU factors may leave their residual at u in place of b (item 2).
-    general = 0 * lower
-    if is_general:
-        general = growth(3 * count, form) * (inverse @ (lower + np.eye(count)))
-    entries = lower_off + substituted if how.residual else lower_off
+    general = 0 * entries.lower
+    if steps.is_general:
+        unit_lower = entries.lower + np.eye(count)
+        general = growth(3 * count, steps.form) * (inverse.bound @ unit_lower)
+    lower_off = entries.lower_off
+    of_entries = lower_off + system.substituted if steps.how.residual else lower_off
 
     def from_solution(bound: Array) -> tuple[Array, Array]:
         """Return the roundings at b and at u that are parts of u itself."""
-        of_stored = rounding_of(bound, storage)
-        return entries @ bound, general @ bound + of_stored + few[2] * bound
+        of_stored = rounding_of(bound, steps.storage)
+        return of_entries @ bound, general @ bound + of_stored + steps.few[2] * bound
 
     def solution_off(bound: Array) -> Array:
-        there, here = from_solution(bound)
-        return np.asarray(exact_inverse @ (at_right + there) + at_solution + here)
+        at_right, at_solution = from_solution(bound)
+        of_right = exact_inverse @ (system.at_right + at_right)
+        return np.asarray(of_right + system.at_solution + at_solution)
 
-    # û is bounded by |u| and its own error, in the same way as T̂.
     bound = _least_growth_fixed_point(exact_u, solution_off)
-    more_at_right, more_at_solution = from_solution(bound)
-    at_right, at_solution = at_right + more_at_right, at_solution + more_at_solution
+    at_right, at_solution = from_solution(bound)
+    return _SolutionBounds(bound, system.at_right + at_right, system.at_solution + at_solution)
 
-    queries_moved = entered.q * np.exp(x.reads)
-    read_queries, inner = (
-        magnitude(x.decayed_queries) + queries_moved,
-        magnitude(x.inner) + inner_off,
-    )
-    read = on_state(read_queries)
-    own = (
-        (dots + widest) * read
-        + on_state(rounding_of(read_queries, storage))
-        + on_state(queries_moved)
-    )
-    own = (
-        own
-        + inner_off @ bound
-        + (sums + few[4]) * (inner @ bound)
-        # N is stored on and below the diagonal alone.
-        + np.tril(rounding_of(inner, storage)) @ bound
-    )
-    own = own + lost + _largest_of_own_products(x, dots, sums, storage)
-    # Item 8: what is stored with the step as a factor may underflow.
-    of_step = _underflow_of_stored_format(storage) * magnitude(x.values) * x.has_rates
-    own = own + np.tril(np.ones_like(x.inner)) @ of_step
 
-    keys_moved = entered.k * np.exp(x.sums[-1] - x.sums)
-    end = magnitude(x.end)
-    keys_end = magnitude(x.decayed_keys) + keys_moved
-    added = keys_end.T @ bound
-    relative = few[4] + theta.T
-    state_rounding = (0.0 if how.kept is None else float(how.kept.u)) + u
-    of_state = relative * x.last * magnitude(x.state)
-    state_off = of_state + (sums + theta.T) * added
-    state_off = (
-        state_off
-        + (rounding_of(keys_end, storage) + keys_moved).T @ bound
-        + state_rounding * end
-        + _underflow_of_stored_format(how.kept)
-        + lost
-        + of_step.sum(axis=0)
-    )
+def _bound_output(steps: _ChunkSteps, entries: _EntryBounds, solution: Array) -> Array:
+    """Return the largest roundings of (q e^G) S + N u, of a bonus, and of a step, (n, d_v)."""
+    x, storage, state = steps.x, steps.storage, steps.state
+    queries_moved = x.moved.q * np.exp(x.reads)
+    queries = np.abs(x.decayed_queries) + queries_moved
+    inner = np.abs(x.inner) + entries.inner_off
+    of_state = (steps.dots + steps.widest) * state.bound_product(queries)
+    stored_queries = state.bound_product(rounding_of(queries, storage))
+    own = of_state + stored_queries + state.bound_product(queries_moved)
+    own = own + entries.inner_off @ solution
+    own = own + (steps.sums + steps.few[4]) * (inner @ solution)
+    # N is stored on and below the diagonal alone.
+    own = own + np.tril(rounding_of(inner, storage)) @ solution
+    own = own + steps.lost + _largest_of_own_products(x, steps.dots, steps.sums, storage)
+    return np.asarray(own + np.tril(np.ones_like(x.inner)) @ _underflow_of_step(steps))
+
+
+def _underflow_of_step(steps: _ChunkSteps) -> Array:
+    """Return what underflows where it is stored with the step as a factor (item 8), (n, d_v)."""
+    x = steps.x
+    lost = _underflow_of_stored_format(steps.storage) * np.abs(x.values) * x.has_rates
+    return np.asarray(lost)
+
+
+def _bound_state_after(steps: _ChunkSteps, solution: Array, error: Array) -> tuple[Array, Array]:
+    """Return the largest roundings of the state after a chunk, (d_k, d_v), and norms of further ones, (d_v,)."""
+    x, how, theta = steps.x, steps.how, steps.theta
+    keys_moved = x.moved.k * np.exp(x.sums[-1] - x.sums)
+    keys_end = np.abs(x.decayed_keys) + keys_moved
+    added = keys_end.T @ solution
+    relative = steps.few[4] + theta.T
+    stored_part = (0.0 if how.kept is None else float(how.kept.u)) + float(steps.form.u)
+    state_off = relative * x.last * np.abs(x.state) + (steps.sums + theta.T) * added
+    of_keys = (rounding_of(keys_end, steps.storage) + keys_moved).T @ solution
+    state_off = state_off + of_keys + stored_part * np.abs(x.end)
+    of_step = _underflow_of_step(steps).sum(axis=0)
+    state_off = state_off + _underflow_of_stored_format(how.kept) + steps.lost + of_step
     # Roundings of the decay scale with the state's error, which is carried too.
     largest_decay = float(relative.max()) * float(x.last.max())
-    carried = largest_decay + 4 * state_rounding
-    of_keys = keys_end.T @ (bound - magnitude(x.u))
-    after = error + _column_norms(of_keys) + _column_norms(state_off)
-    return Roundings(
-        at_right,
-        at_solution,
-        own,
-        copy,
-        state_off,
-        copied * error,
-        carried * error + state_rounding * after,
-    )
+    carried = largest_decay + 4 * stored_part
+    of_solution = keys_end.T @ (solution - np.abs(x.u))
+    after = error + _column_norms(of_solution) + _column_norms(state_off)
+    return state_off, carried * error + stored_part * after
 
 
+# -- what several places need ------------------------------------------------------------------------------------------
 def _moved_products(
     x: Array,
     x_moved: Array,
