@@ -18,7 +18,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from symattn import Attention, Block, Gradient, Rotary, verify
-from symattn.verification.definitions.registry import subjects_of
+from symattn.programs.specifications import definitions_of
 
 VARIANTS: dict[str, Any] = {
     "plain": Attention(),
@@ -58,7 +58,7 @@ def function_of(spec: Any, tokens: bool) -> Callable[..., Any]:
 
 def _layer(spec: Block) -> Callable[..., Any]:
     """One layer of a Transformer, with a parameter for each of its inputs."""
-    names = {i.words.split()[0]: i.name for i in next(subjects_of(spec)).inputs}
+    names = {i.words.split()[0]: i.name for i in next(definitions_of(spec)).inputs}
 
     def run(**arrays: Any) -> Any:
         return spec(**{names[n]: a for n, a in arrays.items()})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from importlib import import_module
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -14,8 +13,8 @@ from .groups import all_of, under
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
     from symattn.programs.request import RequestOrigin
+    from symattn.programs.specifications import Specification
     from symattn.verification.definitions.linear import LinearAttention
-    from symattn.verification.definitions.registry import Specification
 
 MODEL = under("Which attention, besides its fields")
 
@@ -94,27 +93,10 @@ def read(text: str, attention: Attention | None = None) -> Specification:
     Nothing is evaluated: fields are literals, fractions such as 1/8, and descriptions. Raises InputError.
     """
     from symattn.attention.codec.field_values import parsed
-    from symattn.attention.spec import Attention
-    from symattn.document.errors import InputError
-    from symattn.document.keywords import unknown
-    from symattn.verification.definitions.registry import KINDS, LSE
+    from symattn.programs.specifications import BY_WORD
 
-    word, values = parsed(text, KINDS)
-    kind: Any = getattr(import_module("symattn"), KINDS[word])
-    names = {f.name for f in fields(kind)}
-    own = [] if word == LSE else sorted(names - {"attention"})
-    takes_attention = word == LSE or "attention" in names
-    for field in values:
-        if field not in own:
-            hint = "; give those of the attention by their options" if takes_attention else ""
-            raise InputError(f"{unknown(word, field, own, what='field')}{hint}")
-    if attention is not None and not takes_attention:
-        raise InputError(
-            f"{word} is made of no attention; hint: leave out its options, or write {word}(FIELD=VALUE)"
-        )
-    if word == LSE:
-        return replace(attention or Attention(), lse=True)
-    return kind(**values, **({"attention": attention or Attention()} if takes_attention else {}))  # type: ignore[no-any-return]
+    word, values = parsed(text, BY_WORD)
+    return BY_WORD[word].build(values, attention)  # type: ignore[no-any-return]
 
 
 def _origin(settings: dict[str, Any]) -> RequestOrigin | None:

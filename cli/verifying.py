@@ -15,7 +15,7 @@ from .errors import Status, say
 from .output import PATCHES, Output, status
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.registry import Specification
+    from symattn.programs.specifications import Specification
     from symattn.verification.report import Report
 
 
@@ -77,10 +77,10 @@ class ExtraTasks:
 
     def report(self, target: str, spec: Specification, **options: Any) -> Report:
         """Return the report, after writing the files that the options name."""
+        from symattn.programs.case_codes import named
         from symattn.programs.child import verify_target
         from symattn.programs.repeat import verify_case
         from symattn.verification import baseline
-        from symattn.verification.case_codes import named
 
         accepted = None if self.baseline is None else baseline.read(Path(self.baseline))
         if self.word is not None:

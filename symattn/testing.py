@@ -96,8 +96,8 @@ def assert_attention(
     from symattn.arrays.precision import Precision
     from symattn.attention.spec import Attention
     from symattn.document.errors import CannotRun
+    from symattn.programs.case_codes import named
     from symattn.programs.verifying import Options, check_function, verified
-    from symattn.verification.case_codes import named
 
     taken = [
         "precision",
@@ -241,68 +241,18 @@ def assert_close_to_exact(
     It passes with precision="tf32", where products of matrices round their factors to 11 digits
     """
     __tracebackhide__ = True
-    if spec is not None and _is_linear(spec):
-        options = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows}
-        refused: Mapping[str, object] = {
-            "power": power,
-            "lse": lse,
-            "do": do,
-            "gradients": gradients,
-        }
-        return _assert_close_to_recurrence(
-            out, {"q": q, "k": k, "v": v, **inputs}, spec, options, refused
-        )
-    from symattn.programs.asserted import by_pieces, judged
-    from symattn.programs.closeness import only_if_stored
-    from symattn.programs.question import Question
+    from symattn.attention.spec import Attention
+    from symattn.programs.specifications import kind_of
 
+    how = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows}
+    others = {"power": power, "lse": lse, "do": do, "gradients": gradients}
     arrays = {"q": q, "k": k, "v": v, **inputs}
-    result = {
-        "precision": precision,
-        "contract": contract,
-        "alpha": alpha,
-        "rows": rows,
-        "power": power,
-    }
-    softmax: Any = spec
-    question = Question.of(out, arrays, softmax, lse=lse, do=do, gradients=gradients, **result)
-    words, sought = judged(question)
-    settings.seek(sought)
-    if words:
-        raise AttentionFault(words)
-    note = by_pieces(question, only_if_stored)
-    if not note:
-        return None
-    settings.note(note)
-    return note
-
-
-def _is_linear(spec: object) -> bool:
-    if spec is None:
-        return False
-    from symattn.verification.definitions.linear import LinearAttention
-
-    return isinstance(spec, LinearAttention)
-
-
-def _assert_close_to_recurrence(
-    out: object,
-    arrays: dict[str, object],
-    spec: Any,
-    options: dict[str, Any],
-    refused: Mapping[str, object],
-) -> str | None:
-    """Fail unless an output of linear attention is within the law of its roundings; return what is not decided."""
-    __tracebackhide__ = True
-    from symattn.document.errors import InputError
-    from symattn.programs.recurrent_closeness import judge_recurrence
-
-    for name, value in refused.items():
-        if value is not None:
-            raise InputError(f"{name} is judged for softmax attention only; hint: leave out {name}")
-    verdict = judge_recurrence(out, arrays, spec, **options)
+    kind = kind_of(Attention() if spec is None else spec)
+    verdict = kind.judge_output(out, arrays, spec, others, **how)
+    settings.seek(verdict.sought)
     if verdict.words:
         raise AttentionFault(verdict.words)
-    if verdict.note:
-        settings.note(verdict.note)
-    return verdict.note or None
+    if not verdict.note:
+        return None
+    settings.note(verdict.note)
+    return verdict.note

@@ -113,6 +113,16 @@ class Convention:
         )
         return tuple(dict.fromkeys(input_names))
 
+    @property
+    def needs_definition(self) -> bool:
+        """Whether a process that calls the function has to know the definition."""
+        return False
+
+    @property
+    def returns_lists(self) -> bool:
+        """Whether outputs may come as a list, which stands for a tuple."""
+        return False
+
     def objects(self) -> dict[str, object]:
         """Return the constants that are no literals, by parameter."""
         constants = ((a.parameter, a.value) for a in self.arguments if a.input is None)

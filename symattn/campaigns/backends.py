@@ -44,9 +44,9 @@ def work(job: Job, folder: str | None = None) -> Record:
 def _verify_campaign_job(job: Job) -> Record:
     from symattn.attention import presets
     from symattn.bounds.domain import Domain
+    from symattn.programs.case_codes import named
     from symattn.programs.child import verify_target
     from symattn.programs.request import RequestOrigin
-    from symattn.verification.case_codes import named
 
     spec, cut = job.attention
     like = job.fields.get("like")

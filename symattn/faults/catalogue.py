@@ -10,7 +10,6 @@ from functools import lru_cache
 import numpy as np
 
 from symattn.attention.flow import Step
-from symattn.attention.spec import Attention
 from symattn.document.codec import record
 from symattn.document.errors import InputError
 from symattn.document.model import (
@@ -33,6 +32,7 @@ from symattn.document.text import assignment
 from symattn.faults import detection
 from symattn.faults.corpus import CorpusFault, PublicReport, corpus
 from symattn.faults.examples import Example, example_of
+from symattn.programs.specifications import kind_of
 from symattn.verification.codes import (
     ANY_STEP,
     CauseCode,
@@ -315,11 +315,15 @@ _WITHIN_SOFTMAX = ("max", "exp", "sink", "normalize")
 
 def _right_steps(example: Example | None) -> list[Step]:
     """Return the steps of the definition that are to blame, as the specification has them."""
-    if example is None or not isinstance(example.spec, Attention) or example.spec.lse:
+    if example is None:
         return []
     wanted = "normalize" if example.step in _WITHIN_SOFTMAX else example.step
-    steps = example.spec.pipeline(frozenset(example.inputs))
-    return [step for step in steps if step_to_blame(step.name, "") == wanted]
+    return [
+        step
+        for attention in kind_of(example.spec).attention_with_rules(example.spec)
+        for step in attention.pipeline(frozenset(example.inputs))
+        if step_to_blame(step.name, "") == wanted
+    ]
 
 
 def _yield_reports_of_code(page: CodePage) -> Iterator[Block]:

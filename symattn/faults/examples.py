@@ -30,6 +30,7 @@ from symattn.bounds.reference import RIGHT, variant_values
 from symattn.document.codec import inside
 from symattn.document.errors import SymattnError
 from symattn.faults.corpus import SPECIFICATIONS, names
+from symattn.programs.specifications import definitions_of, kind_of
 from symattn.verification.attention import OfAttention
 from symattn.verification.codes import codes, read_code
 from symattn.verification.definitions import definition_mistakes
@@ -40,7 +41,6 @@ from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.merging import Merge
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Axes, reduce
 from symattn.verification.rules import constant_outputs, known, of_entries
@@ -139,14 +139,14 @@ class _Candidate:
 
 # -- the mistakes of a specification -----------------------------------------------------------------------------------
 def _yield_candidates_of_spec(spec: Any) -> Iterator[_Candidate]:
-    if isinstance(spec, Attention) and not spec.lse:
-        for input_names in _inputs_of(spec):
-            yield from _of_attention(spec, input_names)
-        if spec.padding:
-            yield from _of_attention(spec, names(spec), "bhnd" if spec.heads > 1 else "bnd")
-    else:
-        for subject in subjects_of(spec):
-            yield from _of_definition(spec, subject)
+    for attention in kind_of(spec).attention_with_rules(spec):
+        for input_names in _inputs_of(attention):
+            yield from _of_attention(attention, input_names)
+        if attention.padding:
+            layout: Layout = "bhnd" if attention.heads > 1 else "bnd"
+            yield from _of_attention(attention, names(attention), layout)
+    for definition in definitions_of(spec):
+        yield from _of_definition(spec, definition)
 
 
 def _inputs_of(spec: Attention) -> Iterator[frozenset[str]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.arrays.formats import HALF
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Framework, Layout
+from symattn.bounds.called_target import Framework, Layout, Runner
 from symattn.bounds.domain import Domain
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, InputError
@@ -19,6 +19,7 @@ from symattn.programs import frameworks
 from symattn.programs.child import TargetOptions
 from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
+from symattn.programs.specifications import Specification, kind_of
 from symattn.programs.verifying import Options, check_function, checked
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.bits_of_a_call import tried
@@ -89,24 +90,22 @@ def arithmetic_target(
     ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
     """
     how = TargetOptions(**{"dtype": "bfloat16", **options})
-    spec = _check_arithmetic_spec(spec, how)
-    answer = _determine_arithmetic(target, spec, how, keys)
+    summed = _check_arithmetic_spec(spec, how)
+    answer = _determine_arithmetic(target, summed, how, keys)
     line = how.command(
-        target, spec=spec, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None
+        target, spec=summed, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None
     )
     return replace(answer, command=line)
 
 
-def _check_arithmetic_spec(spec: Spec | None, how: Options) -> Spec:
+def _check_arithmetic_spec(spec: Spec | None, how: Options) -> Specification:
     result = checked(spec, how.domain)
-    if not isinstance(result, Attention | LayerNorm | RMSNorm):
-        raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
+    kind_of(result).arithmetic()  # refuses what has none
     if how.dtype not in DTYPES:
         raise InputError(
             f"dtype is {how.dtype}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}"
         )
-    # Only the output is compared, not the logarithms of sums.
-    return replace(result, lse=False) if isinstance(result, Attention) else result
+    return kind_of(result).parts(result)[0]
 
 
 def _check_count(name: str, count: int, least: int, most: int) -> None:
@@ -115,21 +114,34 @@ def _check_count(name: str, count: int, least: int, most: int) -> None:
 
 
 @one_blas_thread
-def _determine_arithmetic(function: Function | str, spec: Spec, how: Options, keys: int) -> Answer:
+def _determine_arithmetic(
+    function: Function | str, spec: Specification, how: Options, keys: int
+) -> Answer:
     _check_count("keys", keys, LEAST, MOST)
-    dtype = how.precision.input.name
     with how.opened(function, spec) as runner:
-        if not isinstance(spec, Attention):
-            return Answer(runner.describe(), None, norm_order(runner, spec, dtype, keys))
-        session = how.session(runner, spec)
-        # What is stored is identified in half precision only.
-        trial = tried(session, taken=False) if dtype in HALF else None
-        if trial is None and dtype in HALF:
-            raise CannotRun(
-                f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare"
-            )
-        result = order(runner, session.maker, keys)
-        return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))
+        return kind_of(spec).arithmetic()(runner, spec, how, keys)  # type: ignore[no-any-return]
+
+
+def arithmetic_of_norm(
+    runner: Runner, spec: LayerNorm | RMSNorm, how: Options, keys: int
+) -> Answer:
+    """Find the order in which a norm adds the entries of a row."""
+    order_of_row = norm_order(runner, spec, how.precision.input.name, keys)
+    return Answer(runner.describe(), None, order_of_row)
+
+
+def arithmetic_of_attention(runner: Runner, spec: Attention, how: Options, keys: int) -> Answer:
+    """Find what an attention stores, the order in which it adds over keys, and how it compares scores."""
+    dtype = how.precision.input.name
+    session = how.session(runner, spec)
+    # What is stored is identified in half precision only.
+    trial = tried(session, taken=False) if dtype in HALF else None
+    if trial is None and dtype in HALF:
+        raise CannotRun(
+            f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare"
+        )
+    result = order(runner, session.maker, keys)
+    return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))
 
 
 # -- sums and products of matrices -------------------------------------------------------------------------------------

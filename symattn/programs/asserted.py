@@ -8,17 +8,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from symattn.arrays.array import Array
+from symattn.attention.spec import Attention
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
-from symattn.programs.closeness import check_alpha, close_to_exact, on_cpu, ready
+from symattn.programs.closeness import (
+    check_alpha,
+    close_to_exact,
+    on_cpu,
+    only_if_stored,
+    ready,
+)
 from symattn.programs.frameworks import Tensor, Tensors, suspect
-from symattn.programs.question import Layout, Question, scaled
+from symattn.programs.question import Layout, OutputVerdict, Question, scaled
 from symattn.verification.report import Sought
+
+
+def judge_attention(
+    out: object,
+    arrays: dict[str, Any],
+    spec: Attention | None,
+    others: Mapping[str, Any],
+    **how: Any,
+) -> OutputVerdict:
+    """Judge the output of an attention, with the ``others``: its logarithms of sums and gradients, and its power.
+
+    ``how`` has the precision, contract, alpha and rows of a ``Question``. Raises ``InputError`` as ``judged`` does.
+    """
+    question = Question.of(out, arrays, spec, **others, **how)
+    words, detected = judged(question)
+    return OutputVerdict(words, "" if words else by_pieces(question, only_if_stored), detected)
 
 
 @one_blas_thread

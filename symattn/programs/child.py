@@ -40,13 +40,8 @@ from symattn.programs.loading import place_of
 from symattn.programs.process import Waiting, descendants_of, end_descendants, receive, time_spent
 from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
+from symattn.programs.specifications import Specification, kind_of
 from symattn.programs.verifying import Options, check_numbers, checked, verified
-from symattn.verification.definitions.registry import (
-    Specification,
-    attention_of,
-    is_definition,
-    written,
-)
 from symattn.verification.report import Report
 
 if TYPE_CHECKING:
@@ -444,8 +439,8 @@ class Child(AbstractContextManager["Child"]):
 
     @property
     def returns_lists(self) -> bool:
-        """Return whether the outputs of a definition may come as a list, which stands for a tuple."""
-        return hasattr(self.convention, "needs_definition")
+        """Return whether outputs may come as a list, which stands for a tuple."""
+        return self.convention.returns_lists
 
     @property
     def process(self) -> object:
@@ -730,7 +725,7 @@ class TargetOptions(Options):
         adviser = self.adviser
         child = open_child() if adviser is None else adviser.turned_to(request, open_child)
         # A call that needs the definition cannot do with arrays alone.
-        if getattr(child.convention, "needs_definition", False):
+        if child.convention.needs_definition:
             return child
         try:
             return WithArraysAlone(child, self.secret, shared=adviser is not None)
@@ -805,9 +800,8 @@ def _yield_request_options(
     spec: Specification, domain: Domain, origin: RequestOrigin
 ) -> Iterator[tuple[str, object]]:
     """Yield the options of a specification: its fields, or for a definition those of its attention."""
-    if is_definition(spec):
-        yield "definition", written(spec)
-    attention = attention_of(spec)
+    yield from kind_of(spec).options(spec).items()
+    attention = kind_of(spec).attention_of(spec)
     if attention is not None:
         # the options of the origin, and of the fields in which a specification differs from it
         usual = Attention()

@@ -25,7 +25,6 @@ from symattn.programs import frameworks
 from symattn.programs.calling import Agreement, for_user_code, meanings, open_ended
 from symattn.programs.calls import Target
 from symattn.programs.frameworks import Tensor
-from symattn.programs.hosts import host_of
 from symattn.programs.layouts import (
     declared,
     documented,
@@ -34,14 +33,12 @@ from symattn.programs.layouts import (
     readings,
     undocumented,
 )
-from symattn.programs.modules import HeldLayer, HeldModule, HeldNorm, is_layer
+from symattn.programs.modules import HeldModule
 from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
+from symattn.programs.specifications import definitions_of, kind_of
 from symattn.programs.target import preferred, settled
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.registry import ordered, subjects_of
-from symattn.verification.power import verdict
-from symattn.verification.report import Report
 
 if TYPE_CHECKING:
     from symattn.arrays.planes import Planes
@@ -59,7 +56,7 @@ _OF_PLAIN_ATTENTION = ("batch",)
 
 def check_domain(spec: object, domain: Domain) -> None:
     """Raise ``InputError`` for a promise that does not apply to the inputs of a definition."""
-    subject = next(subjects_of(spec))
+    subject = next(definitions_of(spec))
     names = set(subject.named(subject.shapes[0]))
     for promise in domain.promises:
         result = f"--{promise.replace('_', '-')}"
@@ -83,20 +80,6 @@ def check_domain(spec: object, domain: Domain) -> None:
             )
 
 
-def joined(output: Report, rest: Report) -> Report:
-    """Return the report on an output and the one on what is returned with it as one."""
-    notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
-    notes = [n.replace("primes it agrees", "primes its output agrees", 1) for n in notes]
-    # ``tested`` applies to the output alone
-    checks = (c for c in output.checks if c.epsilon is None)
-    missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
-    return replace(
-        rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
-        verdict=verdict(rest.faults, missing), power=() if rest.faults else (*output.power, *rest.power),
-        smallest=() if rest.faults else output.smallest,
-    )  # fmt: skip
-
-
 def target(
     function: Function, request: Request, name: str = "", agreed: Convention | None = None
 ) -> Laid:
@@ -105,9 +88,7 @@ def target(
     With a convention ``agreed`` before, nothing is tried. Raises ``InputError`` if it is unclear how to call it.
     """
     if isinstance(agreed, Formed):
-        function, request = _wrap_forward_by_autograd(
-            *_wrap_weighted_module(function, request, name)
-        )
+        function, request = _with_all_inputs(function, request, name)
         place = (agreed.order, agreed.form)
         return Laid(
             Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name
@@ -115,9 +96,7 @@ def target(
     # Raises for an unknown format, before anything is called.
     frameworks.numpy_dtype(request.dtype)
     name = name or getattr(function, "__name__", type(function).__name__)
-    function, request = _wrap_forward_by_autograd(
-        *_wrap_weighted_module(function, settled(function, request), name)
-    )
+    function, request = _with_all_inputs(function, settled(function, request), name)
     result, note = preferred(
         function, request, lambda outcome: _choose_axes_layout(function, outcome, name)
     )
@@ -135,7 +114,7 @@ def target(
 
 def subject_of(spec: object, agreed: Formed) -> Definition:
     """Return the definition in the form in which the function is called."""
-    return _of_sizes(tuple(subjects_of(spec, agreed.order))[agreed.form], dict(agreed.sizes))
+    return _of_sizes(tuple(definitions_of(spec, agreed.order))[agreed.form], dict(agreed.sizes))
 
 
 def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
@@ -144,27 +123,11 @@ def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
     return replace(subject, shapes=shapes, kept=subject.kept | set(sizes)) if sizes else subject
 
 
-def _wrap_weighted_module(
-    function: Function, request: Request, name: str
-) -> tuple[Function, Request]:
-    """Return a module of a norm, or torch's encoder layer, as a function of its weights; others as they are."""
-    kind = type(request.spec).__name__
-    # Modules of other kinds are called with arrays as functions are.
-    host = host_of(function) if kind in ("LayerNorm", "RMSNorm", "Block") else None
-    if host is None:
-        return function, request
-    if kind != "Block":
-        return HeldNorm(host, request, name), replace(request, framework=host.framework)
-    if not is_layer(function):
-        return function, request
-    return HeldLayer(host, request, name), replace(request, framework="torch")
-
-
 def prepared(function: Function, request: Request) -> Request:
     """Return the request with the framework, if it can be told from the code; import what takes long to import."""
-    next(subjects_of(request.spec, "nd" if request.layout == "auto" else request.layout))
+    next(definitions_of(request.spec, "nd" if request.layout == "auto" else request.layout))
     request = settled(function, request)
-    _forward_alone(function, request)
+    kind_of(request.spec).needs_autograd(function, request)
     return request
 
 
@@ -189,6 +152,11 @@ class Formed(Convention):
     def needs_definition(self) -> bool:
         """Whether a process that calls the function has to know the definition."""
         return self.fills
+
+    @property
+    def returns_lists(self) -> bool:
+        """Whether outputs may come as a list, which stands for a tuple."""
+        return True
 
 
 class Laid(Target):
@@ -243,7 +211,7 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
     orders: tuple[Layout, ...] = tuple(
         dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS))
     )
-    orders = orders if ordered(request.spec) else ("nd",)
+    orders = orders if kind_of(request.spec).ordered else ("nd",)
     # The first outcome of each kind: wrong values, or wrong shapes.
     result: dict[bool | None, Adapted] = {}
     wrong: dict[Layout, Adapted] = {}  # orders in which it runs and returns other values
@@ -252,7 +220,7 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
             sizes = function.sizes if isinstance(function, HeldModule) else {}
-            forms = tuple(_of_sizes(s, sizes) for s in subjects_of(request.spec, layout))
+            forms = tuple(_of_sizes(s, sizes) for s in definitions_of(request.spec, layout))
         except InputError as error:
             refused.append(error)
             continue
@@ -264,7 +232,7 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
                 continue
             outcome.try_out(request)
             failed = failed or outcome.error
-            if not ordered(request.spec) and outcome.error is None:
+            if not kind_of(request.spec).ordered and outcome.error is None:
                 numbers, every = axes_of(subject), axes_of(forms[0])
                 # A function that takes rows and matrices, but fails for a batch of them, is wrong there.
                 if len(numbers) > 1 and numbers[-1] < every[-1]:
@@ -371,19 +339,18 @@ def _are_arrays_roughly_equal(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
 
 
-def _wrap_forward_by_autograd(function: Function, request: Request) -> tuple[Function, Request]:
-    """Wrap a function of the forward pass by autograd if gradients are requested."""
-    if not _forward_alone(function, request):
+def _with_all_inputs(function: Function, request: Request, name: str) -> tuple[Function, Request]:
+    """Return a function of all inputs of the specification: weights that a module holds, and an output's gradient."""
+    kind = kind_of(request.spec)
+    function, request = kind.with_weights(function, request, name)
+    if not kind.needs_autograd(function, request):
         return function, request
     return Backpropagated(function), replace(request, framework="torch")
 
 
-def _forward_alone(function: Function, request: Request) -> bool:
-    """Return whether a gradient is requested from a torch function without a parameter for the output's gradient."""
-    # NumPy functions have no automatic differentiation.
-    if type(request.spec).__name__ != "Gradient" or "numpy" in (request.framework, request.likely):
-        return False
-    subject = next(subjects_of(request.spec))
+def is_forward_pass(function: Function, request: Request) -> bool:
+    """Return whether a function has no parameter for the gradient of the output, of which torch could take it."""
+    subject = next(definitions_of(request.spec))
     words = {w for w, what in meanings(subject).items() if what == "do"}
     results = parameters(function)
     return (
@@ -453,7 +420,7 @@ class Adapted:
         names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
         numbers = [*self.subject.families.values()][1]
         precision = Precision.of(request.dtype)
-        for sizes in _small_call_sizes(self.subject, ordered(request.spec)):
+        for sizes in _small_call_sizes(self.subject, kind_of(request.spec).ordered):
             fitted = self.subject.within(sizes, request.domain)
             # Seeded, so that every process chooses the same form.
             rng = np.random.default_rng(0)

@@ -1,10 +1,10 @@
-"""``Question``: an output, the inputs that it was computed from, and what to check."""
+"""``Question``: an output, the inputs that it was computed from, and what to check; ``OutputVerdict``: the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from symattn.attention.spec import Attention
 from symattn.bounds.sharp.limits import FP8
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import Tensor, Tensors, dtype_name, read
+
+if TYPE_CHECKING:
+    from symattn.verification.report import Sought
 
 
 class Layout(NamedTuple):
@@ -63,6 +66,15 @@ class Question:
                 options["precision"], options["contract"], arrays, out
             )
         return cls(out, arrays, spec, layout=layout, **options)
+
+
+class OutputVerdict(NamedTuple):
+    """What is wrong with an output, "" if nothing is; then a note on what is not decided, and how mistakes of a wanted
+    power would be detected."""
+
+    words: str
+    note: str = ""
+    sought: tuple[Sought, ...] = ()
 
 
 # -- descale factors of FP8 --------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
+from symattn.programs.question import OutputVerdict
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
 from symattn.verification.definitions.linear_inputs import field_of_input, inputs_beside
@@ -52,13 +53,6 @@ NAMES = (
     *("q", "k", "v", "g", "beta", "bonus", "dt", "skip", "p", "b", "w", "a"),
     *("initial_state", "final_state", "cu_seqlens"),
 )
-
-
-class RecurrentVerdict(NamedTuple):
-    """The fault in words, or ""; and the question that is not decided, or ""."""
-
-    words: str
-    note: str
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ def judge_recurrence(
     contract: Contract | RecurrentArithmetic | None = None,
     alpha: float | None = 1e-9,
     rows: int | Sequence[int] | None = None,
-) -> RecurrentVerdict:
+) -> OutputVerdict:
     """Judge an output of linear attention, and its final state if it is among the arrays.
 
     Raises ``InputError`` for a specification that the law does not cover, and for arrays that do not fit.
@@ -105,9 +99,9 @@ def judge_recurrence(
     for question in _yield_recurrent_questions(out, arrays, spec, precision, contract, alpha, rows):
         verdict = _judge_recurrent_output(question)
         if verdict.words:
-            return RecurrentVerdict(question.place + verdict.words, "")
+            return OutputVerdict(question.place + verdict.words)
         notes += [question.place + verdict.note] if verdict.note else []
-    return RecurrentVerdict("", "\n".join(notes))
+    return OutputVerdict("", "\n".join(notes))
 
 
 def check_covered(spec: LinearAttention) -> None:
@@ -319,7 +313,7 @@ class _Excess(NamedTuple):
     guard: float = 0.0
 
 
-def _judge_recurrent_output(question: RecurrentQuestion) -> RecurrentVerdict:
+def _judge_recurrent_output(question: RecurrentQuestion) -> OutputVerdict:
     note = ""
     finite = np.isfinite(question.out)
     state_finite = None if question.final is None else np.isfinite(question.final)
@@ -331,7 +325,7 @@ def _judge_recurrent_output(question: RecurrentQuestion) -> RecurrentVerdict:
             _is_output_representable(exact_values(of), question.precision) for of in question.heads
         )
         if reach <= MAX_SPLIT_EXPONENT and representable:
-            return RecurrentVerdict(_not_finite(question, finite), "")
+            return OutputVerdict(_not_finite(question, finite), "")
         note = (
             f"{int((~finite).sum())} of {finite.size} elements of out are not finite, and nothing is said about them: "
             f"gates sum to −{reach:.3g} in a chunk, where e^G and e^−G apart overflow"
@@ -355,9 +349,9 @@ def _judge_recurrent_output(question: RecurrentQuestion) -> RecurrentVerdict:
             words = (
                 f"The law says nothing about {silent} of {finite.size} elements" if silent else ""
             )
-            return RecurrentVerdict("", note or words)
+            return OutputVerdict("", note or words)
         tried.append(excess)
-    return RecurrentVerdict(_describe_unexplained_output(question, exact, tried), "")
+    return OutputVerdict(_describe_unexplained_output(question, exact, tried), "")
 
 
 def _first_excess(

@@ -17,15 +17,13 @@ from symattn.bounds.called_target import MADE, Argument, Convention, Inputs, Mem
 from symattn.bounds.case_result import Case, CaseResult, Part
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Grade, Verdict
+from symattn.programs.case_codes import decode, encode, inputs_of, named, speaks
 from symattn.programs.child import TargetOptions, verify_target
-from symattn.programs.definitions import Formed
 from symattn.programs.frameworks import Tensor
 from symattn.programs.layouts import argument, to_layout
 from symattn.programs.loading import _locate_package_root
-from symattn.programs.target import Wrapped
+from symattn.programs.specifications import Specification
 from symattn.verification import engine
-from symattn.verification.case_codes import decode, encode, inputs_of, named, speaks
-from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence
@@ -189,9 +187,7 @@ def written(
     """Return the text of a test file in ``folder`` for these cases, each with its word."""
     first = repeated[0][1]
     # Such functions need more than the arrays, which a test file would not have.
-    if isinstance(first.convention, Wrapped) or (
-        isinstance(first.convention, Formed) and first.convention.fills
-    ):
+    if first.convention.needs_definition:
         raise InputError(
             f"--write-test: {target} holds its weights, or is not called with just the arrays that the case has; "
             "hint: write it for a function of these inputs; --case repeats the case"

@@ -21,8 +21,8 @@ from symattn.programs.calls import Target
 from symattn.programs.hosts import host_of
 from symattn.programs.names import Function
 from symattn.programs.request import Request
+from symattn.programs.specifications import kind_of
 from symattn.programs.trial import ConventionTrial, line
-from symattn.verification.attention import is_plain
 
 if TYPE_CHECKING:
     from symattn.bounds.domain import Domain
@@ -41,12 +41,13 @@ def target(
     ``InputError`` and ``MissingExtra``.
     """
     triton_host.prepare()
-    if not is_plain(request.spec):
-        from symattn.programs import (
-            definitions,
-        )  # most programs are attention, which needs no definitions
+    return kind_of(request.spec).target(function, request, name, agreed)
 
-        return definitions.target(function, request, name, agreed)
+
+def target_of_attention(
+    function: Function, request: Request, name: str, agreed: Convention | None
+) -> Target:
+    """Return a function of the output of an attention ready to be called, as ``target`` does."""
     if isinstance(agreed, Wrapped):
         ways: Iterator[packed.Wrapper] = chain(
             wrappers(function, request, name), packed.one_query(function, name)
@@ -128,6 +129,11 @@ class Wrapped(Convention):
         """Whether a process that calls the function has to know the definition, here to adapt it."""
         return True
 
+    @property
+    def returns_lists(self) -> bool:
+        """Whether outputs may come as a list, which stands for a tuple."""
+        return True
+
 
 def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
     """Return the domain restricted to the inputs that a function takes."""
@@ -137,11 +143,7 @@ def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
 
 def prepared(function: Function, request: Request) -> Request:
     """Return the request with the framework, if it can be told from the code; import what takes long to import."""
-    if not is_plain(request.spec):
-        from symattn.programs import definitions
-
-        return definitions.prepared(function, request)
-    return settled(function, request)
+    return kind_of(request.spec).prepare(function, request)
 
 
 def settled(function: Function, request: Request) -> Request:

@@ -10,9 +10,9 @@ from symattn.bounds.called_target import Framework, Layout
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.programs.names import Function
+from symattn.programs.specifications import Specification
 from symattn.programs.verifying import Options, check_function, verified
 from symattn.verification import engine
-from symattn.verification.definitions.registry import Specification
 from symattn.verification.report import Report
 
 

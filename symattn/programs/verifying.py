@@ -7,25 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.fields import finite, whole
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import AXES, Framework, Layout, Runner
+from symattn.bounds.called_target import AXES, Alignment, Framework, Layout, Runner
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
 from symattn.document.keywords import Answering, layout_name
-from symattn.programs.layouts import form_of
 from symattn.programs.names import Function
 from symattn.programs.refusing import NotCallable
 from symattn.programs.request import Request, keyword
+from symattn.programs.specifications import Specification, kind_of
 from symattn.programs.target import narrowed, target
 from symattn.verification import engine
-from symattn.verification.attention import OfAttention, is_plain
-from symattn.verification.definitions.registry import Specification, is_definition
 from symattn.verification.engine import Progress, Session, Unusable
+from symattn.verification.power import verdict
 from symattn.verification.repair import Repairs
 from symattn.verification.report import Report
 from symattn.verification.subject import Subject
@@ -83,18 +82,8 @@ class Options(Answering):
         }
         # The axes of a mask are in the letters of the command line.
         if self.mask_axes is not None:
-            how["mask_axes"] = self._mask_form(spec)
+            how["mask_axes"] = kind_of(spec).mask_form(spec, str(self.mask_axes))
         return requested(spec, self.layout, self.domain, call=call, **how)
-
-    def _mask_form(self, spec: Specification) -> str:
-        """Return the form that ``mask_axes`` names. Raises ``InputError`` if there is no mask that has it."""
-        if not isinstance(spec, Attention) or not is_plain(spec):
-            raise InputError("--mask-axes is for the output of Attention; hint: leave it out")
-        if not (spec.mask or spec.padding or spec.causal):
-            raise InputError(
-                "--mask-axes: the specification has no mask; hint: --mask boolean or --padding"
-            )
-        return form_of(str(self.mask_axes))
 
     def opened(self, function: Any, spec: Specification) -> AbstractContextManager[Runner]:
         """Open the function, ready to be called."""
@@ -139,25 +128,35 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
             except Unusable as nothing:
                 raise nothing.kind(str(nothing)) from None
 
-    if not isinstance(spec, Attention):
-        return one(spec)
-    # The output first, since a mistake in it also spoils the logarithms.
-    first = one(replace(spec, lse=False))
-    if first.verdict is Verdict.FAULT and how.verdict_alone:
-        return first
-    if first.verdict is Verdict.FAULT:
+    first, *others = kind_of(spec).parts(spec)
+    report = one(first)
+    if report.verdict is Verdict.FAULT and how.verdict_alone:
+        return report
+    if report.verdict is Verdict.FAULT:
         judge = partial(one, alone=True)  # a cause by another alignment would be asked of nobody
-        return replace(
-            first, otherwise=_right_otherwise(first, spec, how.domain or Domain(), judge)
-        )
-    if is_plain(spec):
-        return first
-    from symattn.programs import definitions
-
-    return definitions.joined(first, one(spec))
+        promised = how.domain or Domain()
+        readings = kind_of(first).describe_right_readings(report, first, promised, judge)
+        return replace(report, otherwise=readings)
+    for other in others:
+        report = _join_reports(report, one(other))
+    return report
 
 
-def _right_otherwise(
+def _join_reports(output: Report, rest: Report) -> Report:
+    """Return the report on an output and the one on what is returned with it as one."""
+    notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
+    notes = [n.replace("primes it agrees", "primes its output agrees", 1) for n in notes]
+    # ``tested`` applies to the output alone
+    checks = (c for c in output.checks if c.epsilon is None)
+    missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
+    return replace(
+        rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
+        verdict=verdict(rest.faults, missing), power=() if rest.faults else (*output.power, *rest.power),
+        smallest=() if rest.faults else output.smallest,
+    )  # fmt: skip
+
+
+def describe_right_readings(
     report: Report, spec: Attention, domain: Domain, judge: Callable[..., Report]
 ) -> str:
     """Return with which alignment, and for which numbers of queries, a wrong function is right; "" for none.
@@ -168,19 +167,15 @@ def _right_otherwise(
     # Only unequal lengths show an alignment.
     if not spec.reads_places or any(s.get("n_q") == s.get("n_k") for s in sizes):
         return ""
-    aligned = replace(
-        spec, lse=False, alignment="bottom-right" if spec.alignment == "top-left" else "top-left"
-    )
+    other: Alignment = "bottom-right" if spec.alignment == "top-left" else "top-left"
+    aligned = replace(spec, alignment=other)
     words = []
     # A refusal means only that this reading explains nothing.
     with suppress(InputError, CannotRun):
         if judge(aligned).verdict is Verdict.NO_FAULT:
             words.append(f"with --alignment {aligned.alignment}")
     with suppress(InputError, CannotRun):
-        if (
-            judge(replace(spec, lse=False), replace(domain, square=True)).verdict
-            is Verdict.NO_FAULT
-        ):
+        if judge(spec, replace(domain, square=True)).verdict is Verdict.NO_FAULT:
             words.append("for n_q = n_k (--square)")
     return f"right {', or '.join(words)}" if words else ""
 
@@ -225,53 +220,29 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
     """Raise ``InputError`` for a ``power`` that does not apply."""
     if not power:
         return
-    # Slow to import, and rarely needed.
-    from symattn.verification.arithmetic.aims import aims
-
     if not isinstance(power, Mapping):
         raise InputError(
             f"power is {power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}"
         )
-    if not is_plain(spec):
-        raise InputError("power is for the output of Attention; hint: leave it out")
-    aims(spec, power)
+    kind_of(spec).check_power(spec, power)
 
 
 def checked(spec: object, domain: Domain | None) -> Specification:
     """Return the specification, by default plain attention. Raises ``InputError`` for anything else, and for a promise
     that does not apply to it."""
-    if spec is None or is_plain(spec):
-        return spec or Attention()
-    if not is_definition(spec):
-        raise InputError(
-            f"{spec!r} is not a specification; hint: give an Attention, LayerNorm, Gradient …; see definitions.md"
-        )
-    from symattn.programs import (
-        definitions,
-    )  # most specifications are attention, which needs no definitions
-
-    definitions.check_domain(spec, domain or Domain())
-    return spec
+    specification: Any = Attention() if spec is None else spec
+    kind_of(specification).check_domain(specification, domain or Domain())
+    return specification  # type: ignore[no-any-return]
 
 
 def requested(
     spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **keywords: Any
 ) -> Request:
-    """Return the request; a definition holds all of its settings itself."""
+    """Return the request of a specification with these settings."""
     keywords |= {"layout": layout or "auto", "domain": domain or Domain()}
-    return (
-        Request.of(spec, **keywords)
-        if is_plain(spec)
-        else Request(spec=cast(Attention, spec), **keywords)
-    )
+    return kind_of(spec).request(spec, **keywords)
 
 
 def subject_of(runner: Runner, spec: Specification) -> Subject:
     """Return the subject of a specification, in the form in which the function is called."""
-    if is_plain(spec):
-        return OfAttention(spec)
-    from symattn.programs import definitions
-
-    agreed = runner.convention
-    assert isinstance(agreed, definitions.Formed)
-    return definitions.subject_of(spec, agreed)
+    return kind_of(spec).subject(spec, runner.convention)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,11 +38,6 @@ from symattn.verification.subject import Array, Cases, Random, Subject
 if TYPE_CHECKING:
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
-
-
-def is_plain(spec: object) -> TypeGuard[Attention]:
-    """Return whether a specification is an ``Attention`` whose output alone is verified."""
-    return isinstance(spec, Attention) and not spec.lse
 
 
 @dataclass(frozen=True)
@@ -371,7 +366,8 @@ class OfAttention(Subject):
                 f"{', '.join(untried)} {stands} for −∞: that is right if no score lies below; scores were tried "
                 f"down to −{level:g}, and --max-abs-score tries others."
             )
-        yield from empty_documents.reservations(session)
+        if self.spec.documents:
+            yield from empty_documents.reservations(session)
         reach = max((n for n in self.spec.sides if n is not None), default=0)
         if reach >= session.domain.max_tokens:
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."

@@ -31,10 +31,10 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs import definitions
+from symattn.programs.case_codes import decode, encode
 from symattn.programs.child import verify_target
 from symattn.programs.request import Request
-from symattn.verification.case_codes import decode, encode
-from symattn.verification.definitions.registry import attention_of, written
+from symattn.programs.specifications import kind_of, written
 from symattn_cli.variants import read
 from tests.cli.conftest import Run
 from tests.verification.naming import convicts
@@ -139,7 +139,7 @@ SPECS = [
 
 @pytest.mark.parametrize("spec", SPECS, ids=written)
 def test_definitions_are_written_and_read(spec: object) -> None:
-    assert read(written(spec), attention_of(spec)) == spec  # type: ignore[arg-type]
+    assert read(written(spec), kind_of(spec).attention_of(spec)) == spec  # type: ignore[arg-type]
 
 
 def test_descriptions_within_a_definition_are_written_and_read() -> None:

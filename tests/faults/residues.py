@@ -11,10 +11,8 @@ import sys
 import warnings
 from collections import defaultdict
 
-from symattn.programs import definitions
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
-from symattn.verification.definitions.registry import is_definition
 from symattn.verification.semantics import IdentityResult
 from tests.faults.collection.entries import Entry, Wrong
 from tests.faults.collection.every import chosen
@@ -24,8 +22,7 @@ def on_residues(entry: Entry) -> IdentityResult:
     """The identity test of a program, in the domain that it is verified in."""
     how = {"framework": "torch" if entry.torch else "numpy", "dtype": entry.arithmetic.input.name}
     request = requested(entry.spec, domain=entry.domain, **how)
-    make = definitions.target if is_definition(entry.spec) else target
-    return make(entry.program, request, entry.name).semantics(entry.spec, 60.0, entry.domain)
+    return target(entry.program, request, entry.name).semantics(entry.spec, 60.0, entry.domain)
 
 
 def main(pattern: str = "*") -> None:

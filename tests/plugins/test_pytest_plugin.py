@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn.verification.case_codes import speaks
+from symattn.programs.case_codes import speaks
 
 pytest_plugins = ["pytester"]
 

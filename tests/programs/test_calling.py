@@ -16,7 +16,7 @@ from symattn.bounds.called_target import CAUSAL_MASK
 from symattn.document.errors import InputError
 from symattn.programs.calling import agree, for_user_code
 from symattn.programs.request import Request, keyword
-from symattn.verification.definitions.registry import subjects_of
+from symattn.programs.specifications import definitions_of
 from tests import refusals
 
 pytestmark = pytest.mark.smoke
@@ -172,7 +172,7 @@ def test_exact_numbers_of_a_specification_reach_code_as_floats() -> None:
     ],
 )
 def test_numbers_of_definitions_reach_code_as_floats(spec: Any) -> None:
-    subject = next(subjects_of(spec))
+    subject = next(definitions_of(spec))
     arrays = {i.name: np.zeros([4] * max(len(i.shape.split()), 2)) for i in subject.inputs}
     for value in subject.settings.values():
         given = for_user_code(value(arrays) if callable(value) else value)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from symattn import Alibi, Attention, Domain, Latent, Rotary, Verdict
 from symattn.document.errors import InputError
+from symattn.programs.case_codes import LONGEST, decode, encode, hashed, named, speaks
 from symattn.programs.child import verify_target
 from symattn.programs.repeat import Repeated, repeat_target, verify_case, written
 from symattn.strategies import qkv
-from symattn.verification.case_codes import LONGEST, decode, encode, hashed, named, speaks
 from symattn_cli.main import main
 from tests.refusals import refuses
 

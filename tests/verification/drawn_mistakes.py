@@ -32,11 +32,11 @@ from symattn.attention.positions.position_fields import Alibi
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.reference import canonical, changed, trace
 from symattn.document.errors import CannotRun
+from symattn.programs.specifications import definitions_of
 from symattn.verification import rules
 from symattn.verification.definitions.blocks import _WORDS as _OF_BLOCKS
 from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.registry import is_definition, subjects_of
 from symattn.verification.rules import combined
 from tests.verification.mutants import as_function
 
@@ -92,7 +92,7 @@ def drawn(number: int) -> Drawn:
     """Return the mistake of this number, or the two."""
     rng = np.random.default_rng((17, number))
     spec = SPECS[number // 2 % len(SPECS)]
-    of = _of_definition if is_definition(spec) else _of_attention
+    of = _of_definition if any(definitions_of(spec)) else _of_attention
     return next(found for found in of(spec, rng, bool(number % 2)) if found is not None)
 
 
@@ -148,7 +148,7 @@ def _output(spec: Attention, variant: Any, **given: Any) -> Any:
 # -- definitions -------------------------------------------------------------------------------------------------------
 @cache
 def _subject(spec: Any) -> tuple[Definition, tuple[Any, ...]]:
-    subject = next(subjects_of(spec))
+    subject = next(definitions_of(spec))
     every = [*subject.mistakes, *subject.others, *changes(subject), *of_arrays(subject)]
     return subject, _short(m for m in every if m.exact and m.where is None)
 

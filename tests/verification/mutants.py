@@ -19,7 +19,7 @@ from symattn.attention.variants import VARIANTS
 from symattn.bounds.domain import Domain
 from symattn.bounds.reference import Variant, changed, trace
 from symattn.document.errors import CannotRun, SymattnError
-from symattn.verification.definitions.registry import is_definition, subjects_of
+from symattn.programs.specifications import definitions_of
 
 Array = Any
 Operator = Callable[[Array], Array]
@@ -220,7 +220,7 @@ def _of_attention(spec: Attention, names: tuple[str, ...], rng: np.random.Genera
 
 
 def _of_definition(spec: Any, rng: np.random.Generator) -> tuple[str, tuple[str, ...], Any]:
-    subject = next(iter(subjects_of(spec)))
+    subject = next(iter(definitions_of(spec)))
     inputs = {i.name: i.name if "." not in i.name else i.words.split()[0] for i in subject.inputs if i.needed}
     back = {parameter: name for name, parameter in inputs.items()}
     word = _pick(rng, operators())
@@ -229,7 +229,7 @@ def _of_definition(spec: Any, rng: np.random.Generator) -> tuple[str, tuple[str,
     wrong, words = spec, f"{place} {word}"
     if place == "field":
         words, wrong = _pick(rng, list(_fields(spec)) or [("nothing", spec)])
-    way = next(iter(subjects_of(wrong))).ways[0] if _ready(wrong) else subject.ways[0]
+    way = next(iter(definitions_of(wrong))).ways[0] if _ready(wrong) else subject.ways[0]
     conduct = _pick(rng, CONDUCT) if place == "conduct" else ""
 
     def compute(**given: Array) -> Any:
@@ -250,7 +250,7 @@ def _of_definition(spec: Any, rng: np.random.Generator) -> tuple[str, tuple[str,
 
 def _ready(spec: Any) -> bool:
     try:
-        return bool(is_definition(spec) and next(iter(subjects_of(spec))))
+        return any(definitions_of(spec))
     except SymattnError:
         return False
 

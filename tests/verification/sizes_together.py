@@ -21,9 +21,9 @@ import numpy as np
 from symattn import Attention, Cached, Gradient, LayerNorm, LinearAttention, Merge, RMSNorm, Softmax, Verdict
 from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.graphs import traced, verify_graph
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verify import verify
 from symattn.programs.verifying import Options
-from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.engine import Session, finds_fault
 
 Array = Any
@@ -66,7 +66,7 @@ class Row:
 
 def first_way(spec: Any) -> Program:
     """Return the first way of a definition as a function of its inputs by name."""
-    definition = next(iter(subjects_of(spec)))
+    definition = next(iter(definitions_of(spec)))
     names = [i.name for i in definition.inputs if i.needed]
 
     def computed(*arrays: Any) -> Any:

@@ -27,9 +27,9 @@ from symattn.attention import softmax
 from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.faults.corpus import SPECIFICATIONS, names
+from symattn.programs.specifications import definitions_of
 from symattn.verification.codes import ANY_STEP, code_of, codes, lines_of, read_code, read_codes, sentences
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.report import STEPS
 from symattn.verification.rules import constant_outputs, known, of_entries
 from symattn.verification.rules.families import families
@@ -89,7 +89,7 @@ def _of_attention(spec: Attention) -> Iterator[tuple[str, str]]:
 
 def _of_definition(spec: Any) -> Iterator[tuple[str, str]]:
     """Yield the step and the sentence of each mistake of a definition."""
-    for subject in islice(subjects_of(spec), 2):
+    for subject in islice(definitions_of(spec), 2):
         rules = (definition_mistakes.changes, definition_mistakes.constants, definition_mistakes.of_arrays)
         for mistake in (*subject.mistakes, *subject.others, *(m for rule in rules for m in rule(subject))):
             yield mistake.step, mistake.cause

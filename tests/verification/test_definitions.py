@@ -32,12 +32,12 @@ from symattn.bounds.case_result import Case, screening_error
 from symattn.bounds.judge import judge
 from symattn.document.evidence import Verdict
 from symattn.programs import definitions
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, requested, verified
 from symattn.verification.definitions import definition_causes as definition_causes
 from symattn.verification.definitions import gradients
 from symattn.verification.definitions.definition_mistakes import explains, legal, of_fields
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.diagnosis import causes
 from symattn.verification.rules.rotating import tables_of
 from tests.faults import definitions as programs
@@ -286,7 +286,7 @@ def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: py
 def test_sizes_are_such_as_the_attention_can_take() -> None:
     rotary = Attention(causal=True, position=Rotary(width=4))
     for spec in (Block(attention=rotary), Gradient(rotary), Cached(rotary), replace(rotary, lse=True)):
-        subject = next(subjects_of(spec))
+        subject = next(definitions_of(spec))
         for sizes in subject.shapes:
             more = {x: n if x in subject.kept else n + 5 for x, n in sizes.items()}
             for domain in (Domain(), Domain(max_width=7)):
@@ -299,7 +299,7 @@ def test_sizes_are_such_as_the_attention_can_take() -> None:
 @pytest.mark.parametrize("scaling", [NTKScaling(factor=4), LinearScaling(factor=4)])
 def test_positions_are_tried_on_as_many_columns_as_have_frequencies(scaling: NTKScaling | LinearScaling) -> None:
     spec, least = Rotary(scaling=scaling), scaling.least
-    subject = next(s for s in subjects_of(spec) if s.outputs == ("y",))
+    subject = next(s for s in definitions_of(spec) if s.outputs == ("y",))
     assert min(sizes["f"] for sizes in subject.shapes) == least // 2
     assert not subject.admitted({"x": np.zeros((3, least - 2))}, Domain())
     assert least_width(Attention(position=spec), 1) == least
@@ -362,7 +362,7 @@ def grown(attention):
 
 def mistaken(spec, cause):
     """A function that makes a mistake of a definition."""
-    run = next(m.run for m in next(subjects_of(spec)).others if m.cause == cause)
+    run = next(m.run for m in next(definitions_of(spec)).others if m.cause == cause)
     return lambda x, **given: run(x=x, **given)
 
 

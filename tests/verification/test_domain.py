@@ -26,9 +26,9 @@ from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Lengths
 from symattn.bounds.inputs import Maker, Sizes, sizes_of
+from symattn.programs.specifications import definitions_of
 from symattn.verification.attention import LATER
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.engine import Session
 from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
@@ -217,7 +217,7 @@ DEFINITIONS: tuple[tuple[Any, tuple[str, ...]], ...] = (
 def test_definitions_keep_every_promise(number: int) -> None:
     """The cases that are made, those at random, and what reduction makes of one of them."""
     spec, names = DEFINITIONS[number]
-    subject = next(subjects_of(spec))
+    subject = next(definitions_of(spec))
     for seed in range(6):
         rng = np.random.default_rng(seed)
         told = {n: getattr(_PROMISES, n) for n in rng.choice(names, 2, replace=False)}
@@ -242,7 +242,7 @@ def _session(subject: Definition, domain: Domain) -> Session:
 
 
 def test_inputs_that_come_again_are_not_bounded_again_and_others_are() -> None:
-    session = _session(next(subjects_of(LayerNorm())), Domain())
+    session = _session(next(definitions_of(LayerNorm())), Domain())
     one = next(iter(_cases(session, np.random.default_rng(0)))).inputs
     first, again = session.legal(one), session.legal({n: a.copy() for n, a in one.items()})
     assert first.ways[0]() is again.ways[0]()
@@ -299,7 +299,7 @@ def unkept(domain: Domain, s: dict[str, int]) -> list[str]:
 
 
 def test_definitions_have_rows_that_see_no_key_where_they_are_promised() -> None:
-    subject = next(subjects_of(Gradient(Attention(mask="boolean"))))
+    subject = next(definitions_of(Gradient(Attention(mask="boolean"))))
     for promised in (False, True):
         domain = Domain(max_tokens=9, fully_masked_rows=promised)
         session = _session(subject, domain)

@@ -12,8 +12,8 @@ import pytest
 from symattn import Attention, Cached, Gradient, Verdict, verify
 from symattn.attention.layers.block import Block
 from symattn.attention.positions.position_fields import Rotary
+from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions import gradients
-from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.rules import tempering
 from tests.refusals import refuses
 
@@ -314,17 +314,17 @@ LSE, FROM_FIRST = Attention(lse=True, temperature=0.1), Attention(lse=True, temp
 def test_log_sums_are_judged_of_queries_that_have_places() -> None:
     more_queries = {"n_q": 3, "n_k": 2}
     for spec, admitted in ((LSE, False), (FROM_FIRST, True), (Gradient(Attention(temperature=0.1)), False)):
-        (definition, *_) = subjects_of(spec)
+        (definition, *_) = definitions_of(spec)
         assert definition.admits({}, more_queries) == admitted
 
 
 def test_a_report_says_that_no_input_has_temperatures() -> None:
     session: Any = SimpleNamespace(records=[])
     for spec in (LSE, Gradient(Attention(temperature=0.1)), Block(attention=Attention(temperature=0.1))):
-        (definition, *_) = subjects_of(spec)
+        (definition, *_) = definitions_of(spec)
         (words,) = definition.reservations(session)
         assert "8192 tokens" in words
-    (definition, *_) = subjects_of(Attention(lse=True))
+    (definition, *_) = definitions_of(Attention(lse=True))
     assert not [*definition.reservations(session)]
 
 

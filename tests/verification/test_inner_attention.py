@@ -12,9 +12,9 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.domain import Domain
 from symattn.document.evidence import Verdict
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.engine import finds_fault
 from symattn.verification.probing import probes
 
@@ -45,7 +45,7 @@ LAYOUTS = [("nd", (0, 1)), ("bhnd", (2, 3)), ("bnhd", (1, 3)), ("bnd", (1, 2))]
 
 @pytest.mark.parametrize(("layout", "axes"), LAYOUTS)
 def test_arrays_are_put_in_the_order_of_the_layout(layout: Any, axes: tuple[int, int]) -> None:
-    definition = next(subjects_of(Attention(lse=True), layout))
+    definition = next(definitions_of(Attention(lse=True), layout))
     for inputs in _made(definition):
         assert inputs["q"].ndim == len(layout)
         q, k, v = (inputs[n].reshape([inputs[n].shape[axis] for axis in axes]) for n in "qkv")
@@ -54,7 +54,7 @@ def test_arrays_are_put_in_the_order_of_the_layout(layout: Any, axes: tuple[int,
 
 @pytest.mark.parametrize("form", range(4))
 def test_a_cache_holds_the_first_keys(form: int) -> None:
-    definition = [*subjects_of(Cached(CAUSAL))][form]
+    definition = [*definitions_of(Cached(CAUSAL))][form]
     every = _made(definition, "structure")
     assert every
     for inputs in every:
@@ -65,14 +65,14 @@ def test_a_cache_holds_the_first_keys(form: int) -> None:
 
 
 def test_products_of_queries_and_keys_are_the_scores_of_a_softmax() -> None:
-    definition = next(subjects_of(Softmax()))
+    definition = next(definitions_of(Softmax()))
     tops = [float(np.abs(inputs["scores"]).max()) for inputs in _made(definition)]
     assert max(tops) > 500
     assert min(tops) == 0
 
 
 def test_a_gradient_gets_its_upstream_drawn() -> None:
-    definition = next(subjects_of(Gradient(CAUSAL)))
+    definition = next(definitions_of(Gradient(CAUSAL)))
     for inputs in _made(definition, "structure"):
         assert inputs["do"].shape == (inputs["q"].shape[0], inputs["v"].shape[1])
         assert np.abs(inputs["do"]).max() > 0
@@ -166,7 +166,7 @@ def test_bare_exponentials_are_right_for_promised_scores_and_named_for_others() 
 
 @pytest.mark.parametrize("spec", [Attention(lse=True), Gradient(CAUSAL), Cached(CAUSAL), Softmax()])
 def test_drawn_inputs_keep_the_promise_on_scores(spec: Any) -> None:
-    definition, domain = next(subjects_of(spec)), Domain(max_abs_score=1.0)
+    definition, domain = next(definitions_of(spec)), Domain(max_abs_score=1.0)
     inner = definition.inner
     assert inner is not None
     rng = np.random.default_rng(1)

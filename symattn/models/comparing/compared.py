@@ -33,11 +33,11 @@ from symattn.programs.child import TargetOptions
 from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
 from symattn.programs.names import Function
+from symattn.programs.specifications import Specification
 from symattn.programs.trace_files import MADE, TracePiece, pieces, read
 from symattn.programs.traces import ROWS, verify_trace
 from symattn.programs.verifying import Options, check_function, checked, verified
 from symattn.verification import engine
-from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Progress
 
 _FEWER = 25  # most random inputs on which both run

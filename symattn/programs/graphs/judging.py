@@ -25,6 +25,7 @@ from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.graphs.graph_program import GraphProgram
 from symattn.programs.graphs.values import Value
 from symattn.programs.program import read
+from symattn.programs.specifications import kind_of
 from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.definition_mistakes import expected as expected_gradients
@@ -70,12 +71,11 @@ def judge_graph(
     gradient of the output; without it, they are the gradients of the sum of the output.
     """
     spec, graph = spec or Attention(), read(source)
-    attention, wrt = (
-        (spec.attention, WRT[: len(graph.outputs)]) if isinstance(spec, Gradient) else (spec, ())
-    )
+    derivatives = kind_of(spec).derivatives(spec, len(graph.outputs))
+    wrt = tuple(derivatives)
     if wrt and len(graph.outputs) > len(WRT):
         raise InputError(f"{graph.name} has {len(graph.outputs)} outputs; dq, dk, dv are three")
-    specs: list[Any] = [Derivative(attention, by) for by in wrt] or [spec]
+    specs: list[Any] = list(derivatives.values()) or [spec]
     programs = [replace(GraphProgram.of(graph, s, names), output=at) for at, s in enumerate(specs)]
     with listening() as notes:
         # The probability of a wrong yes is divided, so that it is at most epsilon for all outputs.
@@ -131,7 +131,7 @@ def judge_graph(
         (*checks, *judged.checks),
         (*notes_of(programs[0], [*assumed, *judged.hypotheses], results[0]), *halted, *further),
         command=command,
-        fields=changed_fields(attention),
+        fields=changed_fields(getattr(spec, "attention", spec)),
         missing=judged.why if open_ else (),
         reservations=limits if judged.verdict is Verdict.NO_FAULT else (),
         largest=hints.largest_sizes((), results[0]),

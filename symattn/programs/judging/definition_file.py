@@ -26,8 +26,8 @@ from symattn.programs.judging.kernel_form import (
     batch_of,
     role_of,
 )
+from symattn.programs.specifications import Specification
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-from symattn.verification.definitions.registry import Specification
 
 #: The function of the reference's text.
 RUN = "run"

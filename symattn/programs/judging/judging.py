@@ -11,10 +11,8 @@ import numpy as np
 
 from symattn import __version__
 from symattn.arrays.precision import Contract
-from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Framework, Layout, Runner
 from symattn.bounds.domain import Domain
-from symattn.document.codec import differing
 from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.child import TargetOptions, with_fork_server, with_shared_adviser
@@ -31,15 +29,10 @@ from symattn.programs.judging.judgement import (
 )
 from symattn.programs.judging.scan import notes_of_source
 from symattn.programs.names import Function
+from symattn.programs.specifications import Specification, words_of
 from symattn.programs.verify import meant
 from symattn.programs.verifying import Options, check_function, checked, verified
 from symattn.verification import engine
-from symattn.verification.definitions.registry import (
-    Specification,
-    attention_of,
-    is_definition,
-    written,
-)
 from symattn.verification.report import Fault, Report
 
 # Fresh seeds are below this, so that every random generator takes them.
@@ -286,29 +279,11 @@ def _fields_of_tampering(words: str) -> dict[str, Any]:
     return {"status": Status.TAMPERED, "reason": words, "tampering": (words,)}
 
 
-def words_of(spec: Specification) -> str:
-    """Return a specification as its repr in Python, without the fields that have their default.
-
-    >>> words_of(Attention(causal=True, heads=2))
-    'Attention(causal=True, heads=2)'
-    """
-    attention = attention_of(spec)
-    if not is_definition(spec):
-        return _fields_of(attention)
-    of = "" if attention in (None, Attention()) else f" of {_fields_of(attention)}"
-    return f"{written(spec)}{of}"
-
-
 def identity_of(candidate: Function | str, known: str | None = None) -> TextHashes:
     """Return the hashes of a candidate, unless that is ``known``, and of symattn."""
     return TextHashes(
         hash_of_target(candidate) if known is None else known, hash_of_symattn(), __version__
     )
-
-
-def _fields_of(attention: Any) -> str:
-    changed = differing(attention, Attention())
-    return f"Attention({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
 
 def shown_fault(fault: Fault) -> dict[str, Any]:

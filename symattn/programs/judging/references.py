@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -33,16 +34,16 @@ from symattn.programs.judging.judgement import (
     PowerOfStep,
     Status,
 )
-from symattn.programs.judging.judging import CandidateJudge, identity_of, shown_fault, words_of
+from symattn.programs.judging.judging import CandidateJudge, identity_of, shown_fault
 from symattn.programs.judging.workloads import (
     Workloads,
     find_workloads,
     read_workloads,
     with_workloads,
 )
+from symattn.programs.specifications import Specification, kind_of, words_of
 from symattn.verification import engine, power
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-from symattn.verification.definitions.registry import Specification
 from symattn.verification.definitions.weights import Softmax
 from symattn.verification.engine import Session
 
@@ -319,7 +320,7 @@ def _with_own_inputs(
 ) -> Judgement:
     """Return the judgement with that of one call with the benchmark's own inputs, and what these could show."""
     # Only an attention has its inputs by name in a benchmark.
-    if not isinstance(spec, Attention) or benchmark.problem or benchmark.tokens:
+    if not kind_of(spec).by_name or benchmark.problem or benchmark.tokens:
         why = benchmark.problem or f"they are not the inputs of {words_of(spec)} alone"
         return judgement.limited(f"the benchmark's own inputs were not tried: {why}")
     with how.opened(target, spec) as child:
@@ -340,10 +341,11 @@ def _with_own_inputs(
         return judgement.limited(f"the benchmark's own inputs were not judged: {reason}")
     # How small an error these inputs alone would have shown.
     tried = [(inputs, [part.expected for part in judged.parts])]
-    smallest_errors = power.smallest_seen(spec, inputs, [inputs], tried)
+    attention: Any = spec
+    smallest_errors = power.smallest_seen(attention, inputs, [inputs], tried)
     rows = [PowerOfStep(one.step, _TWICE, one.size) for one in smallest_errors]
     # Outputs that ignore some of the inputs, such as a constant.
-    for mistake in _yield_input_blind_mistakes(spec):
+    for mistake in _yield_input_blind_mistakes(attention):
         share = power.least_shown(mistake, tried)
         rows.append(PowerOfStep("output", mistake.words, 1.0 if 2 * share < 1 else None))
     shapes = tuple(a.shape for a in benchmark.arrays)

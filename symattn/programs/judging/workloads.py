@@ -24,8 +24,8 @@ from symattn.programs.judging.benchmark_inputs import by_definition, reason_unju
 from symattn.programs.judging.definition_file import KernelDefinition
 from symattn.programs.judging.judgement import Judgement, Status
 from symattn.programs.judging.judging import shown_fault
+from symattn.programs.specifications import Specification
 from symattn.verification import engine
-from symattn.verification.definitions.registry import Specification
 
 _MOST_BYTES = 2**22  # of the file
 MAX_SIZES = 8  # different ones that are tried, the smallest first

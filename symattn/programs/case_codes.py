@@ -20,17 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.inputs import holds, required
-from symattn.attention.letters_of_attention import ARRAYS
-from symattn.attention.spec import Attention
 from symattn.document import codec, errors
-from symattn.verification.definitions.registry import (
-    Specification,
-    attention_of,
-    is_definition,
-    subjects_of,
-    written,
-)
+from symattn.programs.specifications import Specification, definitions_of, kind_of
 from symattn.verification.report import Fault, Report
 
 Inputs = Mapping[str, Any]
@@ -59,8 +50,8 @@ def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
     if sum(a.size for a in arrays.values()) > 5 * LONGEST:
         return ""
     bits = _hash_case_bits(spec, arrays, dtype) + "".join(_encode_input_names(spec, arrays))
-    for a in arrays.values():
-        if is_definition(spec):  # which need not determine the kind of the entries
+    for name, a in arrays.items():
+        if kind_of(spec).entries_of(name, spec) is None:
             kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(
                 a.dtype.kind, "numbers"
             )
@@ -116,14 +107,14 @@ def named(report: Report, spec: Specification, dtype: str) -> Report:
 
 def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
     """Return the arrays of a counterexample."""
-    kinds = {"booleans": bool, "whole numbers": np.int64}
+    kinds = {"booleans": bool, "whole numbers": np.int64, "numbers": float}
     results = fault.counterexample.inputs if fault.counterexample else {}
-    if not isinstance(spec, Attention) or is_definition(spec):
-        return {name: np.array(values) for name, values in results.items()}
-    return {
-        name: np.array(values, dtype=kinds.get(holds(name, spec) if name in ARRAYS else "", float))
-        for name, values in results.items()
-    }
+    arrays = {}
+    for name, values in results.items():
+        entries = kind_of(spec).entries_of(name, spec)
+        # Without a dtype, NumPy takes that of the values.
+        arrays[name] = np.array(values, dtype=entries and kinds[entries])
+    return arrays
 
 
 def _hash_case_bits(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
@@ -142,26 +133,14 @@ def _hash_case_bits(spec: Specification, arrays: Mapping[str, np.ndarray], dtype
 
 def _list_nondefault_fields(spec: Specification) -> dict[str, str]:
     """Return the fields in which a specification differs from the default."""
-    attention = attention_of(spec)
+    attention = kind_of(spec).attention_of(spec)
     result = {} if attention is None else codec.changed_fields(attention)
-    return {"definition": written(spec), **result} if is_definition(spec) else result
-
-
-def _list_implied_input_names(spec: Specification) -> tuple[str, ...]:
-    """Return the names that a word leaves out; none for definitions other than attention."""
-    if is_definition(spec):
-        return ()
-    assert isinstance(spec, Attention)
-    return ("q", "k", "v", *sorted(required(spec)))
+    return {**kind_of(spec).options(spec), **result}
 
 
 def _list_definition_input_names(spec: Specification) -> list[str]:
     """Return the inputs that any form of a definition takes; none for attention, whose names are spelled out."""
-    result = (
-        (i.name for subject in subjects_of(spec) for i in subject.inputs)
-        if is_definition(spec)
-        else ()
-    )
+    result = (i.name for definition in definitions_of(spec) for i in definition.inputs)
     return list(dict.fromkeys(result))
 
 
@@ -171,7 +150,7 @@ def _encode_input_names(spec: Specification, arrays: Inputs) -> Iterator[str]:
     An input of attention is named by its letters, one of any other definition by its number there.
     """
     # The common case costs one bit, since words are to be typed by hand.
-    if tuple(arrays) == _list_implied_input_names(spec):
+    if tuple(arrays) == kind_of(spec).implied_inputs(spec):
         yield "0"
         return
     yield "1" + _encode_natural_number(len(arrays))
@@ -247,10 +226,7 @@ class _CodeReader:
 
     def kind(self, name: str, spec: Specification) -> str:
         """Return the kind of an input's entries."""
-        if not is_definition(spec):
-            assert isinstance(spec, Attention)
-            return holds(name, spec)
-        return _KINDS[int(self.take(2), 2)]
+        return kind_of(spec).entries_of(name, spec) or _KINDS[int(self.take(2), 2)]
 
     def take(self, count: int) -> str:
         if self.at + count > len(self.bits):
@@ -270,7 +246,7 @@ class _CodeReader:
 
     def names(self, spec: Specification) -> tuple[str, ...]:
         if self.take(1) == "0":
-            return _list_implied_input_names(spec)
+            return kind_of(spec).implied_inputs(spec)
         known = _list_definition_input_names(spec)
         return tuple(known[self.natural()] if known else self.name() for _ in range(self.natural()))
 
