@@ -90,6 +90,8 @@ def by_tokens(
         state = state + key * u
         if wrong == "decay after the update":
             state = decay * state
+        if wrong == "state in bfloat16":
+            state = rounded(state, "bfloat16")
         result[t] = np.float32(scale) * (q[t][:, None] * state).sum(axis=0)
     return rounded(result, out), state
 
