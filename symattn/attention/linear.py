@@ -334,13 +334,22 @@ def erasing_chunk(
     for i in range(1, int(k.shape[-2])):
         row = right[..., i : i + 1, :] - below[..., i : i + 1, :i] @ erased
         erased = namespace_of(k).concat([erased, row], axis=-2)
-    inner = decayed_scores(q, k, sums) @ v - decayed_scores(q, e, sums) @ erased
-    output = read(q, sums) + inner
-    if g is None or sums is None:
-        return state + k.mT @ v - e.mT @ erased, output
-    last = namespace_of(g).sum(g, axis=-2, keepdims=True)
-    after = _state_after(state, k, v, sums, last)
-    return after - (e * namespace_of(e).exp(last - sums)).mT @ erased, output
+    last = None if g is None else namespace_of(g).sum(g, axis=-2, keepdims=True)
+    return chunk_of_erased(state, q, k, v, e, erased, sums, last)
+
+
+def chunk_of_erased(
+    state: Array, q: Array, k: Array, v: Array, e: Array, erased: Array, sums: Array | None, whole: Array | None
+) -> tuple[Any, Any]:  # fmt: skip
+    """``chunk_of_sums`` of tokens that also subtract r along e, r being what their p ``erased`` (…, n, d_v).
+
+    S' = e^G ⊙ S + Σ_j (k_j e^{G − G_j})ᵀ v_j − Σ_j (e_j e^{G − G_j})ᵀ r_j, and o the same of queries.
+    Source: Yang et al. (2024), §3, for p = β k.
+    """
+    after, output = chunk_of_sums(state, q, k, v, sums, whole)
+    # What is subtracted starts from an empty state.
+    erased_state, of_erased = chunk_of_sums(0 * state, q, e, erased, sums, whole)
+    return after - erased_state, output - of_erased
 
 
 # -- feature maps ------------------------------------------------------------------------------------------------------

@@ -8,11 +8,15 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.linear import (
     causal_linear_attention,
+    chunk_of_erased,
     chunk_of_sums,
     decayed_scores,
     delta_step,
     delta_token,
+    erasing_token,
+    gated_step,
     linear_state,
+    step_read_before,
 )
 from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import Node, name
@@ -220,6 +224,169 @@ TWO_RUNS = Glossary(
 """n tokens and m more, with sums of gates G from the beginning of each run to c at its end; without an index, all."""
 
 
+# -- erasing along another vector --------------------------------------------------------------------------------------
+def _erased_state(after: str, *names: str, before: bool = False) -> Callable[[Reader], Any]:
+    """Return the state after a token from the state that is named, by the implementation.
+
+    ``names`` are the letters of k, v, p, r and g, in this order.
+    """
+
+    def made(reader: Reader) -> Any:
+        k, v, p, r, g = (reader.one(formula(x)).array[None, :] for x in names or "kvprg")
+        state = reader.one(formula(after)).array
+        return erasing_token(state, k, k, v, p, r, g, before=before)[0]
+
+    return made
+
+
+ERASING = Glossary(
+    {"S": "d_k d_v", "k": "d_k", "p": "d_k", "r": "d_k", "v": "d_v", "g": "d_k"},
+    roles=_STATES,
+    defined={
+        "S′": _erased_state("S"),
+        "S″": _erased_state("S", before=True),
+        "I": eye("d_k"),
+    },
+    rows=True,
+).where("a = exp(g)")
+"""One token that erases along r what its p reads of the decayed state, S′, or of the state before, S″."""
+
+
+def _state_after_erasing_run(reader: Reader) -> Any:
+    """Return S_n, the state after n tokens of which each has subtracted its row of Y along its row of R."""
+    return _erasing_run(reader)[0]
+
+
+def _erasing_run(reader: Reader) -> Any:
+    k, v, r, y, sums = (reader.array(x) for x in "KVRYG")
+    # Queries are read where there are some.
+    q = reader.array("Q") if "Q" in reader.arrays else k
+    return chunk_of_erased(reader.array("S"), q, k, v, r, y, sums, reader.array("c")[None, :])
+
+
+def _row_of_earlier(keys: str) -> Callable[[Reader], Any]:
+    """Return what the next token's p meets of the ``keys`` of the n tokens before, decayed (n,)."""
+
+    def made(reader: Reader) -> Any:
+        p = rows(reader.array(keys), reader.array("p")[None, :])
+        k = rows(reader.array(keys), reader.array("p")[None, :])
+        sums = rows(reader.array("G"), (reader.array("c") + reader.array("g"))[None, :])
+        n = reader.length("n")
+        return decayed_scores(p, k, sums, itself=False)[n:, :n][0]
+
+    return made
+
+
+ERASING_NEXT = ERASING.also(
+    {"K": "n d_k", "R": "n d_k", "V": "n d_v", "Y": "n d_v", "G": "n d_k", "c": "d_k"},
+    sizes={"n": "n"},
+    index={"j": "n", "f": "d_k"},
+    defined={
+        "S_n": _state_after_erasing_run,
+        "S′": _erased_state("S_n"),
+        "L": _row_of_earlier("R"),
+        "M": _row_of_earlier("K"),
+    },
+)
+"""n tokens that read Y, whose gates add up to c, and one more."""
+
+
+def _erasing_chunk_and_token(part: int) -> Callable[[Reader], Any]:
+    """Return the state (0) or the outputs (1) of one chunk of n + 1 tokens that read Y and y."""
+
+    def made(reader: Reader) -> Any:
+        more = ((x, reader.one(name(x.lower())).array) for x in "QKVRY")
+        q, k, v, r, y = (rows(reader.array(x), last[None, :]) for x, last in more)
+        whole = (reader.array("c") + reader.array("g"))[None, :]
+        sums = rows(reader.array("G"), whole)
+        return chunk_of_erased(reader.array("S"), q, k, v, r, y, sums, whole)[part]
+
+    return made
+
+
+ERASING_CHUNK = ERASING_NEXT.also(
+    {"Q": "n d_k", "q": "d_k"},
+    defined={
+        "S″": _erasing_chunk_and_token(0),
+        "O″": _erasing_chunk_and_token(1),
+        "O": lambda reader: _erasing_run(reader)[1],
+    },
+).where("y = (p ⊙ exp(c + g)) S + Σ_{j=1}^n M_j V_j − Σ_{j=1}^n L_j Y_j")
+"""n tokens as a chunk and one token more, and all n + 1 as one chunk: S″ and O″."""
+
+_INDEXED = ("₁", "₂", "₃")
+THREE_ERASING = Glossary(
+    {"S": "d_k d_v"} | {x + i: "d_v" if x == "v" else "d_k" for i in _INDEXED for x in "kprvg"},
+    roles=_STATES,
+    defined={
+        "I": eye("d_k"),
+        "S₁": _erased_state("S", *(x + "₁" for x in "kvprg")),
+        "S₂": _erased_state("S₁", *(x + "₂" for x in "kvprg")),
+        "S₃": _erased_state("S₂", *(x + "₃" for x in "kvprg")),
+    },
+    rows=True,
+).where(*(f"A{i} = (I − r{i}ᵀ p{i}) diag(exp(g{i}))" for i in _INDEXED))
+"""Three tokens that erase, one after another."""
+
+
+def _rule(*arrays: str, before: bool = False) -> Callable[[Reader], Any]:
+    """Return the state after a token whose k, v, p and r are formulas, with the gates g."""
+    return _erased_state("S", *arrays, "g", before=before)
+
+
+RULES = Glossary(
+    {**dict.fromkeys("kpbαg", "d_k"), "S": "d_k d_v", "v": "d_v", "w": "d_v", "β": ""},
+    roles={**_STATES, "C": None, "N": None, "R": None},
+    defined={
+        "I": eye("d_k"),
+        "D": _gated_state("S"),
+        "E": _rule("k", "β v", "β k", "k"),
+        "C": _rule("k", "β v", "β p", "k", before=True),
+        "N": _rule("k", "w ⊙ v", "b ⊙ k", "k"),
+        "R": _rule("k", "v", "−α", "b", before=True),
+    },
+    rows=True,
+).where("a = exp(g)")
+"""One token by the erasure of each rule, and by the delta rule's own, D."""
+
+
+# -- other fields ------------------------------------------------------------------------------------------------------
+def _read_before(part: int) -> Callable[[Reader], Any]:
+    """Return the state after a token (0), or the output (1), by the implementation that reads before."""
+
+    def made(reader: Reader) -> Any:
+        q, k, v, g, b = (reader.array(x)[None, :] for x in "qkvgb")
+        result = step_read_before(reader.array("S"), q, k, v, g, b)[part]
+        return result[0, :] if part else result
+
+    return made
+
+
+def _state_after_step(reader: Reader) -> Any:
+    """Return the state after a token with the step Δ: the gate is Δ g, and Δ v is written."""
+    k, v = (reader.array(x)[None, :] for x in "kv")
+    step, gate = reader.array("Δ"), reader.array("g")
+    gates = step * gate + 0 * k
+    return gated_step(reader.array("S"), k, k, step * v, gates)[0]
+
+
+STEPS = Glossary(
+    {"S": "d_k d_v", "k": "d_k", "v": "d_v", **dict.fromkeys(("g", "Δ", "Δ₁", "Δ₂"), "")},
+    roles=_STATES,
+    defined={"S′": _state_after_step},
+    rows=True,
+)
+"""One gate of a head, which the step of a token multiplies."""
+
+READ_BEFORE = Glossary(
+    {**dict.fromkeys("qkgb", "d_k"), "S": "d_k d_v", "v": "d_v"},
+    roles=_STATES,
+    defined={"S′": _read_before(0), "o": _read_before(1)},
+    rows=True,
+).where("a = exp(g)")
+"""One token that reads the state before it is added, and itself by a bonus b."""
+
+
 def scores_of_run(reader: Reader) -> Array:
     """Return the scores of n tokens with gates whose sums are G, by the implementation."""
     return decayed_scores(*map(reader.array, "QKG"))
@@ -253,6 +420,18 @@ THEOREMS = of_file(
         "errors": TOKEN.also({"E": "d_k d_v"}, defined={"S″": _gated_state("S", "E")}),
         "runs": TWO_RUNS,
         "scores": _SCORES,
+        "erasing": ERASING,
+        "erasing next": ERASING_NEXT,
+        "erasing chunk": ERASING_CHUNK,
+        "erasing three": THREE_ERASING,
+        "erasing rules": RULES,
+        "erasing any": ERASING.also(
+            {"P": "d_k d_k", "B": "d_k d_v"}, defined={"S′": _erased_state("P S + B")}
+        ).where("A = (I − rᵀ p) diag(a)"),
+        "erasing system": ERASING.also({"R": "n d_k", "W": "n d_k"}),
+        "erasing errors": ERASING.also({"E": "d_k d_v"}, defined={"S″": _erased_state("S + E")}),
+        "read before": READ_BEFORE,
+        "steps": STEPS,
         "updated": Glossary(defined={"S′": _new_state, "I": eye("f")}, rows=True),
         "performer-positive-features": Glossary(
             {"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}

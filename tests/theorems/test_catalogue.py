@@ -45,6 +45,8 @@ GRADES = {
         "layernorm-jacobian",
         "power-kernel-features",
         "delta-rule-chunk",
+        "erasing-any-length",
+        "erasing-chunk",
         "dot-product-error",
         "one-hot-saturation",
         "shifted-softmax-error",
@@ -118,6 +120,9 @@ MISTAKES: list[tuple[Callable[..., object], str, str, str]] = [
     (masks.forbid, "allowed, s, -xp.inf", "allowed, -xp.inf, s", "mask-is-restriction"),
     (linear._state_after, "whole - sums", "0 - sums", "linear-rnn-chunks"),
     (linear.delta_token, "decayed(state, g)", "state", "delta-rule-gated"),
+    (linear.erasing_token, "if before else", "if not before else", "erasing-step"),
+    (linear.chunk_of_erased, "output - of_erased", "output + of_erased", "erasing-chunk"),
+    (linear.step_read_before, "bonus * k", "k", "read-before-bonus"),
     (linear.decayed_scores, "- sums[..., None, :, :]", "+ sums[..., None, :, :]", "linear-rnn-split-decay"),
 ]
 
