@@ -64,6 +64,7 @@ _ENTRIES = (
     Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: a latent is kept", ()),
     Entry("linear-rnn", "linear attention = a state that decays", ()),
     Entry("delta-rule", "‖kS − v‖²/2 → S + βkᵀ(v − kS) → chunks", ()),
+    Entry("erasing", "S − rᵀ(pS) + kᵀv: Comba, GDN-2, RWKV-7", ()),
     Entry("variants", "what runs on which kind of array", ()),
     Entry("attention", "every step of a specification", ()),
 )
@@ -84,8 +85,9 @@ _TOPICS = {
     "multihead": ("attention --heads 2",), "mha": ("attention --heads 2",), "mask": ("attention --causal",),
     "masks": ("attention --causal",), "causal": ("attention --causal",), "alibi": ("attention --position alibi",),
     "window": ("attention --causal --window 2",), "linear": ("linear-rnn",), "rnn": ("linear-rnn",),
-    "recurrence": ("linear-rnn", "delta-rule"), "retention": ("linear-rnn",), "mamba": ("linear-rnn",),
+    "recurrence": ("linear-rnn", "delta-rule"), "retention": ("linear-rnn",), "mamba": ("linear-rnn", "erasing"),
     "delta": ("delta-rule",), "deltanet": ("delta-rule",), "gateddeltanet": ("delta-rule",), "wy": ("delta-rule",),
+    **dict.fromkeys(("comba", "gdn2", "gateddeltanet2", "rwkv", "rwkv6", "rwkv7", "mamba2", "erase"), ("erasing",)),
     "softcap": ("attention --softcap 30",),
 }  # fmt: skip
 

@@ -58,6 +58,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("mla", {}),
     ("linear-rnn", {}),
     ("delta-rule", {}),
+    ("erasing", {}),
     ("attention", {}),
     ("attention", {"dk": 4, "tokens": 3, "heads": 2, "causal": True}),
     ("attention", {"tokens": 2, "keys": 3, "cross": True, "biases": True, "heads": 2, "dk": 1}),
@@ -116,6 +117,7 @@ AT_SIZES = {
     "mla": {"this example"},
     "linear-rnn": {"this example"},
     "delta-rule": {"this example"},
+    "erasing": {"this example"},
 }
 """What is checked at sizes or in examples alone; all else is proved or argued, or enclosed where it is a number."""
 FOR_ALL = (Grade.PROVED, Grade.ARGUED)

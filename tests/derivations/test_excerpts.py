@@ -11,7 +11,7 @@ from symattn.derivations import chosen, names
 from symattn.document.model import Result, Steps
 from symattn_cli.main import main
 
-LONG = ("scaling", "kv-cache", "rope", "gqa", "linear-rnn", "delta-rule")
+LONG = ("scaling", "kv-cache", "rope", "gqa", "linear-rnn", "delta-rule", "erasing")
 BY_PAGES = ("variants",)  # it takes a quarter of a minute, and is a page as well, of which the same is asserted
 FORMATS = ("text", "latex", "markdown", "html")
 

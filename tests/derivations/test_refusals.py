@@ -15,6 +15,7 @@ from symattn.derivations import (
     delta_rule,
     derivation_texts,
     derive,
+    erasing,
     implemented,
     jacobian,
     linear_rnn,
@@ -58,6 +59,7 @@ D_K = nt.name("d", "k")
         ("kv-cache", "o_2 = 3", "o_2 = 4"),
         ("linear-rnn", "(q ⊙ a) S + {q·k} v", "q S + {q·k} v"),
         ("delta-rule", "S′ = S + β kᵀ (v − k S)", "S′ = S + β kᵀ v"),
+        ("erasing", "(diag(a) − rᵀ p) S", "(I − rᵀ p) S"),
     ],
 )
 def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +129,10 @@ def doubled(definition: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arrays, **more: 2 * definition(*arrays, **more)
 
 
+def without_last_argument(definition: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arrays: definition(*arrays[:-1])
+
+
 def set_to(value: Any) -> Callable[[Any], Any]:
     return lambda _: value
 
@@ -143,6 +149,8 @@ SPOILT: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
     ("equivariance", implemented, "ATTENTION", set_to(MASKED)),
     ("linear-rnn", linear_rnn, "scores_of_run", doubled),
     ("delta-rule", delta_rule, "delta_step", doubled),
+    ("erasing", erasing, "decayed_scores", doubled),
+    ("erasing", erasing, "chunk_read_before", without_last_argument),
     ("scaling", scaling_numpy, "cube", set_to(lambda *a: np.zeros((a[1], 4), dtype=np.int64))),
     ("scaling", scaling, "variance_formula", set_to(lambda setting, size: setting.formula(size + "σ²"))),
 ]
