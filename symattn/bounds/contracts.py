@@ -235,11 +235,11 @@ def _read_from_other_variants(before: Made, key: tuple[object, ...], change: Cha
     return lambda spec, values: _store_on_first_use(before, key, lambda: change(spec, values))
 
 
-def _store_on_first_use(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> Any:
+def _store_on_first_use(cache: Made, key: tuple[object, ...], make: Callable[[], object]) -> Any:
     """Return a stored value, making and storing it the first time."""
-    if key not in made:
-        made[key] = make()
-    return made[key]
+    if key not in cache:
+        cache[key] = make()
+    return cache[key]
 
 
 def _replay_stored_scaling(

@@ -280,19 +280,23 @@ def _list_possible_arithmetics(
     precision: Precision,
     contract: Contract | RecurrentArithmetic | None,
     length: int,
-    kept: Format | None,
+    state_format: Format | None,
 ) -> tuple[RecurrentArithmetic, ...]:
     """Return the arithmetics that may have made the output: the one given, or those of the precision."""
     if isinstance(contract, RecurrentArithmetic):
-        return (contract if contract.ending or kept is None else replace(contract, ending=kept),)
+        return (
+            contract
+            if contract.ending or state_format is None
+            else replace(contract, ending=state_format),
+        )
     if contract not in (None, "eager", "fused"):
         raise InputError(
             f"contract is {contract!r}; hint: 'eager', 'fused', or a RecurrentArithmetic"
         )
-    ways = [replace(way, ending=kept) for way in of_precision(precision, length)]
+    ways = [replace(way, ending=state_format) for way in of_precision(precision, length)]
     # A final state in a narrow format may have been stored in it after every chunk.
-    if kept is not None and kept.u > precision.accumulate.u:
-        ways += [replace(way, kept=kept) for way in ways]
+    if state_format is not None and state_format.u > precision.accumulate.u:
+        ways += [replace(way, kept=state_format) for way in ways]
     return tuple(ways)
 
 
@@ -392,7 +396,7 @@ def _measure_worst_excess(
     way: RecurrentArithmetic,
     head: int,
     exact: ExactRecurrence,
-    found: Limits,
+    allowed: Limits,
 ) -> _Excess | None:
     """Return the worst element beyond its limit, or None.
 
@@ -402,15 +406,15 @@ def _measure_worst_excess(
     parts = [
         (
             False,
-            question.out[head][list(found.rows)],
-            exact.output[list(found.rows)],
-            found.worst,
-            found.sharp,
+            question.out[head][list(allowed.rows)],
+            exact.output[list(allowed.rows)],
+            allowed.worst,
+            allowed.sharp,
         )
     ]
     if question.final is not None:
         parts.append(
-            (True, question.final[head], exact.state, found.worst_state, found.sharp_state)
+            (True, question.final[head], exact.state, allowed.worst_state, allowed.sharp_state)
         )
     for of_state, got, right, worst, sharp in parts:
         # Elements that are not finite are judged before.
@@ -422,7 +426,7 @@ def _measure_worst_excess(
         if not ratios.size or not ratios.max() > 1:
             continue
         row, column = (int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
-        at = (row if of_state else found.rows[row], column)
+        at = (row if of_state else allowed.rows[row], column)
         there = float(worst[row, column]), float(limit[row, column])
         beyond = int((ratios > 1).sum())
         results.append(

@@ -526,14 +526,14 @@ def _has_erased(x: Chunk) -> Array:
     return np.asarray(x.p.any(axis=1, keepdims=True), dtype=np.float64)
 
 
-def _largest_of_own_products(x: Chunk, dots: float, sums: float, held: Format | None) -> Array:
+def _largest_of_own_products(x: Chunk, dots: float, sums: float, storage: Format | None) -> Array:
     """Return how far c v of a bonus may be off (item 7), (n, d_v)."""
-    of_stored = 0.0 if held is None else growth(3, held)
+    of_stored = 0.0 if storage is None else growth(3, storage)
     own, values = x.own_products, np.abs(x.values)
     # c may be stored as the diagonal of N, and its product with v is one of the sum over tokens.
     relative = (1 + dots) * (1 + sums) * (1 + of_stored) - 1
     # An entry of q b or b k that underflows as it is stored meets k or q; c itself may be stored, too.
-    lost = np.where(own.size > 0, _underflow_of_stored_format(held) * (1 + own.beside), 0.0)
+    lost = np.where(own.size > 0, _underflow_of_stored_format(storage) * (1 + own.beside), 0.0)
     return np.asarray((relative * own.size + own.moved + lost) * values)
 
 
@@ -760,11 +760,11 @@ def largest_of_token(
         + state_norm
     )
     # The state that the output reads, and how far its columns are off.
-    seen, off = (previous, error) if of.reads_before else (after, reached)
-    of_seen = q @ np.abs(seen) + norms[1] * off
+    state_read, off = (previous, error) if of.reads_before else (after, reached)
+    of_seen = q @ np.abs(state_read) + norms[1] * off
     own = dots * of_seen + lost
     query_moved = float(np.sqrt(q_moved @ q_moved))
-    own = own + q_moved @ np.abs(seen) + query_moved * off
+    own = own + q_moved @ np.abs(state_read) + query_moved * off
     itself = of.own_products
     of_itself = dots * itself.size[token] + itself.moved[token]
     return TokenRoundings(correction, state, own + of_itself * np.abs(of.v[token]), state_norm)
@@ -788,10 +788,10 @@ def squares_of_token(
     # Squares, as independent roundings add up in the mean square.
     before2, after2, written = before**2, after**2, of.written[token]
     erased_from = previous if of.erases_before else before
-    seen = previous if of.reads_before else after
+    state_read = previous if of.reads_before else after
     own_products = OwnProducts(*(a[token] for a in of.own_products))
     of_itself = own_products.value * of.v[token]
-    read, output = p @ erased_from, q @ seen
+    read, output = p @ erased_from, q @ state_read
     # A term is rounded in its product, and in d/2 additions on average.
     of_products = (1 + width / 2) * (p**2 @ erased_from**2)
     # A value, what is read, and their difference are each rounded.
@@ -800,7 +800,7 @@ def squares_of_token(
     added2 = (k[:, None] * u) ** 2
     # The old state, what is added, and the sum are rounded; storing rounds again.
     state = unit2 * (before2 + added2 + after2) + rounding_of(after, state_format) ** 2
-    of_read = (1 + width / 2) * (q**2 @ seen**2)
+    of_read = (1 + width / 2) * (q**2 @ state_read**2)
     of_output = rounding_of(output + of_itself, how.output) ** 2
     own = unit2 * (of_read + width / 3 * output**2) + of_output
     own = own + _squares_of_own_products(own_products, q, k, of.v[token], how)

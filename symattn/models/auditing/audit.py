@@ -477,17 +477,17 @@ def _specify_reviewed_layers(model: Module, lock: str) -> ReviewedLayers:
     if not hasattr(config, "model_type"):
         raise InputError("audit: a lock belongs to a model of Transformers; hint: lock=None")
     result: list[Promise | str] = []
-    for found in infer_layers(config, lock):
-        if isinstance(found, str):
-            result.append(found)
-        elif found.source != "lock":
-            result.append(f"{found.words}; hint: symattn models check {lock}")
-        elif not isinstance(found.specification, Attention):
-            result.append(f"{found.words}, which is no softmax attention")
-        elif found.scaled_before is None:
-            result.append(f"{found.words}, whose calls have another scale than its scores")
+    for inferred in infer_layers(config, lock):
+        if isinstance(inferred, str):
+            result.append(inferred)
+        elif inferred.source != "lock":
+            result.append(f"{inferred.words}; hint: symattn models check {lock}")
+        elif not isinstance(inferred.specification, Attention):
+            result.append(f"{inferred.words}, which is no softmax attention")
+        elif inferred.scaled_before is None:
+            result.append(f"{inferred.words}, whose calls have another scale than its scores")
         else:
-            result.append(Promise(found.specification, "self", found.scaled_before))
+            result.append(Promise(inferred.specification, "self", inferred.scaled_before))
     return ReviewedLayers({config.model_type, text_part(config).model_type}, result)
 
 

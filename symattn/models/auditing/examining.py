@@ -64,26 +64,26 @@ def _choose_argument_tolerance(name: str, call: AttentionCall) -> float:
     return max(_ARGUMENT, times * float(call.arithmetic.input.u))
 
 
-def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
+def _in_words(name: str, actual: Any, promised: Any, call: AttentionCall) -> str:
     if name == "scale":
         known_scales = scales(call.given, promised).items()
-        known = {w: s for w, s in known_scales if equal(asked, s, _ARGUMENT)}
+        known = {w: s for w, s in known_scales if equal(actual, s, _ARGUMENT)}
         return next(
-            iter(known), f"scores are scaled by {asked / promised:.4g} times the correct scale"
+            iter(known), f"scores are scaled by {actual / promised:.4g} times the correct scale"
         )
-    if asked is None:
+    if actual is None:
         return f"the {name} is left out"
     if promised is None:
         return f"there is a {name} that is not promised"
-    if np.ndim(asked):
+    if np.ndim(actual):
         # Zeros in place of logits: the sink counts, but not as trained.
-        zero = name == "sink" and not np.any(asked)
+        zero = name == "sink" and not np.any(actual)
         return (
             "the sink's logits are ignored: 0 is used for all of them"
             if zero
             else f"the {name} is different"
         )
-    return f"the {name} is {asked:g}, expected {promised:g}"
+    return f"the {name} is {actual:g}, expected {promised:g}"
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

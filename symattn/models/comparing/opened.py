@@ -247,20 +247,20 @@ def _check_size(path: Path, make: Callable[[], Module]) -> None:
         )
 
 
-def _check_configuration_field(name: str, found: Configuration) -> None:
+def _check_configuration_field(name: str, actual: Configuration) -> None:
     from transformers import CONFIG_MAPPING
 
     if name in _ELSEWHERE or name.endswith("_implementation"):
         outcome = _ELSEWHERE.get(name, "the ways 'eager' and 'sdpa'")
         raise InputError(f"{name} is not set here; hint: {outcome}")
-    if found.model_type not in CONFIG_MAPPING:
+    if actual.model_type not in CONFIG_MAPPING:
         return  # which is refused when it is made
-    result = CONFIG_MAPPING[found.model_type]
-    known = {*inspect.signature(result).parameters, *result.attribute_map, *found.data}
+    result = CONFIG_MAPPING[actual.model_type]
+    known = {*inspect.signature(result).parameters, *result.attribute_map, *actual.data}
     if name not in known:
         near = difflib.get_close_matches(name, sorted(known), n=1)
         meant = f"; hint: {near[0]}" if near else "; hint: a field of config.json"
-        raise InputError(f"{found.model_type} has no field {name}{meant}")
+        raise InputError(f"{actual.model_type} has no field {name}{meant}")
 
 
 def _find_excessive_layer_count(data: Mapping[str, object]) -> tuple[str, int] | None:

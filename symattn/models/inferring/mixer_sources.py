@@ -31,7 +31,7 @@ _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _ScaledColumns:
     """Columns (n, w) that may be a gate up to a factor of each, and how they are computed, in words."""
 
     columns: Floats
@@ -101,7 +101,7 @@ class _MixerSources:
             return f"{self._describe_factors(factors)}{candidate.words}"
         return self.describe_columns(wanted)
 
-    def _yield_candidates(self) -> Iterator[_Candidate]:
+    def _yield_candidates(self) -> Iterator[_ScaledColumns]:
         for name, gave in self.outputs.items():
             for offset, words in self._yield_offsets_for(gave.shape[1]):
                 # Every column with every offset, if it is not known which belongs to which.
@@ -110,7 +110,7 @@ class _MixerSources:
                 flat = x.reshape(len(gave), -1)
                 for function, f in _FUNCTIONS.items():
                     with np.errstate(all="ignore"):
-                        yield _Candidate(f(flat), f"{function}({name}{words})")
+                        yield _ScaledColumns(f(flat), f"{function}({name}{words})")
 
     def _yield_offsets_for(self, width: int) -> Iterator[tuple[Floats, str]]:
         yield np.zeros(1), ""

@@ -27,7 +27,7 @@ Program = tuple[int, int, int]
 Span = tuple[int, int]
 
 
-class WrongEntry(Exception):
+class WrongStore(Exception):
     """Raised where an edited kernel stores a wrong number into what its function returns."""
 
 
@@ -114,9 +114,9 @@ class ExpectedStores:
         return None
 
     def stored(self, addresses: np.ndarray, values: np.ndarray, spans: list[Span]) -> None:
-        """Raise ``WrongEntry`` if a number is stored that must not be returned."""
+        """Raise ``WrongStore`` if a number is stored that must not be returned."""
         if self._now == self.storing and self.count_wrong(addresses, values, spans):
-            raise WrongEntry("an edited kernel stores a wrong entry")
+            raise WrongStore("an edited kernel stores a wrong entry")
 
     def changed(self) -> None:
         """Ignore it: other operations lead to a store or change what is compared at the end."""

@@ -311,16 +311,16 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         return glossary
     pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})
     letters |= {name for pair in pairs_ for name in pair}
-    given = {key: shape for key, shape in glossary.given.items() if key in letters}
+    shapes = {key: shape for key, shape in glossary.given.items() if key in letters}
     # Sizes that only definitions mention still need an array that has them.
-    missing = sorts_in(sorts) - sorts_in(given.values())
+    missing = sorts_in(sorts) - sorts_in(shapes.values())
     for key, shape in glossary.given.items():
         if missing & sorts_in([shape]):
-            given[key] = shape
+            shapes[key] = shape
             missing -= sorts_in([shape])
     return replace(
         glossary,
-        given=given,
+        given=shapes,
         defined={
             key: meaning
             for key, meaning in glossary.defined.items()
@@ -328,7 +328,7 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         },
         permutations={key: sort for key, sort in glossary.permutations.items() if key in letters},
         laws={key: law for key, law in glossary.laws.items() if key in letters},
-        positive=tuple(key for key in glossary.positive if key in given),
-        nonnegative=tuple(key for key in glossary.nonnegative if key in given),
+        positive=tuple(key for key in glossary.positive if key in shapes),
+        nonnegative=tuple(key for key in glossary.nonnegative if key in shapes),
         units=pairs_,
     )

@@ -132,9 +132,9 @@ def inner(
     def largest_score(inputs: Mapping[str, Array]) -> float:
         return measure_largest_score(spec, arrays_of(inputs))
 
-    def first_output(call: Call, made: Mapping[str, Array]) -> Array | None:
-        outputs = call(arrange(made))
-        return None if outputs is None else reshape_as_attended(layout, outputs[0], made)
+    def first_output(call: Call, inputs: Mapping[str, Array]) -> Array | None:
+        outputs = call(arrange(inputs))
+        return None if outputs is None else reshape_as_attended(layout, outputs[0], inputs)
 
     return InnerAttention(
         spec,
@@ -171,7 +171,7 @@ def run_of(spec: Attention, layout: Layout) -> Callable[[Inputs], reference.Run]
     if tokens_axis(layout) != -2:
         return None
     names = {i.name for i in inputs(spec, layout)}
-    return lambda given: enclosed_run(spec, {n: a for n, a in given.items() if n in names})
+    return lambda inputs: enclosed_run(spec, {n: a for n, a in inputs.items() if n in names})
 
 
 def enclosed_run(spec: Attention, arrays: Inputs) -> reference.Run:

@@ -146,7 +146,7 @@ def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
             yield parts(
                 "norm",
                 words,
-                partial(_replace_block_norms, [norm], lambda x, eps, **given: x, spec.eps),
+                partial(_replace_block_norms, [norm], lambda x, eps, **inputs: x, spec.eps),
             )
     for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
         yield parts(
@@ -313,9 +313,9 @@ def _replace_block_norms(names: Sequence[str], how: Any, eps: Any, parts: list[P
 
     def changed(part: Part, name: str) -> Part:
         # A norm's own parameters carry its name as a prefix, which the formula does not know.
-        given = [n.removeprefix(f"{name}.") for n in part.of[1:]]
+        inputs = [n.removeprefix(f"{name}.") for n in part.of[1:]]
         return replace(
-            part, run=lambda x, *rest: how(x, eps, **dict(zip(given, rest, strict=True)))
+            part, run=lambda x, *rest: how(x, eps, **dict(zip(inputs, rest, strict=True)))
         )
 
     named = [(p, next((n for n in names if _is_norm(p, n)), "")) for p in parts]

@@ -118,7 +118,7 @@ def _define_cached_attention(
 
     def laid(run: Compute) -> Compute:
         # A function may return the output alone.
-        taken: Compute = lambda **given: run(**given)[: 3 if returned else 1]  # noqa: E731
+        taken: Compute = lambda **inputs: run(**inputs)[: 3 if returned else 1]  # noqa: E731
         return attending.in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), taken)
 
     def made(variant: Variant) -> Compute:
@@ -190,20 +190,20 @@ def _make_cached_inner_attention(
     """Return the attention whose first keys are in the cache, and whose last ones are those of the new tokens."""
     axes = len(attending.axes(attention, layout, "h", "n", "d_k").split())
 
-    def arrange(made: Mapping[str, Array]) -> dict[str, Array] | None:
-        queries, keys = (int(made[n].shape[-2]) for n in "qk")
+    def arrange(inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+        queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
         # the last queries alone, if all keys are theirs
         new = queries if queries < keys else queries // 2
         past = keys - new
         # Some keys must be in the cache, and some new.
         if not 0 < new < keys:
             return None
-        arrays = {"q": made["q"][..., queries - new :, :]}
+        arrays = {"q": inputs["q"][..., queries - new :, :]}
         for name in ("k", "v"):
-            cache = made[name][..., :past, :]
+            cache = inputs[name][..., :past, :]
             empty = np.zeros((*cache.shape[:-2], _empty_slots(past, new) * static, cache.shape[-1]))
             arrays |= {
-                name: made[name][..., past:, :],
+                name: inputs[name][..., past:, :],
                 f"{name}_cache": np.concatenate([cache, empty], axis=-2),
             }
         return {

@@ -143,11 +143,11 @@ Difference = Callable[[Attention, Any, Halves], Any]
 Norm = Callable[[Any, Any, Any], Any]
 
 
-def _run(spec: Differential, subtract: Difference, norm: Norm, /, **given: Any) -> Any:
+def _run(spec: Differential, subtract: Difference, norm: Norm, /, **inputs: Any) -> Any:
     """Return the output by one way of subtracting, and one of normalising."""
-    gain = given.pop("gain", None)
-    factor = _factor_of(spec, given)
-    halves = _take_halves(given)
+    gain = inputs.pop("gain", None)
+    factor = _factor_of(spec, inputs)
+    halves = _take_halves(inputs)
     output = subtract(spec.attention, factor, halves)
     return output if spec.norm is None else _normalise(spec, norm, output, gain)
 
@@ -156,13 +156,13 @@ def _normalise(spec: Differential, norm: Norm, output: Any, gain: Any) -> Any:
     return norm(output, Fraction(spec.eps), gain) * _round_constant(1 - spec.init, output)
 
 
-def _factor_of(spec: Differential, given: dict[str, Any]) -> Any:
+def _factor_of(spec: Differential, inputs: dict[str, Any]) -> Any:
     """Return λ, taken out of the inputs if it is one of them: for several heads as (h, 1, 1)."""
     if spec.factor != "given":
-        return _round_constant(spec.factor, given["q"])
-    if "lam" not in given:
+        return _round_constant(spec.factor, inputs["q"])
+    if "lam" not in inputs:
         raise InputError("Differential: λ is an input; hint: lam=…, or Differential(factor=0.8)")
-    factor = given.pop("lam")
+    factor = inputs.pop("lam")
     return per_head(factor) if spec.attention.heads > 1 else factor
 
 
@@ -176,17 +176,17 @@ def _store(a: Any) -> Any:
     return a.as_input() if hasattr(a, "as_input") else a
 
 
-def _take_halves(given: Mapping[str, Any]) -> Halves:
+def _take_halves(inputs: Mapping[str, Any]) -> Halves:
     """Return the inputs of both attentions: the halves of the columns of q and k, and all of v and of the masks."""
-    first, second = dict(given), dict(given)
+    first, second = dict(inputs), dict(inputs)
     for name in ("q", "k"):
-        columns = int(given[name].shape[-1])
+        columns = int(inputs[name].shape[-1])
         if columns % 2:
             raise InputError(
                 f"Differential: {name} has {columns} columns, which are no two halves; hint: 2 d_k columns"
             )
-        first[name] = given[name][..., : columns // 2]
-        second[name] = given[name][..., columns // 2 :]
+        first[name] = inputs[name][..., : columns // 2]
+        second[name] = inputs[name][..., columns // 2 :]
     return first, second
 
 
@@ -309,29 +309,29 @@ def _make_inner_attention(
     """Return the attention of which both halves get the same queries and keys, so the output is 1 − λ times its own."""
     inner = attending.inner(spec.attention, layout, wrong)
 
-    def arrange(made: Mapping[str, Floats]) -> dict[str, Floats]:
-        one = inner.arrange(made) or {}
+    def arrange(inputs: Mapping[str, Floats]) -> dict[str, Floats]:
+        one = inner.arrange(inputs) or {}
         return {n: _double_columns(a) if n in ("q", "k") else a for n, a in one.items()}
 
-    def largest_score(given: Mapping[str, Floats]) -> float:
-        return max(inner.largest_score(half) for half in _take_halves(given))
+    def largest_score(inputs: Mapping[str, Floats]) -> float:
+        return max(inner.largest_score(half) for half in _take_halves(inputs))
 
-    def attended(call: Call, made: Mapping[str, Floats]) -> Floats | None:
-        given, factor = arrange(made), spec.factor
+    def attended(call: Call, arrays: Mapping[str, Floats]) -> Floats | None:
+        inputs, factor = arrange(arrays), spec.factor
         if factor == "given":
             factor = 0.5
-            given["lam"] = np.full(max(1, spec.attention.heads), factor)
-        outputs = call(given)
+            inputs["lam"] = np.full(max(1, spec.attention.heads), factor)
+        outputs = call(inputs)
         if outputs is None or factor == 1:
             return None
-        found = attending.reshape_as_attended(layout, outputs[0], made)
+        found = attending.reshape_as_attended(layout, outputs[0], arrays)
         return None if found is None else np.asarray(found / (1 - float(factor)))
 
     return replace(
         inner,
         arrange=arrange,
         largest_score=largest_score,
-        arrays_of=lambda given: None,
+        arrays_of=lambda inputs: None,
         # A norm hides by which factor the rows differ from those of an attention.
         attended=attended if spec.norm is None else None,
         returned=False,
@@ -518,8 +518,8 @@ _WRONG_HALVES: dict[str, _OtherHalves] = {
 }
 
 
-def _run_with_other_halves(spec: Differential, other: _OtherHalves, **given: Any) -> Any:
-    changed = given | {"q": other.queries(given["q"]), "k": other.keys(given["k"])}
+def _run_with_other_halves(spec: Differential, other: _OtherHalves, **inputs: Any) -> Any:
+    changed = inputs | {"q": other.queries(inputs["q"]), "k": other.keys(inputs["k"])}
     return _run(spec, _subtract_weights, rms_norm, **changed)
 
 
@@ -581,8 +581,8 @@ _FACTORS_OF_OTHER_HEADS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _run_with_other_factors(spec: Differential, other: Callable[[Any], Any], **given: Any) -> Any:
-    return _run(spec, _subtract_weights, rms_norm, **given | {"lam": other(given["lam"])})
+def _run_with_other_factors(spec: Differential, other: Callable[[Any], Any], **inputs: Any) -> Any:
+    return _run(spec, _subtract_weights, rms_norm, **inputs | {"lam": other(inputs["lam"])})
 
 
 # -- mistakes of the norm ----------------------------------------------------------------------------------------------
@@ -616,39 +616,39 @@ _OTHER_FACTORS_OF_NORM: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _run_without_norm(spec: Differential, **given: Any) -> Any:
-    output = _run_heads(spec, **given)
+def _run_without_norm(spec: Differential, **inputs: Any) -> Any:
+    output = _run_heads(spec, **inputs)
     return output * number(1 - spec.init, output)
 
 
-def _run_heads(spec: Differential, **given: Any) -> Any:
+def _run_heads(spec: Differential, **inputs: Any) -> Any:
     """Return each head's output before the norm."""
     bare = replace(spec, norm=None, eps=0, init=0)
-    given.pop("gain", None)
-    return _run(bare, _subtract_weights, rms_norm, **given)
+    inputs.pop("gain", None)
+    return _run(bare, _subtract_weights, rms_norm, **inputs)
 
 
-def _run_with_norms_before(spec: Differential, **given: Any) -> Any:
-    gain = given.pop("gain", None)
-    factor = _factor_of(spec, given)
+def _run_with_norms_before(spec: Differential, **inputs: Any) -> Any:
+    gain = inputs.pop("gain", None)
+    factor = _factor_of(spec, inputs)
     one, other = (
-        rms_norm(spec.attention(**half), Fraction(spec.eps), gain) for half in _take_halves(given)
+        rms_norm(spec.attention(**half), Fraction(spec.eps), gain) for half in _take_halves(inputs)
     )
     difference = one - factor * other
     return difference * number(1 - spec.init, difference)
 
 
 def _run_with_other_factor_of_norm(
-    other: Callable[[Any, Any], Any], spec: Differential, **given: Any
+    other: Callable[[Any, Any], Any], spec: Differential, **inputs: Any
 ) -> Any:
-    gain = given.get("gain")
-    factor = _factor_of(spec, dict(given))
-    output = _run_heads(spec, **given)
+    gain = inputs.get("gain")
+    factor = _factor_of(spec, dict(inputs))
+    output = _run_heads(spec, **inputs)
     return rms_norm(output, Fraction(spec.eps), gain) * other(number(spec.init, output), factor)
 
 
-def _run_with_other_norm(how: norms.Norm, spec: Differential, **given: Any) -> Any:
-    return _normalise(spec, how, _run_heads(spec, **given), given.get("gain"))
+def _run_with_other_norm(how: norms.Norm, spec: Differential, **inputs: Any) -> Any:
+    return _normalise(spec, how, _run_heads(spec, **inputs), inputs.get("gain"))
 
 
 def _yield_numbered(spec: Differential, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:

@@ -339,28 +339,28 @@ def wrong_attention(spec: Attention, laid: Callable[[Compute], Compute]) -> Wron
 
 
 def _read_backward_attention(
-    spec: Attention, layout: Layout, call: Call, made: Mapping[str, np.ndarray]
+    spec: Attention, layout: Layout, call: Call, inputs: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
     """Return P V with the weights P of the backward pass: dV = Pᵀ dO, so that they are dVᵀ if dO is the identity."""
     # dV is a sum over heads, or has passed the norm of the values.
     if spec.group > 1 or spec.value_norm is not None:
         return None
-    queries = int(made["q"].shape[-2])
+    queries = int(inputs["q"].shape[-2])
     # dO = I has as many columns as there are queries, and so have the values.
-    identity = np.broadcast_to(np.eye(queries), (*made["q"].shape[:-1], queries))
-    no_values = np.zeros((*made["v"].shape[:-1], queries))
-    arranged = attending.arrange_inputs(spec, layout, {**made, "v": no_values})
+    identity = np.broadcast_to(np.eye(queries), (*inputs["q"].shape[:-1], queries))
+    no_values = np.zeros((*inputs["v"].shape[:-1], queries))
+    arranged = attending.arrange_inputs(spec, layout, {**inputs, "v": no_values})
     do = with_leading_axes(arranged["q"].ndim, identity)
     outputs = call({**arranged, "do": attending.ordered(layout, do, back=True)})
     # A function that returns fewer or other arrays shows no weights.
     if outputs is None or len(outputs) < len(WRT) or outputs[2].ndim != do.ndim:
         return None
     transposed = np.asarray(attending.ordered(layout, outputs[2]))
-    keys = int(made["k"].shape[-2])
+    keys = int(inputs["k"].shape[-2])
     if transposed.shape != (*do.shape[:-2], keys, queries):
         return None
-    weights = np.swapaxes(transposed, -1, -2).reshape(*made["q"].shape[:-1], keys)
-    return np.asarray(weights @ made["v"])
+    weights = np.swapaxes(transposed, -1, -2).reshape(*inputs["q"].shape[:-1], keys)
+    return np.asarray(weights @ inputs["v"])
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:

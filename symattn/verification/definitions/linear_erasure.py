@@ -80,7 +80,7 @@ def read_erasure(
 
 
 # -- two steps a token -------------------------------------------------------------------------------------------------
-class Steps(NamedTuple):
+class PairedSteps(NamedTuple):
     """The arrays of two steps a token: the first has the gate, and erases with the key e; the second writes."""
 
     q: Any
@@ -90,9 +90,9 @@ class Steps(NamedTuple):
     p: Any
 
 
-def in_steps(q: Any, k: Any, v: Any, g: Any, erasure: Erasure) -> Steps:
+def in_steps(q: Any, k: Any, v: Any, g: Any, erasure: Erasure) -> PairedSteps:
     """Return the rows of both steps of each token next to each other, (…, 2n, d)."""
-    return Steps(
+    return PairedSteps(
         join_steps(q, q),
         join_steps(erasure.keys, k),
         join_steps(0 * v, v),

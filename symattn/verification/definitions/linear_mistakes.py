@@ -59,13 +59,13 @@ def yield_added_number_mistake(
     """Yield the mistake of a number that is added to the sum of the weights."""
 
     def added(x: float) -> Compute:
-        def run(**given: Any) -> Array:
+        def run(**inputs: Any) -> Array:
             bare = partial(
                 apply_normalised_form, replace(spec, normalised=False), list_linear_forms(spec)[0]
             )
             # With values of 1 the sum of weighted values is the sum of the weights.
-            total = bare(**{**given, "v": make_unit_values(given["v"])})
-            result: Array = bare(**given) / (total + number(x, total))
+            total = bare(**{**inputs, "v": make_unit_values(inputs["v"])})
+            result: Array = bare(**inputs) / (total + number(x, total))
             return result
 
         return laid(run)
@@ -175,8 +175,8 @@ def _change_erasure(
 ) -> Compute:
     """Return the run with an erasure, keys and values that ``change`` makes of the right ones and of the inputs."""
 
-    def run(**given: Any) -> Any:
-        read = {**given, **read_erasing_inputs(spec, given)}
+    def run(**inputs: Any) -> Any:
+        read = {**inputs, **read_erasing_inputs(spec, inputs)}
 
         def changed(
             spec: LinearAttention,
@@ -190,7 +190,7 @@ def _change_erasure(
             other, keys, values = change(erasure, k, v, read)
             return form(spec, q, keys, values, g, other, state)
 
-        return apply_normalised_form(spec, changed, **given)
+        return apply_normalised_form(spec, changed, **inputs)
 
     return run
 
@@ -236,12 +236,12 @@ _POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
 
 
 def _output_of_scaled_queries(
-    run: Compute, halves: int, axis: int, q: Array, **given: Array
+    run: Compute, halves: int, axis: int, q: Array, **inputs: Array
 ) -> Any:
     """Return the output for scaled queries, by linearity, and the state, which queries do not change."""
     xp, size = namespace_of(q), int(q.shape[axis])
     root = xp.sqrt(xp.asarray(size, dtype=q.dtype))
-    outputs = run(q=q, **given)
+    outputs = run(q=q, **inputs)
     result, *states = outputs if isinstance(outputs, tuple) else (outputs,)
     for _ in range(abs(halves)):
         result = result * root if halves > 0 else result / root
@@ -255,13 +255,13 @@ def _yield_normaliser_mistakes(spec: LinearAttention, form: Form) -> Iterator[De
 
     def over(cause: str, divisor: Compute) -> DefinitionMistake:
         return DefinitionMistake(
-            "normalize", cause, lambda **given: right(**given) / divisor(**given)
+            "normalize", cause, lambda **inputs: right(**inputs) / divisor(**inputs)
         )
 
     yield DefinitionMistake("normalize", "it is not divided by the sum of the weights", right)
     # A default argument, as the loop's function is called later.
     for words, divisor in _DIVISORS.items():
-        yield over(words, lambda q, k, divisor=divisor, **given: divisor(phi(q), phi(k)))
+        yield over(words, lambda q, k, divisor=divisor, **inputs: divisor(phi(q), phi(k)))
     plain = partial(apply_normalised_form, replace(bare, feature="identity"), form)
     for noun, name in (("keys", "q"), ("queries", "k")) if spec.feature != "identity" else ():
         words = f"the sum that it is divided by is of {noun} without the feature map"

@@ -65,7 +65,7 @@ def yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[Defini
     if spec.bonus and spec.gate:
         words = "the bonus decays by the token's own gate"
         yield by(
-            words, lambda g, bonus, **given: as_given(spec)(g=g, bonus=bonus * powers(g), **given)
+            words, lambda g, bonus, **inputs: as_given(spec)(g=g, bonus=bonus * powers(g), **inputs)
         )
 
 
@@ -92,8 +92,8 @@ def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
         yield DefinitionMistake(
             "values",
             words,
-            lambda g, v, dt, **given: apply_normalised_form(
-                scaled, form, g=dt * g, v=dt * v, **given
+            lambda g, v, dt, **inputs: apply_normalised_form(
+                scaled, form, g=dt * g, v=dt * v, **inputs
             ),
         )
     for words, change in _SKIPS_OF_HEADS.items():
@@ -107,20 +107,20 @@ def _output_of_steps(
     g: Array,
     v: Array,
     dt: Array,
-    **given: Any,
+    **inputs: Any,
 ) -> Any:
     """Return the run with gates and values that are multiplied by functions of the step."""
-    return run(g=of_gates(dt) * g, v=of_values(dt) * v, **given)
+    return run(g=of_gates(dt) * g, v=of_values(dt) * v, **inputs)
 
 
 def adding_own_products(run: Compute, spec: LinearAttention) -> Compute:
     """Return a run without a bonus and a skip, and what these give added to its outputs."""
     alone = partial(apply_normalised_form, replace(spec, state=None, step=False), _read_nothing)
 
-    def added(**given: Any) -> Any:
-        outputs = run(**given)
+    def added(**inputs: Any) -> Any:
+        outputs = run(**inputs)
         result, *states = outputs if isinstance(outputs, tuple) else (outputs,)
-        own = alone(**given)
+        own = alone(**inputs)
         return (result + own, *states) if states else result + own
 
     return added
@@ -138,12 +138,12 @@ def _by_decayed_states(
 
 
 def _with_written_bonus(
-    spec: LinearAttention, form: Form, k: Array, bonus: Array, **given: Any
+    spec: LinearAttention, form: Form, k: Array, bonus: Array, **inputs: Any
 ) -> Any:
     """Return the run with b ⊙ k written in the place of k; the token itself is read by its bonus once."""
     writing: Form = lambda other, q, k, *more: form(other, q, k * bonus, *more)  # noqa: E731
     bare = partial(apply_normalised_form, replace(spec, bonus=False, skip=False), writing)
-    return adding_own_products(bare, spec)(k=k, bonus=bonus, **given)
+    return adding_own_products(bare, spec)(k=k, bonus=bonus, **inputs)
 
 
 def yield_gate_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
@@ -181,10 +181,10 @@ def yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
 
     def of_final(wrong: Compute) -> Compute:
         """Return the run with the final state of a wrong one."""
-        return lambda **given: (run(**given)[0], wrong(**given)[1])
+        return lambda **inputs: (run(**inputs)[0], wrong(**inputs)[1])
 
     def of_outputs(wrong: Compute) -> Compute:
-        return lambda **given: (wrong(**given)[0], run(**given)[1])
+        return lambda **inputs: (wrong(**inputs)[0], run(**inputs)[1])
 
     yield by("the initial state is left out", lost)
     yield by("the initial state is left out of the final state", of_final(lost))
@@ -192,13 +192,13 @@ def yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
     turned = reading(run, initial_state=transpose_if_square)
     yield by("the initial state is read transposed, where d_k = d_v", turned)
     words = "the final state is returned transposed, where d_k = d_v"
-    yield by(words, lambda **given: _transpose_final_state(run(**given)))
+    yield by(words, lambda **inputs: _transpose_final_state(run(**inputs)))
     other = "values by keys" if spec.state == "kv" else "keys by values"
     words = f"states are read and returned as {other}, where d_k = d_v, not as {spec.state}"
-    yield by(words, lambda **given: _transpose_final_state(turned(**given)))
+    yield by(words, lambda **inputs: _transpose_final_state(turned(**inputs)))
     yield by(
         "the final state is the initial one",
-        lambda **given: (run(**given)[0], given["initial_state"] * 1),
+        lambda **inputs: (run(**inputs)[0], inputs["initial_state"] * 1),
     )
     # A token without a key writes nothing; of a pair, nothing along b either.
     last = ("k", *(("g",) if spec.gate else ()), *(("b",) if spec.erase == "pair" else ()))
@@ -215,7 +215,7 @@ def yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
     yield by(
         words,
         # Outputs are affine in the state: what the tokens give, and what the state gives.
-        lambda **given: tuple(a + b for a, b in zip(lost(**given), alone(**given), strict=True)),
+        lambda **inputs: tuple(a + b for a, b in zip(lost(**inputs), alone(**inputs), strict=True)),
     )
     words = "the final state is handed over undecayed by the last token's gate"
     yield by(words, of_final(reading(run, g=_without_last)))

@@ -126,11 +126,11 @@ def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
 
 def _scores_and_values(spec: Attention, keywords: Mapping[str, Any]) -> tuple[Any, Any]:
     """Compute the scores that the weights are computed from, and the values that they are multiplied by."""
-    given = inputs.by_name((), keywords)
-    inputs.check_inputs(spec, given)
-    steps = spec.pipeline(given)
+    arrays = inputs.by_name((), keywords)
+    inputs.check_inputs(spec, arrays)
+    steps = spec.pipeline(arrays)
     # Weights, and all that is computed from them, take most of a run, and this way computes its own.
-    values = run_until(steps, given, "weights")
+    values = run_until(steps, arrays, "weights")
     (weights,) = (step for step in steps if step.name == "weights")
     return values[weights.of[0]], values[reference.values_name(steps)]
 

@@ -149,25 +149,27 @@ def _make_score_inner_attention(spec: Softmax) -> InnerAttention:
     attention = spec.scaled
     beside = tuple(i.name for i in attending.inputs(attention, "nd") if i.name not in "qkv")
 
-    def arrange(made: Mapping[str, Array]) -> dict[str, Array]:
+    def arrange(inputs: Mapping[str, Array]) -> dict[str, Array]:
         # Heads that share keys have scores of their own.
-        keys = np.repeat(made["k"], attention.group, axis=-3) if attention.group > 1 else made["k"]
+        keys = (
+            np.repeat(inputs["k"], attention.group, axis=-3) if attention.group > 1 else inputs["k"]
+        )
         return {
-            "scores": made["q"] @ np.swapaxes(keys, -1, -2),
-            **{n: made[n] for n in beside if n in made},
+            "scores": inputs["q"] @ np.swapaxes(keys, -1, -2),
+            **{n: inputs[n] for n in beside if n in inputs},
         }
 
     def largest(inputs: Mapping[str, Array]) -> float:
         return float(np.abs(np.asarray(inputs["scores"], dtype=np.float64)).max(initial=0.0))
 
-    def attended(call: Call, made: Mapping[str, Array]) -> Array | None:
-        outputs = call(arrange(made))
-        shape = (*made["q"].shape[:-1], made["k"].shape[-2])
+    def attended(call: Call, inputs: Mapping[str, Array]) -> Array | None:
+        outputs = call(arrange(inputs))
+        shape = (*inputs["q"].shape[:-1], inputs["k"].shape[-2])
         # A function may return its rows in other axes, but not another number of entries.
         if outputs is None or outputs[0].size != prod(shape):
             return None
         values = (
-            np.repeat(made["v"], attention.group, axis=-3) if attention.group > 1 else made["v"]
+            np.repeat(inputs["v"], attention.group, axis=-3) if attention.group > 1 else inputs["v"]
         )
         return np.asarray(outputs[0].reshape(shape) @ values)
 
@@ -324,9 +326,9 @@ _WHOLE_AXES: dict[str, Wrong] = {
 }
 
 
-def _as_run(spec: Softmax, given: Inputs) -> Run:
+def _as_run(spec: Softmax, inputs: Inputs) -> Run:
     """Return a run of the attention with these scores, whose output is the weights."""
-    values = spec.traced(RIGHT, **{n: lifted(np.asarray(a), Ball) for n, a in given.items()})
+    values = spec.traced(RIGHT, **{n: lifted(np.asarray(a), Ball) for n, a in inputs.items()})
     # One value of 1: the weights are the output, and no value is larger than 1.
     values |= {"v": Ball.lift(np.ones((1, 1))), "output": values["weights"]}
-    return Run(spec.scaled, dict.fromkeys("qkv", given["scores"]) | {**given}, values)
+    return Run(spec.scaled, dict.fromkeys("qkv", inputs["scores"]) | {**inputs}, values)

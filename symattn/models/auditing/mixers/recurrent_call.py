@@ -215,10 +215,10 @@ class RecurrentCall:
         values = np.abs(of.v)
         products = np.abs(of.q)[places] @ keys.T
         is_before = np.arange(len(of.q))[None] <= places[:, None]
-        seen = products * is_before
+        state_read = products * is_before
         between = errors[places, None] - errors[None]
         off, largest = decay(sums[places, None], sums[None], between)
-        output = (seen * off) @ values + (seen * largest) @ value_errors
+        output = (state_read * off) @ values + (state_read * largest) @ value_errors
         # The state before the first token is no value that the call computes.
         off, _ = decay(sums[places], np.zeros(1), errors[places])
         from_state = np.abs(of.q)[places] @ np.abs(of.state)
