@@ -100,9 +100,11 @@ def of_head(
         )
     if spec.sink == "given":
         own["sink"] = arrays["sink"][head : head + 1]
+    # Queries and keys have been normalised: only the ε of values is left.
     plain = replace(
-        spec, heads=1, kv_heads=None, latent=None, qk_norm=None, eps=0, position=position
-    )
+        spec, heads=1, kv_heads=None, latent=None, qk_norm=None, qk_norm_place="before",
+        qk_norm_over="head", eps=spec.eps if spec.value_norm else 0, position=position,
+    )  # fmt: skip
     return plain, own
 
 

@@ -248,7 +248,8 @@ def _yield_vector_conventions(spec: Attention) -> Iterator[str]:
         less = "less its mean, " if spec.qk_norm == "layer" else ""
         root = _formula_of_rms_norm("q_l", spec.eps)
         place = f"{spec.qk_norm_place} positions"
-        yield f"each query and key, head by head and {place}, is {less}divided by ${root}$"
+        over = "all heads together" if spec.qk_norm_over == "heads" else "head by head"
+        yield f"each query and key, {over} and {place}, is {less}divided by ${root}$"
     if spec.value_norm:
         yield f"each value, head by head, is divided by ${_formula_of_rms_norm('v_l', spec.eps)}$"
     if spec.truncate:

@@ -192,6 +192,10 @@ def lengths(
 
 
 def _axis_in_spec_letters(axis: str, spec: Attention, letters: dict[str, str]) -> str:
+    # Gains of a norm over all heads have the columns of all of them.
+    if "*]" in axis:
+        heads, letter = axis.removeprefix("[").split("*]")
+        axis = f"{heads}*{letter}" if spec.qk_norm_over == "heads" else letter
     # Axes of heads exist only if there are several.
     if axis[0] in "[(" and spec.heads == 1:
         return ""

@@ -56,7 +56,8 @@ class Named:
     """An array of attention: its letter as text, its name in words, and its shape.
 
     A shape names axes by letters: ``… [h] n_q d_k`` may have leading batch axes, and has a head axis if there are
-    several heads; ``h*d_k`` are the columns of all heads; ``n_k?`` may have the length 1. Inputs other than tokens and
+    several heads; ``h*d_k`` are the columns of all heads, and ``[h*]d_k`` those where a norm is over all heads, else
+    those of one; ``n_k?`` may have the length 1. Inputs other than tokens and
     their projections are ``needed`` by some specifications, or ``optional``, and refused by all others. The entries of
     an input that verifications draw are halves of the integers from ``drawn[0]`` to ``drawn[1]``.
     """
@@ -217,8 +218,8 @@ ARRAYS: dict[str, Named] = {
     "w_uq": Named("W_UQ", "Queries from their latent", "l_q h*d_k", "query", needed=_queries),
     "g_ckv": Named("g_KV", "Gain of the latent", "l", optional=_normed),
     "g_cq": Named("g_CQ", "Gain of the latent of queries", "l_q", optional=_both),
-    "g_q": Named("g_Q", "Gain of the queries", "d_k", "query", optional=_gain),
-    "g_k": Named("g_K", "Gain of the keys", "d_s", "key", optional=_gain),
+    "g_q": Named("g_Q", "Gain of the queries", "[h*]d_k", "query", optional=_gain),
+    "g_k": Named("g_K", "Gain of the keys", "[g*]d_s", "key", optional=_gain),
     "g_v": Named(
         "g_V",
         "Gain of the values",
@@ -227,8 +228,8 @@ ARRAYS: dict[str, Named] = {
         optional=_condition_on_field("value_norm"),
         drawn=(1, 4),
     ),
-    "beta_q": Named("β_Q", "Bias of the normalised queries", "d_k", "query", optional=_layer),
-    "beta_k": Named("β_K", "Bias of the normalised keys", "d_s", "key", optional=_layer),
+    "beta_q": Named("β_Q", "Bias of the normalised queries", "[h*]d_k", "query", optional=_layer),
+    "beta_k": Named("β_K", "Bias of the normalised keys", "[g*]d_s", "key", optional=_layer),
     "cos": Named("cos Θ", "Cosines of the positions", "… n_k f", needed=_tables),
     "sin": Named("sin Θ", "Sines of the positions", "… n_k f", needed=_tables),
     "cos_q": Named("cos Θ_Q", "Cosines of the positions of queries", "… n_q f", optional=_tables),

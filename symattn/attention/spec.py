@@ -197,6 +197,9 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     "qk_norm_place belongs to qk_norm beside a rotary position; hint: qk_norm_place='before'": lambda s: (
         s.qk_norm_place == "after" and (s.qk_norm is None or not isinstance(s.position, Rotary))
     ),
+    "qk_norm_over='heads' belongs to qk_norm 'rms' or 'layer' of several heads; hint: qk_norm_over='head'": lambda s: (
+        s.qk_norm_over == "heads" and (s.qk_norm not in ("rms", "layer") or s.heads == 1)
+    ),
     "packed and latent exclude each other": lambda s: s.packed and s.latent is not None,
     "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None": (
         lambda s: s.latent is not None and s.kv_heads is not None

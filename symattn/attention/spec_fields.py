@@ -144,11 +144,16 @@ class Fields:
     )
     qk_norm: Literal["rms", "layer", "l2"] | None = described(
         None,
-        "normalise queries and keys in each head: ``rms`` or ``layer``, with gains g_q, g_k if given, or ``l2``, to "
+        "normalise queries and keys: ``rms`` or ``layer``, with gains g_q, g_k if given, or ``l2``, to "
         "length 1",
     )
     qk_norm_place: Literal["before", "after"] = described(
         "before", "whether qk_norm comes ``before`` or ``after`` the rotation of a rotary position"
+    )
+    qk_norm_over: Literal["head", "heads"] = described(
+        "head",
+        "whether qk_norm normalises the vector of each ``head``, or that of all ``heads`` side by side, with gains for "
+        "all their columns",
     )
     value_norm: Literal["rms"] | None = described(
         None, "normalise values in each head: ``rms``, with a gain g_v if given"

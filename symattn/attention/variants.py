@@ -94,6 +94,11 @@ VARIANTS: dict[str, NamedVariant] = {
         Attention(qk_norm="rms", eps=0.25, qk_norm_place="after", position=_ROTATED),
         f"{_QKV} g_q g_k",
     ),
+    "RMS norm over all heads": NamedVariant(
+        "scores",
+        Attention(heads=4, kv_heads=2, qk_norm="rms", eps=0.25, qk_norm_over="heads"),
+        f"{_QKV} g_q g_k",
+    ),
     "RMS norm of values": NamedVariant(
         "scores", Attention(value_norm="rms", eps=0.25), f"{_QKV} g_v"
     ),

@@ -361,7 +361,8 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
 
 def _are_heads_independent(spec: Attention) -> bool:
     """Return whether each head by itself is an attention with one head."""
-    return spec.heads > 1 and spec.position is None and spec.sink is None and spec.scale != "given"
+    apart = spec.sink is None and spec.scale != "given" and spec.qk_norm_over == "head"
+    return spec.heads > 1 and spec.position is None and apart
 
 
 def _yield_heads_of_piece(piece: TracePiece) -> Iterator[TracePiece]:

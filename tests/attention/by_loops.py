@@ -109,12 +109,25 @@ def heads_of(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], lis
 
 
 def both_normed(spec: Attention, given: Given, q: list[Rows], k: list[Rows]) -> tuple[list[Rows], list[Rows]]:
-    """Queries and keys, each row of each head normalised."""
+    """Queries and keys, each row of each head normalised, or the rows of all heads of a token as one."""
+    if spec.qk_norm_over == "heads":
+        return normed_over_heads(spec, given, "q", q), normed_over_heads(spec, given, "k", k)
     q, k = (
         [[normed(str(spec.qk_norm), r, spec.eps, given.get(f"g_{n}"), given.get(f"beta_{n}")) for r in x] for x in xs]
         for n, xs in (("q", q), ("k", k))
     )
     return q, k
+
+
+def normed_over_heads(spec: Attention, given: Given, name: str, heads: list[Rows]) -> list[Rows]:
+    """The numbers of all heads of a token are one row, normalised, and cut again."""
+    gain, bias, width = given.get(f"g_{name}"), given.get(f"beta_{name}"), len(heads[0][0])
+    out: list[Rows] = [[] for _ in heads]
+    for token in range(len(heads[0])):
+        whole = normed(str(spec.qk_norm), [x for head in heads for x in head[token]], spec.eps, gain, bias)
+        for h in range(len(heads)):
+            out[h].append(whole[h * width : (h + 1) * width])
+    return out
 
 
 def latent(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], list[Rows], tuple[int, int]]:

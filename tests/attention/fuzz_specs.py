@@ -343,6 +343,7 @@ def fields(rng: Random) -> dict[str, Any]:
         "latent": (_latent(rng), _latent(rng)),
         "qk_norm": ("rms", "layer", "l2"),
         "qk_norm_place": ("after",),
+        "qk_norm_over": ("heads",),
         "value_norm": ("rms",),
         "eps": (Fraction(1, 4), 0.125),
         "position": tuple(make(rng) for make in POSITIONS),

@@ -47,6 +47,7 @@ GIVEN: dict[str, np.ndarray] = {
 QKV = {"q": data(H, N_Q, D_K) / 2, "k": data(G, N_K, D_K) / 2, "v": data(G, N_K, D_V)}
 GIVEN["gate"] = np.arange(-12, 12).reshape(H, N_Q, D_V) / 8
 GIVEN["gate of heads"] = np.arange(-3, 3).reshape(H, N_Q, 1) / 2
+GIVEN["g_q of heads"], GIVEN["beta_q of heads"] = data(H * D_K), data(H * D_K)
 GIVEN["g_v"] = np.array([0.5, -2.0, 1.5, 3.0])
 
 #: Why a kind cannot run a variant.
@@ -138,6 +139,8 @@ VARIANTS: dict[str, Definition] = {
     "lse in powers of two": _v("", TWO, lse=True, base=2, window=(1, 1)),
     "RMS norm": _v("g_q, g_k", qk_norm="rms", eps=0.25),
     "RMS norm without ε, of keys with gains": _v("g_k", qk_norm="rms"),
+    "RMS norm over all heads": _v("g_q of heads, g_k", qk_norm="rms", eps=0.25, qk_norm_over="heads"),
+    "layer norm over all heads": _v("beta_q of heads, g_k", qk_norm="layer", qk_norm_over="heads", causal=True),
     "layer norm": _v("g_q, g_k, beta_q, beta_k", qk_norm="layer", eps=0.5),
     "unit length": _v(qk_norm="l2"),
     "RMS norm of values": _v("g_v", value_norm="rms", eps=0.25),

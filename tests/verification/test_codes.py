@@ -50,6 +50,7 @@ _SPECIFICATIONS = (
     Attention(position=Rotary(scaling=LinearScaling(factor=4))), Attention(position=Buckets(), heads=3), Attention(
         position=Alibi(slopes="given"), heads=4, causal=True), Attention(truncate=4),
     Attention(qk_norm="rms", position=Rotary(), qk_norm_place="after"), Attention(value_norm="rms", eps=0.25, heads=2),
+    Attention(heads=4, kv_heads=2, qk_norm="rms", eps=0.25, qk_norm_over="heads"),
     Attention(heads=2, output_gate=True), Attention(temperature=0.1, temperature_rate=2, causal=True),
     Attention(temperature="log", temperature_rate=2, alignment="top-left"),
     *(Attention(normaliser=name) for name in softmax.NORMALISERS),

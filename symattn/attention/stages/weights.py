@@ -35,10 +35,14 @@ _WORDS = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "unit"}
 
 # -- norms of queries, keys and values ---------------------------------------------------------------------------------
 def norming(flow: Flow, place: str) -> None:
-    """Normalise queries and keys, at this place beside their rotation."""
+    """Normalise queries and keys, at this place beside their rotation.
+
+    Over all heads: Groeneveld et al., OLMo 2 (2024), §3.3; MiniMax-M2 (2025).
+    """
     if flow.spec.qk_norm_place == place:
         for role in "qk":
-            _add_norm_step(flow, role, str(flow.spec.qk_norm))
+            across = flow.spec.qk_norm_over == "heads"
+            _add_norm_step(flow, role, str(flow.spec.qk_norm), across)
 
 
 def norming_values(flow: Flow) -> None:
@@ -46,18 +50,24 @@ def norming_values(flow: Flow) -> None:
     _add_norm_step(flow, "v", str(flow.spec.value_norm))
 
 
-def _add_norm_step(flow: Flow, role: str, kind: str) -> None:
-    """Normalise the vectors of a role, with a gain and a bias if they are given."""
+def _add_norm_step(flow: Flow, role: str, kind: str, across: bool = False) -> None:
+    """Normalise the vectors of a role, or those of all heads ``across``, with a gain and a bias if they are given."""
     names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
+    parameters = tuple(n[0] for n in names)
     run = (
-        norms.unit
-        if kind == "l2"
-        else partial(_normalise_vectors, kind, flow.spec.eps, tuple(n[0] for n in names))
+        norms.unit if kind == "l2" else partial(_normalise_vectors, kind, flow.spec.eps, parameters)
     )
+    reason = "head by head"
     # Vectors of length 1 have neither ε nor parameters.
-    reason = "of length 1, head by head" if kind == "l2" else "head by head"
+    if kind == "l2":
+        reason = "of length 1, head by head"
+    elif across:
+        run = partial(_across_heads, run, flow.spec.heads_of[role])
+        reason = "over the columns of all heads together"
     written = f"{_WORDS[kind]}({', '.join(f'@{place}' for place in range(1 + len(names)))})"
-    typed, of = partial(_normed_entries, kind, bool(flow.spec.eps), role, names), (role, *names)
+    count = "h_kv" if role == "k" and flow.spec.group > 1 else "h"
+    entries = partial(_normed_entries_across_heads, count) if across else _normed_entries
+    typed, of = partial(entries, kind, bool(flow.spec.eps), role, names), (role, *names)
     values = {"eps": Fraction(flow.spec.eps)}
     flow.add(
         f"{role}_normed",
@@ -84,6 +94,28 @@ def _normed_entries(kind: str, eps: bool, role: str, names: list[str]) -> str:
         f"out[{i},l] = {tokens.root_entries(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
     )
     return f"{first}\n{whole}" if kind == "layer" else whole
+
+
+def _normed_entries_across_heads(
+    count: str, kind: str, eps: bool, role: str, names: list[str]
+) -> str:
+    """Return the entries of a norm whose means are over the columns of all ``count`` heads."""
+    i = "i" if role == "q" else "j"
+    x, of_all = f"0[a,{i},l]", f"Σ_{{b=1}}^{count} Σ_{{m=1}}^width"
+    centred = f"μ_{i} = ({of_all} 0[b,{i},m])/({count} width) -- the mean over all heads"
+    less = f" − μ_{i}" if kind == "layer" else ""
+    square = f"({of_all} (0[b,{i},m]{less})²)/({count} width)"
+    gain, bias = (f"{n}[a?·width + l]" if n in names else "" for n in (f"g_{role}", f"beta_{role}"))
+    member = f"({x}{less})" if less else x
+    whole = f"({gain} {member})/√({square}{' + @eps' if eps else ''})"
+    out = f"out[a,{i},l] = {whole}{f' + {bias}' if bias else ''}"
+    return f"{centred}\n{out}" if kind == "layer" else out
+
+
+def _across_heads(norm: Callable[..., Array], heads: int, x: Array, *parameters: Any) -> Array:
+    """Return the norm of the columns of all heads side by side, in heads (…, h, n, d) as before."""
+    merged = projections.merge_heads(x)
+    return projections.split_heads(norm(merged, *parameters), heads)
 
 
 def _normalise_vectors(

@@ -16,6 +16,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
+from symattn.attention import projections
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import (
     At,
@@ -217,12 +218,13 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield from _yield_value_mistakes(spec, names)
 
 
-def _axes_of_other_norms(spec: Attention) -> dict[tuple[int, ...], str]:
+def _axes_of_other_norms(heads: bool) -> dict[tuple[int, ...], str]:
+    """Return axes over which no right norm runs, with an axis of ``heads`` or without."""
     axes: dict[tuple[int, ...], str] = {
         (-2,): "the tokens",
         (-1, -2): "tokens and columns together",
     }
-    return axes | ({(-3,): "the heads", (-1, -3): "all heads together"} if spec.heads > 1 else {})
+    return axes | ({(-3,): "the heads", (-1, -3): "all heads together"} if heads else {})
 
 
 def _yield_value_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -235,7 +237,7 @@ def _yield_value_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mi
     yield in_steps(
         "norm", words, v_normed=lambda at: at.first * 1, **{_heads_output(spec, names): late}
     )
-    for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec)):
+    for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec.heads > 1)):
         yield _make_role_norm_mistake("v", f"in the norm of the values: {words}", how)
     if "g_v" in names:
         words = "in the norm of the values: gains of the norm are read from the last column to the first"
@@ -259,9 +261,12 @@ def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Ite
     for roles, words in (("qk", "queries and keys"), ("k", "keys"), ("q", "queries")):
         steps: dict[str, Any] = {f"{r}_normed": lambda at: at.first * 1 for r in roles}
         yield in_steps("norm", f"{words} are not normalised", **steps)
-    for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec)):
+    across = spec.qk_norm_over == "heads"
+    for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec.heads > 1 and not across)):
         yield _make_role_norm_mistake("qk", words, how)
     good = right(kind)
+    if across:
+        yield from _yield_mistakes_across_heads(spec, names, good)
     # Without ε the root alone divides, which shows for tiny entries.
     for role, noun in (("q", "queries"), ("k", "keys")) if spec.eps else ():
         without_eps = replace(good, divisor=lambda xp, v, e: xp.sqrt(v))
@@ -294,10 +299,81 @@ def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Ite
         yield _make_role_norm_mistake(
             "qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b))
         )
-        exchanged = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
-        yield in_place_of("norm", "the gains of queries and keys are exchanged", **exchanged)
+        # Gains for all heads have other lengths where keys have fewer heads.
+        if not across or spec.group == 1:
+            exchanged = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
+            yield in_place_of("norm", "the gains of queries and keys are exchanged", **exchanged)
         words = "gains of the norm are read from the last column to the first"
         yield in_inputs("norm", words, g_q=np.flip, g_k=np.flip)
+
+
+def _yield_mistakes_across_heads(
+    spec: Attention, names: frozenset[str], good: Norm
+) -> Iterator[Mistake]:
+    """Yield mistakes in a norm over the columns of all heads: over fewer of them, or with gains of other columns."""
+
+    def mistake(words: str, how: Callable[[At], Any]) -> Mistake:
+        return in_steps("norm", words, q_normed=how, k_normed=how)
+
+    words = "each head is normalised by itself, not all heads together"
+    yield mistake(words, lambda at: _normed_in_groups(good, at, 1))
+    if spec.heads > 2 and spec.key_heads % 2 == 0:
+        words = "the norm runs over half of the heads at a time (as on two devices), not over all"
+        yield mistake(words, lambda at: _normed_in_groups(good, at, _heads_of(at) // 2))
+
+    def with_one_width(at: At) -> Any:
+        """Return the norm with the divisor d_k in place of h d_k."""
+        heads = _heads_of(at)
+        return _normed(replace(good, measure=lambda mean, y, n: mean(y * y) * heads), at)
+
+    yield mistake("the squares of all heads are divided by the width of one head", with_one_width)
+    if "g_q" not in names:
+        return
+    words = "each head is normalised by itself, with the gains of the first head"
+    yield mistake(words, lambda at: _normed_in_groups(good, at, 1, _gains_of_first_head))
+    words = "the gains of the first head serve all heads"
+    yield mistake(
+        words, lambda at: _normed_in_groups(good, at, _heads_of(at), _gains_of_first_head)
+    )
+    words = "gains are read column by column, as of d_k × h numbers, not head by head"
+    yield mistake(words, lambda at: _normed_in_groups(good, at, _heads_of(at), _gains_by_columns))
+
+
+def _heads_of(at: At) -> int:
+    """Return how many heads the queries or keys of a step have."""
+    return int(at.first.shape[-3])
+
+
+def _gains_of_first_head(gains: Array, heads: int) -> Any:
+    """Return the gains of the first head for each head. Shape: (h·d,) → (h·d,)."""
+    xp = namespace_of(gains)
+    width = gains.shape[0] // heads
+    return xp.reshape(xp.broadcast_to(gains[None, :width], (heads, width)), (heads * width,))
+
+
+def _gains_by_columns(gains: Array, heads: int) -> Any:
+    """Return gains (h·d,), read as d × h numbers, in the order of heads."""
+    xp = namespace_of(gains)
+    table = xp.reshape(gains, (gains.shape[0] // heads, heads))
+    return xp.reshape(xp.permute_dims(table, (1, 0)), gains.shape)
+
+
+def _normed_in_groups(
+    how: Norm,
+    at: At,
+    together: int,
+    gains: Callable[[Array, int], Any] = lambda gains, heads: gains,
+) -> Any:
+    """Return queries or keys with the columns of so many heads normalised together, and other ``gains``."""
+    x, role = at.first, at.name[0]
+    xp = namespace_of(x)
+    *batch, heads, n, width = x.shape
+    merged = projections.merge_heads(x)
+    parts = xp.reshape(merged, (*batch, n, heads // together, together * width))
+    normed = xp.reshape(replace(how, affine=lambda y, g, b: y)(parts, at.spec.eps), merged.shape)
+    inputs = (at.values.get(f"g_{role}"), at.values.get(f"beta_{role}"))
+    gain, bias = (None if a is None else gains(a, heads) for a in inputs)
+    return projections.split_heads(affine(normed, gain, bias), heads)
 
 
 def _make_role_norm_mistake(roles: str, words: str, how: Norm) -> Mistake:
@@ -308,7 +384,11 @@ def _normed(how: Norm, at: At, x: Any = None, role: str = "") -> Any:
     """Return the vectors x of a role, by default those that the step takes, by another norm."""
     role = role or at.name[0]
     x = at.first if x is None else x
-    return how(x, at.spec.eps, at.values.get(f"g_{role}"), at.values.get(f"beta_{role}"))
+    parameters = at.spec.eps, at.values.get(f"g_{role}"), at.values.get(f"beta_{role}")
+    if role != "v" and at.spec.qk_norm_over == "heads":
+        merged = projections.merge_heads(x)
+        return projections.split_heads(how(merged, *parameters), x.shape[-3])
+    return how(x, *parameters)
 
 
 def by_eps(eps: float, at: At) -> Any:
