@@ -15,7 +15,7 @@ HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 HEAD_DIM = {
     "gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "glm": 128, "glm4": 128, "ernie4_5": 128,
     "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128, "llama4_text": 128,
-    "qwen3_next": 256, "qwen3_5_text": 256, "qwen3_5_moe_text": 256,
+    "qwen3_next": 256, "qwen3_5_text": 256, "qwen3_5_moe_text": 256, "minimax_m2": 128,
 }  # fmt: skip
 WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
 KEYS = ("num_key_value_heads",)
@@ -158,21 +158,29 @@ def gpt2_scale(at: LayerPlace) -> Fields:
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
 def normed(
-    norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "", place: str = "before"
+    norm: str = "rms",
+    eps: str = "rms_norm_eps",
+    switch: str = "",
+    place: str = "before",
+    over: str = "head",
 ) -> FieldRule:
-    """Return a rule for queries and keys normalised per head, at this place beside rotations, if ``switch`` is true or
-    "".
+    """Return a rule for queries and keys normalised per head or ``over`` all heads, at this place beside rotations, if
+    ``switch`` is true or "".
     """
 
     # Some families switch the norm on by a field.
     def run(at: LayerPlace) -> Fields:
         if switch and not at.c.flag(switch):
             return {}
-        return {"qk_norm": norm, "eps": at.c.number(eps), "qk_norm_place": place}
+        # All heads of a single one are that head.
+        several = over == "heads" and at.c.count("num_attention_heads") > 1
+        fields = {"qk_norm": norm, "eps": at.c.number(eps), "qk_norm_place": place}
+        return {**fields, "qk_norm_over": over} if several else fields
 
     text = f", if `{switch}`" if switch else ""
+    where = "over all heads together" if over == "heads" else "head by head"
     return FieldRule(
-        f"queries and keys are normalised ({norm}) head by head, {place} rotations, with ε = `{eps}`{text}",
+        f"queries and keys are normalised ({norm}) {where}, {place} rotations, with ε = `{eps}`{text}",
         run,
     )
 

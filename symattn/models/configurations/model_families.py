@@ -70,8 +70,6 @@ class ModelFamily:
     scaled_before  whether queries are scaled before attention is called, with the scale 1
     gates_beside_queries  whether the projection of queries gives each head its queries, then the gate of its output
     gains    the number to add to stored gains of norms: 1 if they are stored as their distance from 1
-    before   what the model does to queries and keys before the call, if no field describes it; the rules then
-             describe only the call
     whole    more rules, of what the model does to queries and keys before the call; they are left out where only the
              call is described
     """
@@ -82,7 +80,6 @@ class ModelFamily:
     scaled_before: bool = False
     gates_beside_queries: bool = False
     gains: int = 0
-    before: str = ""
     whole: tuple[FieldRule, ...] = ()
 
     def depth(self, kind: str) -> tuple[str, ...]:
@@ -126,7 +123,7 @@ _OF_T5 = _make_encoder_decoder_family(
     cross=(two_sided, heads, unscaled),
 )
 _BERT = _make_self_attention_family(by_decoder, heads, absolute)
-_ACROSS = "queries and keys are normalised over all heads together"
+_ACROSS = normed(over="heads")
 
 _GATED_QWEN = replace(
     _make_self_attention_family(causal, grouped, _PARTLY, by_types("interval"), normed()),
@@ -154,15 +151,15 @@ FAMILIES: dict[str, ModelFamily] = {
     "olmo": _make_self_attention_family(
         *_DECODER, without("clip_qkv", "queries, keys and values are cut")
     ),
-    "olmo2": replace(_make_self_attention_family(*_DECODER), before=_ACROSS),
-    "olmo3": replace(_make_self_attention_family(*_DECODER, by_types()), before=_ACROSS),
-    "olmoe": replace(
-        _make_self_attention_family(
-            *_DECODER, without("clip_qkv", "queries, keys and values are cut")
-        ),
-        before=_ACROSS,
+    "olmo2": _make_self_attention_family(*_DECODER, _ACROSS),
+    "olmo3": _make_self_attention_family(*_DECODER, by_types(), _ACROSS),
+    "olmoe": _make_self_attention_family(
+        *_DECODER, without("clip_qkv", "queries, keys and values are cut"), _ACROSS
     ),
-    "flex_olmo": replace(_make_self_attention_family(*_DECODER), before=_ACROSS),
+    "flex_olmo": _make_self_attention_family(*_DECODER, _ACROSS),
+    "minimax_m2": _make_self_attention_family(
+        causal, grouped, rotary(columns="rotary_dim"), _ACROSS
+    ),
     "exaone4": _make_self_attention_family(
         causal, grouped, unless_full(rotary()), by_types(), normed()
     ),
@@ -252,10 +249,6 @@ def table() -> str:
         # Every kind of attention of a family has a row.
         for kind, rules in family.kinds.items():
             says = [rule.says for rule in (*rules, *family.whole)]
-            if family.before:
-                says.append(
-                    f"{family.before}, for which there is no field: only an audit's calls and parts are held"
-                )
             lines.append(f"| `{name}` | {kind} | {'; '.join(says)} |")
     return "\n".join(lines)
 

@@ -29,6 +29,7 @@ def rotary(
     share: str = "",
     local: str = "",
     alpha: str = "",
+    columns: str = "",
 ) -> FieldRule:
     """Return a rule for rotary positions of this layout.
 
@@ -36,15 +37,17 @@ def rotary(
     local   the name of a field of older files: the base of layers with a window, whose frequencies are not stretched
     alpha   the name of a field α of ``dynamic`` rotations: with it the base is α^(d/(d − 2)) times as large at every
             length
+    columns  the name of a field of older files for how many columns are rotated
     """
 
     pairs = "ℓ and ℓ + r/2" if layout == "half" else "2ℓ and 2ℓ + 1"
     part = f", `{share}` of the columns" if share else ""
+    part += f", `partial_rotary_factor` of the columns, or `{columns}` of them" if columns else ""
     part += f", in layers that slide with the base `{local}`" if local else ""
     part += f", the base times `{alpha}`^(d/(d − 2)) if that is given" if alpha else ""
     return FieldRule(
         f"rotations of the columns {pairs}{part}",
-        lambda at: {"position": rope_of(at, local).position(layout, share, alpha)},
+        lambda at: {"position": rope_of(at, local).position(layout, share, alpha, columns)},
         before=True,
     )
 
@@ -144,9 +147,13 @@ class RopeFields:
     fields: JsonObject
 
     def position(
-        self, layout: Literal["half", "interleaved"], share: str = "", alpha: str = ""
+        self,
+        layout: Literal["half", "interleaved"],
+        share: str = "",
+        alpha: str = "",
+        columns: str = "",
     ) -> Rotary:
-        """Return the positions that these fields describe; ``share`` and ``alpha`` as in ``rotary``."""
+        """Return the positions that these fields describe; ``share`` to ``columns`` as in ``rotary``."""
         c, fields = self.at.c, self.fields
         base = c.as_number(
             "rope_theta", fields["rope_theta"] if "rope_theta" in fields else c.find("rope_theta")
@@ -159,7 +166,7 @@ class RopeFields:
             base, kind = base * self._stretch_of_base(alpha), "default"
         return Rotary(
             base=base,
-            width=self._count_rotated_columns(kind, share),
+            width=self._count_rotated_columns(kind, share, columns),
             layout=layout,
             scaling=_SCALINGS[kind](self),
         )
@@ -172,15 +179,17 @@ class RopeFields:
             c.cannot_tell(f"{alpha} is given, and has no meaning for {columns} columns")
         return float(value ** (columns / (columns - 2)))
 
-    def _count_rotated_columns(self, kind: str, share: str) -> int | None:
+    def _count_rotated_columns(self, kind: str, share: str, counted: str) -> int | None:
         """Return how many columns are rotated, None for all of them."""
         c, part = self.at.c, self.fields.get("partial_rotary_factor")
         if part is None and share:
             part = self._read_rotated_share(share)
+        if part is None and counted and c.optional(counted) is not None:
+            part = c.as_count(counted, c.find(counted), 2) / self.at.d_k
         # Proportional frequencies are a scaling of all columns.
         if part is None or part == 1 or kind == "proportional":
             return None
-        if not share and kind == "default":
+        if not (share or counted) and kind == "default":
             c.cannot_tell(
                 f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family ignore"
             )

@@ -52,8 +52,6 @@ def partly(
 ) -> tuple[Attention, str]:
     """Return the attention, and why its positions are missing, if they are; only of a ``called`` one they may be."""
     c, family = known(source)
-    if family.before and not called:
-        c.cannot_tell(f"{family.before}, for which there is no field")
     at = LayerPlace(
         c, _choose_layer_index(source, layer), _check_kind_of_attention(c, family, kind)
     )
@@ -525,7 +523,9 @@ LAYOUTS: dict[str, LayerLayout] = {
 }
 
 # Families of which at least some layers have experts.
-_WITH_EXPERTS = "mixtral qwen2_moe qwen3_moe gpt_oss deepseek_v3 olmoe flex_olmo ernie4_5_moe dots1 granitemoe glm4_moe"
+_WITH_EXPERTS = """
+    mixtral qwen2_moe qwen3_moe gpt_oss deepseek_v3 olmoe flex_olmo ernie4_5_moe dots1 granitemoe glm4_moe minimax_m2
+"""
 _EXPERTS = "a router sends each token to experts of its own, for which Block has no part"
 #: Families whose layers cannot be expressed as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {

@@ -105,6 +105,7 @@ class Turn:
 class ColumnOrigin:
     """How columns came about: the steps from a projection to them, last first, and their rotation and norm.
 
+    ``across`` says that the norm is over the columns of all heads together, ``late`` that it follows the rotation.
     ``factor`` is what multiplies them, ``factors`` what multiplies each token where tokens differ, else None.
     """
 
@@ -113,6 +114,7 @@ class ColumnOrigin:
     norm: str = ""
     eps: float = 0.0
     late: bool = False
+    across: bool = False
     own: bool = True
     factor: float = 1.0
     factors: Floats | None = None
@@ -251,8 +253,9 @@ class ColumnSources:
         over = "all heads" if size > d else "a head" if size == d else f"{size} columns"
         origin.steps.append(f"{kind} norm over {over}{gains}")
         origin.norm, origin.eps = kind, eps
-        if size > d:
-            origin.special.append("norm over all heads")
+        origin.across = size > d and size == self.runs[name].gave.shape[1]
+        if size > d and not origin.across:
+            origin.special.append(f"norm over {size} columns")
         low = place // d * d
         inner = None
         try:

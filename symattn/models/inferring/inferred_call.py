@@ -38,6 +38,7 @@ class CallFacts:
     """Facts that were read off one call of a layer's attention.
 
     ``called_scale`` is the scale of the call itself, ``scale`` that of the scores, with factors of queries and keys.
+    ``across`` holds which of q and k are normalised over all heads together.
     ``late`` holds which of q and k are normalised after their rotation, ``gate`` what multiplies the output of heads,
     ``factors`` what multiplies the query of each token where tokens differ. ``chosen`` is the most keys that a query
     sees where keys are chosen by what they hold.
@@ -62,6 +63,7 @@ class CallFacts:
     scaling: Any = None
     norm: str = ""
     eps: float = 0.0
+    across: set[str] = field(default_factory=set)
     late: set[str] = field(default_factory=set)
     value_norm: str = ""
     value_eps: float = 0.0
@@ -131,6 +133,8 @@ class CallFacts:
             fields["temperature_start"] = self.temperature.start
         if self.norm:
             fields |= {"qk_norm": self.norm, "eps": self.eps}
+        if self.across:
+            fields["qk_norm_over"] = "heads"
         if self.late:
             fields["qk_norm_place"] = "after"
         if self.value_norm:
@@ -247,6 +251,7 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
     if role == "v":
         facts.missing += [f"values: times {origin.factor:.6g}"] * (origin.factor != 1)
         facts.missing += ["rotated values"] * (origin.turn is not None)
+        facts.missing += ["values: norm over all heads"] * origin.across
         if origin.norm == "rms":
             facts.value_norm, facts.value_eps = origin.norm, origin.eps
         elif origin.norm:
@@ -257,6 +262,8 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
         facts.factors = origin.factors
     if origin.late:
         facts.late.add(role)
+    if origin.across:
+        facts.across.add(role)
     if origin.norm and origin.norm != "unknown":
         facts.norm, facts.eps = origin.norm, origin.eps
     elif origin.norm:
@@ -285,6 +292,11 @@ def _settle_rotation_and_norms(facts: CallFacts) -> None:
     # Behind the rotation a norm acts on rotated columns.
     if len(facts.late) == 1 or (facts.late and turn is None):
         facts.missing += [f"norm of {_ROLES[role]} after the rotation" for role in facts.late]
+    # The one head of keys is all of them.
+    if facts.across == {"q"} and facts.kv_heads == 1:
+        facts.across.add("k")
+    if len(facts.across) == 1 and not facts.unknown:
+        facts.missing += [f"{_ROLES[role]}: norm over all heads" for role in facts.across]
     if facts.value_norm and facts.norm and facts.value_eps != facts.eps:
         facts.missing.append("norm of values with an ε of its own")
     facts.missing = list(dict.fromkeys(facts.missing))

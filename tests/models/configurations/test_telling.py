@@ -15,8 +15,8 @@ from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import CannotTell
-from symattn.models.configurations.model_families import FAMILIES, table
-from symattn.models.configurations.promised_layers import LAYOUTS, UNSAID, block, parameters, promised
+from symattn.models.configurations.model_families import table
+from symattn.models.configurations.promised_layers import LAYOUTS, UNSAID, attention, block, parameters, promised
 from symattn_cli.main import main
 from tests.models.auditing.families import layered as made
 from tests.models.auditing.families import path_of
@@ -189,12 +189,19 @@ def test_what_a_block_cannot_say_is_refused(changes: dict[str, Any]) -> None:
     refuses(block, {**_TOLD, **changes}, kind=CannotTell, says="cannot tell")
 
 
-def test_a_layer_of_which_only_parts_can_be_told_is_refused_as_a_whole() -> None:
-    with pytest.raises(CannotTell, match=r"normalised over all heads together, for which there is no field"):
-        block({**_TOLD, "model_type": "olmo2"})
+def test_a_count_of_rotated_columns_is_told() -> None:
+    told = {**_TOLD, "model_type": "minimax_m2", "head_dim": 16, "rope_theta": 10000.0}
+    for columns, width in ((8, 8), (16, None)):
+        assert attention({**told, "rotary_dim": columns}).position == Rotary(width=width)
+    assert attention(told).position == Rotary()
+
+
+def test_norms_over_all_heads_are_told() -> None:
     told = promised({**_TOLD, "model_type": "olmo2"})
-    assert (told.block.order, told.block.attention.qk_norm) == ("inner", None)
+    assert (told.block.order, told.block.attention.qk_norm_over) == ("inner", "heads")
     assert {"attention.q_norm", "attention.k_norm"} <= told.layout.paths.keys()
+    alone = {**_TOLD, "model_type": "olmo2", "num_attention_heads": 1, "num_key_value_heads": 1}
+    assert promised(alone).block.attention.qk_norm_over == "head"
 
 
 @pytest.mark.transformers
@@ -210,7 +217,7 @@ def test_no_family_is_said_and_unsaid() -> None:
 
 
 @pytest.mark.transformers
-@pytest.mark.parametrize("family", [family for family in LAYOUTS if not FAMILIES[family].before])
+@pytest.mark.parametrize("family", LAYOUTS)
 def test_a_layer_gives_what_its_module_gives(family: str) -> None:
     import torch
 

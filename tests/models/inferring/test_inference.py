@@ -46,9 +46,8 @@ def test_numbers_are_expressions_that_hold_in_two_configurations() -> None:
 
 
 def test_forms_without_a_field_are_named() -> None:
-    found = infer("olmo2")
-    forms = {form for part in found.parts for form in part.missing}
-    assert forms == {"queries: norm over all heads", "keys: norm over all heads"}
+    found = infer("nanochat")
+    assert {form for part in found.parts for form in part.missing} == {"rotation backwards"}
     assert not any(part.specification for part in found.parts)
     assert found.exit_code == 3
 
@@ -58,6 +57,7 @@ def test_forms_without_a_field_are_named() -> None:
     [
         ("qwen3_next", {"output_gate": True, "qk_norm": "rms", "position": Rotary(width=4)}),
         ("bailing_hybrid", {"output_gate": True, "qk_norm": None}),
+        ("olmo2", {"qk_norm": "rms", "qk_norm_over": "heads"}),
         ("gemma3n_text", {"value_norm": "rms", "qk_norm": "rms", "scale": 1, "window": 5}),
     ],
 )

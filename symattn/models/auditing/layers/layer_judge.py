@@ -204,9 +204,9 @@ class Judge:
         )
 
     def _is_norm_across_heads(self, norm: str) -> bool:
-        """Return whether a norm over all heads together ran, for which the specification has no field."""
+        """Return whether a norm over all heads together ran, as the specification has it."""
         return (
-            self.spec.qk_norm is None
+            self.spec.qk_norm_over == "heads"
             and norm in self.layer_pass.given
             and norm in self.layer_pass.gave
         )
