@@ -38,18 +38,37 @@ class PictureEntry:
 
 
 _ENTRIES = (
-    PictureEntry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
+    PictureEntry(
+        "scaling",
+        "the variance of scores grows with d_k, and 1/√d_k undoes it",
+        ("dk", "draws", "seed"),
+    ),
     PictureEntry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
-    PictureEntry("error", "errors of correct code against the bound, over n, d_k and dtype", ("seed",), False,
-                 "symattn.verification.tolerances.drawing"),
+    PictureEntry(
+        "error",
+        "errors of correct code against the bound, over n, d_k and dtype",
+        ("seed",),
+        False,
+        "symattn.verification.tolerances.drawing",
+    ),
     PictureEntry("weights", "a heat map of exact weights", ("source", "head"), True),
-    PictureEntry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"),
-                 True),
-    PictureEntry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),
-    PictureEntry("rope", "rotations of queries and keys, and the speed of each plane", ("dk", "tokens")),
-    PictureEntry("tiles", "tiles of keys as they merge in one pass", ("source", "query", "tile"), True),
+    PictureEntry(
+        "geometry",
+        "queries and keys at their angles, the output as a sum of values",
+        ("source", "query"),
+        True,
+    ),
+    PictureEntry(
+        "shapes", "the arrays of a specification with their shapes, step by step", ("source",), True
+    ),
+    PictureEntry(
+        "rope", "rotations of queries and keys, and the speed of each plane", ("dk", "tokens")
+    ),
+    PictureEntry(
+        "tiles", "tiles of keys as they merge in one pass", ("source", "query", "tile"), True
+    ),
     PictureEntry("masks", "which query may attend to which key", ("tokens", "keys"), True),
-)  # fmt: skip
+)
 
 
 def names() -> dict[str, PictureEntry]:

@@ -33,66 +33,99 @@ class Preset:
 PRESETS: dict[str, Preset] = {
     "gpt2": Preset(
         Attention(heads=12, causal=True, packed=True),
-        "GPT-2, 124M", "Radford et al., Language Models are Unsupervised Multitask Learners (2019)",
+        "GPT-2, 124M",
+        "Radford et al., Language Models are Unsupervised Multitask Learners (2019)",
         "q, k and v come from one matrix with a bias.",
     ),
     "bert": Preset(
         Attention(heads=12, padding=True),
-        "BERT base", "Devlin et al., BERT (2019), §3",
+        "BERT base",
+        "Devlin et al., BERT (2019), §3",
     ),
     "t5": Preset(
         Attention(heads=8, scale=1, position=Buckets(number=32, max_distance=128), padding=True),
-        "T5 small, encoder", "Raffel et al., Exploring the Limits of Transfer Learning (2020), §2.1",
+        "T5 small, encoder",
+        "Raffel et al., Exploring the Limits of Transfer Learning (2020), §2.1",
         "The scores are not scaled; the decoder is causal with buckets of one direction.",
     ),
     "bloom": Preset(
         Attention(heads=112, causal=True, position=Alibi()),
-        "BLOOM, 176B", "BigScience, BLOOM (2022), §3.2",
+        "BLOOM, 176B",
+        "BigScience, BLOOM (2022), §3.2",
     ),
     "llama": Preset(
         Attention(
-            heads=32, kv_heads=8, causal=True,
-            position=Rotary(base=500000, scaling=YarnScaling(factor=8, length=8192, fast=4, ramp="turns", weight=0)),
+            heads=32,
+            kv_heads=8,
+            causal=True,
+            position=Rotary(
+                base=500000,
+                scaling=YarnScaling(factor=8, length=8192, fast=4, ramp="turns", weight=0),
+            ),
         ),
-        "Llama 3.1, 8B", "Llama Team, The Llama 3 Herd of Models (2024), §3.2",
+        "Llama 3.1, 8B",
+        "Llama Team, The Llama 3 Herd of Models (2024), §3.2",
         "Llama 2 has base 10000, no scaling, and below 70B as many heads of keys as of queries.",
     ),
     "mistral": Preset(
         Attention(heads=32, kv_heads=8, causal=True, window=4096, position=Rotary()),
-        "Mistral 7B", "Jiang et al., Mistral 7B (2023), §2",
+        "Mistral 7B",
+        "Jiang et al., Mistral 7B (2023), §2",
     ),
     "gemma2": Preset(
         Attention(
-            heads=16, kv_heads=8, causal=True, window=4096, scale=Fraction(1, 16), softcap=50, position=Rotary()
+            heads=16,
+            kv_heads=8,
+            causal=True,
+            window=4096,
+            scale=Fraction(1, 16),
+            softcap=50,
+            position=Rotary(),
         ),
-        "Gemma 2, 9B", "Gemma Team, Gemma 2 (2024), §2 and table 1",
+        "Gemma 2, 9B",
+        "Gemma Team, Gemma 2 (2024), §2 and table 1",
         "Every other layer has no window.",
     ),
     "gpt-oss": Preset(
         Attention(
-            heads=64, kv_heads=8, causal=True, window=128, sink="given",
+            heads=64,
+            kv_heads=8,
+            causal=True,
+            window=128,
+            sink="given",
             position=Rotary(base=150000, scaling=YarnScaling(factor=32, length=4096, whole=False)),
         ),
-        "gpt-oss-20b", "OpenAI, gpt-oss-120b & gpt-oss-20b Model Card (2025), §2.2",
+        "gpt-oss-20b",
+        "OpenAI, gpt-oss-120b & gpt-oss-20b Model Card (2025), §2.2",
         "Every other layer has no window.",
     ),
     "qwen3": Preset(
         Attention(
-            heads=32, kv_heads=8, causal=True, qk_norm="rms", eps=_MILLIONTH, position=Rotary(base=1000000)
+            heads=32,
+            kv_heads=8,
+            causal=True,
+            qk_norm="rms",
+            eps=_MILLIONTH,
+            position=Rotary(base=1000000),
         ),
-        "Qwen3, 8B", "Qwen Team, Qwen3 Technical Report (2025), §2",
+        "Qwen3, 8B",
+        "Qwen Team, Qwen3 Technical Report (2025), §2",
     ),
     "deepseek-v3": Preset(
         Attention(
-            heads=128, causal=True, latent=Latent(queries=True, norm="rms", eps=_MILLIONTH),
+            heads=128,
+            causal=True,
+            latent=Latent(queries=True, norm="rms", eps=_MILLIONTH),
             position=Rotary(
-                layout="interleaved", scaling=YarnScaling(factor=40, length=4096, weight=1, shared=1),
+                layout="interleaved",
+                scaling=YarnScaling(factor=40, length=4096, weight=1, shared=1),
             ),
         ),
-        "DeepSeek-V3", "DeepSeek-AI, DeepSeek-V3 Technical Report (2024), §2.1.1",
+        "DeepSeek-V3",
+        "DeepSeek-AI, DeepSeek-V3 Technical Report (2024), §2.1.1",
         "At long contexts the scale is multiplied by (1 + log(40)/10)², which is left to the field scale.",
     ),
-}  # fmt: skip
+}
 
 
 def small(name: str, **fields: object) -> tuple[Attention, str]:

@@ -246,30 +246,43 @@ _SPARSE = "The weights are positive with sum 1, and 0 for keys with low scores: 
 # Each value of ``Attention.normaliser`` besides softmax.
 NORMALISERS = {
     "sparsemax": Normaliser(
-        "sparsemax", lambda s, bias, stabilised, fully_masked: sparsemax(s, fully_masked),
-        "sparsemax(@0)", "",
+        "sparsemax",
+        lambda s, bias, stabilised, fully_masked: sparsemax(s, fully_masked),
+        "sparsemax(@0)",
+        "",
         "with the threshold for which a row sums to one: $a_ij = max(s_ij − τ_i, 0)$",
-        _SPARSE, sums_to_one=True,
+        _SPARSE,
+        sums_to_one=True,
     ),
     "entmax": Normaliser(
-        "entmax (1.5)", lambda s, bias, stabilised, fully_masked: entmax15(s, fully_masked),
-        "entmax_{3/2}(@0)", "",
+        "entmax (1.5)",
+        lambda s, bias, stabilised, fully_masked: entmax15(s, fully_masked),
+        "entmax_{3/2}(@0)",
+        "",
         "with the threshold for which a row sums to one: $a_ij = max(s_ij/2 − τ_i, 0)²$",
-        _SPARSE, sums_to_one=True,
+        _SPARSE,
+        sums_to_one=True,
     ),
     "relu": Normaliser(
-        "ReLU", lambda s, bias, stabilised, fully_masked: relu_weights(s),
-        "relu(@0)/n_k", "out[i,j] = max(0[i,j], 0)/n_k",
+        "ReLU",
+        lambda s, bias, stabilised, fully_masked: relu_weights(s),
+        "relu(@0)/n_k",
+        "out[i,j] = max(0[i,j], 0)/n_k",
         "each score by itself has its weight: $a_ij = max(s_ij, 0)/n_k$",
         "Each score above 0 is its own weight, over the number of keys: keys do not compete.",
     ),
     "sigmoid": Normaliser(
-        "a sigmoid", lambda s, bias, stabilised, fully_masked: sigmoid_weights(s, 0 if bias else None, stabilised),
-        "sigmoid(@0 − log(n_k))", "out[i,j] = 1/(1 + e^{−{0[i,j] − log(n_k)}})",
+        "a sigmoid",
+        lambda s, bias, stabilised, fully_masked: sigmoid_weights(
+            s, 0 if bias else None, stabilised
+        ),
+        "sigmoid(@0 − log(n_k))",
+        "out[i,j] = 1/(1 + e^{−{0[i,j] − log(n_k)}})",
         "each score by itself has its weight: $a_ij = 1/{1 + e^{−{s_ij − log(n_k)}}}$",
-        "Each score has its weight by itself, between 0 and 1: keys do not compete.", takes_exponentials=True,
+        "Each score has its weight by itself, between 0 and 1: keys do not compete.",
+        takes_exponentials=True,
     ),
-}  # fmt: skip
+}
 
 
 # -- dropout, with the choice of what is dropped as an input -----------------------------------------------------------

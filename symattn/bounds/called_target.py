@@ -43,9 +43,13 @@ MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR)
 #: Reasons of a failure that say nothing about the function, and the option of the command line that may help.
 LIMITS = {"time limit": "--time-limit", "memory limit": "--memory-limit"}
 _WORDS = {
-    CAUSAL_MASK: "causal mask", PAST: "n_k − n_q", FACTOR: "1/√d_k", "lengths": "numbers of valid keys",
-    "length": "number of valid keys", "bounds": "bounds of documents",
-}  # fmt: skip
+    CAUSAL_MASK: "causal mask",
+    PAST: "n_k − n_q",
+    FACTOR: "1/√d_k",
+    "lengths": "numbers of valid keys",
+    "length": "number of valid keys",
+    "bounds": "bounds of documents",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,10 +131,17 @@ class _Formula:
         # Raises ``Undecided`` before the equations divide by what is left.
         self.counts.room(g(6, p.score) + 2 * self.eps)
         letters = {
-            "τ": self.tau, "T": t, "m": t, "Δ": 2 * t, "B": self.times, "ln(n)": self.log_n, "ε": self.eps,
-            letter("λ_s"): rate(p.score), letter("λ_a"): self.lam,
+            "τ": self.tau,
+            "T": t,
+            "m": t,
+            "Δ": 2 * t,
+            "B": self.times,
+            "ln(n)": self.log_n,
+            "ε": self.eps,
+            letter("λ_s"): rate(p.score),
+            letter("λ_a"): self.lam,
             **({} if p.factors is None else {letter("λ_F"): rate(p.factors)}),
-        }  # fmt: skip
+        }
         self.definitions = formula_of.exponent_equations(p, self.counts)
         self.known = formula_of.defined(self.definitions, letters)
         self.a, self.alone, self.below = (self.known[letter] for letter in "asb")
@@ -185,12 +192,19 @@ class _Formula:
         # Beyond the range of the format the maximum has to be subtracted (step 6).
         rise = power_up(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
         return {
-            "n": self.sizes.n, "V": self.sizes.v_max, "a": self.a, "s": self.alone, "b": self.below,
-            letter("λ_P"): rate(p.stored), letter("λ_+"): float(c.path[0, 0]) * self.lam,
+            "n": self.sizes.n,
+            "V": self.sizes.v_max,
+            "a": self.a,
+            "s": self.alone,
+            "b": self.below,
+            letter("λ_P"): rate(p.stored),
+            letter("λ_+"): float(c.path[0, 0]) * self.lam,
             letter("η_e"): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
-            letter("η_P"): rise * p.lost, letter("g_O"): g(1, p.returned), letter("η_O"): float(p.returned.eta),
+            letter("η_P"): rise * p.lost,
+            letter("g_O"): g(1, p.returned),
+            letter("η_O"): float(p.returned.eta),
             "ρ": 2.0**-10 + self.sizes.n * 2.0**-22,
-        }  # fmt: skip
+        }
 
     def _share_of_formula_steps(self, moved: float, apart: float, lost: float) -> dict[str, float]:
         """Return the share of each step: exponents in proportion."""

@@ -31,9 +31,10 @@ from symattn.bounds.reference import Change, Variant
 FORMATS = ("float32", "float16", "bfloat16")
 #: Formats by their names in words; TF32 has the digits of float16.
 _NARROW: Mapping[str, Grid] = {
-    "float16 (or TF32, which has as many digits)": Format("float16"), "bfloat16": Format("bfloat16"),
+    "float16 (or TF32, which has as many digits)": Format("float16"),
+    "bfloat16": Format("bfloat16"),
     "float8": Format("float8_e4m3fn"),
-}  # fmt: skip
+}
 # More than float32's error, so that the two neighbours lie on either side of a boundary.
 _MOVED = 2.0**-20  # more than float32's relative error without cancellation
 
@@ -221,9 +222,12 @@ def _make_mistake_of_stores(
     f: Grid, inputs: int, scores: int, scaled: int, powers: str, out: int
 ) -> Mistake:
     all_parts = [
-        ("score", "inputs", inputs), ("score", "scores before they are scaled", scores),
-        ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),
-    ]  # fmt: skip
+        ("score", "inputs", inputs),
+        ("score", "scores before they are scaled", scores),
+        ("score", "scaled scores", scaled),
+        (_POWERS[powers][0], powers, powers),
+        ("output", "outputs", out),
+    ]
     parts = [(step, words) for step, words, chosen in all_parts if chosen]
     first_words = ", ".join(w for _, w in parts[:-1])
     words = " and ".join((first_words, parts[-1][1])) if len(parts) > 1 else parts[0][1]

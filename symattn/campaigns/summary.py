@@ -67,8 +67,12 @@ def summary(folder: Path, command: str = "") -> Document:
         )
         blocks.append(Note((f"The folder holds {many} not counted.",)))
     return Document(
-        "verification", "campaign", ("Campaign of verifications",),
-        (*whole, *blocks, *details), brief=(*short, *blocks) if details else (), option="-v",
+        "verification",
+        "campaign",
+        ("Campaign of verifications",),
+        (*whole, *blocks, *details),
+        brief=(*short, *blocks) if details else (),
+        option="-v",
         subtitle=(f"{len(result)} of {len(jobs)} made",),
         command=command,
         record={
@@ -77,8 +81,10 @@ def summary(folder: Path, command: str = "") -> Document:
         },
         verdict=_decide_campaign_verdict(result, left),
         reason=(_count_verdicts_in_words(result, left),),
-        hints=("-v prints every cause with its command, cases and times, and notes",) if details else (),
-    )  # fmt: skip
+        hints=("-v prints every cause with its command, cases and times, and notes",)
+        if details
+        else (),
+    )
 
 
 def _decide_campaign_verdict(results: Sequence[Record], left: int) -> Verdict:

@@ -66,12 +66,24 @@ class Rule(NamedTuple):
 RULES = (
     Rule("linear", {}, "0", "k", "v"),
     Rule("deltanet", {"delta": True}, "β k", "k", "β v"),
-    Rule("comba", {"delta": True, "gate": "token", "erase": "vector", "erases": "before"}, "β p", "k", "β v"),
+    Rule(
+        "comba",
+        {"delta": True, "gate": "token", "erase": "vector", "erases": "before"},
+        "β p",
+        "k",
+        "β v",
+    ),
     Rule("gdn2", {"delta": True, "gate": "feature", "erase": "gates"}, "b ⊙ k", "k", "w ⊙ v"),
-    Rule("rwkv7", {"delta": True, "gate": "feature", "erase": "pair", "erases": "before"}, "−α", "b", "v"),
+    Rule(
+        "rwkv7",
+        {"delta": True, "gate": "feature", "erase": "pair", "erases": "before"},
+        "−α",
+        "b",
+        "v",
+    ),
     Rule("rwkv6", {"gate": "feature", "reads": "before", "bonus": True}, "0", "k", "v"),
     Rule("mamba2", {"gate": "head", "step": True, "skip": True}, "0", "k", "Δ v"),
-)  # fmt: skip
+)
 """What the fields of each say of erasing, writing, gates and reading; a norm, a scale and heads are left out."""
 
 

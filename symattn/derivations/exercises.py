@@ -98,10 +98,16 @@ def scaled(rng: Draw) -> Task:
     # d_k = 4 has an exact root.
     left, right = exact([a]), exact([b])
     return _make_exercise_task(
-        "scaling", "A scaled score", "$q = @a$, $k = @b$. What is the scaled score?", "q·k/√d_k",
-        scale_by_root(dot_scores(left, right), left), exact([[sum(x * y for x, y in zip(a, b, strict=True))]]) / 2,
-        "entry by entry, divided by 2", a=a, b=b,
-    )  # fmt: skip
+        "scaling",
+        "A scaled score",
+        "$q = @a$, $k = @b$. What is the scaled score?",
+        "q·k/√d_k",
+        scale_by_root(dot_scores(left, right), left),
+        exact([[sum(x * y for x, y in zip(a, b, strict=True))]]) / 2,
+        "entry by entry, divided by 2",
+        a=a,
+        b=b,
+    )
 
 
 def variance(rng: Draw) -> Task:
@@ -127,10 +133,16 @@ def shift(rng: Draw) -> Task:
     row, by = _draw_unequal_scores(rng), int(rng.integers(10, 100))
     moved = [x + by for x in row]
     return _make_exercise_task(
-        "shift", "Softmax of large scores", "$s = @moved$. What are the weights?", "softmax(s)", softmax(exact([row])),
-        softmax(exact([moved])), "with the scores as they are given",
-        f"Only differences matter: subtract {by} from each.", moved=moved,
-    )  # fmt: skip
+        "shift",
+        "Softmax of large scores",
+        "$s = @moved$. What are the weights?",
+        "softmax(s)",
+        softmax(exact([row])),
+        softmax(exact([moved])),
+        "with the scores as they are given",
+        f"Only differences matter: subtract {by} from each.",
+        moved=moved,
+    )
 
 
 def jacobian(rng: Draw) -> Task:
@@ -142,9 +154,15 @@ def jacobian(rng: Draw) -> Task:
     diagonal = exact([[row[i] if i == j else 0 for j in range(3)] for i in range(3)])
     question = "The weights are $p = @p$. What are their derivatives by the scores?"
     return _make_exercise_task(
-        "jacobian", "The derivatives of softmax", question, "diag(p) - p pᵀ", diagonal - p.mT @ p, by_entry,
-        "entry by entry", p=[x.notation() for x in row],
-    )  # fmt: skip
+        "jacobian",
+        "The derivatives of softmax",
+        question,
+        "diag(p) - p pᵀ",
+        diagonal - p.mT @ p,
+        by_entry,
+        "entry by entry",
+        p=[x.notation() for x in row],
+    )
 
 
 def output(rng: Draw) -> Task:
@@ -171,9 +189,15 @@ def permuted(rng: Draw) -> Task:
     question = f"""$s = @row$ are the scores of keys 1, 2, 3. The keys come as \
 {", ".join(str(i + 1) for i in order)} instead. What are the weights, in the new order?"""
     return _make_exercise_task(
-        "equivariance", "Keys in another order", question, "a", softmax(exact([[row[i] for i in order]])),
-        exact([[weights[i] for i in order]]), "as the old weights in the new order", row=row,
-    )  # fmt: skip
+        "equivariance",
+        "Keys in another order",
+        question,
+        "a",
+        softmax(exact([[row[i] for i in order]])),
+        exact([[weights[i] for i in order]]),
+        "as the old weights in the new order",
+        row=row,
+    )
 
 
 def tiles(rng: Draw) -> Task:
@@ -190,10 +214,18 @@ def tiles(rng: Draw) -> Task:
     question = """Scores come in two tiles, $@first$ and $@second$. With $m$ the largest of all, what is the sum of \
 $e^{s_j - m}$ that the tiles merge to?"""
     return _make_exercise_task(
-        "online-softmax", "Two tiles", question, "ℓ", merge(*parts).normaliser, tile_state(row, values).normaliser,
-        "over all four scores at once", "The sum of the first tile is multiplied by $e^@by$.",
-        first=first, second=second, by=max(first) - max(first + second),
-    )  # fmt: skip
+        "online-softmax",
+        "Two tiles",
+        question,
+        "ℓ",
+        merge(*parts).normaliser,
+        tile_state(row, values).normaliser,
+        "over all four scores at once",
+        "The sum of the first tile is multiplied by $e^@by$.",
+        first=first,
+        second=second,
+        by=max(first) - max(first + second),
+    )
 
 
 def lookup(rng: Draw) -> Task:
@@ -204,10 +236,15 @@ def lookup(rng: Draw) -> Task:
     zeros = exact([[0] * sum(ties)])
     share = softmax(zeros).tolist()[0][0]
     return _make_exercise_task(
-        "lookup", "Sharp attention", "$s = @row$. What do the weights of $β s$ tend to as $β$ grows?", "a",
-        exact([ties]) / sum(ties), exact([[share if tie else 0 for tie in ties]]),
-        "as softmax over the largest scores alone", row=row,
-    )  # fmt: skip
+        "lookup",
+        "Sharp attention",
+        "$s = @row$. What do the weights of $β s$ tend to as $β$ grows?",
+        "a",
+        exact([ties]) / sum(ties),
+        exact([[share if tie else 0 for tie in ties]]),
+        "as softmax over the largest scores alone",
+        row=row,
+    )
 
 
 def sink(rng: Draw) -> Task:

@@ -140,13 +140,27 @@ def _make_explore_document(sheet: Sheet, command: str) -> Document:
     x, q, k, v, s, masked, a, o = symbols
     sections: list[tuple[str, str, tuple[Node, ...]]] = [
         ("Inputs", "Change any number: every step below follows, exactly.", ()),
-        ("Keys, queries, values", "Each token's row is multiplied by each matrix.",
-         tuple(equals(one, x * SYMBOLS[w]) for one, w in ((k, "w_k"), (q, "w_q"), (v, "w_v")))),
-        ("Scores", "The score of a key is its dot product with the query; scale, temperature and mask follow.",
-         (equals(s, q * Transposed(k)),)),
-        ("Weights", "Softmax makes a row of scores positive with sum 1.", (equals(a, call("softmax", masked)),)),
-        ("Output", "Each query's output is the mean of the values, by its weights.", (equals(o, a * v),)),
-    ]  # fmt: skip
+        (
+            "Keys, queries, values",
+            "Each token's row is multiplied by each matrix.",
+            tuple(equals(one, x * SYMBOLS[w]) for one, w in ((k, "w_k"), (q, "w_q"), (v, "w_v"))),
+        ),
+        (
+            "Scores",
+            "The score of a key is its dot product with the query; scale, temperature and mask follow.",
+            (equals(s, q * Transposed(k)),),
+        ),
+        (
+            "Weights",
+            "Softmax makes a row of scores positive with sum 1.",
+            (equals(a, call("softmax", masked)),),
+        ),
+        (
+            "Output",
+            "Each query's output is the mean of the values, by its weights.",
+            (equals(o, a * v),),
+        ),
+    ]
     blocks: list[Block] = []
     for title, lede, formulas in sections:
         paragraphs = (Paragraph((f,)) for f in formulas)
@@ -156,9 +170,14 @@ def _make_explore_document(sheet: Sheet, command: str) -> Document:
 
 
 _NOTES: tuple[Text, ...] = (
-    ("Exact numbers are fractions of whole numbers and quotients of sums of powers of e; ", Root(D_K), " stays a root. "
-     "Decimals are those numbers, correctly rounded.",),
-    ("In a floating format every operation is rounded to nearest, ties to even, and sums run from the first term to "
-     "the last. A library's exponential and order may differ in the last place.",),
+    (
+        "Exact numbers are fractions of whole numbers and quotients of sums of powers of e; ",
+        Root(D_K),
+        " stays a root. Decimals are those numbers, correctly rounded.",
+    ),
+    (
+        "In a floating format every operation is rounded to nearest, ties to even, and sums run from the first term to "
+        "the last. A library's exponential and order may differ in the last place.",
+    ),
     ("The address of the page holds what you have chosen; a link to it opens the same page.",),
-)  # fmt: skip
+)

@@ -264,9 +264,13 @@ def online_softmax() -> Document:
     cells_of_rows = tuple(tuple((x,) for x in row) for row in rows)
     table = Table(tuple(columns), cells_of_rows, caption=caption)
     return DerivationText(
-        letters, table=[table], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
-        output=_read_corner_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
-    ).document("online-softmax")  # fmt: skip
+        letters,
+        table=[table],
+        scores=nt.matrix(SCORES),
+        values=nt.matrix(VALUES),
+        output=_read_corner_entry(finish(states[-1])),
+        digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
+    ).document("online-softmax")
 
 
 def _make_glossary_of_state() -> Glossary:

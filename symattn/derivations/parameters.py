@@ -11,9 +11,14 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import is_integer_within, unknown
 
 _SIZES: dict[str, tuple[str, int]] = {
-    "dk": ("d_k", 65536), "dv": ("d_v", 65536), "dmodel": ("d_model", 65536), "tokens": ("n", 64), "keys": ("n_k", 64),
-    "heads": ("heads", 64), "seed": ("seed", 2**63 - 1),
-}  # fmt: skip
+    "dk": ("d_k", 65536),
+    "dv": ("d_v", 65536),
+    "dmodel": ("d_model", 65536),
+    "tokens": ("n", 64),
+    "keys": ("n_k", 64),
+    "heads": ("heads", 64),
+    "seed": ("seed", 2**63 - 1),
+}
 LIMITS = {parameter: most for parameter, (_, most) in _SIZES.items()}
 """The largest value of each number."""
 

@@ -139,10 +139,13 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
         "difference": _yield_score_gap_result(text, setting),
     }
     return text.document(
-        "scaling", _write_scaling_text(setting),
-        command=command("derive", "scaling", options={"dk": dk, "mean": mean, "seed": seed or None}),
+        "scaling",
+        _write_scaling_text(setting),
+        command=command(
+            "derive", "scaling", options={"dk": dk, "mean": mean, "seed": seed or None}
+        ),
         parameters={"dk": dk, "mean": None if mean is None else str(mean), "seed": seed},
-    )  # fmt: skip
+    )
 
 
 def answer(document: Document) -> tuple[Block, ...]:
@@ -170,14 +173,21 @@ def _write_scaling_text(setting: ScalingSetting) -> str:
     products = " + ".join(terms)
     written = f"main- s = {products} :: $@at$\n" if 1 < setting.d_k <= _WRITTEN_OUT else ""
     parts = (
-        _BEGINS.replace("@dk", str(setting.d_k)), assumed(setting),
-        (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
-        _SCORE.replace("@written\n", written), "main- E[s] = 0 :: zero mean" if centred else "",
-        _VARIANCE, _CENTRED if centred else _GENERAL.format(_SECOND, "expanded"),
-        _DIVISORS, *((means, spread, _MEANS) if setting.mean != 0 else ()),
-        _DIFFERENCES, "end- Var(s_1 - s_2) = 2 d_k σ⁴ :: zero means" if centred else "",
-        _JACOBIAN, _GAP,
-    )  # fmt: skip
+        _BEGINS.replace("@dk", str(setting.d_k)),
+        assumed(setting),
+        (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$")
+        + f" :: for “{TYPICAL}” alone",
+        _SCORE.replace("@written\n", written),
+        "main- E[s] = 0 :: zero mean" if centred else "",
+        _VARIANCE,
+        _CENTRED if centred else _GENERAL.format(_SECOND, "expanded"),
+        _DIVISORS,
+        *((means, spread, _MEANS) if setting.mean != 0 else ()),
+        _DIFFERENCES,
+        "end- Var(s_1 - s_2) = 2 d_k σ⁴ :: zero means" if centred else "",
+        _JACOBIAN,
+        _GAP,
+    )
     return "\n".join(part.strip() for part in parts if part)
 
 

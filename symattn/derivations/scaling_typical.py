@@ -99,9 +99,11 @@ caveat: The collapse is of the *typical* row. At $d_k = @largest$ and $σ = 1$ t
 _CAPTION = """The slope $∂p_1/∂{q·k_1}$ with $σ = 1$; $√{2 d_k}$ is the standard deviation of the gap. Every entry is \
 enclosed, and correctly rounded."""
 _HEADS = (
-    ("$d_k$", ""), ("$√{2 d_k}$", ""),
-    *((of, group) for group in ("unscaled", "scaled by $1/√d_k$") for of in ("median", "mean")), ("medians' ratio", ""),
-)  # fmt: skip
+    ("$d_k$", ""),
+    ("$√{2 d_k}$", ""),
+    *((of, group) for group in ("unscaled", "scaled by $1/√d_k$") for of in ("median", "mean")),
+    ("medians' ratio", ""),
+)
 _BOUNDS = """
 - median(∂p_1/∂s_1) = ¼ sech(z σ² √{d_k/2})²
     :: falls with $|Δ|$; half of a normal law is within $z ≈ @quartile$ deviations

@@ -303,7 +303,7 @@ def _yield_blocks_of_variants(rows: list[Support]) -> Iterator[model.Block]:
             " must run. Tests compare all kinds element by element, every variant with plain loops, and those named"
             " with the functions of others.",
         )
-    )  # fmt: skip
+    )
     for family, group in groupby(rows, lambda row: row.variant.family):
         yield from _yield_table_of_family(family, list(group))
     cells = [reason for row in rows for reason in row.found.values()]

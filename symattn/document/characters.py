@@ -61,11 +61,19 @@ LOWERED = {s: c for c, s in (SUBSCRIPTS | _LATE_SUBSCRIPTS).items() if c != "−
 # Combining marks: the macro over a letter in formulas, and the one in running text.
 MARKS: dict[str, tuple[str, str]] = {
     "\u0300": (r"\grave", r"\`"),
-    "\u0301": (r"\acute", r"\'"), "\u0302": (r"\hat", r"\^"), "\u0303": (r"\tilde", r"\~"),
-    "\u0304": (r"\bar", r"\="), "\u0306": (r"\breve", r"\u"), "\u0307": (r"\dot", r"\."), "\u0308": (r"\ddot", r"\""),
-    "\u030a": (r"\mathring", r"\r"), "\u030b": (r"\acute", r"\H"), "\u030c": (r"\check", r"\v"),
-    "\u0327": (r"\hat", r"\c"), "\u0328": (r"\hat", r"\k"),
-}  # fmt: skip
+    "\u0301": (r"\acute", r"\'"),
+    "\u0302": (r"\hat", r"\^"),
+    "\u0303": (r"\tilde", r"\~"),
+    "\u0304": (r"\bar", r"\="),
+    "\u0306": (r"\breve", r"\u"),
+    "\u0307": (r"\dot", r"\."),
+    "\u0308": (r"\ddot", r"\""),
+    "\u030a": (r"\mathring", r"\r"),
+    "\u030b": (r"\acute", r"\H"),
+    "\u030c": (r"\check", r"\v"),
+    "\u0327": (r"\hat", r"\c"),
+    "\u0328": (r"\hat", r"\k"),
+}
 
 FENCES = {"abs": "||", "norm": "‖‖", "round": "()", "curly": "{}", "square": "[]", "floor": "⌊⌋"}
 

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
     from symattn.document.model import Text
 
 ANSI: dict[nt.Role, str] = {
-    "input": "32", "query": "31", "key": "33", "value": "35", "score": "34", "weight": "36", "weighted": "33",
+    "input": "32",
+    "query": "31",
+    "key": "33",
+    "value": "35",
+    "score": "34",
+    "weight": "36",
+    "weighted": "33",
     "output": "32",
-}  # fmt: skip
+}
 """Role → its terminal colour under ``colours``."""
 
 _OPERATORS = ("⊙", "⊗", "∘")  # names that stand between factors

@@ -157,9 +157,13 @@ def compared(rows: Iterable[Detection]) -> Document:
     blocks = (
         Table(columns, tuple(lines)),
         Paragraph((f"Number found, of {len(results)}: {totals}.",)),
-        Note(("The first two rules use entries from N(0, 1), n = d = 16 and five seeds. symattn uses the inputs of "
-              "verify; the number is that of the first input that shows the fault.",)),
-    )  # fmt: skip
+        Note(
+            (
+                "The first two rules use entries from N(0, 1), n = d = 16 and five seeds. symattn uses the inputs of "
+                "verify; the number is that of the first input that shows the fault.",
+            )
+        ),
+    )
     return Document(
         "listing", "faults-found", ("Which rule finds which fault",), blocks, command=f"symattn faults run {of}",
         record={"faults": [{"name": r.fault.name, **r.rules, "symattn": r.after} for r in results], "found": counts},

@@ -245,9 +245,15 @@ def _enlarge(facts: CallFacts, d_k: int, full: dict[str, float]) -> Attention:
     if tempered is not None:
         tempered = tempered._replace(rate=int(full["temperature_rate"]))
     larger = replace(
-        facts, d_k=d_k, heads=int(full["heads"]), kv_heads=int(full["kv_heads"]), scale=full["scale"], window=window,
-        rotation=turn, temperature=tempered,
-    )  # fmt: skip
+        facts,
+        d_k=d_k,
+        heads=int(full["heads"]),
+        kv_heads=int(full["kv_heads"]),
+        scale=full["scale"],
+        window=window,
+        rotation=turn,
+        temperature=tempered,
+    )
     spec = larger.spec()
     assert spec is not None
     usual = replace(larger, scale=d_k**-0.5).spec()

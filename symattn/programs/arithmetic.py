@@ -76,9 +76,14 @@ def arithmetic(
     """
     check_function(function)
     how = Options(
-        dtype=format_name(dtype), domain=domain, call=call or {}, mask_arg=mask_arg, layout=layout, framework=framework,
+        dtype=format_name(dtype),
+        domain=domain,
+        call=call or {},
+        mask_arg=mask_arg,
+        layout=layout,
+        framework=framework,
         seed=seed,
-    )  # fmt: skip
+    )
     return _determine_arithmetic(function, _check_arithmetic_spec(spec, how), how, keys)
 
 

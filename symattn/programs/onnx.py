@@ -209,9 +209,15 @@ OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 _HEADS = ("q_num_heads", "kv_num_heads")
 #: Attributes of Attention that are read.
 _ATTRIBUTES = (
-    "is_causal", "left_window_size", "right_window_size", "scale", "softcap", *_HEADS, "softmax_precision",
+    "is_causal",
+    "left_window_size",
+    "right_window_size",
+    "scale",
+    "softcap",
+    *_HEADS,
+    "softmax_precision",
     "qk_matmul_output_mode",
-)  # fmt: skip
+)
 #: Attributes of FlexAttention that are read.
 _FLEX = ("scale", "softmax_precision")
 # The first opset that has an attribute or an input; all others exist from the operator's first opset on.

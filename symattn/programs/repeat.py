@@ -99,10 +99,18 @@ def _make_repeat_report(session: Session, results: tuple[Fault, ...]) -> Report:
         f"{r.outcome.error}; hint: raise --time-limit" for r in session.records if r.outcome.late
     )
     return Report(
-        verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, results, checks,
-        session.runner.notes, "".join(session.stdout), fields=session.subject.fields(),
+        verdict,
+        session.runner.describe(),
+        session.precision.words,
+        "this case alone",
+        session.seed,
+        results,
+        checks,
+        session.runner.notes,
+        "".join(session.stdout),
+        fields=session.subject.fields(),
         missing=() if results else tuple(late),
-    )  # fmt: skip
+    )
 
 
 def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: Any) -> Repeated:

@@ -30,9 +30,14 @@ _ARCHITECTURE = 80
 _LANES = 32
 #: What ``get_device_properties`` says: those of an NVIDIA A100.
 _PROPERTIES = {
-    "max_shared_mem": 166_912, "max_num_regs": 65_536, "multiprocessor_count": 108, "warpSize": _LANES,
-    "sm_clock_rate": 1_410_000, "mem_clock_rate": 1_215_000, "mem_bus_width": 5_120,
-}  # fmt: skip
+    "max_shared_mem": 166_912,
+    "max_num_regs": 65_536,
+    "multiprocessor_count": 108,
+    "warpSize": _LANES,
+    "sm_clock_rate": 1_410_000,
+    "mem_clock_rate": 1_215_000,
+    "mem_bus_width": 5_120,
+}
 
 
 def interpreted() -> bool:

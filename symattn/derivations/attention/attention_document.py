@@ -368,21 +368,28 @@ def _make_table_of_inputs(request: DerivationRequest) -> Table:
 
 def _describe_example_inputs(request: DerivationRequest) -> tuple[Block, ...]:
     result = {
-        "mask": "the mask lets every query see each second key", "keep": "the last key is padding",
-        "doc": "the last third of the tokens is another document", "doc_q": "",
-        "doc_k": "the last third of queries and of keys is another document", "drop": "one weight in five is dropped",
-        "positions": "positions are in order", "positions_q": "",
-    }  # fmt: skip
+        "mask": "the mask lets every query see each second key",
+        "keep": "the last key is padding",
+        "doc": "the last third of the tokens is another document",
+        "doc_q": "",
+        "doc_k": "the last third of queries and of keys is another document",
+        "drop": "one weight in five is dropped",
+        "positions": "positions are in order",
+        "positions_q": "",
+    }
     parts = [result[name] for name in request.names if result.get(name)]
     return (Note(("An example: " + ", and ".join(parts) + ".",)),) if parts else ()
 
 
 _CAVEAT = Caveat(
     (
-        "Every step is shown on letters of its own, at the sizes named: ", SYMBOLS["weights"], " is any matrix of"
-        " weights where ", SYMBOLS["output"], " is computed from it.",
+        "Every step is shown on letters of its own, at the sizes named: ",
+        SYMBOLS["weights"],
+        " is any matrix of weights where ",
+        SYMBOLS["output"],
+        " is computed from it.",
     )
-)  # fmt: skip
+)
 
 
 def _list_size_letters(

@@ -272,8 +272,10 @@ def _parse_other_sizes(text: str | None) -> dict[str, int]:
         letter, _, number = pair.partition("=")
         if letter not in LETTERS or not number.isdecimal() or not 1 <= int(number) <= _MOST_OTHER:
             known = ", ".join(LETTERS)
-            raise InputError(f"size: {pair!r} is not a letter of a size with an integer from 1 to {_MOST_OTHER}, "
-                             f"such as l=4; letters: {known}")  # fmt: skip
+            raise InputError(
+                f"size: {pair!r} is not a letter of a size with an integer from 1 to {_MOST_OTHER}, "
+                f"such as l=4; letters: {known}"
+            )
         result[letter] = int(number)
     return result
 

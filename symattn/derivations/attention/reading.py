@@ -98,8 +98,10 @@ def run(request: DerivationRequest, seed: int) -> ReadingRun:
 def _make_pseudorandom_balls(name: str, shape: tuple[int, ...], seed: int) -> Ball:
     """Return pseudorandom fractions of both signs, always the same."""
     random = Random(f"{name} {shape} {seed}")
-    entries = [Fraction(random.choice((-1, 1)) * random.randint(1, 40), random.choice((29, 31, 37, 41)))
-               for _ in range(prod(shape))]  # fmt: skip
+    entries = [
+        Fraction(random.choice((-1, 1)) * random.randint(1, 40), random.choice((29, 31, 37, 41)))
+        for _ in range(prod(shape))
+    ]
     ball: Ball = Ball.lift(np.array(entries, dtype=object).reshape(shape))
     return ball
 

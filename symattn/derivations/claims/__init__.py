@@ -335,8 +335,11 @@ def _compare_claimed_vectors(a: str, b: str) -> Document:
     result = [compare(x, y) for x, y in zip(left, right, strict=True)]
     digits = _digits_of_softmax(a, b)
     # Digits that are compared with a softmax may be rounded; other entries must be equal.
-    close = [f.holds is True or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
-             for f, (d, t) in zip(result, digits or [(0, "0")] * len(result), strict=True)]  # fmt: skip
+    close = [
+        f.holds is True
+        or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
+        for f, (d, t) in zip(result, digits or [(0, "0")] * len(result), strict=True)
+    ]
     if all(f.holds is True for f in result):
         return _make_equality_document(
             a,
@@ -590,9 +593,14 @@ def _write_similarity_order(
 
 
 def _make_claim_document(
-    name: str, title: str, names: list[str], blocks: list[Block], holds: bool | None, values: Record,
+    name: str,
+    title: str,
+    names: list[str],
+    blocks: list[Block],
+    holds: bool | None,
+    values: Record,
     measure: str | None = None,
-) -> Document:  # fmt: skip
+) -> Document:
     entries = record({"claim": " ".join([name, *names]), "holds": holds, "values": values})
     return Document(
         "claim",

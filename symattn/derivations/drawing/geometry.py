@@ -369,9 +369,15 @@ def beside(
     places: list[tuple[float, float, Anchor]] = []
     for far in (8.0, 14.0, 22.0, 34.0):
         places += [
-            (far, 5, "start"), (far, -far * 0.7, "start"), (0, -far, "middle"), (0, far + size * 0.7, "middle"),
-            (far, far + 4, "start"), (-far, -far * 0.7, "end"), (-far, 5, "end"), (-far, far + 4, "end"),
-        ]  # fmt: skip
+            (far, 5, "start"),
+            (far, -far * 0.7, "start"),
+            (0, -far, "middle"),
+            (0, far + size * 0.7, "middle"),
+            (far, far + 4, "start"),
+            (-far, -far * 0.7, "end"),
+            (-far, 5, "end"),
+            (-far, far + 4, "end"),
+        ]
     tried = [Label(x + dx, y + dy, words, size, role, anchor) for dx, dy, anchor in places]
     costs = []
     for i, label in enumerate(tried):

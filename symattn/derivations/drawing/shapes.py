@@ -117,8 +117,10 @@ def _make_forms_of_arrays(
         **(sizes or {}),
     }
     axes = {name: _split_axes_into_factors(name, spec, given) for name in names}
-    lengths = {name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in result]
-               for name, result in axes.items()}  # fmt: skip
+    lengths = {
+        name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in result]
+        for name, result in axes.items()
+    }
     longest = max(n for of in lengths.values() for n in of[-2:])
     unit = min(_UNIT, _LONGEST / longest)
     words = {

@@ -150,9 +150,13 @@ def _against_nearest(walk: Walk, printed: object) -> Iterator[Text]:
         if near[index] == shown[index]:
             continue
         total = sum(near[index[:-1]], Quotient.of(0))
-        yield ("Rounded to nearest, ", decimal(exact[index], 3), f" would be {near[index].decimal(6)}, not "
-               f"{shown[index].decimal(6)}, and row {index[-2] + 1} would sum to {total.decimal(6)} "
-               "(--rounding nearest).")  # fmt: skip
+        yield (
+            "Rounded to nearest, ",
+            decimal(exact[index], 3),
+            f" would be {near[index].decimal(6)}, not "
+            f"{shown[index].decimal(6)}, and row {index[-2] + 1} would sum to {total.decimal(6)} "
+            "(--rounding nearest).",
+        )
         return
 
 

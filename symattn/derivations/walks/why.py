@@ -55,25 +55,35 @@ def _yield_why_of_inputs(walk: Walk) -> Iterator[Text]:
 
 def _yield_why_of_matrices(walk: Walk) -> Iterator[Text]:
     if "w_q" in walk.sheet.inputs:
-        yield ("The same matrices serve every token. They are what is learned; without them the similarity of two "
-               "tokens would be fixed, and the same in both directions.",)  # fmt: skip
+        yield (
+            "The same matrices serve every token. They are what is learned; without them the similarity of two "
+            "tokens would be fixed, and the same in both directions.",
+        )
 
 
 def _yield_why_of_roles(walk: Walk) -> Iterator[Text]:
-    yield ("Each token plays three roles: as a query it asks, as a key it is compared with, as a value it is handed "
-           "on.",)  # fmt: skip
+    yield (
+        "Each token plays three roles: as a query it asks, as a key it is compared with, as a value it is handed "
+        "on.",
+    )
     spec = walk.sheet.attention
     if spec.latent is not None:
-        yield ("Keys and values are made of a latent that is smaller than they are: a cache holds the latent alone, "
-               "and the part of the keys that has positions.",)  # fmt: skip
+        yield (
+            "Keys and values are made of a latent that is smaller than they are: a cache holds the latent alone, "
+            "and the part of the keys that has positions.",
+        )
     if spec.qk_norm:
         yield ("Normalised queries and keys keep scores bounded, however large the tokens grow.",)
     if isinstance(spec.position, Rotary):
-        yield ("Rotated by angles that grow with their places, a query and a key have a product that depends on their "
-               "distance alone (symattn derive rope).",)  # fmt: skip
+        yield (
+            "Rotated by angles that grow with their places, a query and a key have a product that depends on their "
+            "distance alone (symattn derive rope).",
+        )
     if spec.key_heads < spec.heads:
-        yield (f"{spec.heads} heads of queries share {spec.key_heads} of keys and values: a cache is smaller by that "
-               "factor (symattn derive gqa).",)  # fmt: skip
+        yield (
+            f"{spec.heads} heads of queries share {spec.key_heads} of keys and values: a cache is smaller by that "
+            "factor (symattn derive gqa).",
+        )
 
 
 def _say_how_keys_compare(walk: Walk) -> Text:
@@ -83,11 +93,16 @@ def _say_how_keys_compare(walk: Walk) -> Text:
     k = row_symbol(step.of[1], "j")
     match walk.sheet.attention.score:
         case "additive":
-            return ("The score of a key comes from a small network that sees query and key, ", walk.pipeline["scores"]
-                    .reason[0], ": queries and keys need not be of one width.")  # fmt: skip
+            return (
+                "The score of a key comes from a small network that sees query and key, ",
+                walk.pipeline["scores"].reason[0],
+                ": queries and keys need not be of one width.",
+            )
         case "general":
-            return ("The score of a key is its dot product with the query, with a matrix between: queries and keys "
-                    "need not be of one width.",)  # fmt: skip
+            return (
+                "The score of a key is its dot product with the query, with a matrix between: queries and keys "
+                "need not be of one width.",
+            )
         case "cosine":
             return (
                 "The score of a key is the cosine of its angle with the query: lengths play no part.",
@@ -95,8 +110,11 @@ def _say_how_keys_compare(walk: Walk) -> Text:
         case "distance":
             return ("The score of a key is the larger the nearer it is to the query.",)
     result = decided(walk, step, equals(row_symbol("scores", "i", "j"), Product((q, k), "·")))
-    return ("The score of a key is its dot product with the query", *((", ", result) if result else ()),
-            ": large where they point the same way.")  # fmt: skip
+    return (
+        "The score of a key is its dot product with the query",
+        *((", ", result) if result else ()),
+        ": large where they point the same way.",
+    )
 
 
 def _yield_why_of_scores(walk: Walk) -> Iterator[Text]:
@@ -110,8 +128,10 @@ def _yield_why_of_scores(walk: Walk) -> Iterator[Text]:
             f"c tanh(s/c) keeps a score between −{spec.softcap} and {spec.softcap}, and hardly changes small ones.",
         )
     if spec.position is not None and not isinstance(spec.position, Rotary):
-        yield ("What is added depends on the distance of query and key: dot products alone do not know the order of "
-               "tokens.",)  # fmt: skip
+        yield (
+            "What is added depends on the distance of query and key: dot products alone do not know the order of "
+            "tokens.",
+        )
     if spec.window is not None or spec.block is not None:
         yield (
             "A query sees near keys alone: the work for each query does not grow with the length of the text.",
@@ -143,23 +163,31 @@ def _yield_why_of_softmax(walk: Walk) -> Iterator[Text]:
     else:
         yield (NORMALISERS[spec.normaliser].why,)
     if spec.sink:
-        yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
-               "(symattn derive sinks).",)  # fmt: skip
+        yield (
+            "The sink takes weight and has no value: a query that finds nothing need not attend to anything "
+            "(symattn derive sinks).",
+        )
     if spec.dropout:
         yield (
             "Some weights are dropped while a model learns; the others grow, so that the mean is what it was.",
         )
     if any(isinstance(x, Enclosed) for x in walk.arrays["weights"].flat):
-        yield ("exact: a letter, for the number has no closed form whose equality with another could be decided. "
-               f"decimal: its digits, proven by balls. {walk.dtype}: what this arithmetic computes, and how far off it "
-               "is in units in the last place.",)  # fmt: skip
+        yield (
+            "exact: a letter, for the number has no closed form whose equality with another could be decided. "
+            f"decimal: its digits, proven by balls. {walk.dtype}: what this arithmetic computes, and how far off it "
+            "is in units in the last place.",
+        )
         return
-    yield ("exact: as a quotient of sums of powers of e. decimal: that number, correctly rounded. "
-           f"{walk.dtype}: what this arithmetic computes, and how far off it is in units in the last "
-           "place.",)  # fmt: skip
+    yield (
+        "exact: as a quotient of sums of powers of e. decimal: that number, correctly rounded. "
+        f"{walk.dtype}: what this arithmetic computes, and how far off it is in units in the last "
+        "place.",
+    )
     if walk.sheet.printed and reproduced_by(walk):
-        yield ("printed: the text's digits. rounded: the weights with which it goes on; they differ from the "
-               "exact ones because it rounds before it multiplies.",)  # fmt: skip
+        yield (
+            "printed: the text's digits. rounded: the weights with which it goes on; they differ from the "
+            "exact ones because it rounds before it multiplies.",
+        )
 
 
 def _yield_why_of_products(walk: Walk) -> Iterator[Text]:
@@ -168,9 +196,12 @@ def _yield_why_of_products(walk: Walk) -> Iterator[Text]:
     if weights.ndim == values.ndim == 2:
         lengths_shown = (*weights.shape[::-1], values.shape[1])
         sides = " × ".join(map(str, lengths_shown))
-        yield ("In code all of them are often one block with an axis for the key, one for the query and one for the "
-               "feature, ", Code("v[:, None, :] * a.T[:, :, None]"), f", here {sides}; its sum over the keys is the "
-               "output.")  # fmt: skip
+        yield (
+            "In code all of them are often one block with an axis for the key, one for the query and one for the "
+            "feature, ",
+            Code("v[:, None, :] * a.T[:, :, None]"),
+            f", here {sides}; its sum over the keys is the output.",
+        )
 
 
 def _yield_why_of_sums(walk: Walk) -> Iterator[Text]:
@@ -179,18 +210,24 @@ def _yield_why_of_sums(walk: Walk) -> Iterator[Text]:
     formula = equals(row_symbol(walk.mixing.name, "i"), sum_)
     shown = decided(walk, walk.mixing, formula) if len(walk.mixing.of) == 2 else None
     if walk.mixing.name == "attended_latents":
-        yield ("Latents are summed in the place of values, which are made of the sums: one product less for each "
-               "key.",)  # fmt: skip
+        yield (
+            "Latents are summed in the place of values, which are made of the sums: one product less for each "
+            "key.",
+        )
     yield "The output is the sum over all keys", *((", ", shown) if shown else ()), "."
     if (results := rounded_of(walk)) is not None:
         kind = "the text's" if results[0] == "printed" else f"the {results[0]}"
-        yield (f"With {kind} rounded weights it comes out differently: the rounding errors are multiplied by the "
-               "values.",)  # fmt: skip
+        yield (
+            f"With {kind} rounded weights it comes out differently: the rounding errors are multiplied by the "
+            "values.",
+        )
 
 
 def _yield_why_of_others(walk: Walk) -> Iterator[Text]:
-    yield (f"Every query is treated like query {first_query(walk)}, independently of the others: all rows at once are "
-           "one product of matrices.",)  # fmt: skip
+    yield (
+        f"Every query is treated like query {first_query(walk)}, independently of the others: all rows at once are "
+        "one product of matrices.",
+    )
 
 
 def _yield_why_of_merging(walk: Walk) -> Iterator[Text]:
@@ -358,11 +395,15 @@ def _yield_rounding_remark(walk: Walk) -> Iterator[Text]:
 def too_long(walk: Walk) -> Iterator[Text]:
     """Yield which exact entries were not printed, and why."""
     if walk.enclosed:
-        yield (f"The letters that stand for exact entries of {enumerated(walk.enclosed)}: no closed form of them is "
-               "known whose equality with another could be decided. Their digits are proven, by balls.",)  # fmt: skip
+        yield (
+            f"The letters that stand for exact entries of {enumerated(walk.enclosed)}: no closed form of them is "
+            "known whose equality with another could be decided. Their digits are proven, by balls.",
+        )
     if rest := [name for name in walk.lettered if name not in walk.enclosed]:
-        yield (f"The letters that stand for exact entries of {enumerated(rest)}: these are too long to stand side by "
-               "side; -f json has them whole.",)  # fmt: skip
+        yield (
+            f"The letters that stand for exact entries of {enumerated(rest)}: these are too long to stand side by "
+            "side; -f json has them whole.",
+        )
     if walk.long:
         which = enumerated(walk.long)
         yield (

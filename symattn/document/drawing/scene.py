@@ -22,9 +22,13 @@ RAISED = 0.72
 """The size of an index relative to its letter."""
 
 _ROLES: dict[str, Role] = {
-    **dict.fromkeys("qQ", "q"), **dict.fromkeys("kK", "k"), **dict.fromkeys("vV", "v"),
-    **dict.fromkeys("sS", "score"), **dict.fromkeys(("a", "A", "p"), "weight"), **dict.fromkeys("oOy", "output"),
-}  # fmt: skip
+    **dict.fromkeys("qQ", "q"),
+    **dict.fromkeys("kK", "k"),
+    **dict.fromkeys("vV", "v"),
+    **dict.fromkeys("sS", "score"),
+    **dict.fromkeys(("a", "A", "p"), "weight"),
+    **dict.fromkeys("oOy", "output"),
+}
 _INDICES = tuple("ijkmnqv")
 _POWER = re.compile(r"e([+-]?)0*(\d+)$")
 BRACES = re.compile(r"\{(\^?)([^_{}]*)(?:_([^{}]*))?\}")

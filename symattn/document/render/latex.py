@@ -88,8 +88,10 @@ _GREY = ("SAg", "5F6368")
 
 def preamble() -> str:
     """Return packages, colours and macros of a whole document: those of the folder ``tex``, and our colours."""
-    packages, macros = (files("symattn.document.render").joinpath("tex", name).read_text("utf-8").rstrip()
-                        for name in ("packages.tex", "macros.tex"))  # fmt: skip
+    packages, macros = (
+        files("symattn.document.render").joinpath("tex", name).read_text("utf-8").rstrip()
+        for name in ("packages.tex", "macros.tex")
+    )
     colours = [
         f"\\definecolor{{{name}}}{{HTML}}{{{value}}}" for name, value in (*COLOURS.values(), _GREY)
     ]

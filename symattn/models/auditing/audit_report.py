@@ -348,17 +348,32 @@ class AuditReport(WithVerdict):
         calls = (self._table_of_findings(),) if self.findings else ()
         details = (Paragraph((self._describe_audit_meaning(),)),) if self.findings else ()
         return Document(
-            "audit", "audit", (f"Audit of {self.target}",), (*calls, *blocks, *details),
-            brief=(*self._calls_in_short(), *blocks) if details else (), option="-v",
-            command=self.command, verdict=self.verdict, reason=(self._summarise_audit_reason(),),
-            hints=("-v prints every call, what was sampled, and what the columns mean",) if details else (),
+            "audit",
+            "audit",
+            (f"Audit of {self.target}",),
+            (*calls, *blocks, *details),
+            brief=(*self._calls_in_short(), *blocks) if details else (),
+            option="-v",
+            command=self.command,
+            verdict=self.verdict,
+            reason=(self._summarise_audit_reason(),),
+            hints=("-v prints every call, what was sampled, and what the columns mean",)
+            if details
+            else (),
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
-            record=record({
-                "calls": self.findings, "layers": self.layers,
-                "dependence": self._mark_judged_dependence(), "read": self.read, "seen": len(self.findings),
-                "coverage": self.coverage, "undecided": self.undecided, "grade": self._decide_audit_grade(),
-            }),
-        )  # fmt: skip
+            record=record(
+                {
+                    "calls": self.findings,
+                    "layers": self.layers,
+                    "dependence": self._mark_judged_dependence(),
+                    "read": self.read,
+                    "seen": len(self.findings),
+                    "coverage": self.coverage,
+                    "undecided": self.undecided,
+                    "grade": self._decide_audit_grade(),
+                }
+            ),
+        )
 
     def _table_of_parts(self) -> Table:
         """Return a row for each part that mixes tokens: what its outputs depend on, and whether it was judged."""

@@ -22,13 +22,21 @@ _OWN = {
 }  # fmt: skip
 #: Gains and tables, which are not transposed.
 PLAIN = {
-    "q_layernorm.weight": "g_q", "k_layernorm.weight": "g_k",
-    "q_layernorm.bias": "beta_q", "k_layernorm.bias": "beta_k",
-    "query_layernorm.weight": "g_q", "key_layernorm.weight": "g_k",
-    "q_norm.weight": "g_q", "k_norm.weight": "g_k", "q_norm.bias": "beta_q", "k_norm.bias": "beta_k",
-    "q_a_layernorm.weight": "g_cq", "kv_a_layernorm.weight": "g_ckv", "sinks": "sink",
+    "q_layernorm.weight": "g_q",
+    "k_layernorm.weight": "g_k",
+    "q_layernorm.bias": "beta_q",
+    "k_layernorm.bias": "beta_k",
+    "query_layernorm.weight": "g_q",
+    "key_layernorm.weight": "g_k",
+    "q_norm.weight": "g_q",
+    "k_norm.weight": "g_k",
+    "q_norm.bias": "beta_q",
+    "k_norm.bias": "beta_k",
+    "q_a_layernorm.weight": "g_cq",
+    "kv_a_layernorm.weight": "g_ckv",
+    "sinks": "sink",
     "relative_attention_bias.weight": "b_rel",
-}  # fmt: skip
+}
 #: The gains of norms of queries and keys among these.
 GAINS = ("q_norm.weight", "k_norm.weight")
 #: Layers that already store their matrices for tokens on the left.

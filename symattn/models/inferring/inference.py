@@ -190,11 +190,20 @@ class Inference(WithVerdict):
         blocks += [Note((f"The fields and the run differ: {words}",)) for words in self.differs]
         reason = self.differs[0] if self.differs else self.coverage
         return Document(
-            "listing", "models", (f"Attention of {self.model_type}, {self.source}",), tuple(blocks),
-            command=f"symattn models infer {self.model_type}", verdict=self.verdict, reason=(reason,),
-            record={"model_type": self.model_type, "source": self.source, "coverage": self.coverage,
-                    "parts": [_make_record_of_part(part) for part in self.parts]},
-        )  # fmt: skip
+            "listing",
+            "models",
+            (f"Attention of {self.model_type}, {self.source}",),
+            tuple(blocks),
+            command=f"symattn models infer {self.model_type}",
+            verdict=self.verdict,
+            reason=(reason,),
+            record={
+                "model_type": self.model_type,
+                "source": self.source,
+                "coverage": self.coverage,
+                "parts": [_make_record_of_part(part) for part in self.parts],
+            },
+        )
 
 
 def _in_words(part: InferredPart) -> str:

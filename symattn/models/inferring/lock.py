@@ -119,10 +119,15 @@ class LockCheck(WithVerdict):
         blocks: tuple[Block, ...] = (Table(headers("", "line"), cells),) if rows else ()
         words = f"{len(self.gone)} lines are gone and {len(self.new)} are new, of {self.types} model types"
         return Document(
-            "listing", "models", (f"Lock {self.path}",), blocks or (Paragraph(("Every line is inferred again.",)),),
-            command=f"symattn models check {self.path}", verdict=self.verdict, reason=(words,),
+            "listing",
+            "models",
+            (f"Lock {self.path}",),
+            blocks or (Paragraph(("Every line is inferred again.",)),),
+            command=f"symattn models check {self.path}",
+            verdict=self.verdict,
+            reason=(words,),
             record={"path": self.path, "types": self.types, "gone": self.gone, "new": self.new},
-        )  # fmt: skip
+        )
 
 
 def read_lock(path: str) -> list[str]:

@@ -11,10 +11,18 @@ if TYPE_CHECKING:
 
 #: Fields and their numbers in the second configuration.
 OTHER_NUMBERS: dict[str, Any] = {
-    "sliding_window": 7, "attention_chunk_size": 9, "local_attention": 8, "query_pre_attn_scalar": 100,
-    "attn_logit_softcapping": 30.0, "attention_multiplier": 0.3, "head_dim": 24, "num_key_value_heads": 1,
-    "floor_scale": 3, "attn_scale": 0.25, "index_topk": 8,
-}  # fmt: skip
+    "sliding_window": 7,
+    "attention_chunk_size": 9,
+    "local_attention": 8,
+    "query_pre_attn_scalar": 100,
+    "attn_logit_softcapping": 30.0,
+    "attention_multiplier": 0.3,
+    "head_dim": 24,
+    "num_key_value_heads": 1,
+    "floor_scale": 3,
+    "attn_scale": 0.25,
+    "index_topk": 8,
+}
 _CLOSE = 2.0**-26
 #: Fields that count heads of other parts than attention.
 _OF_OTHER_PARTS = re.compile(r"linear|gdn|kda|delta|mamba|ssm|index")

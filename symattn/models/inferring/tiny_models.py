@@ -72,11 +72,20 @@ _SIZES: tuple[tuple[str, int], ...] = (
 )
 #: Fields tried if a model does not run: those whose defaults depend on others.
 _REPAIRS: tuple[Mapping[str, Any], ...] = (
-    {}, {"head_dim": None}, {"head_dim": 16}, {"num_heads": 8}, {"num_key_value_heads": 4}, {"layer_types": None},
+    {},
+    {"head_dim": None},
+    {"head_dim": 16},
+    {"num_heads": 8},
+    {"num_key_value_heads": 4},
+    {"layer_types": None},
     {"n_routed_experts": 4, "n_shared_experts": 1},
-    {"rope_parameters": {kind: {"rope_type": "default", "rope_theta": 10000.0}
-                         for kind in ("full_attention", "sliding_attention")}},
-)  # fmt: skip
+    {
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": 10000.0}
+            for kind in ("full_attention", "sliding_attention")
+        }
+    },
+)
 
 
 class TooLarge(InputError):
@@ -191,10 +200,13 @@ def _reconcile_dependent_fields(
             # an even number of columns
             rope["partial_rotary_factor"] = max(2, 2 * round(d * share / 2)) / d
     fixed = {
-        "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
         "attn_layer_indices": [len(kept) - 1],
         "mamba_d_ssm": result.get("mamba_n_heads", 0) * result.get("mamba_d_head", 0),
-    }  # fmt: skip
+    }
     if "n_mamba_heads" in result:
         fixed |= {"attention_hidden_size": 128, "attention_head_dim": 32}
     known = {name: value for name, value in fixed.items() if name in result}

@@ -135,9 +135,12 @@ def _has_float(*arrays: Value) -> bool:
 
 #: Operators by Python's sign, since open sizes overload signs and not NumPy's functions.
 _BY_SIGN = {
-    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "floor_divide": operator.floordiv,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "floor_divide": operator.floordiv,
     "divide": operator.truediv,
-}  # fmt: skip
+}
 
 
 divide = binary("divide")

@@ -286,10 +286,18 @@ class MeasuredSizes:
     def declared(self, name: str, spec: Attention, names: tuple[str, ...]) -> str:
         """Return the shape of an input as a statement declares it: ``b n 8``, ``8 2*4``."""
         known: Mapping[str, int | str] = {
-            "n_q": self.n_q, "n_k": self.n_k, "d_model": self.d_model, "d_k": self.d_k, "d_v": self.d_v,
-            "d_y": self.d_model, "d_out": self.d_model, "d_s": self.d_k, "h": spec.heads, "g": spec.key_heads,
+            "n_q": self.n_q,
+            "n_k": self.n_k,
+            "d_model": self.d_model,
+            "d_k": self.d_k,
+            "d_v": self.d_v,
+            "d_y": self.d_model,
+            "d_out": self.d_model,
+            "d_s": self.d_k,
+            "h": spec.heads,
+            "g": spec.key_heads,
             "f": (spec_width(spec) or self.d_k) // 2,
-        }  # fmt: skip
+        }
         front = " ".join(map(str, self.batch)) if name in TOKENS else ""
         words = (
             shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()

@@ -83,8 +83,11 @@ def judge_graph(
     checks = tuple(
         map(semantics, results, (f"semantics of d{by}" for by in wrt) if wrt else ("semantics",))
     )
-    assumed = [n.removeprefix("hypothesis: ") for n in (*(n for r in results for n in r.notes), *notes)
-             if n.startswith("hypothesis: ")]  # fmt: skip
+    assumed = [
+        n.removeprefix("hypothesis: ")
+        for n in (*(n for r in results for n in r.notes), *notes)
+        if n.startswith("hypothesis: ")
+    ]
     undecided = [
         f"The test of semantics did not decide: {r.reason}" for r in results if r.agrees is None
     ]

@@ -104,17 +104,29 @@ class Answer(Printable):
         entries: dict[str, Any] = {"order": self.order, "scores": self.scores or {}}
         entries |= {"verdict": Grade.SAMPLED} if verdict is None else {}
         return Document(
-            "verification", "arithmetic", ("Arithmetic of ", Code(self.target)),
-            (*(_tabulate_contracts(self.trial, self.like) if self.trial else ()), *self._describe_summing_order()),
-            command=self.command, verdict=verdict,
+            "verification",
+            "arithmetic",
+            ("Arithmetic of ", Code(self.target)),
+            (
+                *(_tabulate_contracts(self.trial, self.like) if self.trial else ()),
+                *self._describe_summing_order(),
+            ),
+            command=self.command,
+            verdict=verdict,
             record=record((self._make_answer_entries(self.trial) if self.trial else {}) | entries),
-        )  # fmt: skip
+        )
 
     def _make_answer_entries(self, trial: Trial) -> dict[str, Any]:
         return {
-            "arithmetic": trial.arithmetic, "cause": self.cause, "like": self.like, "grade": Grade.SAMPLED,
-            "contracts": [{"words": p.contract.stored, "share": p.share} for p in _select_contracts_to_print(trial)],
-        }  # fmt: skip
+            "arithmetic": trial.arithmetic,
+            "cause": self.cause,
+            "like": self.like,
+            "grade": Grade.SAMPLED,
+            "contracts": [
+                {"words": p.contract.stored, "share": p.share}
+                for p in _select_contracts_to_print(trial)
+            ],
+        }
 
     def _describe_summing_order(self) -> Iterator[Block]:
         """Yield the order of the sum, and the number of calls that it took."""

@@ -38,16 +38,20 @@ _SIZES = (
     (3, 2, 3, 1, 6),
 )
 _WORDS = {
-    "attention.w_q": "w_q wq q_proj q_weight", "attention.w_k": "w_k wk k_proj k_weight",
-    "attention.w_v": "w_v wv v_proj v_weight", "attention.w_o": "w_o wo o_proj out_proj o_weight",
-    "mlp.w_up": "w_up up_proj w1 w_1 fc1 up w_in", "mlp.b_up": "b_up b1 b_1 fc1_bias",
-    "mlp.w_gate": "w_gate gate_proj gate w3", "mlp.w_down": "w_down down_proj w2 w_2 fc2 down w_out",
+    "attention.w_q": "w_q wq q_proj q_weight",
+    "attention.w_k": "w_k wk k_proj k_weight",
+    "attention.w_v": "w_v wv v_proj v_weight",
+    "attention.w_o": "w_o wo o_proj out_proj o_weight",
+    "mlp.w_up": "w_up up_proj w1 w_1 fc1 up w_in",
+    "mlp.b_up": "b_up b1 b_1 fc1_bias",
+    "mlp.w_gate": "w_gate gate_proj gate w3",
+    "mlp.w_down": "w_down down_proj w2 w_2 fc2 down w_out",
     "mlp.b_down": "b_down b2 b_2 fc2_bias",
     "attention_norm.gain": "g1 gain1 ln1_weight norm1_weight ln1_g gamma1 ln_1_weight input_layernorm_weight",
     "attention_norm.bias": "ln1_bias norm1_bias ln1_b beta1 bias1 ln_1_bias",
     "mlp_norm.gain": "g2 gain2 ln2_weight norm2_weight ln2_g gamma2 ln_2_weight post_attention_layernorm_weight",
     "mlp_norm.bias": "ln2_bias norm2_bias ln2_b beta2 bias2 ln_2_bias",
-}  # fmt: skip
+}
 
 
 def subject(spec: Block) -> Definition:
@@ -61,9 +65,11 @@ def subject(spec: Block) -> Definition:
     heads = "h*" if a.heads > 1 else ""
     group = "g*" if a.heads > 1 else ""
     shapes = {
-        "attention.w_q": f"m {heads}d_k", "attention.w_k": f"m {group}d_k", "attention.w_v": f"m {group}d_v",
+        "attention.w_q": f"m {heads}d_k",
+        "attention.w_k": f"m {group}d_k",
+        "attention.w_v": f"m {group}d_v",
         "attention.w_o": f"{heads}d_v m",
-    }  # fmt: skip
+    }
     if spec.activation:
         shapes |= {"mlp.w_up": "m f", "mlp.b_up": "f", "mlp.w_down": "f m", "mlp.b_down": "m"}
         shapes |= {"mlp.w_gate": "m f"} if spec.gated else {}

@@ -384,12 +384,20 @@ def _whole_page(size: int, i: Array, j: Array, length: int, n: int) -> Array:
 
 #: The same, for caches with empty slots.
 _STATIC: dict[str, Mask] = {
-    "empty slots of the cache are attended to": lambda i, j, length, n: (j <= length + i) | (j >= length + n),
-    "every slot is attended to, empty ones and later tokens too": lambda i, j, length, n: j >= 0 * i,
+    "empty slots of the cache are attended to": lambda i, j, length, n: (
+        (j <= length + i) | (j >= length + n)
+    ),
+    "every slot is attended to, empty ones and later tokens too": lambda i, j, length, n: (
+        j >= 0 * i
+    ),
     "one slot too many is attended to": lambda i, j, length, n: j <= length + i + 1,
-    **{f"all slots of the last page of {size} are attended to, empty ones too": partial(_whole_page, size)
-       for size in (2, 4, 8, 16, 32, 64)},
-}  # fmt: skip
+    **{
+        f"all slots of the last page of {size} are attended to, empty ones too": partial(
+            _whole_page, size
+        )
+        for size in (2, 4, 8, 16, 32, 64)
+    },
+}
 _STARTS: dict[str, Callable[[int], int]] = {
     "new tokens are rotated as if the cache were empty, from position 0": lambda length: 0,
     "positions of the new tokens are one too large": lambda length: length + 1,

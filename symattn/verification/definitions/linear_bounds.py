@@ -146,9 +146,13 @@ def _more_of_erased(
 
 
 def _bound_of_two_steps(
-    spec: LinearAttention, precision: Precision, terms: linear_forms.LinearTerms, erased: Erasure, g: Any,
+    spec: LinearAttention,
+    precision: Precision,
+    terms: linear_forms.LinearTerms,
+    erased: Erasure,
+    g: Any,
     initial_state: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the bound of two steps a token, of which one is read."""
     gates = 0 * terms.k[..., :1] if g is None else g
     steps = in_steps(terms.q, terms.k, terms.v, gates, erased)

@@ -256,24 +256,36 @@ def transpose_if_square(state: Any) -> Any:
 
 #: Wrong chunks, by step and cause; {} is the number of tokens.
 _CHUNKS = {
-    ("cache", "the state is not carried over from one chunk of {} tokens to the next"):
-        Chunks(carried=lambda old, new: 0 * old),
-    ("cache", "the state that a chunk of {} tokens reads is that of the chunk before alone"):
-        Chunks(carried=lambda old, new: new),
-    ("cache", "the state is updated before a chunk of {} tokens reads it: its own tokens count twice"):
-        Chunks(late=True),
-    ("cache", "the state is transposed between chunks of {} tokens, where d_k = d_v"):
-        Chunks(passed=transpose_if_square),
-    ("cache", "the first token of every chunk of {} tokens but the first is lost"):
-        Chunks(kept=lambda place, size: (place % size > 0) | (place < size)),
-    ("cache", "the last token of every chunk of {} tokens is lost"):
-        Chunks(kept=lambda place, size: place % size < size - 1),
+    ("cache", "the state is not carried over from one chunk of {} tokens to the next"): Chunks(
+        carried=lambda old, new: 0 * old
+    ),
+    (
+        "cache",
+        "the state that a chunk of {} tokens reads is that of the chunk before alone",
+    ): Chunks(carried=lambda old, new: new),
+    (
+        "cache",
+        "the state is updated before a chunk of {} tokens reads it: its own tokens count twice",
+    ): Chunks(late=True),
+    ("cache", "the state is transposed between chunks of {} tokens, where d_k = d_v"): Chunks(
+        passed=transpose_if_square
+    ),
+    ("cache", "the first token of every chunk of {} tokens but the first is lost"): Chunks(
+        kept=lambda place, size: (place % size > 0) | (place < size)
+    ),
+    ("cache", "the last token of every chunk of {} tokens is lost"): Chunks(
+        kept=lambda place, size: place % size < size - 1
+    ),
     ("mask", "a token also sees later tokens of its own chunk of {}"): Chunks(lambda i, j: j >= 0),
-    ("mask", "the mask within chunks of {} tokens is transposed: a token sees itself and later ones"):
-        Chunks(lambda i, j: j >= i),
-    ("mask", "a token does not see its own chunk of {} tokens: it reads the state before that alone"):
-        Chunks(lambda i, j: j < 0),
-}  # fmt: skip
+    (
+        "mask",
+        "the mask within chunks of {} tokens is transposed: a token sees itself and later ones",
+    ): Chunks(lambda i, j: j >= i),
+    (
+        "mask",
+        "a token does not see its own chunk of {} tokens: it reads the state before that alone",
+    ): Chunks(lambda i, j: j < 0),
+}
 _UNDECAYED_BY_OWN_GATE = (
     "values",
     "the state that a token reads does not decay by its own gate (chunks of {})",
@@ -283,31 +295,45 @@ _BY_FIRST_GATE = (
     "the state decays over a chunk of {} tokens by the gate of the first one alone",
 )
 _GATED_CHUNKS = {
-    ("values", "the decay between the tokens of a chunk of {} is left out"):
-        Chunks(between=lambda g, s, r: 0 * s[..., :, None, :]),
-    ("values", "within a chunk of {} tokens, the gate of a token decays what the token itself adds, too"):
-        Chunks(between=lambda g, s, r: r[..., :, None, :] - (s - g)[..., None, :, :]),
-    ("values", "the state does not decay from one chunk of {} tokens to the next"):
-        Chunks(state=lambda g, s, r: 0 * g[..., -1:, :]),
-    ("values", "the state decays over a chunk of {} tokens by the gate of the last one alone"):
-        Chunks(state=lambda g, s, r: g[..., -1:, :]),
-    _BY_FIRST_GATE:
-        Chunks(state=lambda g, s, r: g[..., :1, :]),
-    ("values", "the state that a token reads does not decay within its chunk of {}"):
-        Chunks(queries=lambda g, s, r: 0 * s),
-    _UNDECAYED_BY_OWN_GATE:
-        Chunks(queries=lambda g, s, r: s - g),
-    ("values", "what a token adds to the state does not decay to the end of its chunk of {}"):
-        Chunks(keys=lambda g, s, r: 0 * s),
-    ("values", "what a token adds to the state decays from the start of its chunk of {}, not to the end"):
-        Chunks(keys=lambda g, s, r: s),
-    ("values", "the state decays over a chunk of {} tokens after these are added, not before"):
-        Chunks(keys=lambda g, s, r: 2 * s[..., -1:, :] - s),
-    ("values", "the gate of the first token of every chunk of {} tokens but the first is left out"):
-        Chunks(decaying=lambda place, size: (place % size > 0) | (place < size)),
-    ("values", "the gate of the last token of every chunk of {} tokens is left out"):
-        Chunks(decaying=lambda place, size: place % size < size - 1),
-}  # fmt: skip
+    ("values", "the decay between the tokens of a chunk of {} is left out"): Chunks(
+        between=lambda g, s, r: 0 * s[..., :, None, :]
+    ),
+    (
+        "values",
+        "within a chunk of {} tokens, the gate of a token decays what the token itself adds, too",
+    ): Chunks(between=lambda g, s, r: r[..., :, None, :] - (s - g)[..., None, :, :]),
+    ("values", "the state does not decay from one chunk of {} tokens to the next"): Chunks(
+        state=lambda g, s, r: 0 * g[..., -1:, :]
+    ),
+    (
+        "values",
+        "the state decays over a chunk of {} tokens by the gate of the last one alone",
+    ): Chunks(state=lambda g, s, r: g[..., -1:, :]),
+    _BY_FIRST_GATE: Chunks(state=lambda g, s, r: g[..., :1, :]),
+    ("values", "the state that a token reads does not decay within its chunk of {}"): Chunks(
+        queries=lambda g, s, r: 0 * s
+    ),
+    _UNDECAYED_BY_OWN_GATE: Chunks(queries=lambda g, s, r: s - g),
+    (
+        "values",
+        "what a token adds to the state does not decay to the end of its chunk of {}",
+    ): Chunks(keys=lambda g, s, r: 0 * s),
+    (
+        "values",
+        "what a token adds to the state decays from the start of its chunk of {}, not to the end",
+    ): Chunks(keys=lambda g, s, r: s),
+    (
+        "values",
+        "the state decays over a chunk of {} tokens after these are added, not before",
+    ): Chunks(keys=lambda g, s, r: 2 * s[..., -1:, :] - s),
+    (
+        "values",
+        "the gate of the first token of every chunk of {} tokens but the first is left out",
+    ): Chunks(decaying=lambda place, size: (place % size > 0) | (place < size)),
+    ("values", "the gate of the last token of every chunk of {} tokens is left out"): Chunks(
+        decaying=lambda place, size: place % size < size - 1
+    ),
+}
 #: Wrong chunks where the state before a token is read.
 _CHUNKS_READ_BEFORE = {
     ("mask", "within its chunk of {} a token also reads itself"): Chunks(itself=True),
@@ -347,6 +373,8 @@ _CORRECTED_GATED_CHUNKS = {
 }
 #: Wrong chunks where tokens erase before their own gates.
 _ERASED_BEFORE_CHUNKS = {
-    ("values", "what a token replaces is read from a state that decays by the token's own gate, too (chunks of {})"):
-        Chunks(read=lambda g, s, r: s),
-}  # fmt: skip
+    (
+        "values",
+        "what a token replaces is read from a state that decays by the token's own gate, too (chunks of {})",
+    ): Chunks(read=lambda g, s, r: s),
+}

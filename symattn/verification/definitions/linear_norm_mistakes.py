@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 #: Axes besides the features that a norm may run over.
 _AXES_OF_NORMS: dict[tuple[int, ...], str] = {
-    (-2,): "the tokens", (-1, -2): "tokens and features together", (-3,): "the heads", (-1, -3): "all heads together",
-}  # fmt: skip
+    (-2,): "the tokens",
+    (-1, -2): "tokens and features together",
+    (-3,): "the heads",
+    (-1, -3): "all heads together",
+}
 
 
 def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
@@ -80,11 +83,16 @@ def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
 _USUAL_EPS = Fraction(1, 10**6)
 #: Measures of vectors in the place of their length.
 _OTHER_NORMS: dict[str, norms.Norm] = {
-    "it divides by the root of the mean square, not by the length (as in RMSNorm)": norms.Norm(False, False),
-    "it divides by the sum of |x|, not by the length": norms.Norm(
-        False, False, lambda mean, y, n: mean(namespace_of(y).abs(y)) * n, lambda xp, v, eps: v + eps
+    "it divides by the root of the mean square, not by the length (as in RMSNorm)": norms.Norm(
+        False, False
     ),
-}  # fmt: skip
+    "it divides by the sum of |x|, not by the length": norms.Norm(
+        False,
+        False,
+        lambda mean, y, n: mean(namespace_of(y).abs(y)) * n,
+        lambda xp, v, eps: v + eps,
+    ),
+}
 
 
 def _output_of_half_normed_keys(

@@ -240,11 +240,16 @@ def _without_first(x: Array) -> Array:
 Correction = Callable[[Array, Array, Array], Array]
 _CORRECTIONS: dict[str, Correction] = {
     "the delta rule is left out: values are added, times β": lambda v, old, beta: beta * v,
-    "the delta rule's correction has the other sign: β (v + k S) is added to the state":
-        lambda v, old, beta: beta * (v + old),
-    "β multiplies only the added value: the replaced value is erased completely": lambda v, old, beta: beta * v - old,
-    "β multiplies only the erased value: new values are added in full": lambda v, old, beta: v - beta * old,
-}  # fmt: skip
+    "the delta rule's correction has the other sign: β (v + k S) is added to the state": lambda v, old, beta: (
+        beta * (v + old)
+    ),
+    "β multiplies only the added value: the replaced value is erased completely": lambda v, old, beta: (
+        beta * v - old
+    ),
+    "β multiplies only the erased value: new values are added in full": lambda v, old, beta: (
+        v - beta * old
+    ),
+}
 
 
 def _by_corrections(
@@ -275,17 +280,22 @@ def _take_token_before(x: Array) -> Any:
 _OF_THE_TOKEN_BEFORE = "the state decays after a token is added, not before"
 _GATES: dict[str, Callable[[Array], Array]] = {
     "the gates are left out": lambda g: 0 * g,
-    "gates are taken as decays, not as logarithms of them":
-        lambda g: namespace_of(g).log(namespace_of(g).where(g < 0, -g, 1)),
+    "gates are taken as decays, not as logarithms of them": lambda g: namespace_of(g).log(
+        namespace_of(g).where(g < 0, -g, 1)
+    ),
     # by the gate of the token before; the first has none
     _OF_THE_TOKEN_BEFORE: _take_token_before,
-    "decays are sigmoids of the gates, not their exponentials": lambda g: namespace_of(g).log(sigmoid(g)),
-    "decays are sigmoids of the gates with the other sign": lambda g: namespace_of(g).log(sigmoid(-g)),
+    "decays are sigmoids of the gates, not their exponentials": lambda g: namespace_of(g).log(
+        sigmoid(g)
+    ),
+    "decays are sigmoids of the gates with the other sign": lambda g: namespace_of(g).log(
+        sigmoid(-g)
+    ),
     "the state is multiplied by 1 − e^g, not by e^g": lambda g: namespace_of(g).log(1 - powers(g)),
     "the state is multiplied by 1 + g, not by e^g": lambda g: namespace_of(g).log(1 + g),
     "gates count twice: decays are squared": lambda g: 2 * g,
     "gates are taken with the other sign: the state grows": lambda g: -g,
-}  # fmt: skip
+}
 
 
 def _take_numbers_of_head(head: int, x: Array) -> Any:
@@ -321,13 +331,19 @@ def _take_softplus(x: Array) -> Any:
 
 #: What multiplies gates, and values, from the step Δ (…, n, 1), where these are wrong.
 _STEPS: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Any]]] = {
-    "the step Δ is left out: it multiplies neither gates nor values": (lambda d: 0 * d + 1, lambda d: 0 * d + 1),
+    "the step Δ is left out: it multiplies neither gates nor values": (
+        lambda d: 0 * d + 1,
+        lambda d: 0 * d + 1,
+    ),
     "the step Δ multiplies the gates alone, not the values": (identity, lambda d: 0 * d + 1),
     "the step Δ multiplies the values alone, not the gates": (lambda d: 0 * d + 1, identity),
     "the step Δ multiplies the values twice": (identity, lambda d: d * d),
-    "a softplus is taken of the step Δ, which is given after its own": (_take_softplus, _take_softplus),
+    "a softplus is taken of the step Δ, which is given after its own": (
+        _take_softplus,
+        _take_softplus,
+    ),
     "the gates have the step Δ of the token before": (_take_token_before, identity),
-}  # fmt: skip
+}
 _SKIPS_OF_HEADS = _list_numbers_of_other_heads("the D", "the D of the added term")
 #: Wrong bonuses (…, 1, d_k) of the token itself.
 _BONUSES: dict[str, Callable[[Array], Any]] = {

@@ -217,10 +217,13 @@ def _yield_wrong_maxima(spec: Attention) -> Iterator[tuple[str, Maximum]]:
 _TILES = (16, 32, 64, 128)
 #: The steps that scores pass, in words for what comes before them.
 _BEFORE = {
-    "positioned": "the positions' biases are added", "scaled": "they are scaled", "tempered": "they have temperatures",
+    "positioned": "the positions' biases are added",
+    "scaled": "they are scaled",
+    "tempered": "they have temperatures",
     "capped": "they are capped",
-    "biased": "the bias is added", "masked": "they are masked",
-}  # fmt: skip
+    "biased": "the bias is added",
+    "masked": "they are masked",
+}
 
 
 def _has_step(spec: Attention, name: str) -> bool:

@@ -98,9 +98,12 @@ def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lif
         return moved
 
     shapes = ({**in_front(layout, i), "n": n, "d": d} for i, (n, d) in enumerate(_SIZES))
-    words = {"o1": "o out output v_a o_a out_a prefix_output acc", "l1": "l lse s_a lse_a prefix_lse",
-             "o2": "block_out v_b o_b out_b suffix_output new_out",
-             "l2": "block_lse s_b lse_b suffix_lse new_lse"}  # fmt: skip
+    words = {
+        "o1": "o out output v_a o_a out_a prefix_output acc",
+        "l1": "l lse s_a lse_a prefix_lse",
+        "o2": "block_out v_b o_b out_b suffix_output new_out",
+        "l2": "block_lse s_b lse_b suffix_lse new_lse",
+    }
     return Definition(
         title=codec.called(spec),
         step="merge",

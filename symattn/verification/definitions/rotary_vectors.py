@@ -69,19 +69,37 @@ def _define_rotary_vectors(
         step="position",
         inputs=(
             *(Input(n, shape, words[n]) for n in names),
-            Input("positions", "b n" if batched else "n", _POSITIONS, _draw_increasing_positions, needed=False),
-            Input("cos", table, "cos_table cosine cosines cos_cached c", needed=False,
-                  made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 0)),
-            Input("sin", table, "sin_table sine sines sin_cached s", needed=False,
-                  made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 1)),
+            Input(
+                "positions",
+                "b n" if batched else "n",
+                _POSITIONS,
+                _draw_increasing_positions,
+                needed=False,
+            ),
+            Input(
+                "cos",
+                table,
+                "cos_table cosine cosines cos_cached c",
+                needed=False,
+                made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 0),
+            ),
+            Input(
+                "sin",
+                table,
+                "sin_table sine sines sin_cached s",
+                needed=False,
+                made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 1),
+            ),
         ),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
         ways=tuple(partial(run, wide, tables) for tables in WAYS),
         mistakes=tuple(_yield_rotary_mistakes(spec, run, names, wide)),
         shapes=tuple(sizes),
         settings={
-            "base": float(spec.base), "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
-            "head_dim": lambda arrays: arrays[names[0]].shape[-1], "interleaved": spec.layout == "interleaved",
+            "base": float(spec.base),
+            "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
+            "head_dim": lambda arrays: arrays[names[0]].shape[-1],
+            "interleaved": spec.layout == "interleaved",
             "length": lambda arrays: arrays[names[0]].shape[tokens_axis(layout)],
             "start": spec.start,
         },
@@ -90,7 +108,7 @@ def _define_rotary_vectors(
         admits=lambda inputs, sizes: (
             sizes.get("f", least) >= least and ("cos" not in inputs or np.size(inputs["cos"]) > 0)
         ),
-    )  # fmt: skip
+    )
 
 
 _POSITIONS = "position pos position_ids positions_ids offsets input_pos t p idx"

@@ -213,8 +213,10 @@ def _yield_score_sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
 
 #: Axes of large offsets that are added to scores: one for all, one per row, or one per score.
 _FAR: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
-    "offset": lambda shape: (1,) * len(shape), "rows": lambda shape: (*shape[:-1], 1), "keys": lambda shape: shape,
-}  # fmt: skip
+    "offset": lambda shape: (1,) * len(shape),
+    "rows": lambda shape: (*shape[:-1], 1),
+    "keys": lambda shape: shape,
+}
 
 
 def _draw_scores_with_offsets(

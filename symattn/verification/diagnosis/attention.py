@@ -300,9 +300,13 @@ class InAttention(AttentionSearch[Mistake]):
         """Return the mistakes that change something in the specification."""
         steps = {step.name for step in self.session.spec.pipeline(self.names)}
         return [
-            m for m in mistakes
-            if m.variant.values != "v" or m.variant.spec or m.variant.inputs or steps & m.variant.steps.keys()
-        ]  # fmt: skip
+            m
+            for m in mistakes
+            if m.variant.values != "v"
+            or m.variant.spec
+            or m.variant.inputs
+            or steps & m.variant.steps.keys()
+        ]
 
     # -- part by part --------------------------------------------------------------------------------------------------
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:

@@ -114,10 +114,14 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
 
 def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:
     return Variant(
-        steps, a.rows and b.rows, a.values if a.values != "v" else b.values,
+        steps,
+        a.rows and b.rows,
+        a.values if a.values != "v" else b.values,
         _join_optional_changes(a.spec, b.spec, lambda f, g: lambda spec: g(f(spec))),
-        _join_optional_changes(a.inputs, b.inputs, lambda f, g: lambda spec, inputs: g(spec, f(spec, inputs))),
-    )  # fmt: skip
+        _join_optional_changes(
+            a.inputs, b.inputs, lambda f, g: lambda spec, inputs: g(spec, f(spec, inputs))
+        ),
+    )
 
 
 def _merge_changed_steps(a: Variant, b: Variant) -> dict[str, Change] | None:

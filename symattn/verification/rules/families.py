@@ -67,10 +67,12 @@ def _make_signed_grid(low: float, high: float, count: int = 16) -> tuple[float, 
 
 #: Numbers of a scaling of frequencies.
 _OF_SCALINGS = {
-    "factor": "the factor s of the scaled frequencies is {}", "length": "the trained length of the scaling is {}",
-    "slow": "frequencies are slow that turn {} times", "fast": "frequencies are fast that turn {} times",
+    "factor": "the factor s of the scaled frequencies is {}",
+    "length": "the trained length of the scaling is {}",
+    "slow": "frequencies are slow that turn {} times",
+    "fast": "frequencies are fast that turn {} times",
     "weight": "the weight in the factor of cosines and sines is {}",
-}  # fmt: skip
+}
 # Shares of the weight from which a fit starts.
 _SHARES = (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1)
 _EACH = 8  # heads that are tried one by one

@@ -320,11 +320,13 @@ def _heads_merged(at: At) -> Any:
 _CLOSED: dict[str, Wrong] = {
     "the output projection is left out": _heads_merged,
     "the merged heads are added to the output": lambda at: at.right() + _heads_merged(at),
-    "the bias of the output is left out":
-        lambda at: projections.project(_heads_merged(at), at.values["w_o"] + 0 * at.values["b_o"]),
-    "the output projection is transposed":
-        lambda at: projections.project(_heads_merged(at), at.values["w_o"].mT, at.values.get("b_o")),
-}  # fmt: skip
+    "the bias of the output is left out": lambda at: projections.project(
+        _heads_merged(at), at.values["w_o"] + 0 * at.values["b_o"]
+    ),
+    "the output projection is transposed": lambda at: projections.project(
+        _heads_merged(at), at.values["w_o"].mT, at.values.get("b_o")
+    ),
+}
 
 
 # -- keys and values from latents, with matrices that are not absorbed -------------------------------------------------
@@ -396,9 +398,12 @@ _MADE = {
 Change = Callable[[np.ndarray], np.ndarray]
 #: For numeric inputs with heads: the step to blame, the input in words, and its axis of heads from the end.
 NUMBERS = {
-    "scale": ("scale", "the scale", -1), "sink": ("sink", "the sink", -1), "bias": ("bias", "the bias", -3),
-    "slopes": ("bias", "the slope", -1), "b_rel": ("bias", "the bias of buckets", -1),
-}  # fmt: skip
+    "scale": ("scale", "the scale", -1),
+    "sink": ("sink", "the sink", -1),
+    "bias": ("bias", "the bias", -3),
+    "slopes": ("bias", "the slope", -1),
+    "b_rel": ("bias", "the bias of buckets", -1),
+}
 
 
 def of_readings(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -462,12 +467,31 @@ _SINGLE: tuple[tuple[str, str, str, Change], ...] = (
     ("bias", "bias", "the sign of the bias is flipped", neg),
     ("keep", "mask", "the padding mask is inverted: True is read as padding", np.invert),
     ("keep", "mask", "padding is counted at the other end", lambda a: a[..., ::-1]),
-    ("keep", "mask", "the padding mask is taken as a length: as many keys as it allows, from the first one on",
-     lambda a: np.sort(a, axis=-1)[..., ::-1]),
-    ("keep", "mask", "the padding mask is taken as a length: as many keys as it allows, up to the last one", np.sort),
-    ("keep", "mask", "the mask is off by one key: it is read one place too far", lambda a: np.roll(a, 1, axis=-1)),
-    ("drop", "dropout", "what should be kept is dropped: the mask of dropout is inverted", np.invert),
-)  # fmt: skip
+    (
+        "keep",
+        "mask",
+        "the padding mask is taken as a length: as many keys as it allows, from the first one on",
+        lambda a: np.sort(a, axis=-1)[..., ::-1],
+    ),
+    (
+        "keep",
+        "mask",
+        "the padding mask is taken as a length: as many keys as it allows, up to the last one",
+        np.sort,
+    ),
+    (
+        "keep",
+        "mask",
+        "the mask is off by one key: it is read one place too far",
+        lambda a: np.roll(a, 1, axis=-1),
+    ),
+    (
+        "drop",
+        "dropout",
+        "what should be kept is dropped: the mask of dropout is inverted",
+        np.invert,
+    ),
+)
 
 
 # -- a number of another head ------------------------------------------------------------------------------------------

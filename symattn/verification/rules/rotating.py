@@ -184,26 +184,35 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
 #: Wrong exponents of the base for the pair l of r/2, in a vector of width d.
 _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
     "the exponents of the frequencies are l/r, not 2l/r": lambda pair, r, d: Fraction(-pair, r),
-    "the exponents of the frequencies are 2l/(r/2), not 2l/r": lambda pair, r, d: Fraction(-4 * pair, r),
-    "the exponents of the frequencies are 2(l + 1)/r, not 2l/r": lambda pair, r, d: Fraction(-2 * pair - 2, r),
-    "the exponents of the frequencies are 2l/(r − 2): as if the last one were the whole base":
-        lambda pair, r, d: Fraction(-2 * pair, max(r - 2, 1)),
-    "the frequencies grow with the column: the sign of their exponents is changed":
-        lambda pair, r, d: Fraction(2 * pair, r),
-    "the frequencies are in the opposite order: the last pair turns fastest":
-        lambda pair, r, d: Fraction(2 * pair + 2, r) - 1,
+    "the exponents of the frequencies are 2l/(r/2), not 2l/r": lambda pair, r, d: Fraction(
+        -4 * pair, r
+    ),
+    "the exponents of the frequencies are 2(l + 1)/r, not 2l/r": lambda pair, r, d: Fraction(
+        -2 * pair - 2, r
+    ),
+    "the exponents of the frequencies are 2l/(r − 2): as if the last one were the whole base": lambda pair, r, d: (
+        Fraction(-2 * pair, max(r - 2, 1))
+    ),
+    "the frequencies grow with the column: the sign of their exponents is changed": lambda pair, r, d: (
+        Fraction(2 * pair, r)
+    ),
+    "the frequencies are in the opposite order: the last pair turns fastest": lambda pair, r, d: (
+        Fraction(2 * pair + 2, r) - 1
+    ),
     "all pairs have the frequency 1": lambda pair, r, d: Fraction(0),
-    "the frequencies are those of all columns, not of the ones that are rotated":
-        lambda pair, r, d: Fraction(-2 * pair, d),
-}  # fmt: skip
+    "the frequencies are those of all columns, not of the ones that are rotated": lambda pair, r, d: (
+        Fraction(-2 * pair, d)
+    ),
+}
 
 
 #: Wrong scaled frequencies: from the plain ones f, the scaled ones g, and the factor s.
 _STRETCHED: dict[str, Stretch] = {
     "every frequency is divided by the factor": lambda f, g, s: f / s,
-    "the scaling of the frequencies is the other way round: those are divided that should stay": lambda f, g, s:
-        f + f / s - g,
-}  # fmt: skip
+    "the scaling of the frequencies is the other way round: those are divided that should stay": lambda f, g, s: (
+        f + f / s - g
+    ),
+}
 
 
 def _of_length(length: int, spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
@@ -215,9 +224,11 @@ def _of_length(length: int, spec: Rotary, p: Any, x: Array, right: Right) -> Tab
 
 #: Factors of the angles.
 _UNITS = {
-    "the angles are multiplied by 2π": 2 * pi, "the angles are divided by 2π": 0.5 / pi,
-    "the angles are converted to degrees": 180 / pi, "the angles are converted from degrees": pi / 180,
-}  # fmt: skip
+    "the angles are multiplied by 2π": 2 * pi,
+    "the angles are divided by 2π": 0.5 / pi,
+    "the angles are converted to degrees": 180 / pi,
+    "the angles are converted from degrees": pi / 180,
+}
 #: Wrong powers of s that multiply the base, by the number r of columns that are rotated.
 _POWERS_OF_FACTOR: dict[str, Callable[[int], Fraction]] = {
     "the base is multiplied by s, not by s^(r/(r − 2))": lambda r: Fraction(1),

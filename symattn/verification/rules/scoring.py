@@ -81,11 +81,13 @@ _PRODUCTS: dict[str, Wrong] = {
     "values are used as queries: the scores are V Kᵀ": _make_other_score_product("v", "k"),
 }
 _COSINES: dict[str, Wrong] = {
-    "queries alone are normalised, keys are not: no cosine":
-        lambda at: scores.dot_scores(norms.unit(_scored_queries_and_keys(at)[0]), _scored_queries_and_keys(at)[1]),
-    "keys alone are normalised, queries are not: no cosine":
-        lambda at: scores.dot_scores(_scored_queries_and_keys(at)[0], norms.unit(_scored_queries_and_keys(at)[1])),
-}  # fmt: skip
+    "queries alone are normalised, keys are not: no cosine": lambda at: scores.dot_scores(
+        norms.unit(_scored_queries_and_keys(at)[0]), _scored_queries_and_keys(at)[1]
+    ),
+    "keys alone are normalised, queries are not: no cosine": lambda at: scores.dot_scores(
+        _scored_queries_and_keys(at)[0], norms.unit(_scored_queries_and_keys(at)[1])
+    ),
+}
 _DISTANCES: dict[str, Wrong] = {
     "distances are not squared": lambda at: -at.xp.sqrt(-2 * at.right()) / 2,
     "the square of the distance is not halved": lambda at: at.right() * 2,
@@ -258,15 +260,35 @@ def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:
         ("slopes begin with 1: they are those of the head before", [e - right[0] for e in right]),
         ("slopes are 1/2, 1/4, … for every number of heads", [Fraction(t + 1) for t in range(h)]),
         ("slopes are in the order of their size", sorted(right)),
-        *((words.format(the="the slope", bare="slope"), [right[t] for t in places])
-          for words, places in head_mistakes.taken(h)),
-        ("slopes after those of a power of two of heads begin again", [right[t % m] for t in range(h)]),
+        *(
+            (words.format(the="the slope", bare="slope"), [right[t] for t in places])
+            for words, places in head_mistakes.taken(h)
+        ),
+        (
+            "slopes after those of a power of two of heads begin again",
+            [right[t % m] for t in range(h)],
+        ),
         ("slopes after those of a power of two of heads come first", [*right[m:], *right[:m]]),
-        *((f"slopes after those of a power of two of heads are {words} of twice as many", [*right[:m], *rest][:h])
-          for words, rest in (("the first ones", between), ("every second one, from the second on,", between[1::2]))),
-        *((f"slopes are 2^(−{total}{t}/{count}", [Fraction(total * (i + start), of(h)) for i in range(h)])
-          for (count, of), (t, start), total in product(_COUNTS.items(), _STARTS.items(), (8, 4, 16))),
-    ]  # fmt: skip
+        *(
+            (
+                f"slopes after those of a power of two of heads are {words} of twice as many",
+                [*right[:m], *rest][:h],
+            )
+            for words, rest in (
+                ("the first ones", between),
+                ("every second one, from the second on,", between[1::2]),
+            )
+        ),
+        *(
+            (
+                f"slopes are 2^(−{total}{t}/{count}",
+                [Fraction(total * (i + start), of(h)) for i in range(h)],
+            )
+            for (count, of), (t, start), total in product(
+                _COUNTS.items(), _STARTS.items(), (8, 4, 16)
+            )
+        ),
+    ]
     for words, exponents in every:
         if (key := tuple(exponents)) not in known:
             known.add(key)

@@ -98,9 +98,12 @@ def _list_normalised_mistakes(spec: Attention) -> Table:
         )
     results += (
         ("sink", "the sink counts twice", lambda at: at.e / (at.total + at.sink)),
-        ("sink", "the sink's weight goes to the first value, and each key's weight to the value of the next key",
-         lambda at: at.xp.concat([1 - at.sum(at.right()), at.right()[..., :-1]], axis=-1)),
-    )  # fmt: skip
+        (
+            "sink",
+            "the sink's weight goes to the first value, and each key's weight to the value of the next key",
+            lambda at: at.xp.concat([1 - at.sum(at.right()), at.right()[..., :-1]], axis=-1),
+        ),
+    )
     return results + (_LOGITS if spec.sink == "given" else ())
 
 
@@ -312,12 +315,19 @@ _UNDIVIDED: Table = (
 _OVER: Table = (
     ("normalize", "divided by the number of keys, not by their sum", lambda at: at.e / at.n),
     ("normalize", "divided by the largest score, not by their sum", lambda at: at.e / at.m),
-    ("normalize", "divided by the root of the sum of their squares", lambda at: at.e / at.xp.sqrt(at.sum(at.e * at.e))),
-    ("normalize", "divided by the running sum up to their own key",
-     lambda at: at.e / at.xp.cumulative_sum(at.e, axis=-1)),
+    (
+        "normalize",
+        "divided by the root of the sum of their squares",
+        lambda at: at.e / at.xp.sqrt(at.sum(at.e * at.e)),
+    ),
+    (
+        "normalize",
+        "divided by the running sum up to their own key",
+        lambda at: at.e / at.xp.cumulative_sum(at.e, axis=-1),
+    ),
     ("max", "of s − max s, and their sum of s alone", lambda at: at.e / at.sum(at.power(at.first))),
     ("exp", "e^s − 1", _normalise_other_exponentials(lambda at, s: at.power(s) - 1)),
-)  # fmt: skip
+)
 _PLAIN: Table = (
     ("exp", "uses 1 + s instead of e^s", _normalise_other_exponentials(lambda at, s: 1 + s)),
     ("exp", "uses 1 + s + s²/2 instead of e^s", _normalise_other_exponentials(lambda at, s: 1 + s + s * s / 2)),

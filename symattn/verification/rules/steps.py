@@ -155,14 +155,30 @@ def _all_capped(at: At) -> Any:
 #: input's.)
 _TERMS: dict[str, tuple[str, str, dict[int, str]]] = {
     "biased": ("bias", "the bias", {0: "{} is left out", 2: "{} is added twice"}),
-    "linear": ("bias", "the linear bias",
-               {0: "{} is left out", -1: "the sign of {} is flipped: far keys are favoured", 2: "{} is added twice"}),
-    "buckets": ("bias", "the biases of buckets",
-                {0: "{} are left out", -1: "{} have the other sign", 2: "{} are added twice"}),
-    "masked": ("mask", "an additive mask",
-               {0: "only the −∞ entries of {} are used, its finite numbers are left out",
-                -1: "the finite numbers of {} are added with the other sign", 2: "{} is added twice"}),
-}  # fmt: skip
+    "linear": (
+        "bias",
+        "the linear bias",
+        {
+            0: "{} is left out",
+            -1: "the sign of {} is flipped: far keys are favoured",
+            2: "{} is added twice",
+        },
+    ),
+    "buckets": (
+        "bias",
+        "the biases of buckets",
+        {0: "{} are left out", -1: "{} have the other sign", 2: "{} are added twice"},
+    ),
+    "masked": (
+        "mask",
+        "an additive mask",
+        {
+            0: "only the −∞ entries of {} are used, its finite numbers are left out",
+            -1: "the finite numbers of {} are added with the other sign",
+            2: "{} is added twice",
+        },
+    ),
+}
 
 
 def _yield_score_term_mistakes(spec: Attention) -> Iterator[Mistake]:

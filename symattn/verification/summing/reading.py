@@ -13,9 +13,12 @@ Way = Literal["one", "order", "reversed", "pairs", "halves", "tiles", "lanes", "
 Parts = list[list[int]]
 #: Ways to add the results of parts; parts that are added in any other way are not described as parts.
 _MERGED = {
-    "order": "in order", "reversed": "from the last to the first", "pairs": "in pairs of neighbours",
-    "halves": "in pairs half of them apart", "once": "at once",
-}  # fmt: skip
+    "order": "in order",
+    "reversed": "from the last to the first",
+    "pairs": "in pairs of neighbours",
+    "halves": "in pairs half of them apart",
+    "once": "at once",
+}
 
 
 @dataclass(frozen=True)

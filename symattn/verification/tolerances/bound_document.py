@@ -40,25 +40,46 @@ def beforehand(
     value, s = bound.value, bound.sizes
     sizes = f"n = {s.n_k} · d_k = {s.d_k} · {bound.precision.name}"
     tolerances = [
-        {"name": w.tolerance.name, "rtol": w.tolerance.rtol, "atol": w.tolerance.atol, "inputs": w.family,
-         "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed}
+        {
+            "name": w.tolerance.name,
+            "rtol": w.tolerance.rtol,
+            "atol": w.tolerance.atol,
+            "inputs": w.family,
+            "accepted": [m.cause for m in w.accepted],
+            "tried": w.tried,
+            "needed": w.needed,
+        }
         for w in weighed
-    ]  # fmt: skip
+    ]
     short = (
         *_describe_bound_beforehand(bound, sharp),
         *_tabulate_common_tolerances(weighed, bound),
     )
     return md.Document(
-        "bound", "bound", ("Tolerance: ", md.Code(_format_assertion_tolerance(value))),
-        (*short, *_explain_bound_formula(bound)), brief=short, option="-v",
+        "bound",
+        "bound",
+        ("Tolerance: ", md.Code(_format_assertion_tolerance(value))),
+        (*short, *_explain_bound_formula(bound)),
+        brief=short,
+        option="-v",
         subtitle=(sizes,),
         command=command,
-        parameters={"n": s.n_k, "dk": s.d_k, "dtype": bound.precision.name, "contract": bound.precision.contract,
-                    "fields": changed_fields(bound.spec)},
-        record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
-                "parts": _list_bound_part_records(bound.bound.parts), "tolerances": tolerances, **_of_sharp(sharp)},
+        parameters={
+            "n": s.n_k,
+            "dk": s.d_k,
+            "dtype": bound.precision.name,
+            "contract": bound.precision.contract,
+            "fields": changed_fields(bound.spec),
+        },
+        record={
+            "formula": tex(formula()[0]),
+            "value": value if isfinite(value) else None,
+            "parts": _list_bound_part_records(bound.bound.parts),
+            "tolerances": tolerances,
+            **_of_sharp(sharp),
+        },
         hints=_suggest_commands_after_bound(value, bool(weighed)),
-    )  # fmt: skip
+    )
 
 
 def _suggest_commands_after_bound(value: float, is_compared: bool) -> tuple[str, ...]:
@@ -96,7 +117,7 @@ def _explain_bound_formula(bound: Beforehand) -> Iterator[md.Block]:
             "The bound is for the worst inputs and the worst roundings: typical errors are far smaller. For inputs that"
             " are known, --inputs gives the bound of each element, which is smaller too.",
         )
-    )  # fmt: skip
+    )
 
 
 def _list_bound_assumptions(bound: Beforehand) -> md.Assumptions:
@@ -105,11 +126,14 @@ def _list_bound_assumptions(bound: Beforehand) -> md.Assumptions:
     k = name("k", "j")
     v = name("v", "jc")
     limits: md.Text = (
-        relation(Fence("norm", q), "≤", _format_bound_number(reach.q)), ", ",
-        relation(Fence("norm", k), "≤", _format_bound_number(reach.k)), ", ",
-        relation(Fence("abs", v), "≤", _format_bound_number(reach.v)), f": {reach.words}; so scores are at most ",
+        relation(Fence("norm", q), "≤", _format_bound_number(reach.q)),
+        ", ",
+        relation(Fence("norm", k), "≤", _format_bound_number(reach.k)),
+        ", ",
+        relation(Fence("abs", v), "≤", _format_bound_number(reach.v)),
+        f": {reach.words}; so scores are at most ",
         _format_bound_number(bound.largest_score),
-    )  # fmt: skip
+    )
     return md.Assumptions(
         (
             md.Assumption("A1", limits),
@@ -127,9 +151,11 @@ def _make_arithmetic_assumption(spec: Attention, precision: Any, label: str) -> 
     )
     return md.Assumption(
         label,
-        (f"{what}{precision.words}; {precision.contract} contract; sums {order}; exponentials within "
-         f"{precision.exp_ulps:g} ulps (H1 to H7 of the bound)",),
-    )  # fmt: skip
+        (
+            f"{what}{precision.words}; {precision.contract} contract; sums {order}; exponentials within "
+            f"{precision.exp_ulps:g} ulps (H1 to H7 of the bound)",
+        ),
+    )
 
 
 def _make_argued_evidence(how: str, assumed: md.Assumptions) -> Evidence:
@@ -181,16 +207,27 @@ def for_inputs(
     atol, rtol = bound.needed
     shape = " × ".join(map(str, bound.bound.allowed.shape))
     return md.Document(
-        "bound", "bound", ("Tolerance for these inputs: ", md.Code(_format_assertion_tolerance(atol))),
+        "bound",
+        "bound",
+        ("Tolerance for these inputs: ", md.Code(_format_assertion_tolerance(atol))),
         tuple(_for_inputs(bound, sharp)),
         subtitle=(f"{bound.precision.name} · output {shape}",),
         command=command,
-        parameters={"input": path, "dtype": bound.precision.name, "contract": bound.precision.contract,
-                    "fields": changed_fields(bound.spec)},
-        record={"formula": tex(formula()[0]), "value": atol if isfinite(atol) else None,
-                "parts": _list_bound_part_records(bound.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
-                "allowed": _convert_bound_to_lists(bound.bound.allowed), **_of_sharp(sharp)},
-    )  # fmt: skip
+        parameters={
+            "input": path,
+            "dtype": bound.precision.name,
+            "contract": bound.precision.contract,
+            "fields": changed_fields(bound.spec),
+        },
+        record={
+            "formula": tex(formula()[0]),
+            "value": atol if isfinite(atol) else None,
+            "parts": _list_bound_part_records(bound.bound.steps()),
+            "rtol": rtol if isfinite(rtol) else None,
+            "allowed": _convert_bound_to_lists(bound.bound.allowed),
+            **_of_sharp(sharp),
+        },
+    )
 
 
 def _convert_bound_to_lists(a: Any) -> Any:
@@ -292,7 +329,7 @@ def _tabulate_common_tolerances(
             " arithmetic can make. Correct code needs: the error of the definition run in this arithmetic, as a"
             " fraction of the tolerance (above 1 it fails).",
         )
-    )  # fmt: skip
+    )
 
 
 def _format_weighed_tolerance(w: Weighed) -> tuple[md.Text, ...]:

@@ -40,10 +40,16 @@ _SCAN = ("hidden_states", "dt", "A", "B", "C", "chunk_size", "D")
 _CONVOLUTION = ("hidden_states", "weight", "bias", "activation")
 #: Further arguments that are read, by name.
 _NAMED = {
-    _DELTA: ("chunk_size", "scale", "initial_state", "output_final_state", "use_qk_l2norm_in_kernel"),
+    _DELTA: (
+        "chunk_size",
+        "scale",
+        "initial_state",
+        "output_final_state",
+        "use_qk_l2norm_in_kernel",
+    ),
     _SCAN: ("dt_bias", "initial_state", "dt_softplus", "dt_limit", "output_final_state"),
     _CONVOLUTION: (),
-}  # fmt: skip
+}
 #: Arguments that a model of Transformers hands on, and that no such function reads.
 _WITHOUT_EFFECT = (
     "num_items_in_batch", "output_hidden_states", "output_attentions", "output_router_logits", "max_length_q",
@@ -147,9 +153,14 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     if passed.get("scale") is not None and abs(passed["scale"] * width**0.5 - 1) > _ULP:
         raise UnreadCall(f"its scale is {passed['scale']:.4g}, not 1/√d_k")
     spec = LinearAttention(
-        feature="identity", normalised=False, delta=True, scale=True, gate="feature" if by_feature else "token",
-        qk_norm="l2" if normalised else None, eps=_EPS if normalised else 0,
-    )  # fmt: skip
+        feature="identity",
+        normalised=False,
+        delta=True,
+        scale=True,
+        gate="feature" if by_feature else "token",
+        qk_norm="l2" if normalised else None,
+        eps=_EPS if normalised else 0,
+    )
     arrays = {
         "q": take(q),
         "k": take(k),
