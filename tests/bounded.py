@@ -13,9 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from symattn import InputError, Refused, Undecided
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
-from symattn.document.errors import InputError, Refused, Undecided
 
 LIPSCHITZ = {"exp": np.exp, "log": lambda x: 1 / x, "sqrt": lambda x: 0.5 / np.sqrt(x), "tanh": np.ones_like}
 LIPSCHITZ |= {"cos": np.ones_like, "sin": np.ones_like}

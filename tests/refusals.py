@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from symattn.document.errors import InputError, SymattnError
+from symattn import InputError, SymattnError
 
 
 def refusal(make: Callable[..., Any], *given: Any, kind: type[SymattnError] = InputError, **named: Any) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from symattn import Attention
+from symattn.arrays.index.array import index_variables
 from symattn.arrays.index.writing import Writing, in_blocks, is_plain, length, size
-from symattn.arrays.indexed import Indexed, index_variables
+from symattn.arrays.indexed import Indexed
 from symattn.attention.linear import causal_products, delta_step, linear_attention
 from symattn.attention.norms import layer_norm, rms_norm, unit
 from symattn.attention.positions.angles import linear_bias, rotate_half, rotate_interleaved

@@ -11,8 +11,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.positions.position_fields import Disentangled, Rotary, Shaw
-from symattn.attention.spec import Attention
+from symattn import Attention, Disentangled, Rotary, Shaw
 from tests.attention.by_loops_positions import (
     INF,
     NAN,

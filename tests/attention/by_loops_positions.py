@@ -6,9 +6,8 @@ from typing import Any
 
 import mpmath
 
+from symattn import Alibi, Attention, Buckets, Disentangled, Shaw, TransformerXL
 from symattn.attention.positions import rotary_fields
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Shaw, TransformerXL
-from symattn.attention.spec import Attention
 
 Rows = list[list[Any]]
 Given = dict[str, Any]

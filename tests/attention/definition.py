@@ -9,6 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
+from symattn import Attention
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
@@ -16,7 +17,6 @@ from symattn.arrays.residues import primes
 from symattn.arrays.rounded import rounded
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.projections import project
-from symattn.attention.spec import Attention
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
 from tests.attention import by_loops

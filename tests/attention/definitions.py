@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from symattn.attention.spec import Attention
+from symattn import Attention
 from tests.attention.definition import Definition
 from tests.attention.definitions_positions import POSITIONS
 

@@ -4,8 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.spec import Attention
+from symattn import Alibi, Attention, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from tests.attention.definition import Definition
 
 N_Q, N_K, D_K, D_V, D_MODEL, D_E, H = 3, 4, 5, 2, 6, 3, 2

@@ -11,16 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.positions.rotary_fields import (
+from symattn import (
+    Alibi,
+    Attention,
+    Buckets,
+    Disentangled,
+    Latent,
     LinearScaling,
     LongRopeScaling,
     NTKScaling,
     ProportionalScaling,
+    Rotary,
+    Shaw,
+    TransformerXL,
     YarnScaling,
 )
-from symattn.attention.spec import Attention
 
 Batch = tuple[int, ...]
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.latent import Latent
-from symattn.attention.spec import Attention
+from symattn import Attention, Latent
 from tests.attention.definition import Definition
 
 H, G, N_Q, N_K, D_K, D_V, L = 2, 1, 3, 5, 2, 4, 3

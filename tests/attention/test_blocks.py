@@ -9,12 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused
+from symattn import Attention, Block, InputError, Refused
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.rounded import rounded
-from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import evaluate
 from symattn.attention.layers.steps import silu
 from symattn.document.model import Heading, Steps, Table

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError, Rotary
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
-from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pythagorean_tables, rotate
-from symattn.attention.spec import Attention
 from symattn.attention.streaming.cache import (
     Growing,
     Paged,
@@ -26,7 +25,6 @@ from symattn.attention.streaming.cache import (
     prefill,
     ring_positions,
 )
-from symattn.document.errors import InputError
 from tests.attention.definition import drawn, exactly, legal, proved
 from tests.refusals import refuses
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.spec import Attention
 from symattn.attention.streaming.cache import Paged, append, attend, gather, held
-from symattn.document.errors import InputError
 from tests.attention.definition import drawn, exactly, legal
 from tests.attention.test_cache import decoded, window
 

@@ -10,17 +10,25 @@ import numpy as np
 import pytest
 
 import symattn
+from symattn import (
+    Alibi,
+    Attention,
+    Block,
+    Buckets,
+    Disentangled,
+    Domain,
+    InputError,
+    Latent,
+    Rotary,
+    Shaw,
+    Transformer,
+    TransformerXL,
+    YarnScaling,
+)
 from symattn.arrays import kind
 from symattn.attention.fields import field_types, members, words
-from symattn.attention.latent import Latent
-from symattn.attention.layers.block import Block
-from symattn.attention.layers.transformer import Transformer
 from symattn.attention.letters_of_attention import SYMBOLS
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.positions.rotary_fields import YarnScaling
-from symattn.attention.spec import Attention, check_fields
-from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError
+from symattn.attention.spec import check_fields
 from symattn.document.render import render
 from tests.arrays.evaluating import compare
 from tests.refusals import refuses

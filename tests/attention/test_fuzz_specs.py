@@ -15,6 +15,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError, Refused, Rotary, Undecided
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.special import Forbidden, Undefined
@@ -24,9 +25,6 @@ from symattn.attention.layers.evaluation import lifted
 from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.attention.positions import position_fields as position
 from symattn.attention.positions import rotary_fields
-from symattn.attention.positions.position_fields import Rotary
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.render import render
 from tests.attention import by_loops as reference
 from tests.attention.by_loops_positions import Degenerate, num

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError, Refused, Rotary, Undecided
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.exact import Exact
@@ -18,11 +19,8 @@ from symattn.attention.gradients import backward as backward_pass
 from symattn.attention.gradients.backward import backward
 from symattn.attention.gradients.scores import sparsemax_gradient
 from symattn.attention.layers.steps import relu
-from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.softmax import softmax, sparsemax
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
-from symattn.document.errors import InputError, Refused, Undecided
 from tests.attention.definition import feed_forward, parts
 from tests.attention.gradient_cases import CASES, MISTAKES, MODEL_CASES, Case, close, drawn, near
 from tests.refusals import refuses

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from symattn import Attention, Grade
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
@@ -30,9 +31,7 @@ from symattn.attention.scores import (
 )
 from symattn.attention.softmax import exponentials, powers, row_max, sigmoid_weights, sink_weights
 from symattn.attention.softmax import softmax as soft
-from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import merge_partial, partial_output
-from symattn.document.evidence import Grade
 from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Identity

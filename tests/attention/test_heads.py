@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError, Latent
 from symattn.arrays import kind
-from symattn.attention.latent import Latent
 from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import sympy
 
+from symattn import Alibi, Refused, Undecided
 from symattn.arrays import FLOATING, kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.special import Forbidden
-from symattn.attention.positions.position_fields import Alibi
-from symattn.document.errors import Refused, Undecided
 from tests.arrays.residues import agree
 from tests.attention.definition import FLOATS, PAIRS, Definition, flat, looped, near, parts, same, truth
 from tests.attention.definitions import DEFINITIONS

@@ -9,13 +9,13 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import InputError, Refused
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.rounded import rounded
 from symattn.attention.layers import steps
 from symattn.attention.norms import layer_norm, rms_norm
-from symattn.document.errors import InputError, Refused
 from tests.attention.by_loops import normed
 from tests.attention.definition import nested
 from tests.attention.transformer_loops import ACTIVATIONS

@@ -7,12 +7,12 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import Undecided
 from symattn.arrays import kind
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.layers.steps import identity
 from symattn.attention.softmax import powers, softmax
-from symattn.document.errors import Undecided
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 5, (0, 1, 4, 5)

@@ -8,10 +8,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError
 from symattn.arrays import kind
 from symattn.attention.softmax import normalise, row_max, softmax
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
 from tests.attention.definition import Definition, looped
 
 pytestmark = pytest.mark.smoke

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, Refused
 from symattn.arrays import kind
 from symattn.arrays.indexed import Indexed
 from symattn.attention import masks
 from symattn.attention.masks import document_places, labels, same_document
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax
-from symattn.attention.spec import Attention
-from symattn.document.errors import Refused
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
 from tests.attention.by_loops import may

@@ -10,22 +10,29 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention
-from symattn.arrays import kind
-from symattn.arrays.ball import precision
-from symattn.arrays.index.axes import length
-from symattn.arrays.indexed import Indexed
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.positions.rotary import pythagorean_tables, rotate
-from symattn.attention.positions.rotary_fields import (
+from symattn import (
+    Alibi,
+    Attention,
+    Buckets,
+    Disentangled,
+    InputError,
+    Latent,
     LinearScaling,
     LongRopeScaling,
     NTKScaling,
     ProportionalScaling,
+    Refused,
+    Rotary,
+    Shaw,
+    TransformerXL,
+    Undecided,
     YarnScaling,
 )
-from symattn.document.errors import InputError, Refused, Undecided
+from symattn.arrays import kind
+from symattn.arrays.ball import precision
+from symattn.arrays.index.axes import length
+from symattn.arrays.indexed import Indexed
+from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from symattn.document.render import latex, text
 from tests.arrays.evaluating import compare
 from tests.attention.by_loops import attention

@@ -7,11 +7,11 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import Buckets, Refused
 from symattn.arrays import kind
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal
-from symattn.attention.positions.position_fields import Buckets
 from symattn.attention.positions.relative import (
     ahead,
     biased,
@@ -28,7 +28,6 @@ from symattn.attention.positions.relative import (
     t5_starts,
     with_biases,
 )
-from symattn.document.errors import Refused
 from tests.attention.by_loops_positions import logarithmic, t5
 from tests.refusals import refuses
 

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Rotary
+from symattn import (
+    Attention,
+    InputError,
+    LinearScaling,
+    LongRopeScaling,
+    NTKScaling,
+    ProportionalScaling,
+    Refused,
+    Rotary,
+    YarnScaling,
+)
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
@@ -25,16 +35,8 @@ from symattn.attention.positions import rotary
 from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
 from symattn.attention.positions.relative import rows
 from symattn.attention.positions.rotary import for_queries, inverse_frequencies, pythagorean_tables, rotate, tables
-from symattn.attention.positions.rotary_fields import (
-    LinearScaling,
-    LongRopeScaling,
-    NTKScaling,
-    ProportionalScaling,
-    YarnScaling,
-    correction_range,
-)
+from symattn.attention.positions.rotary_fields import correction_range
 from symattn.attention.scores import dot_scores
-from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.attention.frequencies import BASE, BITS, LENGTH, ball, is_close, true_frequencies
 from tests.refusals import refuses

@@ -10,10 +10,9 @@ import array_api_strict
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError
 from symattn.arrays import kind
 from symattn.attention.letters_of_attention import SYMBOLS
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
 from symattn.document.model import Steps, Table
 from symattn.document.notation import Relation
 from symattn.document.text import text

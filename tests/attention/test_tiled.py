@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Alibi, Attention, InputError, Shaw
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
-from symattn.attention.positions.position_fields import Alibi, Shaw
 from symattn.attention.softmax import log_sum_exp
-from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles, cut, row_states, tile_weights
 from symattn.attention.streaming.states import finish, lse
-from symattn.document.errors import InputError
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 ROWS, KEYS = (0, 2, 3), (0, 1, 4, 6, 7)

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError, Rotary
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import vjp
 from symattn.attention.gradients.attention import softmax_vjp
-from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.softmax import softmax
-from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import (
     backward_by_tiles,
     row_products,
@@ -21,7 +20,6 @@ from symattn.attention.streaming.by_tiles import (
     tile_weights,
 )
 from symattn.attention.streaming.states import PartialOutput, finish, lse
-from symattn.document.errors import InputError
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 

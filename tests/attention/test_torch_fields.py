@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 import symattn
+from symattn import Attention, InputError
 from symattn.arrays import kind
 from symattn.attention import scores, softmax
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.variants import Support
-from symattn.document.errors import InputError
 from tests.arrays.conformance import check
 from tests.arrays.kinds import FloatSpecimen
 from tests.arrays.operations import TABLE

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Block, Transformer
 from symattn.arrays.rounded import rounded
-from symattn.attention.layers.block import Block
-from symattn.attention.layers.transformer import Transformer
 from symattn.attention.norms import layer_norm
 
 pytestmark = pytest.mark.torch

@@ -10,16 +10,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused, Undecided
+from symattn import Attention, Block, Grade, InputError, Refused, Rotary, Transformer, Undecided
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.rounded import rounded
 from symattn.attention.layers import evaluation
-from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import enclose, evaluate, lifted
-from symattn.attention.layers.transformer import Transformer, sinusoids
-from symattn.attention.positions.position_fields import Rotary
-from symattn.document.evidence import Grade
+from symattn.attention.layers.transformer import sinusoids
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from tests.attention import transformer_loops as loops
 from tests.document.render.test_latex_compiles import overfull, together

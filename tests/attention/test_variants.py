@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError, Latent, Refused, Rotary
 from symattn.attention.inputs import holds
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.presets import PRESETS, like
-from symattn.attention.spec import Attention
 from symattn.attention.variants import OF_MODELS, VARIANTS, NamedVariant
 from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
 from symattn.document.codec import changed_fields
-from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.attention.definition import Definition, looped, same
 from tests.lanes import groups, one_in

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from symattn import Refused, Undecided
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.attention.masks import forbid
@@ -26,7 +27,6 @@ from symattn.attention.softmax import (
     softmax,
     sparsemax,
 )
-from symattn.document.errors import Refused, Undecided
 from tests.attention.by_loops import simplex, tsallis
 from tests.attention.definition import agrees, half, lift_of
 from tests.refusals import refuses

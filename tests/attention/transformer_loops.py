@@ -6,7 +6,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.spec import Attention
+from symattn import Attention
 from tests.attention.by_loops import attention, normed
 
 mp: Any = mpmath

@@ -14,17 +14,14 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention, Rotary
+from symattn import Attention, InputError, Report, Rotary, Verdict
 from symattn.campaigns import backends
 from symattn.campaigns.backends import run, work
 from symattn.campaigns.plan import Job, Store, planned, read
 from symattn.campaigns.summary import summary
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
 from symattn.document.render import render
 from symattn.programs.child import TargetOptions
 from symattn.programs.loading import NoSuchAttribute
-from symattn.verification.report import Report
 from symattn_cli.main import main
 from tests.refusals import refuses
 

@@ -10,10 +10,9 @@ from typing import Any
 import click
 import pytest
 
-from symattn import derivations
+from symattn import Document, derivations
 from symattn.derivations import cached, derive, names
 from symattn.document import stored_results
-from symattn.document.model import Document
 from symattn.document.stored_results import read, written
 from symattn_cli.derive import command
 from tests.cli.conftest import Run

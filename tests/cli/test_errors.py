@@ -10,7 +10,7 @@ import click
 import pytest
 
 import symattn
-from symattn.document.errors import InputError, MissingExtra, Refused, Undecided
+from symattn import InputError, MissingExtra, Refused, Undecided
 from symattn_cli import choices
 from symattn_cli.errors import Status, report
 from symattn_cli.main import GROUPS, TABLE, commands

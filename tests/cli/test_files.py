@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from symattn import InputError
 from symattn.document import files
-from symattn.document.errors import InputError
 from tests.refusals import refuses
 
 OURS = "% Made with symattn: symattn derive scaling\n"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from symattn.attention.spec import Attention
+from symattn import Attention
 from symattn.document.render.text import width
 from symattn.theorems import catalogue, known, matching, meant, select
 from symattn_cli import choices, progress, stream

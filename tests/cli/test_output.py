@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn import derivations
-from symattn.document.evidence import Evidence, Grade, Verdict
-from symattn.document.model import Document, Paragraph, Step, Steps
+from symattn import Document, Evidence, Grade, Verdict, derivations
+from symattn.document.model import Paragraph, Step, Steps
 from symattn.document.notation import equals, name
 from symattn_cli import stream
 from symattn_cli.output import status

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 import symattn
+from symattn import Grade, InputError
 from symattn.attention.codec.sheet_schema import sheet_schema
 from symattn.derivations import examples
 from symattn.document import schemas, stored_results
-from symattn.document.errors import InputError
-from symattn.document.evidence import Grade
 from symattn_cli.main import TABLE
 
 ROOT = Path(__file__).parents[2]

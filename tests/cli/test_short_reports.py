@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn.attention.spec import Attention
+from symattn import Attention, Verdict
 from symattn.campaigns.plan import Store, planned
 from symattn.campaigns.summary import summary
-from symattn.document.evidence import Verdict
 from symattn.document.render import render
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.call_judge import CallJudgement

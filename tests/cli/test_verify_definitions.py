@@ -18,18 +18,19 @@ from symattn import (
     Block,
     Cached,
     Differential,
+    Grade,
     Gradient,
     InputError,
     LayerNorm,
     LinearAttention,
     Merge,
     RMSNorm,
+    Rotary,
     Softmax,
+    Verdict,
     verify,
 )
-from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import Scaling
-from symattn.document.evidence import Grade, Verdict
 from symattn.programs import definitions
 from symattn.programs.case_codes import decode, encode
 from symattn.programs.child import verify_target
@@ -193,7 +194,7 @@ def test_squares_beyond_float16_where_sums_are_wider() -> None:
         squares = np.minimum(c * c, np.float32(65504))
         return (c / np.sqrt(squares.mean(-1, keepdims=True) + np.float32(1e-5)) * gain).astype(x.dtype)
 
-    from symattn.arrays.precision import Precision
+    from symattn import Precision
 
     assert convicts(norm, LayerNorm(), dtype=Precision.of("float16", "fused"), examples=0)
     assert verify(norm, LayerNorm(), precision="float16", examples=0).verdict is not Verdict.FAULT

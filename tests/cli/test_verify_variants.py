@@ -8,14 +8,10 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from symattn import Attention, verify
+from symattn import Attention, InputError, Latent, LinearScaling, Rotary, TransformerXL, verify
 from symattn.attention.codec.field_values import field_of
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Rotary, TransformerXL
-from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.presets import PRESETS, small
 from symattn.document.codec import spelled
-from symattn.document.errors import InputError
 from symattn.programs.verify import meant
 from symattn_cli.main import main
 from symattn_cli.variants import specified

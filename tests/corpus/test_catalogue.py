@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from symattn.document.errors import InputError
+from symattn import InputError
 from symattn.document.render import render
 from symattn.faults.catalogue import page_of, reason_without_input, shown_code
 from symattn.faults.corpus import corpus

@@ -15,11 +15,11 @@ from symattn.derivations import derive
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.attention.reading import Read, defines, run, runs
 from symattn.derivations.attention.words import SEES
-from symattn.derivations.steps import FalseStep
 from symattn.document.model import Items, Steps
 from symattn.document.notation import Name, Neg, Node, Relation, Row, Words, call, equals, name, node, total
 from symattn.document.render import render
 from symattn.document.text import text
+from symattn.proof.relations.comparing import FalseStep
 
 CHECKED = Evidence(Grade.CHECKED, "some sizes")
 

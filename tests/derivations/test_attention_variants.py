@@ -19,11 +19,11 @@ from symattn.derivations.attention import attention_document as attention
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.expressions import agrees_on_numbers
 from symattn.derivations.attention.inputs import read_request, stem
-from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import walk_entries
 from symattn.document.model import Heading, Note, Steps
 from symattn.document.render import render
 from symattn.document.text import text
+from symattn.proof.relations.comparing import FalseStep
 from symattn_cli.main import main
 from tests.derivations.asking import asked
 from tests.document.render.test_latex_compiles import together

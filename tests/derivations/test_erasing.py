@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from symattn import LinearAttention
 from symattn.derivations.erasing import RULES, Rule
-from symattn.verification.definitions.linear import LinearAttention
 
 #: Fields that the derivation leaves out: norms, scales and heads.
 LEFT_OUT = ("feature", "normalised", "scale", "qk_norm", "eps", "values_per_key")

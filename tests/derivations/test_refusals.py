@@ -28,12 +28,13 @@ from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import read_request
 from symattn.derivations.cited import cite
 from symattn.derivations.derivation_texts import DerivationText, text_of
-from symattn.derivations.steps import FalseStep, checked, hold
+from symattn.derivations.steps import checked, hold
 from symattn.document import notation as nt
 from symattn.document.notation import equals
 from symattn.proof import gaussian
 from symattn.proof.joint_statements import Together
 from symattn.proof.relations import functions
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
 from symattn.proof.rules import Fold

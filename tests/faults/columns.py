@@ -21,12 +21,11 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from symattn import Attention
+from symattn import Attention, Report, SymattnError
 from symattn.attention import inputs
 from symattn.bounds import reference
 from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
-from symattn.document.errors import SymattnError
 from symattn.programs.target import narrowed
 from symattn.programs.verifying import Options, subject_of
 from symattn.verification import engine
@@ -34,7 +33,6 @@ from symattn.verification.definitions import attending, lse
 from symattn.verification.definitions.definition_mistakes import Compute, Later
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
-from symattn.verification.report import Report
 from tests.faults.collection.entries import Entry, Wrong
 from tests.faults.collection.every import chosen
 

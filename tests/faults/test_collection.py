@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from symattn import Report
 from symattn.programs.verify import verify
-from symattn.verification.report import Report
 from tests.faults.collection.entries import STEPS, Entry, Family, Wrong
 from tests.faults.collection.every import chosen, right_ones, wrong_ones
 from tests.faults.collection.trial import ratio

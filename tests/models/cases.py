@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, TransformerXL
-from symattn.attention.positions.rotary_fields import LinearScaling, YarnScaling
+from symattn import Alibi, Attention, Buckets, Disentangled, LinearScaling, Rotary, TransformerXL, YarnScaling
 from symattn.attention.presets import like
-from symattn.attention.spec import Attention
 from tests.models.configurations.modules import GROUPED, MHA, TINY, Module
 from tests.models.seen import Seen, built, look, numbers, run
 

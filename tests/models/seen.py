@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from symattn import Attention
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.rounding.array import sharply
 from symattn.arrays.rounding.bounds import growth, holds, rounding, up
 from symattn.attention.inputs import check_inputs
-from symattn.attention.spec import Attention
 
 WIDTH = 0.4  # of the random weights
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, Rotary
 from symattn.arrays.rounded import rounded
-from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.presets import PRESETS
-from symattn.attention.spec import Attention
 from symattn.attention.variants import AGREES, VARIANTS
 from tests.models.cases import CASES
 from tests.models.page import PAGE, inside, made

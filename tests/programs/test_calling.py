@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Block, LayerNorm, Merge, RMSNorm, verify
+from symattn import Attention, Block, InputError, LayerNorm, Merge, RMSNorm, Rotary, verify
 from symattn.attention.fields import field_types, members
-from symattn.attention.positions.position_fields import Rotary
 from symattn.bounds.called_target import CAUSAL_MASK
-from symattn.document.errors import InputError
 from symattn.programs.calling import agree, for_user_code
 from symattn.programs.request import Request, keyword
 from symattn.programs.specifications import definitions_of

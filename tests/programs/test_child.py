@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, CannotRun, MissingExtra
 from symattn.bounds.called_target import Runner
-from symattn.document.errors import CannotRun, MissingExtra
 from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NoSuchAttribute
 from symattn.programs.process import NotDone, apart

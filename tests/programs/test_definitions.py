@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Cached, RMSNorm, verify
-from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError
+from symattn import Attention, Block, Cached, Domain, InputError, RMSNorm, verify
 from symattn.programs import definitions
 from symattn.programs.verifying import Options, requested, verified
 from tests.verification.naming import convicts

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention, Domain, verify
+from symattn import Attention, Domain, InputError, verify
 from symattn.bounds.inputs import Sizes
-from symattn.document.errors import InputError
 from symattn.programs.calling import agree
 from symattn.programs.calls import Target
 from symattn.programs.graphs import torch_reader

@@ -11,8 +11,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from symattn import Attention, Block, InputError, LayerNorm
-from symattn.arrays.precision import Precision
+from symattn import Attention, Block, InputError, LayerNorm, Precision
 from symattn.programs import definitions
 from symattn.programs.verify import verify
 from symattn_cli.main import main

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain
+from symattn import Attention, Domain, Evidence, Grade
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
 from symattn.bounds.called_target import Convention
 from symattn.bounds.inputs import Sizes
-from symattn.document.evidence import Evidence, Grade
 from symattn.programs import identity as tested
 from symattn.programs.calling import agree
 from symattn.programs.calls import Target

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, LayerNorm, RMSNorm, verify
-from symattn.bounds.domain import Domain
+from symattn import Attention, Domain, LayerNorm, RMSNorm, verify
 from symattn.programs.repeat import repeat_target, written
 from symattn.programs.target import target
 from symattn.programs.verifying import requested

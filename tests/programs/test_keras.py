@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, LayerNorm, RMSNorm, verify
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, LayerNorm, RMSNorm, verify
 from symattn.programs import loading
 from tests.verification.naming import convicts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import symattn
-from symattn.document.errors import CannotRun, InputError, MissingExtra, SymattnError
+from symattn import CannotRun, InputError, MissingExtra, SymattnError
 from symattn.programs.loading import BadTarget, NoSuchAttribute, NoSuchFile, load
 from symattn.programs.refusing import NotCallable
 from tests import refusals

@@ -10,14 +10,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from symattn.attention.spec import Attention
+from symattn import Attention, MissingExtra, Report, SymattnError, Verdict
 from symattn.bounds.called_target import Argument, Convention, Failure, Outcome
-from symattn.document.errors import MissingExtra, SymattnError
-from symattn.document.evidence import Verdict
 from symattn.programs import messages
 from symattn.programs.messages import DataAlone, Sender
 from symattn.programs.request import Request
-from symattn.verification.report import Report
 
 DATA = [
     np.arange(6.0).reshape(2, 3), np.asfortranarray(np.ones((2, 3))), np.ones((3, 2, 4)).transpose(1, 0, 2),

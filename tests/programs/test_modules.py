@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention, LayerNorm, RMSNorm, verify
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, LayerNorm, RMSNorm, verify
 from symattn.programs import definitions
 from symattn.programs.calls import Target
 from symattn.programs.request import Request
@@ -194,7 +193,7 @@ def is_right(found: Target, spec: Attention = TWO) -> bool:
     """Whether one call gives what the specification gives."""
     import numpy as np
 
-    from symattn.arrays.precision import Precision
+    from symattn import Precision
     from symattn.bounds.inputs import Maker, Sizes
     from symattn.verification.probing.probes import small
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, verify
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, verify
 from symattn.programs.request import Request
 from symattn.programs.target import Wrapped, target
 from tests.programs.programs import Program, attention

@@ -9,10 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, LayerNorm, Verdict, derive, draw, evaluate, kind, like, prove, verify, walk
-from symattn.arrays.precision import Precision
+from symattn import (
+    Attention,
+    CannotRun,
+    Domain,
+    InputError,
+    LayerNorm,
+    Precision,
+    Verdict,
+    derive,
+    draw,
+    evaluate,
+    kind,
+    like,
+    prove,
+    verify,
+    walk,
+)
 from symattn.bounds.called_target import Failure
-from symattn.document.errors import CannotRun, InputError
 from symattn.programs.refusing import by_memory, refuses
 from symattn.testing import assert_close_to_exact
 from symattn.verification.probing.refusals import Sized, explaining, remedy

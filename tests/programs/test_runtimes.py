@@ -11,8 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import verify
-from symattn.document.errors import CannotRun
+from symattn import CannotRun, verify
 from symattn.programs import frameworks
 from symattn.programs.request import Request
 from symattn.programs.target import target

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from symattn import InputError, MissingExtra
 from symattn.bounds.called_target import IN_PROCESS, Layout, Memory, Runner, same_bits
-from symattn.document.errors import InputError, MissingExtra
 from symattn.programs.calls import Target
 from symattn.programs.request import Request
 from symattn.programs.target import target

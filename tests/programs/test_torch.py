@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from symattn import InputError
 from symattn.bounds.called_target import Layout, Memory
-from symattn.document.errors import InputError
 from symattn.programs.child import Child
 from symattn.programs.loading import load
 from symattn.programs.request import Request

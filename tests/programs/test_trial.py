@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, LinearAttention, verify
-from symattn.arrays.precision import Precision
+from symattn import Attention, Domain, LinearAttention, Precision, verify
 from symattn.bounds.called_target import Argument, Convention, Layout
-from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.programs import definitions
 from symattn.programs.calls import Target

@@ -20,7 +20,8 @@ from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision
 from symattn.theorems import catalogue
 from symattn.theorems.coq import checked
-from symattn.theorems.runner import Decided, decide_one, run
+from symattn.theorems.documents import Decided
+from symattn.theorems.runner import decide_one, run
 from tests.proof.coq_mutants import campaign, false_variants
 
 SOME = ("softmax-shift", "rope-relative", "value-bias-passes")

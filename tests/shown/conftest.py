@@ -2,7 +2,7 @@
 
 import pytest
 
-from symattn.document.model import Document
+from symattn import Document
 
 
 @pytest.fixture(scope="session")

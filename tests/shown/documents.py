@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import symattn
+from symattn import Document
 from symattn.arrays.indexed import Indexed
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn.derivations import names as derivations
-from symattn.document.model import Document, Printable
-from symattn.document.printable import Shown
+from symattn.document.printable import Printable, Shown
 from symattn.drawing import names as pictures
 from symattn.theorems import catalogue
 from symattn.theorems.documents import Decided, book

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import symattn
+from symattn import Attention, Grade
 from symattn.arrays.field.quotient import Quotient
-from symattn.attention.spec import Attention
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.run import exact
-from symattn.document.evidence import Grade
 from symattn.document.text import text
 from tests.shown import node
 

@@ -15,12 +15,10 @@ import numpy as np
 import pytest
 
 import symattn
+from symattn import Attention, Document, Grade
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
-from symattn.attention.spec import Attention
 from symattn.derivations.walks.run import exact as exact_arrays
-from symattn.document.evidence import Grade
-from symattn.document.model import Document
 from symattn.drawing import names as pictures
 from tests.document.render.test_latex_compiles import together
 from tests.shown import node

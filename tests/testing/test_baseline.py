@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from symattn import testing
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
+from symattn import InputError, Report, Verdict, testing
 from symattn.programs import verifying
 from symattn.verification.baseline import added, compared, read
-from symattn.verification.report import Counterexample, Fault, Report
+from symattn.verification.report import Counterexample, Fault
 from tests.refusals import refuses
 
 SCALE = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k; expected 1/√d_k")

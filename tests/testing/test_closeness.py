@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Precision
+from symattn import Alibi, Attention, CannotRun, InputError, Precision
 from symattn.arrays.formats import Format
 from symattn.bounds import judgement
 from symattn.bounds.case_result import Expected
 from symattn.bounds.judge import expected
 from symattn.bounds.judgement import log_sums
-from symattn.document.errors import CannotRun, InputError
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 from tests.refusals import refuses
 from tests.testing.half_kernels import words

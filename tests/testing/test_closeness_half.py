@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision
+from symattn import Attention, InputError, Precision
 from symattn.arrays.formats import Format
 from symattn.bounds.sharp import elements, means
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores, factor
 from symattn.bounds.sharp.rows_in_float64 import block, every_head
-from symattn.document.errors import InputError
 from symattn.testing import assert_close_to_exact
 from tests.refusals import refuses
 from tests.testing.half_kernels import (

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention
 from symattn.arrays.tensors import TensorKind
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.variants import Support
 from symattn.testing import AttentionFault, assert_close_to_exact

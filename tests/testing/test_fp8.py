@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision
+from symattn import Attention, InputError, Precision
 from symattn.arrays.formats import Format
 from symattn.bounds.contracts import Contract, replay
 from symattn.bounds.sharp import elements, means
-from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
 from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, on_matrix_units, quantised
 from tests.testing.half_kernels import INPUTS, normal

@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Verdict
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, Verdict
 from symattn.programs import closeness
 from symattn.programs.closeness import close_to_exact, read_array
 from symattn.programs.question import Question

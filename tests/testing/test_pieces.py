@@ -7,9 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, InputError
 from symattn.arrays.formats import Format
-from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
 
 CU = [0, 3, 3, 9, 15]

@@ -8,12 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, InputError
 from symattn.arrays.formats import Format
 from symattn.bounds.sharp import means, rows_in_float64
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
-from symattn.document.errors import InputError
 from symattn.programs import asserted, sensitivity
 from symattn.programs.question import Question
 from symattn.testing import AttentionFault, assert_close_to_exact

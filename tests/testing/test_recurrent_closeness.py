@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import InputError, LinearAttention
 from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
-from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention
 from tests.verification.recurrent_programs import KINDS, TYPES, Inputs, by_chunks, by_tokens, draw
 
 Array = Any

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from symattn import Alibi, Attention, Domain, Latent, Rotary, Verdict
-from symattn.document.errors import InputError
+from symattn import Alibi, Attention, Domain, InputError, Latent, Rotary, Verdict
 from symattn.programs.case_codes import LONGEST, decode, encode, hashed, named, speaks
 from symattn.programs.child import verify_target
 from symattn.programs.repeat import Repeated, repeat_target, verify_case, written

@@ -245,7 +245,7 @@ def test_an_interrupt_loses_only_what_was_being_decided(run, monkeypatch, capfd)
 
 
 def test_a_grade_below_checked_is_no_pass():
-    from symattn.document.model import Document
+    from symattn import Document
     from symattn_cli.output import status
 
     def ends(*grades: Grade) -> int:

@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 
 from symattn import (
+    Alibi,
     Attention,
     Block,
     Cached,
+    CannotRun,
     Gradient,
     LayerNorm,
     LinearAttention,
     Merge,
+    Precision,
     RMSNorm,
     Rotary,
     Softmax,
     verify,
 )
-from symattn.arrays.precision import Precision
-from symattn.attention.positions.position_fields import Alibi
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.reference import canonical, changed, trace
-from symattn.document.errors import CannotRun
 from symattn.programs.specifications import definitions_of
 from symattn.verification import rules
 from symattn.verification.definitions.blocks import _WORDS as _OF_BLOCKS

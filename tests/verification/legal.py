@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from symattn.arrays.precision import Precision
+from symattn import Precision
 
 
 class Row:

@@ -14,11 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Block, Cached, Gradient, LayerNorm, LinearAttention, RMSNorm, Rotary, verify
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    CannotRun,
+    Domain,
+    Gradient,
+    LayerNorm,
+    LinearAttention,
+    RMSNorm,
+    Rotary,
+    SymattnError,
+    verify,
+)
 from symattn.attention.variants import VARIANTS
-from symattn.bounds.domain import Domain
 from symattn.bounds.reference import Variant, changed, trace
-from symattn.document.errors import CannotRun, SymattnError
 from symattn.programs.specifications import definitions_of
 
 Array = Any

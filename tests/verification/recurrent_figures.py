@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from symattn import LinearAttention
 from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention
 from tests.verification import erasing_programs, reading_programs, stepping_programs
 from tests.verification import recurrent_programs as programs
 from tests.verification.recurrent_programs import TYPES, rounded

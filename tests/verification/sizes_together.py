@@ -18,9 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Cached, Gradient, LayerNorm, LinearAttention, Merge, RMSNorm, Softmax, Verdict
-from symattn.attention.positions.position_fields import Alibi, Rotary
-from symattn.graphs import traced, verify_graph
+from symattn import (
+    Alibi,
+    Attention,
+    Cached,
+    Gradient,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Rotary,
+    Softmax,
+    Verdict,
+)
+from symattn.graphs import verify_graph
+from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verify import verify
 from symattn.programs.verifying import Options

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, InputError, Rotary, verify
+from symattn import Attention, Domain, InputError, Precision, Rotary, Verdict, verify
 from symattn.arrays.formats import FORMATS, Format
-from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Argument, Convention, Layout, Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.contracts import Contract
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.sharp.limits import Stores
-from symattn.document.evidence import Verdict
 from symattn.verification.arithmetic.aims import _Search, aims
 from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.arithmetic.ranking import Pair, Ranking

@@ -13,16 +13,13 @@ import pytest
 
 import symattn
 from cli.main import main
-from symattn import Attention, InputError, verify
+from symattn import Attention, Domain, Grade, InputError, Precision, Verdict, verify
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 from symattn.attention.variants import VARIANTS
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.contracts import Contract, family, replay
-from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.reference import RIGHT
-from symattn.document.evidence import Grade, Verdict
 from symattn.verification.arithmetic import bits_of_a_call
 from symattn.verification.arithmetic.ranking import Pair, Ranking, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
-from symattn.bounds.domain import Domain
+from symattn import Attention, Domain, Report
 from symattn.programs.verify import verify as sources_verify
-from symattn.verification.report import Report
 from tests.faults.programs import causal, plain, softmax
 from tests.verification.naming import Array, Named, convicts
 

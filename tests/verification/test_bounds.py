@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Precision
 from symattn.arrays.ball import Ball
 from symattn.arrays.ball import precision as bits
-from symattn.arrays.precision import Precision
 from symattn.bounds import plain_bound
 from symattn.bounds.arithmetic import upper
 from symattn.bounds.balls import allowed

@@ -6,20 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Alibi, Attention, Buckets, LinearScaling, NTKScaling, Precision, Refused, Rotary
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
-from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths
-from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
-from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.bounds import enclosed, exponents, reference, scores
 from symattn.bounds.balls import allowed, projected
 from symattn.bounds.case_result import shares
 from symattn.bounds.enclosed import _enclosed_value_parts
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
-from symattn.document.errors import Refused
 from tests.verification.test_bounds_fast import PRECISIONS as EVERY
 
 GIVEN = Alibi(slopes="given", two_sided=True)

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, InputError, Precision
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosing.exponential import exp
-from symattn.arrays.precision import Precision
 from symattn.bounds import exponents, float_worst_case, growth, plain_bound
 from symattn.bounds.balls import allowed
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
 from symattn.bounds.worst_case import bound
-from symattn.document.errors import InputError
 from symattn.document.tex import tex
 
 SPECS = {

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention
+from symattn import Attention, InputError, Precision, Undecided
 from symattn.arrays.formats import TF32, Format, truncated
-from symattn.arrays.precision import NAMES, SHORT, Precision
+from symattn.arrays.precision import NAMES, SHORT
 from symattn.bounds import formula as formula_of
 from symattn.bounds import priori
 from symattn.bounds.contracts import Contract, family, near
@@ -21,7 +21,6 @@ from symattn.bounds.plain_bound import allowed
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.rule import Counts, NumberKind, RuleGivens
 from symattn.bounds.rule import exponents as by_rule
-from symattn.document.errors import InputError, Undecided
 from symattn.document.model import Code, Result
 from symattn.document.notation import Name, Relation, call, node
 from symattn.document.text import text

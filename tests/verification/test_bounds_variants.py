@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Alibi, Attention, Precision, Rotary
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
-from symattn.arrays.precision import Precision
-from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.bounds import enclosed, plain_bound
 from symattn.bounds.balls import allowed
 from symattn.bounds.judge import expected

@@ -7,10 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision
+from symattn import Attention, Domain, Precision
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, CaseResult
-from symattn.bounds.domain import Domain
 from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.mistake import Mistake
 from symattn.programs.verify import verify

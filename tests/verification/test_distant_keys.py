@@ -6,13 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Verdict
+from symattn import Attention, Cached, Domain, Gradient, Merge, Softmax, Verdict
 from symattn.programs.verify import verify
 from symattn.programs.verifying import Options, verified
-from symattn.verification.definitions.caches import Cached
-from symattn.verification.definitions.gradients import Gradient
-from symattn.verification.definitions.merging import Merge
-from symattn.verification.definitions.weights import Softmax
 from tests.faults.programs import softmax
 from tests.verification.naming import convicts, scores
 

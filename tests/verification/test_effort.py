@@ -13,10 +13,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import symattn
-from symattn import Attention, Report, Verdict, audit, bound, verify
-from symattn.arrays.precision import Precision
+from symattn import Attention, Domain, Precision, Report, Verdict, audit, bound, verify
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
-from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker
 from symattn.document.render.json import render
 from symattn.models.auditing.examining import examine

@@ -8,21 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import verify
+from symattn import Domain, InputError, LinearAttention, Precision, Verdict, verify
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 from symattn.attention import linear
-from symattn.bounds.domain import Domain
 from symattn.bounds.linear_forms import LinearTerms, allowed
 from symattn.bounds.recurrent.recurrence import Recurrence, norm_of_erasure
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import Limits, exact_values, limits
 from symattn.bounds.recurrent.replays import replay
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention, subject
+from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.linear_chunk_mistakes import Chunks
 from symattn.verification.definitions.linear_chunk_mistakes import _by_wrong_chunks as by_wrong_chunks
 from symattn.verification.definitions.linear_ways import apply_normalised_form

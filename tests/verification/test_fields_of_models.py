@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Cached, Gradient, Verdict, verify
-from symattn.attention.layers.block import Block
-from symattn.attention.positions.position_fields import Rotary
+from symattn import Attention, Block, Cached, Gradient, Rotary, Verdict, verify
 from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions import gradients
 from symattn.verification.rules import tempering

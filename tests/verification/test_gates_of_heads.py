@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import verify
-from symattn.arrays.precision import Precision
+from symattn import InputError, LinearAttention, Precision, Verdict, verify
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import of_precision
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention, subject
+from symattn.verification.definitions.linear import subject
 
 Array = Any
 RETNET = LinearAttention.named("retnet")

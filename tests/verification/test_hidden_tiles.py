@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Refused
 from symattn.arrays.modular import modular
 from symattn.bounds.inputs import Sizes
-from symattn.document.errors import Refused
 from symattn.verification.semantics import SIZES, IdentityResult, identity_test
 
 Array = Any

@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Gradient, Rotary, Verdict
+from symattn import Attention, Domain, Grade, Gradient, Report, Rotary, Verdict
 from symattn.bounds.called_target import Convention
-from symattn.bounds.domain import Domain
 from symattn.document.codec import record
-from symattn.document.evidence import Grade
 from symattn.programs.calling import agree
 from symattn.programs.calls import Target
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from symattn.programs.verify import verify
-from symattn.verification.report import Check, Report
+from symattn.verification.report import Check
 from symattn.verification.semantics import SIZES
 from tests.verification.sizes_together import ROTARY as CAUSAL_ROTARY
 from tests.verification.sizes_together import attend, named

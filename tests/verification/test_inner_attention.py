@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Cached, Gradient, Softmax, verify
-from symattn.arrays.precision import Precision
+from symattn import Attention, Cached, Domain, Gradient, Precision, Softmax, Verdict, verify
 from symattn.bounds.called_target import Argument, Convention
-from symattn.bounds.domain import Domain
-from symattn.document.evidence import Verdict
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.verification.definitions.definition_subject import Definition

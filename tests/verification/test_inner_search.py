@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Gradient, Softmax, verify
-from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
+from symattn import Attention, Domain, Gradient, InputError, Softmax, Verdict, verify
 from tests.verification.naming import convicts
 
 Array = np.ndarray

@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import verify
-from symattn.arrays.precision import Precision
-from symattn.bounds.domain import Domain
+from symattn import Domain, LinearAttention, Precision, Verdict, verify
 from symattn.bounds.linear_forms import LinearTerms, _largest_product, _largest_product_of_chunks, allowed
-from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options
-from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.semantics import IdentityResult
 from tests.verification.naming import convicts
 

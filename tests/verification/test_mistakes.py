@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
-from symattn.attention.positions.rotary_fields import LinearScaling
+from symattn import Alibi, Attention, Buckets, Domain, InputError, Latent, LinearScaling, Rotary
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import UNFIT
-from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
-from symattn.document.errors import InputError
 from symattn.programs.verify import verify
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
@@ -81,7 +76,7 @@ _PRECISION = "float64"
 
 
 def _maker(spec: Attention, names: tuple[str, ...], layout: str = "nd") -> Maker:
-    from symattn.arrays.precision import Precision
+    from symattn import Precision
 
     arguments = tuple(Argument(n, n) for n in names)
     convention = Convention(arguments, dtype=_PRECISION, layout=layout)  # type: ignore[arg-type]

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from symattn import Attention, Verdict, verify
+from symattn import Attention, Domain, Verdict, verify
 from symattn.attention.variants import VARIANTS
-from symattn.bounds.domain import Domain
 from tests.verification.drawn_mistakes import drawn
 from tests.verification.mutants import mutant, right
 

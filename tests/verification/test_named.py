@@ -10,16 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Latent
-from symattn.arrays.precision import Precision
-from symattn.attention.positions.position_fields import Alibi, Rotary
-from symattn.attention.positions.rotary_fields import NTKScaling
+from symattn import (
+    Alibi,
+    Attention,
+    Cached,
+    Domain,
+    Gradient,
+    Latent,
+    LayerNorm,
+    LinearAttention,
+    NTKScaling,
+    Precision,
+    RMSNorm,
+    Rotary,
+)
 from symattn.bounds.case_result import Case
 from symattn.programs.verify import verify
-from symattn.verification.definitions.caches import Cached
-from symattn.verification.definitions.gradients import Gradient
-from symattn.verification.definitions.linear import LinearAttention
-from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.diagnosis.blaming import idle_step
 from tests.faults.collection import gradients
 from tests.faults.collection.entries import Wrong

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.document.errors import InputError
-from symattn.verification.definitions.linear import LinearAttention
+from symattn import InputError, LinearAttention
 
 Array = Any
 

@@ -3,10 +3,10 @@
 import re
 from dataclasses import replace
 
-from symattn.document.evidence import Grade, Verdict
+from symattn import Grade, Report, Verdict
 from symattn.testing import _write_failure_message
 from symattn.verification.repair import Repair, Replacement
-from symattn.verification.report import Fault, Report
+from symattn.verification.report import Fault
 
 _NOTE = "No edit of its source that was tried makes it right: 4,005, one or two at a time."
 _EDIT = Replacement(5, 4, 5, 5, "b")

@@ -9,10 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, LayerNorm, RMSNorm, Verdict, verify
+from symattn import Alibi, Attention, Buckets, InputError, LayerNorm, Precision, RMSNorm, Rotary, Verdict, verify
 from symattn.arrays import kind
-from symattn.arrays.precision import Precision
-from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.verification.definitions.definition_mistakes import expected
 from symattn.verification.definitions.norms import subject

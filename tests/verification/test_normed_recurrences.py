@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import verify
+from symattn import InputError, LinearAttention, Precision, Verdict, verify
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 from symattn.bounds import linear_forms
 from symattn.bounds.recurrent.recurrent_arithmetic import of_precision
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention, subject
+from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.recurrent_law import recurrences
 from tests.verification import recurrent_layers as layers
 

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Verdict, verify
-from symattn.bounds.domain import Domain
-from symattn.document.errors import CannotRun
+from symattn import Attention, Block, CannotRun, Domain, Verdict, verify
 from symattn.document.render import render
 from symattn.programs.request import Request
 from symattn.programs.target import target

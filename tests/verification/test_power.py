@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from symattn import Attention, LayerNorm, Verdict, verify
-from symattn.bounds.domain import Domain
+from symattn import Attention, Domain, LayerNorm, Report, Verdict, verify
 from symattn.document.render import render
 from symattn.verification import engine
 from symattn.verification.power import lacking, of_attention, powers, verdict
-from symattn.verification.report import Report, StepPower
+from symattn.verification.report import StepPower
 from tests.faults.definitions import RIGHT
 from tests.faults.programs import causal, plain
 from tests.verification.naming import convicts

@@ -7,9 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, Rotary
-from symattn.attention.positions.rotary_fields import YarnScaling
-from symattn.bounds.domain import Domain
+from symattn import Attention, Domain, Rotary, YarnScaling
 from tests.faults.programs import softmax as _softmax
 from tests.verification.naming import Array, Named, faults, scores
 

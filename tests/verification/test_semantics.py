@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, verify
+from symattn import Attention, Domain, Grade, verify
 from symattn.arrays.modular import Modular
 from symattn.arrays.residues import primes
 from symattn.bounds.inputs import Sizes
-from symattn.document.evidence import Grade
 from symattn.verification.semantics import SIZES, SPARE, IdentityResult, identity_test
 from tests.faults.programs import softmax
 from tests.refusals import refuses

@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import verify
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
+from symattn import InputError, LinearAttention, Verdict, verify
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention
 from tests.verification import recurrent_layers as layers
 
 Array = Any

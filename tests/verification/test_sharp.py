@@ -7,9 +7,8 @@ from math import isfinite, isinf, sqrt
 import numpy as np
 import pytest
 
-from symattn import Attention, bound
+from symattn import Attention, InputError, Precision, bound
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 from symattn.attention.enclosing.pattern import Head
 from symattn.bounds.sharp.directions import directions
 from symattn.bounds.sharp.elements import tolerances
@@ -17,7 +16,6 @@ from symattn.bounds.sharp.limits import Stores, factor, half_ulp
 from symattn.bounds.sharp.means import MeanBeyondLimit, MeanLimits, judged, of_mean
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock, block, every_head
 from symattn.bounds.sharp.sample import only
-from symattn.document.errors import InputError
 from symattn.document.render import render
 
 F = Format("float16")

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, Precision
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
-from symattn.attention.spec import Attention
 from symattn.bounds.sharp import elements, means, rows_in_float64
 from symattn.bounds.sharp.limits import Stores, half_ulp
 

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import verify
+from symattn import InputError, LinearAttention, Verdict, verify
 from symattn.bounds.linear_forms import LinearTerms
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention, subject
+from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.linear_bounds import _with_state_as_tokens
 
 Array = Any

@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import verify
+from symattn import Domain, InputError, LinearAttention, Verdict, verify
 from symattn.arrays.formats import Format
-from symattn.bounds.domain import Domain
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import limits
 from symattn.bounds.recurrent.replays import replay
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import LinearAttention, subject
+from symattn.verification.definitions.linear import subject
 from tests.verification.recurrent_programs import rounded
 from tests.verification.stepping_programs import by_chunks, by_tokens
 from tests.verification.test_read_before import shares

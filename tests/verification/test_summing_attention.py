@@ -11,12 +11,10 @@ import pytest
 
 import symattn
 from cli.main import main
-from symattn import Alibi, Attention, Domain, LayerNorm, RMSNorm, summation
-from symattn.arrays.precision import Precision
+from symattn import Alibi, Attention, Domain, InputError, LayerNorm, Precision, RMSNorm, summation
 from symattn.bounds.inputs import Maker
 from symattn.document import schemas
 from symattn.document.codec import record
-from symattn.document.errors import InputError
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 from symattn.verification.summing.summed_attention import StoredScores, scores

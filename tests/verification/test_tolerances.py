@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError
+from symattn import Attention, Grade, InputError, Precision
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.reference import trace
 from symattn.bounds.worst_case import bound
-from symattn.document.evidence import Grade
 from symattn.document.render import render
 from symattn.verification.rules import scoring
 from symattn.verification.tolerances import bound_document, tolerance

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.arrays.precision import Precision
+from symattn import LinearAttention, Precision, Verdict
 from symattn.bounds.recurrent.recurrent_arithmetic import widest_of_precision
 from symattn.bounds.recurrent.recurrent_limits import limits
-from symattn.document.evidence import Verdict
 from symattn.programs.verifying import Options, verified
-from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.recurrent_law import RecurrentLaw
 from tests.verification import recurrent_programs as programs
 from tests.verification.recurrent_shares import recurrence

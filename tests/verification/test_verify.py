@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Verdict
-from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError
+from symattn import Attention, Domain, InputError, Report, Verdict
 from symattn.programs.verify import verify
-from symattn.verification.report import Report
 from tests.faults.collection.every import chosen
 from tests.faults.programs import MAKES, WRONG, Program, causal, collected, plain, softmax
 from tests.lanes import one_in

@@ -15,9 +15,9 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import flat
 from symattn.derivations import examples
 from symattn.derivations.exercises import TASKS, checked, exercises
-from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import walk
 from symattn.document.render import render
+from symattn.proof.relations.comparing import FalseStep
 from tests.attention.by_loops import attention
 from tests.attention.by_loops_positions import num
 

@@ -10,13 +10,13 @@ from symattn import walk
 from symattn.arrays.special import Forbidden
 from symattn.attention import spec as specification
 from symattn.derivations import examples
-from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import sheet_of, steps
 from symattn.derivations.walks.page import rule
 from symattn.derivations.walks.run import weighted
 from symattn.derivations.walks.walk_data import Walk
 from symattn.document import model as md
 from symattn.document.text import text
+from symattn.proof.relations.comparing import FalseStep
 from tests.lanes import one_in
 
 

@@ -10,13 +10,13 @@ import pytest
 from symattn import Attention, Grade, InputError
 from symattn.arrays.formats import Format
 from symattn.derivations import examples
-from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import walk
 from symattn.derivations.walks.printed import digits_right, follows
 from symattn.derivations.walks.run import exact
 from symattn.derivations.walks.steps import row_sums
 from symattn.derivations.walks.walk_data import Walk
+from symattn.proof.relations.comparing import FalseStep
 from tests.derivations.asking import agrees
 
 pytestmark = pytest.mark.smoke

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, fields
 from textwrap import dedent, indent
 from typing import Any, Literal
 
-from symattn import Attention, Domain
-from symattn.arrays.precision import Contract, Precision
+from symattn import Attention, Domain, Precision
+from symattn.arrays.precision import Contract
 
 Program = Callable[..., Any]
 Half = Literal["rules", "figures"]

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention
-from symattn.attention.positions.position_fields import Rotary
+from symattn import Attention, Rotary
 from tests.faults.collection.entries import At, Family
 from tests.faults.programs import softmax
 

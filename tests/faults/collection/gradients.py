@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention
-from symattn.verification.definitions.gradients import Gradient
+from symattn import Attention, Gradient
 from tests.faults.collection.entries import At, Family
 from tests.faults.programs import softmax
 

@@ -4,9 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Rotary
+from symattn import Attention, Latent, Rotary
 from tests.faults.collection.entries import Family
 from tests.faults.programs import softmax
 

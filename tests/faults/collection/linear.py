@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.verification.definitions.linear import LinearAttention
+from symattn import LinearAttention
 from tests.faults.collection.entries import At, Family
 
 Array = Any

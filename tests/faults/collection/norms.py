@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+from symattn import LayerNorm, RMSNorm
 from tests.faults.collection.entries import At, Family
 
 Array = Any

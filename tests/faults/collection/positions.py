@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Domain
-from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
+from symattn import Alibi, Attention, Buckets, Domain, Rotary
 from tests.faults.collection.entries import At, Family
 from tests.faults.programs import softmax
 

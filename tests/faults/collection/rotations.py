@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.positions.position_fields import Rotary
+from symattn import Rotary
 from tests.faults.collection.entries import At, Family
 
 Array = Any

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from symattn import Attention
-from symattn.verification.definitions.gradients import Gradient
+from symattn import Attention, Gradient
 from tests.faults.collection.entries import Family
 
 if TYPE_CHECKING:

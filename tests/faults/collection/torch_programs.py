@@ -6,9 +6,7 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from symattn import Attention, Domain
-from symattn.attention.positions.position_fields import Alibi, Rotary
-from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+from symattn import Alibi, Attention, Domain, LayerNorm, RMSNorm, Rotary
 from tests.faults.collection.entries import At, Family
 
 if TYPE_CHECKING:

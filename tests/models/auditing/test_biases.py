@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.attention.positions.position_fields import Buckets
+from symattn import Buckets
 from symattn.attention.positions.relative import t5_bucket
 from symattn.models.auditing import promises
 from tests.models.auditing.families import built, decoding, drawn, inputs, made

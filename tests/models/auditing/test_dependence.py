@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from symattn import audit  # noqa: E402
-from symattn.document.evidence import Verdict  # noqa: E402
+from symattn import Verdict, audit  # noqa: E402
 from symattn.models.auditing.audit_report import AuditFault, AuditReport  # noqa: E402
 from symattn.models.auditing.dependence.token_rows import digests  # noqa: E402
 from tests.models.auditing.mixers import LEAKING, RIGHT, Experts, Model, Part, attention, decayed  # noqa: E402

@@ -9,8 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from symattn import audit  # noqa: E402
-from symattn.document.evidence import Verdict  # noqa: E402
+from symattn import Verdict, audit  # noqa: E402
 from symattn.models.auditing.audit_report import AuditReport  # noqa: E402
 from tests.models.auditing.families import made  # noqa: E402
 

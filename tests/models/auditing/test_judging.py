@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.attention.spec import Attention
 from symattn.models.auditing.call_judge import arithmetic_of, cause, judge, output
 from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.setting import CallSetting, Floats, Masking

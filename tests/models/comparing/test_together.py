@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Verdict, compare
-from symattn.arrays.precision import Precision
-from symattn.bounds.domain import Domain
+from symattn import Attention, Domain, InputError, Precision, Verdict, compare
 from symattn.models.comparing.comparison import DifferingEntry, JointRun, together
 from symattn.programs.target import target
 from symattn.programs.verifying import requested

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.spec import Attention
+from symattn import Attention
 from symattn.models.configurations import FAMILIES, attention
 from symattn.models.configurations.stored_weights import inputs
 from tests.models.seen import Seen, built, look, numbers, run, tokens

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from symattn.attention.positions.position_fields import Alibi, Rotary
-from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
-from symattn.models.configurations import CannotTell, attention, layers
+from symattn import Alibi, Attention, InputError, LinearScaling, NTKScaling, Rotary, YarnScaling
+from symattn.models.configurations import attention, layers
+from symattn.models.configurations.configuration import CannotTell
 from tests.refusals import refuses
 
 #: Fields as published files of these models have them, smaller.

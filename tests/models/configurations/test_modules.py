@@ -8,8 +8,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from symattn import InputError
 from symattn.bounds.reference import variant_values
-from symattn.document.errors import InputError
 from symattn.models.configurations import FAMILIES, attention
 from symattn.models.configurations.field_rules import HEAD_DIM
 from symattn.verification.rules import tempering

@@ -9,11 +9,8 @@ import pytest
 
 from cli.model_formulas import cut, formulas
 from cli.model_walk import of_head, walk_head
-from symattn.attention.latent import Latent
-from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
+from symattn import Alibi, Attention, Buckets, InputError, Latent, Rotary
 from symattn.attention.presets import few_heads
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import CannotTell
 from symattn.models.configurations.model_families import table
 from symattn.models.configurations.promised_layers import LAYOUTS, UNSAID, attention, block, parameters, promised

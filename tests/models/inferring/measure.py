@@ -19,8 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from symattn import audit
-from symattn.document.errors import InputError
+from symattn import InputError, audit
 from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.dependence.in_float64 import lifted
 from symattn.models.auditing.dependence.mixing import within

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from symattn.document.evidence import Verdict
+from symattn import Verdict
 from symattn.models.inferring.inference import parts_of
 from symattn.models.inferring.lock import lines_of
 from symattn.models.inferring.tiny_models import tiny

@@ -9,12 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
-from symattn.attention.positions.position_fields import Rotary  # noqa: E402
-from symattn.document.errors import InputError  # noqa: E402
+from symattn import InputError, LinearAttention, Rotary  # noqa: E402
 from symattn.models.configurations import attention  # noqa: E402
 from symattn.models.inferring.inference import infer, parts_of  # noqa: E402
 from symattn.models.inferring.tiny_models import text_part, tiny  # noqa: E402
-from symattn.verification.definitions.linear import LinearAttention  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 _LLAMA, _QWEN = "transformers.models.llama.modeling_llama.", "transformers.models.qwen3.modeling_qwen3."

@@ -11,9 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
-from symattn import audit  # noqa: E402
+from symattn import InputError, audit  # noqa: E402
 from symattn.attention.temperatures import Temperature  # noqa: E402
-from symattn.document.errors import InputError  # noqa: E402
 from symattn.models.inferring.column_sources import Turn  # noqa: E402
 from symattn.models.inferring.inference import InferredPart  # noqa: E402
 from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts  # noqa: E402

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from symattn.document.evidence import Verdict
+from symattn import Verdict
 from symattn.models.inferring.lock import lines_of
 from symattn.models.inferring.tiny_models import tiny
 from tests.models.inferring.measure import audited, faults

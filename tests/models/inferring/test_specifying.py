@@ -8,16 +8,12 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from symattn.attention.positions.position_fields import Rotary
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError, MissingExtra
-from symattn.document.evidence import Verdict
+from symattn import Attention, InputError, LinearAttention, MissingExtra, Rotary, Verdict
 from symattn.models.configurations import attention
 from symattn.models.configurations.configuration import CannotTell
 from symattn.models.inferring.inference import infer
 from symattn.models.inferring.lock import lines_of
 from symattn.models.specifying import infer_layer, specify
-from symattn.verification.definitions.linear import LinearAttention
 
 pytestmark = pytest.mark.transformers
 _SIZES: dict[str, Any] = {

@@ -10,8 +10,7 @@ pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
 
-from symattn import Attention
-from symattn.document.errors import InputError
+from symattn import Attention, InputError
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.running import run
 from symattn.programs.program import read

@@ -9,9 +9,7 @@ pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper
 
-from symattn import Attention
-from symattn.attention.positions.position_fields import Rotary
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, Rotary
 from symattn.graphs import verify_graph
 from tests.programs.graphs.fused import FLOAT, attends, computed, layer, of_arrays
 

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, LinearAttention, Verdict, verify
+from symattn import Attention, Domain, Gradient, InputError, LinearAttention, Verdict, verify
 from symattn.bounds.inputs import Sizes
-from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.graph_program import GraphProgram, MeasuredSizes
 from symattn.programs.graphs.jax_reader import _fixed_and_carried, _JaxprReader, traced
 from symattn.programs.graphs.judging import Derivative, _find_fault_of_difference, _of_gradient, inputs_of
 from symattn.programs.graphs.linear_systems import order_rows
 from symattn.programs.program import read
-from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.semantics import Difference
 from tests.refusals import refuses
 

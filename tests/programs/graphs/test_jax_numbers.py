@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
-from symattn.document.errors import InputError, Refused
+from symattn import Attention, InputError, Refused
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.graphs.running import run

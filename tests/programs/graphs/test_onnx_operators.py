@@ -10,8 +10,7 @@ pytest.importorskip("onnx")
 from onnx import TensorProto
 from onnx.helper import make_node, make_tensor_value_info
 
-from symattn import Attention
-from symattn.document.errors import InputError
+from symattn import Attention, InputError
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.graph_operators import divide_whole
 from symattn.programs.graphs.values import Context, cast

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
-from symattn.bounds.domain import Domain
-from symattn.graphs import traced, verify_graph
+from symattn import Attention, Domain
+from symattn.graphs import verify_graph
+from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.identity import identity
 from symattn.programs.target import target
 from symattn.programs.verifying import requested

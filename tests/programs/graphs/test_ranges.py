@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from symattn.document.errors import InputError
+from symattn import InputError
 from symattn.programs.graphs.values import check_wide
 
 BEYOND = {

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block
-from symattn.attention.positions.position_fields import Rotary
-from symattn.document.errors import InputError
+from symattn import Attention, Block, InputError, Rotary
 from symattn.graphs import verify_graph
 from symattn.programs import definitions
 from symattn.programs.graphs.torch_table import _divide_toward_zero

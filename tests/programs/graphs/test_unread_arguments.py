@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.document.errors import InputError
+from symattn import InputError
 from symattn.programs.graphs.jax_table import JAX
 from symattn.programs.graphs.onnx_table import ONNX
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, run

@@ -13,7 +13,8 @@ from symattn.programs.judging.benchmark import Benchmark, _cut_together
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import named
 from symattn.programs.layouts import of_layout, to_layout
-from symattn.programs.loading import BadTarget, NotCallable, load
+from symattn.programs.loading import BadTarget, load
+from symattn.programs.refusing import NotCallable
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
 REFERENCE = """

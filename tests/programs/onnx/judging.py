@@ -12,7 +12,7 @@ from typing import Any
 import flint
 import numpy as np
 
-from symattn.arrays.precision import Precision
+from symattn import Precision
 from symattn.arrays.rounded import rounded
 from tests.programs.onnx.cases import Case, cases
 from tests.programs.onnx.operators import run

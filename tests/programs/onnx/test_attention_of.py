@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Attention, InputError
 from symattn.arrays.exact import Exact
-from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
 from symattn.programs.onnx import attention_of
 from tests.programs.onnx.nodes import node
 from tests.refusals import refuses

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.attention.spec import Attention
+from symattn import Attention
 from symattn.programs.onnx import OnnxAttention, attention_of
 from tests.programs.onnx.cases import OPERATORS, Case, cases, held
 from tests.programs.onnx.judging import Outcome, compare, judge, lifting, outcomes

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from symattn.attention.spec import Attention
+from symattn import Attention
 from symattn.attention.variants import AGREES, VARIANTS
 from symattn.programs.onnx import attention_of
 from tests.programs.onnx.judging import lifting, outcomes

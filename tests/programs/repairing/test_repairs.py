@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Domain, Merge, verify
+from symattn import Attention, Domain, Grade, InputError, Merge, verify
 from symattn.document import schemas
-from symattn.document.errors import InputError
-from symattn.document.evidence import Grade
 from symattn.programs.repairing import trials
 from symattn.programs.repairing.edits import enumerate_edits
 from symattn.programs.repairing.observing import observe

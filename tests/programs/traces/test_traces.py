@@ -10,9 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention
-from symattn.attention.positions.position_fields import Rotary
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, Rotary
 from symattn.programs.names import is_trace
 from symattn.programs.trace_files import count, read
 from symattn.programs.traces import verify_trace

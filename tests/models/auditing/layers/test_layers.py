@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from symattn.document.evidence import Verdict
+from symattn import Verdict
 from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.layers.part_definitions import of_erf
