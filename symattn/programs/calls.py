@@ -277,7 +277,8 @@ class Target:
             memory == "strided" and values.ndim > 0 and self.convention.framework != "jax"
         ):  # JAX chooses its own layout
             # Every other element is NaN, which shows code that ignores strides.
-            apart = self._arrays.blank(result, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
+            doubled = (*values.shape[:-1], 2 * values.shape[-1])
+            apart = self._arrays.blank(result, doubled)[..., ::2]
             apart[...] = result
             return apart
         return self._arrays.laid_out(result, memory)

@@ -433,8 +433,10 @@ def on_cpu(inputs: Arrays) -> Arrays:
 def _shape_of_attention_output(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
     q, k, v = (inputs[name].shape for name in "qkv")
     own = 2 + len(spec.head_axis)
-    batch = np.broadcast_shapes(q[: len(q) - own], k[: len(k) - own], v[: len(v) - own])
-    return (*batch, *q[len(q) - own : -1], v[-1])
+    leading_axes = (shape[: len(shape) - own] for shape in (q, k, v))
+    batch = np.broadcast_shapes(*leading_axes)
+    heads_and_rows = q[len(q) - own : -1]
+    return (*batch, *heads_and_rows, v[-1])
 
 
 def _describe_elements_beyond(

@@ -498,7 +498,8 @@ def _largest_chunk_exponent(question: RecurrentQuestion) -> float:
 def _is_output_representable(exact: ExactRecurrence, precision: Precision) -> bool:
     # Half of the largest number leaves room for roundings.
     most = float(precision.returned.largest) / 2
-    return bool(np.abs(exact.output).max() < most and np.abs(exact.state).max() < most)
+    largest = (np.abs(a).max() for a in (exact.output, exact.state))
+    return all(bool(x < most) for x in largest)
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ def measure_scores(
     tau = np.asarray(score_errors(result, precision).tau, dtype=float)
     exact = result.final_scores
     # Storing a score within τ of the exact one adds u relative to it, and η near 0.
-    allowed = tau + float(stored.u) * (np.abs(exact.mid) + exact.rad + tau) + float(stored.eta)
+    largest = np.abs(exact.mid) + exact.rad + tau
+    allowed = tau + float(stored.u) * largest + float(stored.eta)
     ratios = np.where(result.allowed, shares(got, exact.mid, exact.rad, allowed)[0], 0.0)
     return Measured(ratios, exact.mid, allowed)
 

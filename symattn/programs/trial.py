@@ -552,7 +552,8 @@ class ConventionTrial:
     def _is_near_right_output(self, got: np.ndarray, right: np.ndarray) -> bool:
         u = float(Precision.of(self._request.dtype).input.u)
         with np.errstate(all="ignore"):
-            return bool((np.abs(got - right) <= _NEAR * u * (1 + np.abs(right).max())).all())
+            size = 1 + np.abs(right).max()
+            return bool((np.abs(got - right) <= _NEAR * u * size).all())
 
     def _are_other_heads_unaffected(
         self, convention: Convention, inputs: Inputs, got: np.ndarray

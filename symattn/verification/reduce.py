@@ -62,7 +62,8 @@ class Axes:
             # The factor without a known size has what the others leave of the axis.
             rest = length // max(prod(n for n in known if n is not None), 1)
             result = [*(rest if n is None else n for n in known), *result]
-        return a.reshape(*a.shape[: max(0, a.ndim - len(self.letters[name]))], *result)
+        leading = a.shape[: max(0, a.ndim - len(self.letters[name]))]
+        return a.reshape(*leading, *result)
 
     def together(self, name: str, a: Array, ndim: int) -> Array:
         """Return the array with its factors joined again into ``ndim`` axes."""
@@ -118,9 +119,12 @@ def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails)
 
 def _measure_input_complexity(state: Inputs) -> int:
     """Return the measure that the loop reduces: entries, plus those that are not 0, plus those that are not 0 or 1."""
-    return sum(
-        a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values()
-    )
+    result = 0
+    for a in state.values():
+        is_not_0 = a != 0
+        is_neither = is_not_0 & (a != 1)
+        result += a.size + int(is_not_0.sum()) + int(is_neither.sum())
+    return result
 
 
 def _group_reducible_axes(state: Inputs, axes: Axes, domain: Domain) -> list[Group]:

@@ -191,9 +191,8 @@ class Subject(ABC):
 
         try:
             # Exact numbers have no exponentials of some arguments, and raise.
-            entry = self.right({n: lifted(np.asarray(a), Exact) for n, a in inputs.items()})[
-                of
-            ].entries[at]
+            exact_inputs = {n: lifted(np.asarray(a), Exact) for n, a in inputs.items()}
+            entry = self.right(exact_inputs)[of].entries[at]
         except (SymattnError, TypeError, AttributeError):
             return None
         return entry if isinstance(entry, Quotient) else None

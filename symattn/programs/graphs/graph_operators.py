@@ -219,7 +219,8 @@ def triangle(c: Context, x: Value, k: Value = 0, upper: int = 1) -> Value:
     """Keep the entries with j − i ≥ k (upper) or ≤ k (lower); others are 0 or False."""
     k = whole(k, "the diagonal of a triangle")
     i, j = (arange(c, 0, n) for n in x.shape[-2:])
-    mask = j[None, :] >= i[:, None] + k if upper else j[None, :] <= i[:, None] + k
+    columns, diagonal = j[None, :], i[:, None] + k
+    mask = columns >= diagonal if upper else columns <= diagonal
     if isinstance(x, np.ndarray) and x.dtype == bool:
         return x & mask
     if x.dtype is None:  # letters, which may be booleans
@@ -230,8 +231,9 @@ def triangle(c: Context, x: Value, k: Value = 0, upper: int = 1) -> Value:
 # -- moving ------------------------------------------------------------------------------------------------------------
 def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Value:
     """Permute the axes; reverse them without an order."""
-    axes = tuple(range(x.ndim))[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
-    if sorted(axes) != list(range(x.ndim)):
+    every_axis = tuple(range(x.ndim))
+    axes = every_axis[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
+    if tuple(sorted(axes)) != every_axis:
         raise InputError(f"the order {list(axes)} of {x.ndim} axes")
     return _choose_array_namespace(c, x).permute_dims(x, axes)
 
@@ -407,7 +409,8 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     rows = c.xp.stack(_slice_axis_at_places(x, k, row_numbers), axis=k)
     if at.ndim == 1:
         return rows
-    return c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
+    before, behind = x.shape[:k], x.shape[k + 1 :]
+    return c.xp.reshape(rows, (*before, *at.shape, *behind))
 
 
 def split(c: Context, x: object, counts: Sequence[Value], axis: int = 0) -> tuple[Value, ...]:

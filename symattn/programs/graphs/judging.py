@@ -396,7 +396,8 @@ def _gives_gradients(
     slack = [_NEAR * np.abs(y).max(initial=0.0) for y in wrong]
     # The graph may return only the first of the three gradients.
     compared = zip(wrong, every, slack, strict=False)
-    return all(y.shape == g.shape and (np.abs(y - g) <= s).all() for y, g, s in compared)
+    alike = (y.shape == g.shape and (np.abs(y - g) <= s).all() for y, g, s in compared)
+    return all(alike)
 
 
 def inputs_of(program: GraphProgram, sizes: Sizes, seed: int) -> dict[str, Value]:

@@ -331,6 +331,10 @@ def as_int64(x: np.ndarray) -> np.ndarray:
     return x.astype(np.int64)
 
 
+def _find_largest_magnitude(x: np.ndarray) -> int:
+    return max(abs(int(x.min())), abs(int(x.max()))) if x.size else 0
+
+
 def check_wide(name: str, a: Value, b: Value) -> None:
     """Raise ``InputError`` if NumPy's int64 may wrap around in a sum, a difference, a product or a power."""
     arrays = [np.asarray(n) for n in (a, b)]
@@ -341,7 +345,7 @@ def check_wide(name: str, a: Value, b: Value) -> None:
         "power",
     ):
         return
-    x, y = (max(abs(int(n.min())), abs(int(n.max()))) if n.size else 0 for n in arrays)
+    x, y = (_find_largest_magnitude(n) for n in arrays)
     # 2⁶⁴ is beyond 64 bits already, and a larger power may take all memory
     largest = x ** min(y, 64) if name == "power" else x * y if name == "multiply" else x + y
     if largest >= _WIDE:

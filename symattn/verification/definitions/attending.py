@@ -253,8 +253,10 @@ def _draw_boolean_mask(shape: tuple[int, ...], rng: Random) -> Array:
     """Draw a mask in which every query may attend to the first key, to its own, and to others by chance."""
     i = np.arange(shape[0])[:, None]
     j = np.arange(shape[1])[None, :]
+    own = i + shape[1] - shape[0]
+    is_drawn = rng.random(shape) < 0.6
     # The first key and the query's own are open, so that no row is without a key.
-    return np.asarray((rng.random(shape) < 0.6) | (j == 0) | (j == i + shape[1] - shape[0]))
+    return np.asarray(is_drawn | (j == 0) | (j == own))
 
 
 def _draw_additive_mask(shape: tuple[int, ...], rng: Random) -> Array:

@@ -201,7 +201,8 @@ def _make_cached_inner_attention(
         arrays = {"q": inputs["q"][..., queries - new :, :]}
         for name in ("k", "v"):
             cache = inputs[name][..., :past, :]
-            empty = np.zeros((*cache.shape[:-2], _empty_slots(past, new) * static, cache.shape[-1]))
+            slots = _empty_slots(past, new) * static
+            empty = np.zeros((*cache.shape[:-2], slots, cache.shape[-1]))
             arrays |= {
                 name: inputs[name][..., past:, :],
                 f"{name}_cache": np.concatenate([cache, empty], axis=-2),
@@ -379,7 +380,9 @@ _MASKS: dict[str, Mask] = {
 
 
 def _whole_page(size: int, i: Array, j: Array, length: int, n: int) -> Array:
-    return (j <= length + i) | (j >= length + n) & (j < -(-(length + n) // size) * size)
+    end = length + n
+    end_of_page = -(-end // size) * size
+    return (j <= length + i) | (j >= end) & (j < end_of_page)
 
 
 #: The same, for caches with empty slots.

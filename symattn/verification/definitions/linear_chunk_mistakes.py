@@ -187,9 +187,10 @@ def _decayed_pairs(
     xp, place = namespace_of(q), namespace_of(q).arange(q.shape[-2])
     if steps > 1:
         place = xp.asarray(np.arange(int(q.shape[-2])) // steps)
-    open_ = seen(place[:, None], place[None, :])
+    open_ = seen(place[:, None], place[None, :])[:, :, None]
     # Exponents of hidden pairs become 0 first, as they might overflow.
-    decays = xp.where(open_[:, :, None], xp.exp(xp.where(open_[:, :, None], between, 0)), 0)
+    exponents = xp.where(open_, between, 0)
+    decays = xp.where(open_, xp.exp(exponents), 0)
     # One gate a token decays whole products, so no axis of features is needed.
     if int(between.shape[-1]) == 1:
         return (q @ k.mT) * decays[..., 0]
@@ -200,7 +201,8 @@ def _substituted(below: Array, right: Array) -> Array:
     """Return (I + L)⁻¹ B for L below the diagonal, row by row."""
     rows = right[..., :1, :]
     for i in range(1, int(right.shape[-2])):
-        row = right[..., i : i + 1, :] - below[..., i : i + 1, :i] @ rows
+        this = slice(i, i + 1)
+        row = right[..., this, :] - below[..., this, :i] @ rows
         rows = namespace_of(right).concat([rows, row], axis=-2)
     return rows
 

@@ -165,7 +165,8 @@ def scan_linear_state(
     if spec.reads == "before":
         step = linear.reading_before(step)
     first = linear.empty_state(k, v) if state is None else state
-    end, output = linear.scan(step, first, range(int(k.shape[-2]) + 1), q, k, v, *extras)
+    bounds = range(int(k.shape[-2]) + 1)
+    end, output = linear.scan(step, first, bounds, q, k, v, *extras)
     return Produced(output, end)
 
 

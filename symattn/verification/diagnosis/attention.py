@@ -556,7 +556,8 @@ class FloatRuns:
         size = max(
             largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths
         )
-        terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
+        width = int(np.shape(values["x"])[-1]) if "x" in values else 0
+        terms = n + q.shape[-1] + 2 * width + 8
         total = (
             # fmax ignores rows that are NaN.
             float(np.fmax.reduce(np.abs(a).sum(axis=-1), axis=None, initial=1.0)) if a.size else 1.0

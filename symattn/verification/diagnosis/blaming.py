@@ -19,6 +19,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import centres, traced
 from symattn.bounds.reference import canonical, trace, usual
 from symattn.verification.diagnosis.coarser import coarser, weights_of
+from symattn.verification.diagnosis.effective_weights import make_identity_values
 from symattn.verification.diagnosis.observe import explains, first_wrong_step, in_group
 from symattn.verification.diagnosis.outofrange import all_keys_maxima, row_maxima, row_minima
 from symattn.verification.diagnosis.screening import is_finite
@@ -112,11 +113,7 @@ def _rerun_with_identity_values(session: Session, judged: CaseResult) -> CaseRes
     inputs = judged.case.inputs
     if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
         return None
-    v = inputs["v"]
-    identity = np.broadcast_to(
-        np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])
-    ).copy()
-    arrays = {**inputs, "v": identity}
+    arrays = {**inputs, "v": make_identity_values(inputs["v"])}
     return session.run_case(Case("structure", "", arrays)) if session.maker.admits(arrays) else None
 
 

@@ -135,13 +135,18 @@ def _find_length_period(
 
 def _find_least_length_divisor(ask: Made, made: bool, t: int, least: int) -> int:
     """Return the least divisor of t at whose multiples, from ``least`` on, the mistake is ``made``, or is not."""
+    divisors = (p for p in range(2, t + 1) if t % p == 0)
+    primes = (p for p in divisors if all(p % d for d in range(2, p)))
     # Prime factors of t are divided out as long as the answer stays the same.
-    for p in (p for p in range(2, t + 1) if t % p == 0 and all(p % d for d in range(2, p))):
-        while (
-            t % p == 0
-            and ask(t // p * next(m for m in count(max(1, -(-least * p // t))) if m % p)) is made
-        ):
-            t //= p
+    for p in primes:
+        while t % p == 0:
+            smaller = t // p
+            # The first multiple of the smaller number, from ``least`` on, that is none of t.
+            first = max(1, -(-least // smaller))
+            multiple = next(m for m in count(first) if m % p)
+            if ask(smaller * multiple) is not made:
+                break
+            t = smaller
     return t
 
 

@@ -67,7 +67,8 @@ def _leaves_much(search: Search[M], judged: CaseResult, mistake: M) -> bool:
         return False
     e = e[telling] / size
     d = d[telling] / size
-    return float(((e - d) ** 2).sum()) > LITTLE * max(float((e**2).sum()), float((d**2).sum()))
+    squares = max(float((e**2).sum()), float((d**2).sum()))
+    return float(((e - d) ** 2).sum()) > LITTLE * squares
 
 
 def lengths_near_numbers(mistakes: Iterable[Known], most: int) -> Iterator[tuple[int, int]]:

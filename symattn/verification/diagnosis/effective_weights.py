@@ -316,10 +316,7 @@ def _yield_forbidden_score_numbers(
     v = None if arrays is None else arrays.get("v")
     if arrays is None or v is None:
         return
-    inputs = {
-        **arrays,
-        "v": np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy(),
-    }
+    inputs = {**arrays, "v": make_identity_values(v)}
     read = _weights_of(session, inputs) if session.maker.admits(inputs) else None
     if read is None or read[1].shape != read[2].shape:
         return
@@ -345,10 +342,9 @@ def _read_counts_from_call(session: Session, size: tuple[int, int]) -> Counted |
             Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng
         )
         if (v := inputs.get("v")) is not None:
-            inputs["v"] = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()
-            if session.maker.admits(
-                {**inputs, "v": _split_values_by_width(session, inputs["v"])[0]}
-            ):
+            inputs["v"] = make_identity_values(v)
+            first_columns = _split_values_by_width(session, inputs["v"])[0]
+            if session.maker.admits({**inputs, "v": first_columns}):
                 break
     else:
         return None
@@ -389,11 +385,18 @@ def _weights_of(
     )
 
 
+def make_identity_values(v: np.ndarray) -> np.ndarray:
+    """Return values of which each is one column of the identity, in the place of v (…, n, d): (…, n, n)."""
+    keys = v.shape[-2]
+    return np.broadcast_to(np.eye(keys), (*v.shape[:-1], keys)).copy()
+
+
 def _split_values_by_width(session: Session, v: np.ndarray) -> list[np.ndarray]:
     """Return values by columns, in parts as wide as the domain permits; the last one is filled with zeros."""
     n = v.shape[-1]
     w = next((w for w in range(n, 0, -1) if w in session.domain.widths), n)
-    filled = np.concatenate((v, np.zeros((*v.shape[:-1], -n % w))), axis=-1)
+    lacking = np.zeros((*v.shape[:-1], -n % w))
+    filled = np.concatenate((v, lacking), axis=-1)
     return [filled[..., c : c + w] for c in range(0, n, w)]
 
 

@@ -99,7 +99,8 @@ def _shows_weights(judged: CaseResult) -> bool:
     v = judged.case.inputs.get("v")
     if v is None or v.ndim not in (2, 3) or judged.ratios is None or not _is_output_finite(judged):
         return False
-    return v.shape[-2] == v.shape[-1] and bool((v == np.eye(v.shape[-1])).all())
+    keys, columns = v.shape[-2:]
+    return keys == columns and bool((v == np.eye(columns)).all())
 
 
 def _is_output_finite(judged: CaseResult) -> bool:
@@ -147,7 +148,8 @@ def _observe_weight_sum(judged: CaseResult) -> str:
     got, allowed = judged.outcome.output, traced(judged).allowed
     assert got is not None
     # weights of a query should sum to 1, less what a sink takes
-    off = np.abs(got.sum(axis=-1) - traced(judged).near.sum(axis=-1)) - allowed.sum(axis=-1)
+    exact_sums = traced(judged).near.sum(axis=-1)
+    off = np.abs(got.sum(axis=-1) - exact_sums) - allowed.sum(axis=-1)
     at = np.unravel_index(int(np.argmax(off)), off.shape)
     return (
         f"the weights of query {int(at[-1]) + 1} sum to {got[at].sum():.6g}" if off[at] > 0 else ""

@@ -258,7 +258,8 @@ def _agrees_in_range(judged: CaseResult, row: _Row) -> bool:
     assert got is not None
     bad = np.asarray(~np.isfinite(got).all(axis=-1))
     if traced(judged).run.output_step is not None:
-        return bool((bad.any() or not row.above.any()) and (not bad.any() or not row.kept.all()))
+        is_bad = bool(bad.any())
+        return not row.kept.all() if is_bad else not row.above.any()
     return bool(bad[row.above].all() and not bad[row.kept].any())
 
 

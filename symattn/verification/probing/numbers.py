@@ -122,10 +122,12 @@ def _make_inputs_scoring_below(
     k = np.zeros((n_k, 4))
     v = np.zeros((n_k, 2))
     # Undo the scale, so that distances are those of the final scores.
-    q[:, 0] = np.array(distances) * (
-        width**0.5 if maker.spec.scale is None else 1 / _convert_scale_to_number(maker.spec.scale)
-    )
-    k[1:-1, 0], v[1:-1, 0], v[1:-1, 1] = -1, 1, rng.integers(-8, 9, n_k - 2)
+    scale = maker.spec.scale
+    divisor = width**0.5 if scale is None else 1 / _convert_scale_to_number(scale)
+    q[:, 0] = np.array(distances) * divisor
+    k[1:-1, 0] = -1
+    v[1:-1, 0] = 1
+    v[1:-1, 1] = rng.integers(-8, 9, n_k - 2)
     return maker.from_heads(q, k, v)
 
 
@@ -180,7 +182,9 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             yield f"every score near {shift:g}", maker.from_heads(*offset(shift, rows, rng))
     for large in (256.0, 320.0):
         q, k = np.zeros((rows, 64)), np.zeros((5, 64))
-        q[:, 0], k[:, 0], q[:, 1], k[:, 1] = large, large, 1, np.arange(5)
+        q[:, 0] = k[:, 0] = large
+        q[:, 1] = 1
+        k[:, 1] = np.arange(5)
         yield (
             f"products near {large * large:g}",
             maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float)),
@@ -285,8 +289,10 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
     k = np.zeros((n, 4))
     v = rng.integers(-8, 9, (n, 3)).astype(float)
     # With d_k = 4 and the usual scale, queries of ±16 and ±1.625 score near ±1000 and ±100.
-    k[:, 0], k[:, 1] = min(125.0, 0.9 * maker.largest_score / 8), rng.integers(-2, 3, n)
-    q[:, 0], q[:, 1] = np.resize((-16.0, -1.625, 1.625, 16.0), n), 1
+    k[:, 0] = min(125.0, 0.9 * maker.largest_score / 8)
+    k[:, 1] = rng.integers(-2, 3, n)
+    q[:, 0] = np.resize((-16.0, -1.625, 1.625, 16.0), n)
+    q[:, 1] = 1
     result = maker.from_heads(q, k, v)
     for hidden in ("last", "first") if result and {"mask", "keep"} & {*result} else ("",):
         masked = result
@@ -314,7 +320,10 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     # All scores so far below 0 that finite numbers in place of −∞ are not far below them.
     for level in _choose_score_levels(maker.largest_score):
         q, k = np.zeros((6, 4)), np.zeros((6, 4))
-        q[:, 0], q[:, 1], k[:, 0], k[:, 1] = 16, 1, -level / 8, rng.integers(-2, 3, 6)
+        q[:, 0] = 16
+        q[:, 1] = 1
+        k[:, 0] = -level / 8
+        k[:, 1] = rng.integers(-2, 3, 6)
         yield f"every score near −{level:g}, the weights", maker.from_heads(q, k, np.eye(6), rng)
     for n_q, n_k in ((4, 20), (5, 5), (3, 40), (2, 100)):
         if max(n_q, n_k) > maker.domain.max_tokens or (maker.square and n_k > 40):
@@ -434,7 +443,9 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
     """
     # The first and the last edge of tiles of each length.
     places = {j - more for t in _EDGES for j in (t, n // t * t) for more in (0, 1)}
-    keys = np.array(sorted({j for j in places if 0 <= j < n} | {0, n - 1, int(rng.integers(n))}))
+    edges = {j for j in places if 0 <= j < n}
+    ends_and_another = {0, n - 1, int(rng.integers(n))}
+    keys = np.array(sorted(edges | ends_and_another))
     # Each key needs a column of its own, and the number of scores is limited.
     room = min(len(keys), maker.domain.max_width - 1, CELLS // (2 * n * maker.spec.heads))
     if room < 2 or (maker.square and n * n * maker.spec.heads > CELLS):
@@ -448,12 +459,12 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
     v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
     one = np.eye(room, room + 1)
     # Two queries for each key: one splits its weight with the key before, one does not.
-    q = below * (
-        np.stack((one + np.eye(room, room + 1, -1), one), axis=1).reshape(2 * room, -1) - 1
-    )
-    return maker.from_heads(
-        q[np.arange(n) * 2 * room // n] if maker.square else q, np.eye(room + 1)[which], v
-    )
+    shared = one + np.eye(room, room + 1, -1)
+    directions = np.stack((shared, one), axis=1).reshape(2 * room, -1)
+    q = below * (directions - 1)
+    if maker.square:
+        q = q[np.arange(n) * 2 * room // n]
+    return maker.from_heads(q, np.eye(room + 1)[which], v)
 
 
 def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:

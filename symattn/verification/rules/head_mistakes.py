@@ -180,7 +180,8 @@ def _yield_packed_column_mistakes(spec: Attention) -> Iterator[Mistake]:
 def _in_order(order: str, spec: Attention, w: np.ndarray) -> np.ndarray:
     counts = spec.heads_of
     each = w.shape[-1] // sum(counts.values())
-    starts = dict(zip(order, np.cumsum([0, *(counts[r] for r in order)])[:3] * each, strict=True))
+    heads_before = np.cumsum([0, *(counts[r] for r in order)])[:3]
+    starts = dict(zip(order, heads_before * each, strict=True))
     return np.concatenate(
         [w[..., starts[r] : starts[r] + counts[r] * each] for r in "qkv"], axis=-1
     )
@@ -223,7 +224,8 @@ _READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
 def _shared(h: int, g: int) -> Iterator[Mistake]:
     for words, (heads, of) in _READ.items():
         # A reading that is right for these numbers of heads is no mistake.
-        for roles in of if any(heads(t, g, h // g) != t * g // h for t in range(h)) else ():
+        is_wrong = any(heads(t, g, h // g) != t * g // h for t in range(h))
+        for roles in of if is_wrong else ():
             # Wrong heads of values alone leave the scores right.
             step = "values" if roles == "v" else "score"
             yield in_steps(

@@ -247,7 +247,9 @@ def _yield_operand_places(operands: Sequence[Any]) -> Iterator[tuple[Place, Reco
 
 def _is_row(shape: Sequence[int], of: Sequence[int]) -> bool:
     """Return whether an array has one entry for each row of another."""
-    return shape[-1:] != of[-1:] and tuple(shape) in ((*of[:-1], 1), tuple(of[:-1]))
+    rows = tuple(of[:-1])
+    has_other_columns = shape[-1:] != of[-1:]
+    return has_other_columns and tuple(shape) in ((*rows, 1), rows)
 
 
 def _is_broadcastable_onto(shape: Sequence[int], onto: Sequence[int]) -> bool:
@@ -308,9 +310,11 @@ def _in_order(path: Sequence[int], last: bool, operation: RecordedOperation, run
             return run(operation, operation.operands)
         operations.append(operation_of(a))
     x = operations[-1].operands[path[-1]]
-    steps = [(of, of.operands[place]) for of, place in zip(operations, path, strict=True)][::-1]
+    outwards = [(of, of.operands[place]) for of, place in zip(operations, path, strict=True)]
+    steps = outwards[::-1]
     # The steps run from the innermost outwards; the one at an end moves to the other end.
-    for of, operand in [*steps[1:], steps[0]] if last else [steps[-1], *steps[:-1]]:
+    moved = [*steps[1:], steps[0]] if last else [steps[-1], *steps[:-1]]
+    for of, operand in moved:
         x = run(of, [x if a is operand else a for a in of.operands])
     return x
 
@@ -356,8 +360,12 @@ def _yield_replacement_sites(
     numbers = [
         x for x in recording.nodes if x.dtype.kind != "b" and operation_of(x).name not in MOVING
     ]
-    sites, lines = ({k: [x for x in numbers if x.site[i] == k] for k in dict.fromkeys(x.site[i] for x in numbers)}
-                    for i in range(2))  # fmt: skip
+    sites: dict[Any, list[RecordedArray]] = {}
+    lines: dict[Any, list[RecordedArray]] = {}
+    for x in numbers:
+        site, line = x.site
+        sites.setdefault(site, []).append(x)
+        lines.setdefault(line, []).append(x)
     for nodes in sites.values():
         yield nodes, {}
         yield from (([x], {"round": x.round}) for x in nodes if 1 < len(nodes) <= _ROUNDS)
@@ -378,7 +386,8 @@ def _yield_accepted_replacements(
     shown = nodes[min(1, len(nodes) - 1)]
     operation = operation_of(shown)
     right = partial(recording.write, *operation[:3])
-    rounds = [replay.at(x, {}) for x in [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]]
+    first_and_last = [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]
+    rounds = [replay.at(x, {}) for x in first_and_last]
     known: dict[Any, bool] = {}
     for words, run in _yield_other_operations(recording, shown, bool(where.get("line"))):
         new = OtherOperation(

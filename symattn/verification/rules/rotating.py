@@ -266,7 +266,8 @@ def _make_regrown_tables(
     # A base of 0 or less has no real powers.
     if s <= 0:
         raise KeyError("there is no such base")
-    grown = powers_of(s, [Fraction(-2 * pair) * power(r) / r for pair in range(pairs(r))], x)
+    exponents = [Fraction(-2 * pair) * power(r) / r for pair in range(pairs(r))]
+    grown = powers_of(s, exponents, x)
     return tables_of(
         replace(spec, scaling=None), p, x, inverse_frequencies(r, spec.base, x) * grown
     )
@@ -453,7 +454,9 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
         own = role == "q" and "positions_q" in values
         p = np.asarray(values["positions_q" if own else "positions"])
         # Queries are the last tokens, unless they have positions of their own.
-        p = p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
+        if role != "k" and not own:
+            last_tokens = slice(p.shape[-1] - n, None)
+            p = p[..., :n] if first else p[..., last_tokens]
         results = change(position, p, x, tables_of)
     else:
         last = role == "q" and not first and spec.alignment == "bottom-right"

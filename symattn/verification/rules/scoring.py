@@ -227,7 +227,9 @@ def of_distances(spec: Attention) -> Iterator[Mistake]:
 
 def _read_elsewhere(taken: Taken, at: At) -> Any:
     """Return the scores with the biases of keys in other places."""
-    return at.first + (at.right() - at.first)[..., taken(int(at.first.shape[-1]))]
+    biases = at.right() - at.first
+    keys = taken(int(at.first.shape[-1]))
+    return at.first + biases[..., keys]
 
 
 def _relative_positions_of_keys(at: At, other: bool = False) -> Any:

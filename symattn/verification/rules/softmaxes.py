@@ -140,9 +140,12 @@ def _subtract_column_maxima(at: At) -> Any:
 
 def _weights_of_highest_scores(first: bool, at: At) -> Any:
     """Return weights of which the keys with the highest score, or the ``first`` of these, take all."""
-    e = at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
+    highest = at.xp.max(at.first, axis=-1, keepdims=True)
+    e = at.xp.where(at.first == highest, at.number(1), 0)
+    if not first:
+        return e / at.sum(e)
     # The running sum is 1 from the first such key on, up to the next one.
-    return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0) if first else e / at.sum(e)
+    return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0)
 
 
 _LOGITS: Table = (
@@ -182,7 +185,8 @@ def _with_threshold(
     k = at.sum(xp.astype(at.right() > 0, at.first.dtype))
     z = xp.flip(xp.sort(at.first, axis=-1), axis=-1)
     # Forbidden keys, whose scores are −∞, are not summed.
-    among = xp.isfinite(z) & (xp.astype(xp.arange(1, n + 1), at.first.dtype) <= summed(k, n))
+    place = xp.astype(xp.arange(1, n + 1), at.first.dtype)
+    among = xp.isfinite(z) & (place <= summed(k, n))
     tau = (at.sum(xp.where(among, z, 0)) - 1) / divisor(k, n)
     return at.only_open(xp.maximum(at.first - tau, 0))
 
@@ -562,4 +566,5 @@ def _softmax_with_unfilled_slots(extra: Extra, at: At) -> Any:
     # An empty slot scores 0, so that the maximum is at least that.
     m = at.xp.maximum(at.top, 0)
     e = at.power(at.first - m)
-    return e / (at.sum(e) + at.power(-m) * extra(at.n, at.open.sum(axis=-1, keepdims=True)))
+    slots = extra(at.n, at.open.sum(axis=-1, keepdims=True))
+    return e / (at.sum(e) + at.power(-m) * slots)

@@ -282,8 +282,9 @@ _DROPOUT: tuple[Row, ...] = (
 def _output_dropped(at: At) -> Any:
     """Return the output with columns dropped instead of weights."""
     o = at.right()
-    keep = np.asarray(at.values["drop"])[..., : int(o.shape[-1])]
-    if keep.shape[-1] < int(o.shape[-1]) or int(at.first.shape[-2]) != int(o.shape[-2]):
+    rows, columns = (int(n) for n in o.shape[-2:])
+    keep = np.asarray(at.values["drop"])[..., :columns]
+    if keep.shape[-1] < columns or int(at.first.shape[-2]) != rows:
         raise KeyError("there are too few numbers to drop by")
     return at.xp.where(keep, o, 0) / at.number(1 - _read_dropout_rate(at))
 

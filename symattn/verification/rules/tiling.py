@@ -404,7 +404,8 @@ def _in_turn(turn: Turn, at: At, tiles: Tiles) -> list[Any]:
     shares: Any = None
     for new in others:
         both = softmax.log_sum_exp(at.xp.concat([first, new], axis=-1), base=at.spec.base)
-        first, before, factor = turn(first, new, both, at.power(first - both), at.power(new - both))
+        of_earlier, of_new = at.power(first - both), at.power(new - both)
+        first, before, factor = turn(first, new, both, of_earlier, of_new)
         # One array of all shares, as each of many parts rescales all before it.
         earlier = before if shares is None else shares * before
         shares = at.xp.concat([earlier, factor], axis=-1)

@@ -221,13 +221,13 @@ def _trace_spine_of_sum(tree: Tree, node: int) -> list[tuple[int, ...]]:
         steps.append(tuple(c for c in children if c != first))
         node = first
     steps.append((node,))
-    if len(steps) > 2 and len(steps[-3]) == 1 == len(steps[-2]) and steps[-2][0] < tree.n:
+    has_single_steps = len(steps) > 2 and len(steps[-3]) == 1 == len(steps[-2])
+    if has_single_steps and steps[-2][0] < tree.n:
         begin = node
         other = steps[-2][0]
         third = steps[-3][0]
-        if abs(third - begin) < abs(
-            third - other
-        ):  # of the first two, write the one farther from the third first
+        # Of the first two, write the one farther from the third first.
+        if abs(third - begin) < abs(third - other):
             steps[-2:] = [(begin,), (other,)]
     return steps[::-1]
 
@@ -244,9 +244,10 @@ def _write_term_runs(terms: list[int]) -> list[str]:
     while start < len(terms):
         end = start + 1
         # A run has one step, which dots may stand for.
-        while (
-            end + 1 < len(terms) and terms[end + 1] - terms[end] == terms[start + 1] - terms[start]
-        ):
+        while end + 1 < len(terms):
+            first_step = terms[start + 1] - terms[start]
+            if terms[end + 1] - terms[end] != first_step:
+                break
             end += 1
         run = terms[start : end + 1]
         result += _abbreviate_items([*map(str, run)])
@@ -354,10 +355,10 @@ def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | 
     if known[0] == known[1]:
         # with an m from the first and from the last subtree of several terms that joins the sum of i
         i, _, j = triples[0][1]
-        added = [
-            b - a for a, b in pairwise(paths[0][:-1]) if len(b - a) > 1 and b - a in tree.known
-        ]
-        near += [(i, min(terms), j) for terms in dict.fromkeys((*added[:1], *added[-1:]))]
+        differences = [b - a for a, b in pairwise(paths[0][:-1])]
+        added = [terms for terms in differences if len(terms) > 1 and terms in tree.known]
+        first_and_last = dict.fromkeys((*added[:1], *added[-1:]))
+        near += [(i, min(terms), j) for terms in first_and_last]
     inner = _find_differing_width_pair(term_sum, near, probes)
     return inner or _find_differing_width_pair(
         term_sum, [last for _, last in triples], [] if known[1].more else [2.0 ** (1 - least)]
@@ -384,7 +385,8 @@ def _list_subtrees_of_leaf(tree: Tree, i: int) -> list[frozenset[int]]:
 
 def _choose_width_triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
     """Return a pair that meets first on a path with the j that is added next, and with one that is added last."""
-    return (*pair, min(path[1] - path[0])), (*pair, min(path[-1] - path[-2]))
+    added_next, added_last = path[1] - path[0], path[-1] - path[-2]
+    return (*pair, min(added_next)), (*pair, min(added_last))
 
 
 def _measure_accumulator_width(term_sum: TermSum, at: Triple) -> Width:
@@ -416,7 +418,8 @@ def _is_compensated_sum(
     term_sum: TermSum, path: list[frozenset[int]], at: Triple, digits: int
 ) -> bool:
     """Return whether the sum compensates for lost terms, as W. Kahan's does."""
-    single = [min(b - a) for a, b in pairwise(path[:-1]) if len(b - a) == 1][:_KEPT]
+    added = (b - a for a, b in pairwise(path[:-1]))
+    single = [min(terms) for terms in added if len(terms) == 1][:_KEPT]
     if len(single) < _KEPT // 2:
         return False
     terms = np.zeros((term_sum.n, 1))

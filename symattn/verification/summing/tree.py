@@ -141,11 +141,19 @@ def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[lis
     Tested are pairs whose distance is a power of two, which would show loops, tiles and lanes; later the tree must
     explain random pairs.
     """
-    pairs = [[(a, b) for k in range(len(rest).bit_length()) for a, b in zip(rest, rest[2**k :], strict=False)]
-             for rest, _ in maybe]  # fmt: skip
+    pairs = [_list_power_of_two_pairs(leaves) for leaves, _ in maybe]
     result = iter(sizes([pair for of_set in pairs for pair in of_set]) if pairs else ())
     met = [[next(result) for _ in of_set] for of_set in pairs]
     return [entry for entry, got in zip(maybe, met, strict=True) if set(got) == {entry[1]}]
+
+
+def _list_power_of_two_pairs(leaves: list[int]) -> list[tuple[int, int]]:
+    """Return the pairs of leaves whose places are a power of two apart."""
+    result: list[tuple[int, int]] = []
+    for k in range(len(leaves).bit_length()):
+        later = leaves[2**k :]
+        result += zip(leaves, later, strict=False)
+    return result
 
 
 def _find_subtrees_around_leaf(
@@ -266,8 +274,9 @@ class TermSum:
     def sizes(self, pairs: Sequence[Pair]) -> list[int]:
         """Return l(i, j) of each pair."""
         counts = self.counts([self.terms(i, j, alive) for i, j in pairs for alive in self._ones])
-        per = len(self._ones)
-        return [self.n - sum(counts[k : k + per]) for k in range(0, len(counts), per)]
+        per_pair = len(self._ones)
+        starts = range(0, len(counts), per_pair)
+        return [self.n - sum(counts[k : k + per_pair]) for k in starts]
 
     def tree(self) -> Tree:
         """Return the order of the sum, checked on further random pairs. Raises ``NoTree``."""
@@ -284,8 +293,11 @@ class TermSum:
         """Return whether a tree predicts the counts for random pairs, with other terms alive. Raises ``NoTree``."""
         rng = np.random.default_rng(_SEED)
         drawn = [self._draw_term_pair(rng) for _ in range(_CHECKED)]
-        left = [int(alive.sum() - alive[list(tree.common(i, j))].sum()) for i, j, alive in drawn]
-        return self.counts([self.terms(*d) for d in drawn]) == left
+        predicted = []
+        for i, j, alive in drawn:
+            lost = alive[list(tree.common(i, j))]
+            predicted.append(int(alive.sum() - lost.sum()))
+        return self.counts([self.terms(*d) for d in drawn]) == predicted
 
     def _draw_term_pair(self, rng: np.random.Generator) -> tuple[int, int, Array]:
         """Draw a pair, and some of the others, no more than may be alive."""

@@ -284,16 +284,14 @@ def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
         sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below")
     )
     # Eight columns fit a page; the rest is in the JSON.
-    columns = md.headers(">row", *(f">{c}" for c in range(min(inputs.bound.allowed.shape[-1], 8))))
-    rows = inputs.bound.allowed.reshape(-1, inputs.bound.allowed.shape[-1])
-    yield md.Table(
-        columns,
-        tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])),
-    )
-    if rows.shape[0] > 8 or rows.shape[1] > 8:
-        yield md.Note(
-            (f"The first rows and columns; all {inputs.bound.allowed.size} elements: -f json.",)
-        )
+    allowed = inputs.bound.allowed
+    rows = allowed.reshape(-1, allowed.shape[-1])
+    shown = rows[:8, :8]
+    columns = md.headers(">row", *(f">{c}" for c in range(shown.shape[1])))
+    cells = (tuple((digits(x),) for x in row) for row in shown)
+    yield md.Table(columns, tuple(((str(i),), *row) for i, row in enumerate(cells)))
+    if shown.size < rows.size:
+        yield md.Note((f"The first rows and columns; all {allowed.size} elements: -f json.",))
     # A relative tolerance is infinite if an expected entry is 0 there.
     if isfinite(rtol) and isfinite(atol):
         yield md.Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
