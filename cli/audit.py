@@ -47,6 +47,11 @@ _JUDGED = under("How calls are judged")
 @_JUDGED(
     "--no-dependence", is_flag=True, help="Do not run passes again to find which parts mix tokens."
 )
+@_JUDGED(
+    "--lock",
+    metavar="FILE",
+    help="A lock of symattn models lock: models without a row are compared with its reviewed lines.",
+)
 @concise
 @options
 def command(
@@ -60,6 +65,7 @@ def command(
     layers: bool,
     causal: bool | None,
     no_dependence: bool,
+    lock: str | None,
 ) -> int:
     """Run SCRIPT with its own ARGUMENTS, and judge every attention call in it.
 
@@ -68,6 +74,7 @@ def command(
     symattn audit -f json -o audit.json generate.py
     symattn audit --gradients train.py
     symattn audit --layers generate.py
+    symattn audit --lock models.lock generate.py
 
     Each call in torch and transformers is compared with exact attention of the inputs it received, and with the model's
     configuration. The first pass of a model is repeated with other tokens, which shows the parts that mix tokens, and
@@ -83,7 +90,7 @@ def command(
     to_stderr = output.format != "text" and output.path is None
     with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
         judged = {"contract": contract, "rows": rows, "gradients": gradients, "layers": layers}
-        probed: dict[str, Any] = {"dependence": not no_dependence, "causal": causal}
+        probed: dict[str, Any] = {"dependence": not no_dependence, "causal": causal, "lock": lock}
         report, code = audit_script(script, arguments, **judged, **probed)
     sys.stdout.flush()
     say(f"symattn: {script} ended with exit code {code}")

@@ -16,7 +16,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from symattn.arrays.precision import Contract, check_contract
 from symattn.attention.spec import Attention
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, SymattnError
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.backward_hooks import Followed, WatchedCall
 from symattn.models.auditing.begun import Begun, CallSite, Draws, begun, draws_of, ended, watching
@@ -39,6 +39,8 @@ from symattn.models.auditing.promises import ModelCall, Promise, ReviewedLayers
 from symattn.models.auditing.received import Received, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
+from symattn.models.configurations.promised_layers import known
+from symattn.models.inferring.lock import read_lock
 from symattn.models.inferring.tiny_models import text_part
 from symattn.models.specifying import infer_layers
 from symattn.programs.frameworks import import_torch
@@ -73,6 +75,7 @@ class Audit:
         dependence: bool = True,
         causal: bool | None = None,
         reviewed: ReviewedLayers | None = None,
+        lock: str | None = None,
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[WatchedCall] = []
@@ -85,7 +88,10 @@ class Audit:
         self._followed: list[Any] = []
         self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
         self._causal, self._probed = causal, set[int]()
-        self._reviewed = reviewed
+        self._reviewed, self._lock_path = reviewed, lock
+        self._reviewed_by_model: WeakKeyDictionary[Module, ReviewedLayers] = WeakKeyDictionary()
+        # Threads in which tiny models run that are none of the user's.
+        self._inferring: set[int] = set()
         self._probes = MAX_PROBED_MODELS if dependence else 0
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
@@ -176,6 +182,8 @@ class Audit:
 
     def entered(self, module: Module) -> None:
         """Note that a module begins: another thread is followed from its outermost module on."""
+        if threading.get_ident() in self._inferring:
+            return
         if self._model is None:
             self._note_compiled(module)
         # Without a model, each outermost module counts as one.
@@ -190,6 +198,8 @@ class Audit:
 
     def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
         """Note that a module ends."""
+        if threading.get_ident() in self._inferring:
+            return
         if not raised and self._is_outermost_audited(module):
             self._probe_first_pass(module, args, kwargs)
         if threading.get_ident() in self._modes:
@@ -223,6 +233,8 @@ class Audit:
 
     def wants(self, module: Module) -> bool:
         """Return whether a module is audited, or runs inside of one that is."""
+        if threading.get_ident() in self._inferring:
+            return False
         return (
             self._model is None
             or module in self._names
@@ -352,7 +364,45 @@ class Audit:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
         context = doing.models[-1] if doing.models else None
         causal = self._causal if _is_of_language(context) else None
-        return CallSite(module, name, via, context, heads_last, causal, self._reviewed)
+        return CallSite(
+            module, name, via, context, heads_last, causal, self._find_reviewed_layers()
+        )
+
+    def _find_reviewed_layers(self) -> ReviewedLayers | None:
+        """Return the promises of the lock for the outermost model that runs; None without a lock or a model.
+
+        What the lock says of a model that was not given is inferred at its first call.
+        """
+        if self._reviewed is not None or self._lock_path is None or not doing.models:
+            return self._reviewed
+        model = doing.models[0].model
+        if model not in self._reviewed_by_model:
+            self._reviewed_by_model[model] = self._infer_reviewed_layers(model, self._lock_path)
+        return self._reviewed_by_model[model]
+
+    def _infer_reviewed_layers(self, model: Module, lock: str) -> ReviewedLayers:
+        """Return what a lock promises of a model without a row, or nothing, with a note of the reason.
+
+        The tiny models run in a thread of their own, in which this audit sees nothing.
+        """
+        with suppress(SymattnError):
+            known(model.config)
+            return ReviewedLayers((), ())
+        outcome: list[ReviewedLayers] = []
+
+        def infer() -> None:
+            self._inferring.add(threading.get_ident())
+            try:
+                outcome.append(_specify_reviewed_layers(model, lock))
+            except SymattnError as reason:
+                self.report.notes.append(f"The lock promises nothing: {reason}")
+            finally:
+                self._inferring.discard(threading.get_ident())
+
+        thread = threading.Thread(target=infer)
+        thread.start()
+        thread.join()
+        return outcome[0] if outcome else ReviewedLayers((), ())
 
     def _note_compiled(self, module: Module) -> None:
         """Add a note, once, if a module was compiled."""
@@ -444,7 +494,8 @@ def audit(
                 whatever their class, and to find outputs that depend on later tokens
     causal      whether no output may depend on later tokens; None for what the model's configuration says
     lock        the path of a file of ``symattn models lock``: a model whose family has no row is compared with what is
-                inferred from its configuration, in layers whose line stands there. Code that it names never runs
+                inferred from its configuration, in layers whose line stands there. Code that it names never runs.
+                Without a model, each one that runs is inferred at its first call
 
     An audit sees Transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and
     attention written out in operators, from the product of queries and keys to that of weights and values. A softmax
@@ -467,8 +518,12 @@ def audit(
         raise InputError(f"rows must be an integer of at least 1, or None for all, got {rows!r}")
     name = name or (type(model).__name__ if model is not None else "everything that runs")
     check_causal(causal)
-    reviewed = None if lock is None else _specify_reviewed_layers(model, lock)
-    return Audit(model, contract, rows, gradients, name, layers, dependence, causal, reviewed)
+    reviewed = None
+    if lock is not None:
+        # A file that is no lock is refused before anything runs.
+        read_lock(lock)
+        reviewed = None if model is None else _specify_reviewed_layers(model, lock)
+    return Audit(model, contract, rows, gradients, name, layers, dependence, causal, reviewed, lock)
 
 
 def _specify_reviewed_layers(model: Module, lock: str) -> ReviewedLayers:
@@ -501,6 +556,7 @@ def audit_script(
     layers: bool = False,
     dependence: bool = True,
     causal: bool | None = None,
+    lock: str | None = None,
 ) -> tuple[AuditReport, int]:
     """Run a script with its own arguments and audit every module in it. Return the report and the script's exit code.
 
@@ -515,6 +571,7 @@ def audit_script(
         "layers": layers,
         "dependence": dependence,
         "causal": causal,
+        "lock": lock,
     }
     watched = audit(contract=contract, rows=rows, name=file.name, **choices)
     with watched as report, _as_main(file, arguments):

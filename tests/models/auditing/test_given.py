@@ -1,5 +1,6 @@
 """What a flash function is given, and what a configuration promises of cross attention, packing and scales."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.promises import NoPromise, Promise, ReviewedLayers, promised
 from symattn.models.auditing.received import _infer_mask_of_function
 from symattn.models.auditing.setting import Masking
+from symattn.models.inferring.lock import lines_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -124,6 +126,59 @@ def test_what_is_said_of_later_tokens_is_said_of_the_language_model() -> None:
             model(inputs_embeds=torch.randn(1, 8, 4))
         states += [f.state for f in report.findings]
     assert states == ["pass as given", "wrong"]
+
+
+def _afmoe() -> Any:
+    """A tiny model of a type without a row."""
+    from transformers import AutoModelForCausalLM
+    from transformers.models.afmoe import AfmoeConfig
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 200}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "num_dense_layers": 1, "moe_intermediate_size": 8}
+    config = AfmoeConfig(num_hidden_layers=2, sliding_window=12, intermediate_size=16, **sizes, **experts)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def _with_static_cache(model: Any) -> Any:
+    from transformers import StaticCache
+
+    cache = StaticCache(config=model.config, max_cache_len=20)
+    with torch.no_grad(), audit(model, causal=True, dependence=False) as report:
+        for ids in (torch.arange(3, 8)[None], torch.tensor([[9]])):
+            model(input_ids=ids, past_key_values=cache, use_cache=True)
+    return report
+
+
+@pytest.mark.transformers
+def test_the_mask_of_a_static_cache_is_held_against_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.afmoe import modeling_afmoe
+
+    model = _afmoe()
+    assert {f.state for f in _with_static_cache(model).findings} == {"pass as given"}
+
+    def open_mask(*args: Any, **kwargs: Any) -> None:
+        """Every entry of the cache is seen, those of no token too."""
+
+    for name in ("create_causal_mask", "create_sliding_window_causal_mask"):
+        monkeypatch.setattr(modeling_afmoe, name, open_mask)
+    causes = {f.cause for f in _with_static_cache(model).findings if f.state == "wrong"}
+    assert any("which holds no token" in cause for cause in causes), causes
+
+
+@pytest.mark.transformers
+def test_a_lock_promises_models_that_run_in_a_script(tmp_path: Path) -> None:
+    lock = tmp_path / "models.lock"
+    lock.write_text("\n".join(lines_of("afmoe")), encoding="utf-8")
+    model = _afmoe()
+    for scale, state in ((1, "pass"), (1.02, "wrong")):
+        model.model.layers[0].self_attn.scaling *= scale
+        with torch.no_grad(), audit(lock=str(lock), dependence=False) as report:
+            model(torch.arange(3, 15)[None])
+        assert [f.state for f in report.findings] == [state, "pass"]
+    with torch.no_grad(), audit(lock=str(tmp_path / "models.lock"), dependence=False) as report:
+        torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 1, 1, 4, 2))
+    assert [f.state for f in report.findings] == ["pass as given"]
 
 
 @pytest.mark.transformers
