@@ -180,8 +180,13 @@ def find_forbidden_keys(call: AttentionCall, at_most: Masking) -> tuple[tuple[st
     )
     query = rows[0] + at_most.total - at_most.n_q
     keys = np.flatnonzero(unlike.any(axis=(0, 1, 2)))
-    later = [key for key in keys if at_most.spec.causal and key > query]
-    if later:
+    unused = [key for key in keys if key >= at_most.total]
+    later = [key for key in keys if at_most.spec.causal and query < key < at_most.total]
+    if unused and not later:
+        words = (
+            f"the query of token {query} sees entry {unused[0]} of the cache, which holds no token"
+        )
+    elif later:
         words = f"the query of token {query} sees the key of the later token {later[0]}"
     else:
         words = f"the query of token {query} sees the key of token {keys[0]}, which is padding"

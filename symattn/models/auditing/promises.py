@@ -317,7 +317,9 @@ def find_mask_at_most(
     given = [arguments.get(name) for name in ("input_ids", "inputs_embeds")]
     lengths = [int(x.shape[1]) for x in given if x is not None and getattr(x, "ndim", 0) > 1]
     total = context.past + call.n_q
-    if lengths != [call.n_q] or call.n_k != total:
+    if lengths != [call.n_q] or not (
+        call.n_k == total or _has_unused_entries(call, context, total)
+    ):
         return None
     if getattr(context.config, "is_encoder_decoder", False):
         causal = None
@@ -335,6 +337,14 @@ def find_mask_at_most(
         return None
     spec = Attention(causal=bool(causal))
     return Masking(spec, call.rows, call.n_q, call.n_k, total, keep)
+
+
+def _has_unused_entries(call: AttentionCall, context: ModelCall, total: int) -> bool:
+    """Return whether the keys of a call are all entries of a static cache, those of its tokens first."""
+    layers = getattr(cache_in(context.arguments), "layers", ())
+    # Layers grow as they are needed, unless their length is fixed.
+    lengths = [part.max_cache_len for part in layers if getattr(part, "is_compileable", False)]
+    return call.n_k > total and call.n_k in lengths
 
 
 def _may_see_other_tokens(call: AttentionCall, arguments: Mapping[str, Any]) -> bool:

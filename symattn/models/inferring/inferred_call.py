@@ -94,6 +94,7 @@ class CallFacts:
             "rotated": self.rotation.width if self.rotation else None,
             "temperature": self._slope, "temperature_rate": self.temperature.rate if self.temperature else None,
             "temperature_start": self.temperature.start if self.temperature else None,
+            "eps": self.eps if self.norm else None, "value_eps": self.value_eps if self.value_norm else None,
         }  # fmt: skip
 
     @property

@@ -22,6 +22,9 @@ OTHER_NUMBERS: dict[str, Any] = {
     "floor_scale": 3,
     "attn_scale": 0.25,
     "index_topk": 8,
+    "rms_norm_eps": 3e-5,
+    "layer_norm_eps": 3e-5,
+    "norm_eps": 3e-5,
 }
 _CLOSE = 2.0**-26
 #: Fields that count heads of other parts than attention.
@@ -87,6 +90,7 @@ def expressions(config: Any, d_k: int) -> dict[str, dict[str, float]]:
         "base": pick("theta"),
         "temperature": pick("beta", "attn_scale"),
         "temperature_rate": pick("max_position", "floor_scale", "seq_length"),
+        **dict.fromkeys(("eps", "value_eps"), pick("norm_eps", "norm_epsilon", "layernorm_eps")),
         "rotated": {"d_k": float(d_k), **pick("rope_head_dim"), **shares, **pick("rotary_dim")},
     }
 
