@@ -44,6 +44,7 @@ from symattn.models.configurations.position_rules import (
     mpt,
     normed_or_tempered,
     rotary,
+    tempered_by_rotation,
     unless_full,
     where_sliding,
 )
@@ -146,6 +147,9 @@ FAMILIES: dict[str, ModelFamily] = {
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _GATED_QWEN),
     "gemma3_text": replace(_make_self_attention_family(*_GEMMA3), gains=1),
     "ministral": _make_self_attention_family(*_DECODER, by_types()),
+    "ministral3": replace(
+        _make_self_attention_family(*_DECODER, everywhere), whole=(tempered_by_rotation,)
+    ),
     "starcoder2": _make_self_attention_family(*_DECODER, everywhere),
     "granite": _make_self_attention_family(*_DECODER, factor("attention_multiplier")),
     "olmo": _make_self_attention_family(

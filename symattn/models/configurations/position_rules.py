@@ -111,6 +111,17 @@ def normed_or_tempered(at: LayerPlace) -> Fields:
     return {"temperature": at.c.number("attn_scale"), "temperature_rate": rate}
 
 
+@rule(
+    "queries have temperatures 1 + β log(⌊p/f⌋ + 1) by their place p, from 0 on, for β = `llama_4_scaling_beta` and "
+    "f = `original_max_position_embeddings` of `rope_parameters`"
+)
+def tempered_by_rotation(at: LayerPlace) -> Fields:
+    rope, name = rope_of(at), "original_max_position_embeddings"
+    rate = at.c.as_count(f"rope_parameters.{name}", rope.fields.get(name))
+    slope = rope.number("llama_4_scaling_beta")
+    return {"temperature": slope, "temperature_rate": rate, "temperature_start": 0}
+
+
 def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
     """Return a layer's ``rope_parameters``, or of ``rope_theta`` and ``rope_scaling``; ``local``: see ``rotary``."""
     c, new = at.c, at.c.optional("rope_parameters") is not None

@@ -530,6 +530,7 @@ _EXPERTS = "a router sends each token to experts of its own, for which Block has
 #: Families whose layers cannot be expressed as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {
     **dict.fromkeys(_WITH_EXPERTS.split(), _EXPERTS),
+    "ministral3": "its queries are multiplied by temperatures, for which its parts have no description",
     **dict.fromkeys(
         ("nemotron", "persimmon"), "its activation is the square of ReLU, which Block does not have"
     ),
