@@ -795,3 +795,12 @@ def test_what_every_way_refuses_is_a_fault() -> None:
     outcome = Outcome(output=np.array([1.0, 1.5, 1.0]), dtype="bfloat16", shape=(3,))
     found = judge(legal(subject, precision, case.inputs), precision, case, outcome)
     assert (found.finding, found.undecided) == ("values", False)
+
+
+def test_every_way_of_log_sums_goes_on_where_scores_are_no_numbers() -> None:
+    """A query of zeros has no cosine: its scores are 0/0, which none of the ways may stop at."""
+    definition, precision = next(definitions_of(Attention(lse=True, score="cosine"))), Precision.of("float32")
+    inputs = {"q": np.array([[0.0, 0.0], [1.0, 2.0]]), "k": np.eye(2), "v": np.eye(2)}
+    for way in legal(definition, precision, inputs).ways:
+        for output in way():
+            assert np.isfinite(output.near[1]).all()

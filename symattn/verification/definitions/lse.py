@@ -103,10 +103,9 @@ def _in_base_two(spec: Attention, **keywords: Any) -> Any:
     open_ = xp.isfinite(s)
     # Forbidden scores become 0 and are forbidden again, since −∞ takes no part in products.
     t = masks.forbid(xp.where(open_, s, 0) / two, open_)
-    top = xp.max(t, axis=-1, keepdims=True)
-    e = xp.exp2(t - top)
-    total = xp.sum(e, axis=-1, keepdims=True)
-    return (e / total) @ v, ((top + xp.log(total) / two) * two)[..., 0]
+    # A row without an open key, or whose scores are 0/0, has no maximum.
+    weights = softmax.softmax(t, fully_masked=spec.fully_masked, base=2)
+    return weights @ v, (softmax.log_sum_exp(t, base=2) * two)[..., 0]
 
 
 def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
