@@ -300,13 +300,36 @@ class Legal(NamedTuple):
     """The legal outputs of a call by equivalent ways of computing, each with its own bound, computed on demand.
 
     ``unsaid`` gives shapes, and which entries are numbers, if no way is decided. Axes of length 1 may differ in the
-    outputs ``loose``; a call may change the inputs ``changes``.
+    outputs ``loose``; a call may change the inputs ``changes``. ``similar`` says that no way is known to lose digits
+    that the first one keeps, so that all bounds are of about the same size.
     """
 
     ways: Sequence[Callable[[], Sequence[Expected]]]
     unsaid: Callable[[], Sequence[Expected]]
     loose: Collection[int] = ()
     changes: Collection[str] = ()
+    similar: bool = False
+
+
+#: Error in parts of the first way's bound, from which similar ways are not asked if a function is known to be wrong.
+FAR_BEYOND_FIRST_WAY = 1000.0
+
+
+def is_far_beyond(judged: CaseResult, legal: Legal, precision: Precision) -> bool:
+    """Return whether each wrong output of a call is off by many times the bound of the first of similar ways."""
+    if not legal.similar or judged.finding != "values":
+        return False
+    wrong = (part for part in judged.parts if part.wrong)
+    return all(is_far_off(part.got, part.expected, precision) for part in wrong)
+
+
+def is_far_off(got: np.ndarray | None, right: Expected, precision: Precision) -> bool:
+    """Return whether some entry of an output is off by many times the bound of one of several similar ways."""
+    if got is None or got.shape != right.allowed.shape:
+        return True
+    # Where a way is exact its bound is 0, and others may round numbers of the output's size.
+    usual = right.allowed + float(precision.returned.u) * largest(right.near)
+    return bool((np.abs(got - right.near) >= FAR_BEYOND_FIRST_WAY * usual).any())
 
 
 def judge(

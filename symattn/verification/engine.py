@@ -20,7 +20,7 @@ from symattn.bounds.called_target import APART, LIMITS, Failure, Inputs, Outcome
 from symattn.bounds.case_result import UNFIT, WIDER, Case, CaseResult, compared
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
-from symattn.bounds.judge import Legal, judge
+from symattn.bounds.judge import Legal, is_far_beyond, judge
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory, SymattnError
 from symattn.document.evidence import Grade
@@ -144,6 +144,12 @@ class Session:
         return sum(r.finding is not None for r in self.records)
 
     @property
+    def is_surely_wrong(self) -> bool:
+        """Return whether several calls were wrong by all ways of computing, so that others help to name the fault."""
+        wrong = (r for r in self.records if r.finding == "values" and r.whole and not r.undecided)
+        return sum(1 for _ in wrong) >= power.LEAST
+
+    @property
     def settled(self) -> bool:
         """Return whether residues agree with the definition at all planned sizes, so that floats test the function's
         arithmetic alone."""
@@ -239,10 +245,13 @@ class Session:
                 smaller = self._find_wrong_smaller_case(screened)
                 if smaller is not None:
                     return smaller
-        if by_first_way:
+        if len(legal.ways) > 1 and (by_first_way or self.is_surely_wrong):
             first = judge(legal._replace(ways=legal.ways[:1]), self.precision, case, outcome)
-            if not first.undecided:
-                return replace(first, whole=len(legal.ways) == 1)
+            # Of a function that is known to be wrong, other ways are asked about smaller errors alone.
+            if not first.undecided and (
+                by_first_way or is_far_beyond(first, legal, self.precision)
+            ):
+                return replace(first, whole=False)
         # Power rests on cases judged by all ways; few are enough once residues have decided.
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, outcome, len(self.records) < whole)

@@ -22,13 +22,13 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
-from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.called_target import Argument, Convention, Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Lengths
 from symattn.bounds.inputs import Maker, Sizes, sizes_of
 from symattn.programs.specifications import definitions_of
 from symattn.verification.attention import LATER
-from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.engine import Session
 from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
@@ -239,6 +239,32 @@ def _session(subject: Definition, domain: Domain) -> Session:
     convention = Convention(tuple(Argument(i.name, i.name) for i in subject.inputs))
     runner: Any = SimpleNamespace(convention=convention)
     return Session(runner, subject, Precision.of("float32"), domain, 0, 0, 60.0)
+
+
+def test_far_errors_of_a_function_known_to_be_wrong_are_judged_by_the_first_way() -> None:
+    """Smaller errors are judged by all ways even then, since another way may allow them."""
+    ran = []
+
+    def another(x: Any) -> Any:
+        ran.append(x)
+        return x + 16 - 16
+
+    subject = Definition("", "", (Input("x", "n"),), ("output",), (lambda x: 3 * x, another), (), (), {})
+    session, off = _session(subject, Domain()), 1.0
+    session.runner.run = lambda inputs, memory: Outcome(  # type: ignore[method-assign]
+        output=3 * inputs["x"] + off, dtype="float32", shape=inputs["x"].shape
+    )
+    for k in range(3):
+        session.keep(session.run_case(Case("", "", {"x": np.full(2, 1.1 + k)})))
+    assert [r.whole for r in session.records] == [True] * 3
+    before = len(ran)
+    far = session.run_case(Case("", "", {"x": np.full(2, 7.3)}))
+    assert (far.finding, far.whole, len(ran)) == ("values", False, before)
+    assert session.judge_by_all_ways(far).whole
+    off = 1e-5
+    # Of 1.3 the first way has a small bound, and of 8 none: 24 is a float.
+    for number in (1.3, 8.0):
+        assert session.run_case(Case("", "", {"x": np.full(2, number)})).whole
 
 
 def test_inputs_that_come_again_are_not_bounded_again_and_others_are() -> None:

@@ -33,7 +33,7 @@ from symattn.bounds.case_result import (
     largest,
     matches,
 )
-from symattn.bounds.judge import Legal, explained, union
+from symattn.bounds.judge import Legal, explained, is_far_off, judge, union
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import InputError, Refused, Undecided
@@ -399,6 +399,10 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
         any_numbers,
         [k for k, name in enumerate(subject.outputs) if name in subject.loose],
         subject.changes,
+        # Forms with words of their own are those that lose digits.
+        similar=law is None
+        and not others
+        and not any(isinstance(way, DefinitionForm) for way in subject.ways),
     )
 
 
@@ -469,8 +473,19 @@ def explains(
     if subject.law_of(judged.case.inputs) is not None:
         wrong = partial(_by_mistake_in_floats, subject, judged, mistake)
     else:
-        wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
-    return explained(judged, wrong, reproduces, among)
+        wrong = cache(partial(expected, subject, judged.case.inputs, precision, [mistake.run]))
+    answer = explained(judged, wrong, reproduces, among)
+    # By the bounds of all ways, which are larger than the first one's, a mistake may still reproduce the outputs.
+    if answer is False and judged.finding == "values" and not judged.whole:
+
+        def reproduces_nearly(part: Part, wrong: Expected) -> bool:
+            return not is_far_off(part.got, wrong, precision)
+
+        if explained(judged, wrong, reproduces_nearly, among) is not False:
+            by_all = legal(subject, precision, judged.case.inputs)
+            whole = judge(by_all, precision, judged.case, judged.outcome)
+            return explained(whole, wrong, reproduces, among)
+    return answer
 
 
 def _by_mistake_in_floats(

@@ -220,7 +220,8 @@ def _reduce_to_smallest_case(
 
     axes = subject.axes(judged.case.inputs)
     reduce(dict(judged.case.inputs), fails, axes, session.domain, subject.trials)
-    return best[0]
+    smallest = session.judge_by_all_ways(best[0])
+    return session.judge_by_all_ways(judged) if smallest.finding is None else smallest
 
 
 def conduct(
