@@ -10,7 +10,7 @@ import pytest
 from symattn import Attention, Refused, Undecided
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosing import bounds, elementwise, functions, sums
-from symattn.arrays.enclosing.bounds import U, blocks, gamma, grid
+from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.work import EnclosedWork
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.derivative import vjp
@@ -113,23 +113,23 @@ def test_what_is_exact_in_floats_has_no_radius(work: Any) -> None:
 
 
 def test_grids() -> None:
-    assert grid(np.array([0.75, 3.0, 0.0])) == 0.25
-    assert grid(np.array([0.0])) == INF
-    assert grid(np.array([5e-324, 1.0])) == 5e-324
-    assert grid(np.array([-3 * 2.0**70])) == 2.0**70
+    assert bounds.grid(np.array([0.75, 3.0, 0.0])) == 0.25
+    assert bounds.grid(np.array([0.0])) == INF
+    assert bounds.grid(np.array([5e-324, 1.0])) == 5e-324
+    assert bounds.grid(np.array([-3 * 2.0**70])) == 2.0**70
 
 
 def test_blocks_cover_an_array_once() -> None:
     for shape in ((), (0,), (7,), (3, 5), (2, 3, 50), (100000,), (3, 20000), (0, 4), (4, 0)):
         count = np.zeros(shape)
-        for b in blocks(shape, 32):
+        for b in bounds.blocks(shape, 32):
             count[b] += 1
         assert (count == 1).all()
 
 
 def test_sums_longer_than_is_bounded_are_refused() -> None:
-    assert gamma(bounds.LONGEST) < 2.0**-32
-    refuses(gamma, bounds.LONGEST + 1, kind=Refused, says="no more than 1048576")
+    assert bounds.gamma(bounds.LONGEST) < 2.0**-32
+    refuses(bounds.gamma, bounds.LONGEST + 1, kind=Refused, says="no more than 1048576")
 
 
 # -- forbidden, undefined, open ---------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def test_long_sums_are_made_of_runs(n: int) -> None:
         for axis in (0, 1):
             assert outside(Enclosure.lift(a).sum(axis=axis), Ball.lift(a).sum(axis=axis)).outside == 0
     assert sums.roundings(n) <= n + 1
-    assert (Enclosure.lift(a) @ Enclosure.lift(b)).rad.max() <= gamma(min(n, 300) + 2) * (
+    assert (Enclosure.lift(a) @ Enclosure.lift(b)).rad.max() <= bounds.gamma(min(n, 300) + 2) * (
         np.abs(a) @ np.abs(b)
     ).max() * 1.01
 

@@ -11,7 +11,6 @@ import pytest
 from symattn import Attention, InputError, Refused, kind
 from symattn.arrays.ball import Ball, precision
 from symattn.attention import enclosed
-from symattn.attention.enclosed import EnclosedOutput, enclose, enclose_rows
 from symattn.attention.enclosing import radius, sums
 from symattn.attention.enclosing.pattern import Seen, heads
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
@@ -35,7 +34,7 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def parts(spec: Attention, inputs: Inputs, tight: bool = False) -> np.ndarray:
-    return used(on_balls(spec, inputs), *enclose(spec, inputs, tight=tight))
+    return used(on_balls(spec, inputs), *enclosed.enclose(spec, inputs, tight=tight))
 
 
 @pytest.mark.usefixtures("tiles")
@@ -46,7 +45,7 @@ def test_every_field(spec: Attention) -> None:
         inputs = masks_for(spec, rng, qkv(rng, *shape))
         exact = on_balls(spec, inputs)
         for tight in (False, True):
-            assert (used(exact, *enclose(spec, inputs, tight=tight)) <= 1).all()
+            assert (used(exact, *enclosed.enclose(spec, inputs, tight=tight)) <= 1).all()
 
 
 @pytest.mark.usefixtures("tiles")
@@ -56,7 +55,7 @@ def test_hostile_inputs(name: str, spec: Attention) -> None:
     inputs = hostile(np.random.default_rng(2), 8, 3)[name]
     exact = on_balls(spec, inputs)
     for tight in (False, True):
-        assert (used(exact, *enclose(spec, inputs, tight=tight)) <= 1).all()
+        assert (used(exact, *enclosed.enclose(spec, inputs, tight=tight)) <= 1).all()
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -64,7 +63,7 @@ def test_the_general_kind_agrees(spec: Attention) -> None:
     """The same definition on enclosures: two intervals that hold one value overlap, whatever the size."""
     rng, general = np.random.default_rng(16), kind("enclosure")
     inputs = masks_for(spec, rng, qkv(rng, 260, 270, 16, 8))
-    found = enclose(spec, inputs)
+    found = enclosed.enclose(spec, inputs)
     whole = spec(**{name: a if a.dtype == bool else general.lift(a) for name, a in inputs.items()})
     undefined = np.isnan(found.centre)
     off = np.abs(np.where(undefined, 0.0, found.centre - whole.mid))
@@ -78,7 +77,7 @@ def test_a_sink_may_be_all_that_is_seen() -> None:
     inputs |= {"mask": np.eye(4, k=1, dtype=bool), "sink": np.array([0.5])}  # the last query sees no key
     for scale in (None, 1e-12):
         assert (parts(Attention(mask="boolean", sink="given", scale=scale), inputs) <= 1).all()
-        assert np.isfinite(enclose(Attention(mask="boolean", sink="given", scale=scale), inputs).radius).all()
+        assert np.isfinite(enclosed.enclose(Attention(mask="boolean", sink="given", scale=scale), inputs).radius).all()
 
 
 @pytest.mark.parametrize("front", [(2,), (2, 3)])
@@ -127,19 +126,19 @@ def test_the_rounding_of_scores_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_fully_masked_rows() -> None:
     rng = np.random.default_rng(7)
     inputs = qkv(rng, 3, 4, 2, 2) | {"mask": np.array([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=bool)}
-    found = enclose(Attention(mask="boolean"), inputs)
+    found = enclosed.enclose(Attention(mask="boolean"), inputs)
     assert found.centre[1].tolist() == [0, 0]
     assert found.radius[1].tolist() == [0, 0]
-    undefined = enclose(Attention(mask="boolean", fully_masked="nan"), inputs)
+    undefined = enclosed.enclose(Attention(mask="boolean", fully_masked="nan"), inputs)
     assert np.isnan(undefined.centre[1]).all()
     assert np.isfinite(undefined.centre[[0, 2]]).all()
-    refuses(enclose, Attention(mask="boolean", fully_masked="error"), inputs, says="fully masked")
+    refuses(enclosed.enclose, Attention(mask="boolean", fully_masked="error"), inputs, says="fully masked")
 
 
 def test_constant_values_are_exact() -> None:
     inputs = qkv(np.random.default_rng(8), 5, 6, 2, 3)
     inputs["v"] = inputs["v"] * 0 + np.array([0.1, -3.0, 1e-310])
-    found = enclose(Attention(), inputs)
+    found = enclosed.enclose(Attention(), inputs)
     assert np.array_equal(found.centre, inputs["v"][:5])
     assert not found.radius.any()
 
@@ -147,7 +146,7 @@ def test_constant_values_are_exact() -> None:
 def test_the_hull_holds_where_rounding_says_nothing() -> None:
     inputs = qkv(np.random.default_rng(9), 6, 6, 2, 2)
     inputs["q"] *= 1e30
-    found = enclose(Attention(causal=True), inputs)
+    found = enclosed.enclose(Attention(causal=True), inputs)
     for i in range(6):
         least, greatest = inputs["v"][: i + 1].min(axis=0), inputs["v"][: i + 1].max(axis=0)
         assert (found.centre[i] - found.radius[i] <= least).all()
@@ -159,7 +158,7 @@ def test_the_hull_holds_where_rounding_says_nothing() -> None:
 def test_narrower_types_are_taken_as_they_are(dtype: type) -> None:
     inputs = {name: a.astype(dtype) for name, a in qkv(np.random.default_rng(10), 4, 5, 3, 2).items()}
     wide = {name: a.astype(np.float64) for name, a in inputs.items()}
-    assert np.array_equal(enclose(Attention(), inputs).centre, enclose(Attention(), wide).centre)
+    assert np.array_equal(enclosed.enclose(Attention(), inputs).centre, enclosed.enclose(Attention(), wide).centre)
 
 
 @pytest.mark.parametrize(
@@ -177,16 +176,18 @@ def test_narrower_types_are_taken_as_they_are(dtype: type) -> None:
 )
 def test_other_variants_are_refused_by_name(spec: Attention, word: str) -> None:
     with pytest.raises(Refused, match=f"enclose has no .*{word}"):
-        enclose(spec, qkv(np.random.default_rng(11), 2, 2, 2, 2))
+        enclosed.enclose(spec, qkv(np.random.default_rng(11), 2, 2, 2, 2))
 
 
 def test_tokens_are_refused() -> None:
-    refuses(enclose, Attention(), {"x": np.eye(2)}, kind=Refused, says="project the tokens")
+    refuses(enclosed.enclose, Attention(), {"x": np.eye(2)}, kind=Refused, says="project the tokens")
 
 
 @pytest.mark.parametrize("scale", [1e308, 1e-320])
 def test_a_scale_beyond_floats_is_refused(scale: float) -> None:
-    refuses(enclose, Attention(scale=scale), qkv(np.random.default_rng(12), 2, 2, 2, 2), kind=Refused, says="scale")
+    refuses(
+        enclosed.enclose, Attention(scale=scale), qkv(np.random.default_rng(12), 2, 2, 2, 2), kind=Refused, says="scale"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,16 +203,16 @@ def test_a_scale_beyond_floats_is_refused(scale: float) -> None:
 )
 def test_wrong_inputs(wrong: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        enclose(Attention(), {"q": np.ones((2, 1)), "k": np.ones((2, 1)), "v": np.ones((2, 1))} | wrong)
+        enclosed.enclose(Attention(), {"q": np.ones((2, 1)), "k": np.ones((2, 1)), "v": np.ones((2, 1))} | wrong)
 
 
 def test_memory_is_that_of_tiles() -> None:
     n = 2000
     inputs = qkv(np.random.default_rng(13), n, n, 8, 8)
-    enclose(Attention(), {name: a[:2] for name, a in inputs.items()})
+    enclosed.enclose(Attention(), {name: a[:2] for name, a in inputs.items()})
     tracemalloc.start()
     try:
-        enclose(Attention(causal=True), inputs)
+        enclosed.enclose(Attention(causal=True), inputs)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -221,20 +222,20 @@ def test_memory_is_that_of_tiles() -> None:
 def test_inputs_are_left_alone() -> None:
     inputs = qkv(np.random.default_rng(14), 4, 4, 2, 2)
     before = {name: a.copy() for name, a in inputs.items()}
-    enclose(Attention(), inputs)
+    enclosed.enclose(Attention(), inputs)
     assert all(np.array_equal(inputs[name], before[name]) for name in inputs)
 
 
 def test_usual_radii_are_small() -> None:
     inputs = qkv(np.random.default_rng(15), 300, 300, 64, 64)
-    assert np.median(enclose(Attention(), inputs).radius) < 1e-5 * 2.0**-23
-    assert np.median(enclose(Attention(), inputs, tight=True).radius) < 2e-6 * 2.0**-23
+    assert np.median(enclosed.enclose(Attention(), inputs).radius) < 1e-5 * 2.0**-23
+    assert np.median(enclosed.enclose(Attention(), inputs, tight=True).radius) < 2e-6 * 2.0**-23
 
 
 def test_how_far_a_result_is_off() -> None:
     rng = np.random.default_rng(18)
     inputs = qkv(rng, 6, 7, 3, 2)
-    found, exact = enclose(Attention(), inputs), on_balls(Attention(), inputs)
+    found, exact = enclosed.enclose(Attention(), inputs), on_balls(Attention(), inputs)
     for error in (0.0, 1e-16, 1e-13, 1e-3):
         got = found.centre + error * rng.standard_normal(found.centre.shape)
         least, most = found.off(got)
@@ -245,7 +246,7 @@ def test_how_far_a_result_is_off() -> None:
 
 
 def test_what_is_no_number_is_far_off() -> None:
-    found = EnclosedOutput(np.array([1.0, 1.0, np.nan, np.nan]), np.array([0.1, 0.1, 0.0, 0.0]))
+    found = enclosed.EnclosedOutput(np.array([1.0, 1.0, np.nan, np.nan]), np.array([0.1, 0.1, 0.0, 0.0]))
     least, most = found.off(np.array([np.nan, np.inf, np.nan, 1.0]))
     assert least.tolist() == most.tolist() == [np.inf, np.inf, 0.0, np.inf]
 
@@ -277,7 +278,7 @@ def test_a_hundred_thousand_elements(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "KEYS", keys)
         spec = choose.choice(SPECS)
         inputs = masks_for(spec, rng, drawn(rng, choose))
-        part = used(on_balls(spec, inputs), *enclose(spec, inputs, tight=choose.random() < 0.3))
+        part = used(on_balls(spec, inputs), *enclosed.enclose(spec, inputs, tight=choose.random() < 0.3))
         looked, outside, narrow = looked + part.size, outside + (part > 1).sum(), narrow + (1000 * part > 1).sum()
     assert outside == 0
     assert narrow > looked / 100  # a thousandth of the radius would be too little for many
@@ -291,8 +292,8 @@ def test_large_sizes_by_rows(n: int) -> None:
     rows = [0, 1, 127, 255, 256, n - 1]
     for spec in (s for s in SPECS if s.fully_masked == "zeros"):
         given = masks_for(spec, rng, inputs)
-        found = enclose(spec, given)
-        part = used(enclose_rows(spec, given, rows), found.centre[rows], found.radius[rows])
+        found = enclosed.enclose(spec, given)
+        part = used(enclosed.enclose_rows(spec, given, rows), found.centre[rows], found.radius[rows])
         assert (part <= 1).all()
 
 
@@ -338,7 +339,7 @@ def test_rows_are_those_of_the_definition(spec: Attention) -> None:
     rng = np.random.default_rng(2)
     inputs = masks_for(spec, rng, qkv(rng, 5, 6, 3, 2))
     exact, rows = on_balls(spec, inputs), [4, 0, 2]
-    found = enclose_rows(spec, inputs, rows)
+    found = enclosed.enclose_rows(spec, inputs, rows)
     assert found.plain_shape == (3, 2)
     same(found, exact, rows)
 
@@ -348,7 +349,7 @@ def test_rows_of_shared_heads() -> None:
     few, many = qkv(rng, 4, 5, 3, 2, (2, 2)), qkv(rng, 4, 5, 3, 2, (2, 4))
     spec = Attention(heads=4, kv_heads=2, causal=True, sink="given")
     inputs = {"q": many["q"], "k": few["k"], "v": few["v"], "sink": rng.standard_normal(4)}
-    same(enclose_rows(spec, inputs, [3, 1]), on_balls(spec, inputs), [3, 1])
+    same(enclosed.enclose_rows(spec, inputs, [3, 1]), on_balls(spec, inputs), [3, 1])
 
 
 def same(found: Ball, exact: Ball, rows: list[int]) -> None:
@@ -362,14 +363,14 @@ def same(found: Ball, exact: Ball, rows: list[int]) -> None:
 
 def test_rows_follow_the_precision() -> None:
     inputs = qkv(np.random.default_rng(4), 2, 3, 2, 1)
-    coarse, fine = (enclose_rows(Attention(), inputs, [1], bits).entries[0, 0].rad() for bits in (60, 300))
+    coarse, fine = (enclosed.enclose_rows(Attention(), inputs, [1], bits).entries[0, 0].rad() for bits in (60, 300))
     assert fine < 1e-80 < 1e-25 < coarse
 
 
 @pytest.mark.parametrize("row", [-1, 5])
 def test_a_row_that_is_none(row: int) -> None:
     with pytest.raises(InputError, match=f"row {row}: there are rows 0 to 4"):
-        enclose_rows(Attention(), qkv(np.random.default_rng(5), 5, 2, 2, 2), [0, row])
+        enclosed.enclose_rows(Attention(), qkv(np.random.default_rng(5), 5, 2, 2, 2), [0, row])
 
 
 def test_each_head_reads_its_own_keys() -> None:
@@ -385,5 +386,5 @@ def test_each_head_reads_its_own_keys() -> None:
 @pytest.mark.parametrize("whole", [2**53, 2**53 + 1, -(2**53) - 1])
 def test_integers_that_float64_may_round_are_refused(whole: int) -> None:
     one = np.ones((1, 1))
-    refuses(enclose, Attention(), {"q": one, "k": one, "v": np.array([[whole]])}, says="2^53 or more")
-    assert enclose(Attention(), {"q": one, "k": one, "v": np.array([[2**53 - 1]])}).centre == 2**53 - 1
+    refuses(enclosed.enclose, Attention(), {"q": one, "k": one, "v": np.array([[whole]])}, says="2^53 or more")
+    assert enclosed.enclose(Attention(), {"q": one, "k": one, "v": np.array([[2**53 - 1]])}).centre == 2**53 - 1

@@ -16,7 +16,6 @@ from symattn.arrays.residues import primes
 from symattn.arrays.special import Forbidden
 from symattn.attention.derivative import jvp, vjp
 from symattn.attention.gradients import backward as backward_pass
-from symattn.attention.gradients.backward import backward
 from symattn.attention.gradients.scores import sparsemax_gradient
 from symattn.attention.layers.steps import relu
 from symattn.attention.softmax import softmax, sparsemax
@@ -205,14 +204,13 @@ def test_wrt_and_outputs_that_do_not_depend() -> None:
 
 def test_large_gradients_in_floats_cost_one_run() -> None:
     """512 tokens, 8 heads on 2, rotary, through vjp and backward alike."""
-    from symattn.attention.gradients.backward import backward
 
     rng = np.random.default_rng(0)
     given = {"x": rng.normal(size=(128, 64)), "w_q": rng.normal(size=(64, 64)), "w_k": rng.normal(size=(64, 16))}
     given |= {"w_v": rng.normal(size=(64, 16)), "w_o": rng.normal(size=(64, 64))}
     given = {n: a / 8 for n, a in given.items()}
     spec, g = Attention(heads=8, kv_heads=2, causal=True, position=Rotary()), rng.normal(size=(128, 64))
-    by_tape, by_hand = vjp(spec, g, given), backward(spec, g, given)
+    by_tape, by_hand = vjp(spec, g, given), backward_pass.backward(spec, g, given)
     assert all(np.abs(by_tape[n] - by_hand[n]).max() < 1e-11 * np.abs(by_tape[n]).max() for n in given)
 
 
@@ -273,7 +271,7 @@ def test_recurrences_agree_at_sizes_that_models_have() -> None:
     given = letters | {"sink": of.letters(6), "cos": of.letters(133, 16), "sin": of.letters(133, 16)}
     spec = Attention(heads=6, kv_heads=2, causal=True, window=50, sink="given", position=Rotary(given="tables"))
     g = of.letters(6, 70, 40)
-    by_tape, by_hand = vjp(spec, g, given), backward(spec, g, given)
+    by_tape, by_hand = vjp(spec, g, given), backward_pass.backward(spec, g, given)
     assert all(of.compared(by_tape[n], by_hand[n])[0].all() for n in given)
 
 
@@ -303,11 +301,11 @@ def test_names_and_shapes_that_do_not_fit_are_refused() -> None:
         (["w"], np.zeros((2, 5)), "no input 'w' to differentiate by; given: q, k, v"),
         (None, np.zeros((2, 4)), r"the cotangent has shape \(2, 4\), and the output \(2, 5\)"),
     ):
-        for differentiate in (vjp, backward):
+        for differentiate in (vjp, backward_pass.backward):
             with pytest.raises(InputError, match=message):
                 differentiate(Attention(), g, given, wrt)
     with pytest.raises(InputError, match="2 outputs; give a tuple"):
-        backward(Attention(lse=True), np.zeros((2, 5)), given)
+        backward_pass.backward(Attention(lse=True), np.zeros((2, 5)), given)
 
 
 def test_one_of_two_cotangents_may_be_left_out() -> None:
@@ -315,7 +313,7 @@ def test_one_of_two_cotangents_may_be_left_out() -> None:
     given, (g, dl) = case.given(kind("exact")), case.cotangent(kind("exact"))
     zero = 0 * given["v"]
     for pair in ((g, None), (None, dl)):
-        by_hand = backward(case.function, pair, given)
+        by_hand = backward_pass.backward(case.function, pair, given)
         assert all((by_hand[n] == x).all() for n, x in vjp(case.function, pair, given).items())
         assert (by_hand["v"] == zero).all() == (pair[0] is None)
 
@@ -323,4 +321,4 @@ def test_one_of_two_cotangents_may_be_left_out() -> None:
 def test_gradients_are_refused_where_the_function_is() -> None:
     case = CASES["softcap"]
     with pytest.raises((Refused, Undecided)):
-        backward(case.function, np.ones((3, 7)), case.given(kind("exact")))
+        backward_pass.backward(case.function, np.ones((3, 7)), case.given(kind("exact")))

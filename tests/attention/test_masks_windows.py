@@ -12,7 +12,6 @@ from symattn import Attention, Refused
 from symattn.arrays import kind
 from symattn.arrays.indexed import Indexed
 from symattn.attention import masks
-from symattn.attention.masks import document_places, labels, same_document
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax
 from symattn.proof.prover import prove
@@ -202,11 +201,11 @@ POSITIONAL = {
 def test_packed_is_each_document_alone(name: str, alignment: str, of_keys: np.ndarray) -> None:
     n_q, n_k = int(PACKED[-1]), int(of_keys[-1])
     s, v = arrays(n_q, n_k)
-    queries, keys = labels(PACKED, n_q), labels(of_keys, n_k)
+    queries, keys = masks.labels(PACKED, n_q), masks.labels(of_keys, n_k)
     mask = POSITIONAL[name]
-    allowed = same_document(queries, keys)
+    allowed = masks.same_document(queries, keys)
     if mask:
-        allowed = allowed & mask(document_places(queries, keys, alignment), alignment)
+        allowed = allowed & mask(masks.document_places(queries, keys, alignment), alignment)
     packed = attended_in(s, allowed, v)
     for (q, p), (k, m) in zip(pairwise(map(int, PACKED)), pairwise(map(int, of_keys)), strict=True):
         alone = s[q:p, k:m]
@@ -216,23 +215,31 @@ def test_packed_is_each_document_alone(name: str, alignment: str, of_keys: np.nd
 
 def test_without_labels_documents_see_each_other() -> None:
     s, v = arrays(6, 6)
-    of = labels(PACKED, 6)
-    assert not (attended_in(s, masks.causal(s), v) == attended_in(s, masks.causal(s) & same_document(of, of), v)).all()
+    of = masks.labels(PACKED, 6)
+    assert not (
+        attended_in(s, masks.causal(s), v) == attended_in(s, masks.causal(s) & masks.same_document(of, of), v)
+    ).all()
 
 
 def test_one_order_for_all_is_the_documents_own_only_if_queries_are_keys() -> None:
     """With caches of different lengths the causal mask of the whole is not that of the documents."""
     for of_keys, same in ((PACKED, True), (CACHED, False)):
-        queries, keys = labels(PACKED, 6), labels(of_keys, int(of_keys[-1]))
-        together = same_document(queries, keys)
-        own = together & masks.causal(document_places(queries, keys))
+        queries, keys = masks.labels(PACKED, 6), masks.labels(of_keys, int(of_keys[-1]))
+        together = masks.same_document(queries, keys)
+        own = together & masks.causal(masks.document_places(queries, keys))
         assert np.array_equal(own, together & masks.causal(np.zeros(own.shape))) == same
 
 
 def test_labels_count_the_documents_that_began() -> None:
-    assert labels(PACKED, 6).tolist() == [0, 0, 0, 1, 2, 2]
-    assert labels(np.array([0, 2, 2, 3]), 5).tolist() == [0, 0, 2, 3, 3]  # an empty document, and tokens after the last
-    assert labels(np.array([[0, 1], [0, 3]]), 3).tolist() == [[0, 1, 1], [0, 0, 0]]
+    assert masks.labels(PACKED, 6).tolist() == [0, 0, 0, 1, 2, 2]
+    assert masks.labels(np.array([0, 2, 2, 3]), 5).tolist() == [
+        0,
+        0,
+        2,
+        3,
+        3,
+    ]  # an empty document, and tokens after the last
+    assert masks.labels(np.array([[0, 1], [0, 3]]), 3).tolist() == [[0, 1, 1], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -241,7 +248,7 @@ def test_places_by_walking_through_the_tokens(seed: int) -> None:
     draw = np.random.default_rng(seed)
     queries, keys = draw.integers(0, 3, 5), draw.integers(0, 3, 7)
     for alignment in ("bottom-right", "top-left"):
-        found = document_places(queries, keys, alignment)
+        found = masks.document_places(queries, keys, alignment)
         for t, label in enumerate(keys):
             assert found.j[0, t] == keys[:t].tolist().count(label)
         for t, label in enumerate(queries):
@@ -251,25 +258,27 @@ def test_places_by_walking_through_the_tokens(seed: int) -> None:
 
 def test_each_batch_has_its_own_documents() -> None:
     of = DRAW.integers(0, 2, (2, 4))
-    found = document_places(of, of)
+    found = masks.document_places(of, of)
     for b in range(2):
-        alone = document_places(of[b], of[b])
+        alone = masks.document_places(of[b], of[b])
         assert np.array_equal(found.i[b], alone.i)
         assert np.array_equal(found.j[b], alone.j)
-        assert np.array_equal(same_document(of, of)[b], same_document(of[b], of[b]))
+        assert np.array_equal(masks.same_document(of, of)[b], masks.same_document(of[b], of[b]))
 
 
 def test_a_document_of_its_own_for_each_token_gives_its_value() -> None:
     s, v = arrays(4, 4)
     of = np.arange(4)
     for mask in (m for m in POSITIONAL.values() if m):
-        assert (attended_in(s, same_document(of, of) & mask(document_places(of, of), "bottom-right"), v) == v).all()
+        assert (
+            attended_in(s, masks.same_document(of, of) & mask(masks.document_places(of, of), "bottom-right"), v) == v
+        ).all()
 
 
 def test_every_rule_is_tried_where_it_forbids() -> None:
     for name, alignment in product(POSITIONAL, ("bottom-right", "top-left")):
         mask = POSITIONAL[name]
         if mask and name != "prefix":
-            queries, keys = labels(PACKED, 6), labels(CACHED, 9)
-            together = same_document(queries, keys)
-            assert (together & ~mask(document_places(queries, keys, alignment), alignment)).any()
+            queries, keys = masks.labels(PACKED, 6), masks.labels(CACHED, 9)
+            together = masks.same_document(queries, keys)
+            assert (together & ~mask(masks.document_places(queries, keys, alignment), alignment)).any()

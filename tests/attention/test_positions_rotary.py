@@ -34,7 +34,7 @@ from symattn.attention.masks import for_heads
 from symattn.attention.positions import rotary
 from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
 from symattn.attention.positions.relative import rows
-from symattn.attention.positions.rotary import for_queries, inverse_frequencies, pythagorean_tables, rotate, tables
+from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from symattn.attention.positions.rotary_fields import correction_range
 from symattn.attention.scores import dot_scores
 from tests.arrays.evaluating import compare
@@ -46,25 +46,25 @@ from tests.refusals import refuses
 @pytest.mark.parametrize("width", [2, 6, 16])
 def test_frequencies_in_balls(width: int) -> None:
     with precision(BITS), mpmath.workdps(70):
-        assert is_close(inverse_frequencies(width, BASE, ball()), true_frequencies(width))
-        assert width == 2 or not is_close(inverse_frequencies(width, BASE + 1, ball()), true_frequencies(width))
+        assert is_close(rotary.inverse_frequencies(width, BASE, ball()), true_frequencies(width))
+        assert width == 2 or not is_close(rotary.inverse_frequencies(width, BASE + 1, ball()), true_frequencies(width))
 
 
 def test_frequencies_are_exact_where_they_are_rational_or_square_roots() -> None:
     like = kind("exact").lift(0)
-    found = inverse_frequencies(8, 10000, like)
+    found = rotary.inverse_frequencies(8, 10000, like)
     assert [x.rational() for x in found.entries] == [1, Fraction(1, 10), Fraction(1, 100), Fraction(1, 1000)]
-    roots = inverse_frequencies(4, 2, like)
+    roots = rotary.inverse_frequencies(4, 2, like)
     assert str(roots.entries[1]) == "1/sqrt(2)"
-    refuses(inverse_frequencies, 6, 10000, like, kind=Refused, says="integer multiples only; use ball")
-    letters = inverse_frequencies(6, 10000, kind("symbolic").lift(0)).entries
+    refuses(rotary.inverse_frequencies, 6, 10000, like, kind=Refused, says="integer multiples only; use ball")
+    letters = rotary.inverse_frequencies(6, 10000, kind("symbolic").lift(0)).entries
     assert letters[1] == sympy.Integer(10000) ** sympy.Rational(-1, 3)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_constants_of_short_floats_are_rounded_once(dtype: str) -> None:
     target = kind(dtype)
-    got = made_wide(lambda wide: inverse_frequencies(16, BASE, wide), target.lift(0))
+    got = made_wide(lambda wide: rotary.inverse_frequencies(16, BASE, wide), target.lift(0))
     with mpmath.workdps(40):
         wanted = target.lift([float(w) for w in true_frequencies(16)])
     plain = [np.asarray(a if isinstance(a, np.ndarray) else a.numpy(), dtype=float) for a in (got, wanted)]
@@ -97,7 +97,7 @@ def test_pi_is_held_or_refused() -> None:
 def test_tables_of_far_positions_in_balls() -> None:
     positions = np.array([[0, 1], [777, 131071]])
     with precision(BITS), mpmath.workdps(70):
-        cos, sin = tables(positions, inverse_frequencies(6, BASE, ball()))
+        cos, sin = rotary.tables(positions, rotary.inverse_frequencies(6, BASE, ball()))
         angles = [[[int(p) * w for w in true_frequencies(6)] for p in row] for row in positions]
         assert is_close(cos, [[[mpmath.cos(a) for a in x] for x in row] for row in angles])
         assert is_close(sin, [[[mpmath.sin(a) for a in x] for x in row] for row in angles])
@@ -105,14 +105,20 @@ def test_tables_of_far_positions_in_balls() -> None:
 
 
 def test_true_angles_leave_the_exact_field() -> None:
-    refuses(tables, np.arange(2), inverse_frequencies(4, 10000, kind("exact").lift(0)), kind=Refused, says="exact")
+    refuses(
+        rotary.tables,
+        np.arange(2),
+        rotary.inverse_frequencies(4, 10000, kind("exact").lift(0)),
+        kind=Refused,
+        says="exact",
+    )
 
 
 def test_frequencies_need_a_number_of_columns() -> None:
     letters = Indexed.letters("x", "n", "d")
     with pytest.raises(InputError, match="a number of columns is needed; hint: give cos and sin"):
-        inverse_frequencies(letters.shape[-1], 10000, letters)
-    refuses(inverse_frequencies, 3, 10000, np.zeros(()), says="3 is not an even number")
+        rotary.inverse_frequencies(letters.shape[-1], 10000, letters)
+    refuses(rotary.inverse_frequencies, 3, 10000, np.zeros(()), says="3 is not an even number")
 
 
 TRIPLES = ((4, 3, 5), (-5, 12, 13), (0, 1, 1))
@@ -152,7 +158,7 @@ def test_exact_scores_depend_on_the_distance_alone() -> None:
     def scores(start: int, sign: int = 1) -> Any:
         cos, sin = pythagorean_tables(3, TRIPLES, q, start)
         rotated_keys = rotate_half(k, cos[:2], sign * sin[:2])
-        return dot_scores(rotate_half(q, for_queries(cos, 2), for_queries(sin, 2)), rotated_keys)
+        return dot_scores(rotate_half(q, rotary.for_queries(cos, 2), rotary.for_queries(sin, 2)), rotated_keys)
 
     assert (scores(0) == scores(5)).all()
     assert (scores(0) == scores(-7)).all()
@@ -249,7 +255,7 @@ def _long(factors: tuple[Any, ...]) -> LongRopeScaling:
 
 
 def test_a_scaling_in_letters() -> None:
-    frequencies = inverse_frequencies(4, 100, kind("symbolic").lift(0))
+    frequencies = rotary.inverse_frequencies(4, 100, kind("symbolic").lift(0))
     half_way = YarnScaling(factor=2, length=40, fast=4, ramp="turns").frequencies(frequencies, 100, 0).entries
     turns = 40 / (2 * sympy.pi * 10)
     assert half_way[0] == 1
@@ -261,7 +267,7 @@ def test_a_scaling_in_letters() -> None:
 
 def test_yarn_as_written_is_not_yarn_as_it_is_run() -> None:
     """The ramp of the paper is even in the number of turns, that of the implementations in the index of the pair."""
-    frequencies = inverse_frequencies(128, 10000, np.zeros(()))
+    frequencies = rotary.inverse_frequencies(128, 10000, np.zeros(()))
     written = YarnScaling(factor=16, length=4096, ramp="turns").frequencies(frequencies, 10000, 0)
     run = YarnScaling(factor=16, length=4096).frequencies(frequencies, 10000, 0)
     assert np.max(np.abs(written / run - 1)) > 0.6
@@ -279,11 +285,11 @@ def test_the_range_of_the_ramp() -> None:
 
 
 def test_scaling_refuses_what_makes_no_sense() -> None:
-    one = inverse_frequencies(2, 10000, np.zeros(()))
+    one = rotary.inverse_frequencies(2, 10000, np.zeros(()))
     refuses(NTKScaling(factor=2).frequencies, one, 10000, 0, says="infinite for r = 2")
     refuses(_long((1, 2)).frequencies, one, 10000, 0, says="a factor for each of 1 pairs; 2 were given")
     with pytest.raises(Refused, match="exact lacks π"):
-        TURNS().frequencies(inverse_frequencies(4, 10000, kind("exact").lift(0)), 10000, 0)
+        TURNS().frequencies(rotary.inverse_frequencies(4, 10000, kind("exact").lift(0)), 10000, 0)
 
 
 def test_dynamic_scaling_begins_after_the_trained_length() -> None:

@@ -15,7 +15,7 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.rounded import rounded
 from symattn.attention.layers import evaluation
-from symattn.attention.layers.evaluation import enclose, evaluate, lifted
+from symattn.attention.layers.evaluation import evaluate, lifted
 from symattn.attention.layers.transformer import sinusoids
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from tests.attention import transformer_loops as loops
@@ -161,13 +161,13 @@ def test_two_layers_in_fifty_proven_digits() -> None:
     found = evaluate(GPT, given, digits=50)
     assert found.evidence.grade is Grade.ENCLOSED
     assert found.evidence.where.startswith("50 digits of each element, by balls of 264 bits; exact: sqrt(")
-    more = enclose(GPT, given, digits=90)
+    more = evaluation.enclose(GPT, given, digits=90)
     with mpmath.workdps(100):
         for few, many in zip(found.digits.flat, more.digits.flat, strict=True):
             assert sum(c.isdigit() for c in few.partition("e")[0].lstrip("-0.")) == 50
             assert abs(mpmath.mpf(few) - mpmath.mpf(many)) <= abs(mpmath.mpf(many)) * mpmath.mpf(10) ** -49 / 2
     given["decoder.0.attention.w_q"][1][0] += Fraction(1, 10**44)
-    nudged = enclose(GPT, given, digits=50)
+    nudged = evaluation.enclose(GPT, given, digits=50)
     assert (nudged.digits != found.digits)[0].sum() == 0  # the first token attends to itself alone
     assert (nudged.digits != found.digits)[1:].all()
 
@@ -191,7 +191,7 @@ def test_a_first_layer_without_norms_is_exact_and_a_second_is_not() -> None:
     found = evaluate(one, {"tokens": [2, 0], **table}, digits=12)
     assert found.evidence.grade is Grade.CHECKED
     assert "exp(" in str(found.output.entries[1, 0])
-    balls = enclose(one, {"tokens": [2, 0], **table}, digits=12)
+    balls = evaluation.enclose(one, {"tokens": [2, 0], **table}, digits=12)
     assert [Fraction(x) for x in balls.digits.flat] == [Fraction(x) for x in found.digits.flat]
     two = evaluate(replace(one, decoder=(block, block)), {"tokens": [2, 0], **table}, digits=12)
     assert two.evidence.grade is Grade.ENCLOSED
@@ -203,11 +203,11 @@ def test_more_bits_are_taken_until_the_digits_are_proven(monkeypatch: pytest.Mon
     block = Block(attention=Attention(), norm=None, activation=None)
     model = Transformer(decoder=(block,), norm=None)
     given = {"tokens": [0], "embedding": [[1, 1 - Fraction(1, 10**90)]], "unembedding": [[1, 0], [-1, 0]]}
-    found = enclose(model, given, digits=10)
+    found = evaluation.enclose(model, given, digits=10)
     assert found.digits.tolist() == [["2.000000000e-90", "0"]]
     assert "416 bits" in found.evidence.where
     monkeypatch.setattr(evaluation, "LIMIT", 200)
-    refuses(enclose, model, given, digits=10, kind=Undecided, says="104 bits do not prove 10 digits")
+    refuses(evaluation.enclose, model, given, digits=10, kind=Undecided, says="104 bits do not prove 10 digits")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -225,7 +225,7 @@ def test_inputs_are_lifted_to_the_kind_and_tokens_stay_whole_numbers(name: str, 
 def test_elements_that_are_no_numbers_are_said_and_two_arrays_are_refused() -> None:
     given = {"q": [[1]], "k": [[1]], "v": [[1]], "mask": np.array([[False]])}
     spec = Attention(mask="boolean", fully_masked="nan")
-    for found in (evaluate(spec, given), enclose(spec, given, 5)):
+    for found in (evaluate(spec, given), evaluation.enclose(spec, given, 5)):
         assert found.digits[0, 0].startswith("undefined")
     with pytest.raises(InputError, match="2 arrays come out, of which one would be evaluated; hint: lse=False"):
         evaluate(Attention(lse=True), {n: [[1]] for n in "qkv"})

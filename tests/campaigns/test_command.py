@@ -16,7 +16,6 @@ import pytest
 
 from symattn import Attention, InputError, Report, Rotary, Verdict
 from symattn.campaigns import backends
-from symattn.campaigns.backends import run, work
 from symattn.campaigns.plan import Job, Store, planned, read
 from symattn.campaigns.summary import summary
 from symattn.document.render import render
@@ -84,7 +83,7 @@ def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("symattn.programs.child.verify_target", broken)
     (job,) = planned(["a.py:f"], {}, ["float32"], {}, {})
-    found = work(job)
+    found = backends.work(job)
     assert (found["verdict"], found["kind"], found["error"]) == ("error", "defect", "ZeroDivisionError: ours")
 
 
@@ -97,7 +96,7 @@ def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("symattn.programs.child.verify_target", told)
     (job,) = planned(["a.py:f"], {"small": {"like": "llama"}}, ["float32"], {}, {})
-    assert work(job)["verdict"] == "no fault"
+    assert backends.work(job)["verdict"] == "no fault"
     assert given["origin"].options == {"like": "llama"}
     assert given["notes"]
 
@@ -254,7 +253,7 @@ def _work(verdicts: list[str], stop_at: int = 99) -> Any:
 def test_what_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "here", _work(["no fault"], stop_at=3))
     with pytest.raises(_Stopped):
-        run(JOBS, tmp_path / "out", cores=1)
+        backends.run(JOBS, tmp_path / "out", cores=1)
     store = Store(tmp_path / "out")
     assert list(store.results()) == [job.key for job in JOBS[:3]]
     path = tmp_path / "out" / "results.jsonl"
@@ -263,12 +262,12 @@ def test_what_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(store.results()) == 3
     seen: list[tuple[int, int]] = []
     monkeypatch.setattr(backends, "here", _work(["fault"]))
-    left = run(JOBS, tmp_path / "out", cores=1, progress=lambda done, planned, _: seen.append((done, planned)))
+    left = backends.run(JOBS, tmp_path / "out", cores=1, progress=lambda done, planned, _: seen.append((done, planned)))
     assert left == len(JOBS) - 3
     assert path.read_bytes().startswith(whole)
     assert [json.loads(line)["key"] for line in path.read_bytes().splitlines()] == [job.key for job in JOBS]
     assert (seen[0], seen[-1]) == ((3, 8), (8, 8))
-    assert run(JOBS, tmp_path / "out", cores=1) == 0
+    assert backends.run(JOBS, tmp_path / "out", cores=1) == 0
 
 
 def test_the_summary_of_a_part_is_undecided(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from symattn import Document, derivations
 from symattn.derivations import cached, derive, names
 from symattn.document import stored_results
-from symattn.document.stored_results import read, written
 from symattn_cli.derive import command
 from tests.cli.conftest import Run
 
@@ -128,7 +127,7 @@ OTHERS = sorted({*names()} - {"variants", *SOME})
 @pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.deep) for name in OTHERS)])
 def test_documents_are_read_as_they_were_written(name: str) -> None:
     document = derive(name)
-    assert read(written(document), Document) == document
+    assert stored_results.read(stored_results.written(document), Document) == document
 
 
 def test_every_parameter_of_every_derivation_is_an_option() -> None:

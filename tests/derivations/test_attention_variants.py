@@ -17,7 +17,6 @@ from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive, names
 from symattn.derivations.attention import attention_document as attention
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention.expressions import agrees_on_numbers
 from symattn.derivations.attention.inputs import read_request, stem
 from symattn.derivations.walks import walk_entries
 from symattn.document.model import Heading, Note, Steps
@@ -152,9 +151,9 @@ def test_scaled_frequencies_have_their_factor(scaling: Any, shown: str) -> None:
 def test_numbers_say_no() -> None:
     made = read_request(tokens=2, keys=3, normaliser="sparsemax")
     step = next(s for s in made.spec.pipeline(made.names) if s.name == "weights")
-    assert agrees_on_numbers(made, step)
+    assert attention_expressions.agrees_on_numbers(made, step)
     other = read_request(tokens=2, keys=3, normaliser="entmax")
-    assert not agrees_on_numbers(other, step)
+    assert not attention_expressions.agrees_on_numbers(other, step)
 
 
 def test_what_is_too_large_is_cut_and_said() -> None:

@@ -27,7 +27,7 @@ from symattn.derivations import (
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import read_request
 from symattn.derivations.cited import cite
-from symattn.derivations.derivation_texts import DerivationText, text_of
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.steps import checked, hold
 from symattn.document import notation as nt
 from symattn.document.notation import equals
@@ -64,7 +64,7 @@ D_K = nt.name("d", "k")
     ],
 )
 def test_a_false_line_of_a_text_is_refused(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    typed = text_of(name)
+    typed = derivation_texts.text_of(name)
     assert right in typed
     monkeypatch.setattr(derivation_texts, "text_of", lambda _: typed.replace(right, wrong))
     with pytest.raises(FalseStep):
@@ -289,7 +289,9 @@ def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used(
 def sections(name: str) -> dict[str, Section]:
     """The sections whose letters stand in the text of a derivation."""
     text = DerivationText({"weights": Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"])})})
-    text.blocks("\n".join(re.findall(r"^(?:letters|A\d \().*(?:\n    .*)*", text_of(name), re.MULTILINE)))
+    text.blocks(
+        "\n".join(re.findall(r"^(?:letters|A\d \().*(?:\n    .*)*", derivation_texts.text_of(name), re.MULTILINE))
+    )
     return text.sections
 
 

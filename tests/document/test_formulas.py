@@ -9,7 +9,7 @@ import pytest
 from symattn.document import notation as nt
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Code, Emph
-from symattn.document.notation import Name, Node, Over, Product, equals, name, node
+from symattn.document.notation import Name, Node, Product, equals, name, node
 from symattn.document.text import text
 from tests.refusals import refuses
 
@@ -73,13 +73,13 @@ def test_letters_have_their_roles_but_not_as_indices() -> None:
 @pytest.mark.parametrize(
     ("typed", "read"),
     [
-        ("Q Kᵀ/√d_k", Over(Product((Q, nt.Transposed(K))), nt.Root(name("d", "k")))),
+        ("Q Kᵀ/√d_k", nt.Over(Product((Q, nt.Transposed(K))), nt.Root(name("d", "k")))),
         ("a_ij", name("a", "i", "j")),
         ("u_min", name("u", "min")),
         ("q·R_m k", Product((name("q", role="query"), name("R", "m") * name("k", role="key")), "·")),
         ("2 x - (y + 1)", node(2) * "x" - nt.Fence("round", Name("y") + 1)),
-        ("1/(1 + e)", Over(node(1), node(1) + "e")),
-        ("½ ≠ 1/2", nt.relation(nt.Number(Fraction(1, 2)), "≠", Over(node(1), node(2)))),
+        ("1/(1 + e)", nt.Over(node(1), node(1) + "e")),
+        ("½ ≠ 1/2", nt.relation(nt.Number(Fraction(1, 2)), "≠", nt.Over(node(1), node(2)))),
         ("Σ_{j=1}^n x_j² = y", equals(nt.total("j", 1, "n", name("x", "j") ** 2), "y")),
         ("{max_i x_i} y", nt.Big("max", Name("i"), None, None, name("x", "i")) * "y"),
         ("|x_i - y| ‖J‖_∞", nt.Fence("abs", name("x", "i") - "y") * nt.Fence("norm", Name("J"), Name("∞"))),

@@ -7,20 +7,7 @@ import pytest
 from symattn.document import notation as nt
 from symattn.document.characters import to_ascii
 from symattn.document.measure import width
-from symattn.document.notation import (
-    Big,
-    Call,
-    Fence,
-    Name,
-    Node,
-    Partial,
-    Root,
-    Row,
-    Transposed,
-    equals,
-    name,
-    relation,
-)
+from symattn.document.notation import Big, Call, Fence, Name, Node, Row, equals, name, relation
 from symattn.document.tex import escape_text, tex, words
 from symattn.document.text import plain, text
 
@@ -42,12 +29,12 @@ def k(*sub: nt.Like) -> Name:
 CASES: list[tuple[Node, str, str, str]] = [
     (q("i") * k("i"), r"q_i k_i", "qᵢkᵢ", "q_i*k_i"),
     (D_K * SIGMA**4, r"d_k \sigma^4", "d_k σ⁴", "d_k*sigma^4"),
-    (E ** (4 / Root(nt.node(3))), r"e^{4/\sqrt{3}}", "e^(4/√3)", "exp(4/sqrt(3))"),
+    (E ** (4 / nt.Root(nt.node(3))), r"e^{4/\sqrt{3}}", "e^(4/√3)", "exp(4/sqrt(3))"),
     (E, "e", "e", "exp(1)"),
-    (Q * Transposed(K) / Root(D_K), r"\frac{Q\, K^\top}{\sqrt{d_k}}", "QKᵀ/√d_k", "Q*K^T/sqrt(d_k)"),
+    (Q * nt.Transposed(K) / nt.Root(D_K), r"\frac{Q\, K^\top}{\sqrt{d_k}}", "QKᵀ/√d_k", "Q*K^T/sqrt(d_k)"),
     (nt.total("i", 1, D_K, q("i")), r"\sum_{i = 1}^{d_k} q_i", "Σ_{i=1}^{d_k} qᵢ", "sum_{i=1}^{d_k} q_i"),
     (name("p", 1) * (1 - name("p", 1)), r"p_1 (1 - p_1)", "p₁(1 − p₁)", "p_1*(1 - p_1)"),
-    (Partial(name("p", 1), name("s", "j")), r"\frac{\partial p_1}{\partial s_j}", "∂p₁/∂sⱼ", "d p_1/d s_j"),
+    (nt.Partial(name("p", 1), name("s", "j")), r"\frac{\partial p_1}{\partial s_j}", "∂p₁/∂sⱼ", "d p_1/d s_j"),
     (Name("1", bold=True), r"\mathbf{1}", "𝟏", "1"),
     (name("d", "model"), r"d_{\mathrm{model}}", "d_model", "d_model"),
     (name("x̂"), r"\hat{x}", "x̂", "x"),
@@ -62,7 +49,7 @@ CASES: list[tuple[Node, str, str, str]] = [
     (nt.Decimal("-inf"), r"-\infty", "−∞", "-inf"),
     (nt.At(D_K, equals(D_K, 4)), r"d_k\,\Big\vert_{d_k = 4}", "d_k |_{d_k=4}", "d_k |_{d_k=4}"),
     (nt.node(-2) * N, "-2 n", "−2n", "-2*n"),
-    (2 * Root(nt.node(2)) * N, r"2 \sqrt{2}\, n", "2√2·n", "2*sqrt(2)*n"),
+    (2 * nt.Root(nt.node(2)) * N, r"2 \sqrt{2}\, n", "2√2·n", "2*sqrt(2)*n"),
     (nt.matrix([[1, 0], [2, -1]]), r"\begin{pmatrix} 1 & 0 \\ 2 & -1 \end{pmatrix}", "[1 0; 2 −1]", "[1 0; 2 -1]"),
     (nt.PlusMinus(nt.node(1)), r"\pm 1", "±1", "+-1"),
     (equals(N, nt.commas(2, Name("…"), 6)), r"n = 2, \dots, 6", "n = 2, …, 6", "n = 2, ..., 6"),

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from symattn.programs import child, fork_server
-from symattn.programs.child import Process, TargetOptions, with_fork_server
-from symattn.programs.fork_server import libraries_of
+from symattn.programs.child import TargetOptions
 from symattn.programs.request import Request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
@@ -38,9 +37,9 @@ def ends(q, k, v):
 def test_a_copy_ends_as_a_process_does(name: str, words: str, confined: bool, tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     path.write_text(KERNEL)
-    with with_fork_server(TargetOptions(), path) as how:
+    with child.with_fork_server(TargetOptions(), path) as how:
         assert isinstance(how, TargetOptions)
-        process = Process(4.0 if confined else None, (), how.server)
+        process = child.Process(4.0 if confined else None, (), how.server)
         assert isinstance(process._process, fork_server.ForkedProcess)
         process.ask(("find", f"{path}:{name}", Request(framework="numpy")), 60)
         process.ask(("prepare", Request(framework="numpy")), 60)
@@ -55,9 +54,9 @@ def test_a_copy_ends_as_a_process_does(name: str, words: str, confined: bool, tm
 def test_processes_are_killed_and_outlive_their_server(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     path.write_text(KERNEL)
-    with with_fork_server(TargetOptions(), path) as how:
+    with child.with_fork_server(TargetOptions(), path) as how:
         assert isinstance(how, TargetOptions)
-        process = Process(server=how.server)
+        process = child.Process(server=how.server)
     answer = process.ask(("find", f"{path}:right", Request(framework="numpy")), 60)
     assert answer[0] == "done", answer
     copy = process._process
@@ -70,10 +69,10 @@ def test_another_process_with_the_number_of_an_ended_one_lives_on(tmp_path: Path
     path.write_text(KERNEL)
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other,
-        with_fork_server(TargetOptions(), path) as how,
+        child.with_fork_server(TargetOptions(), path) as how,
     ):
         assert isinstance(how, TargetOptions)
-        process = Process(4.0, (), how.server)
+        process = child.Process(4.0, (), how.server)
         copy = process._process
         os.kill(copy.pid, signal.SIGKILL)
         assert copy.wait() == -signal.SIGKILL
@@ -85,9 +84,9 @@ def test_another_process_with_the_number_of_an_ended_one_lives_on(tmp_path: Path
 
 def test_without_a_server_processes_start_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "_SERVER_PROGRAM", "raise SystemExit")
-    with with_fork_server(TargetOptions()) as how:
+    with child.with_fork_server(TargetOptions()) as how:
         assert isinstance(how, TargetOptions)
-        process = Process(server=how.server)
+        process = child.Process(server=how.server)
         assert not isinstance(process._process, fork_server.ForkedProcess)
         process.end()
 
@@ -96,14 +95,14 @@ def test_without_a_server_processes_start_alone(monkeypatch: pytest.MonkeyPatch)
 def test_libraries_are_those_that_the_text_imports(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     path.write_text("import math\nfrom torch.nn import functional\n")
-    assert libraries_of([None, path]) == ("torch",)
+    assert fork_server.libraries_of([None, path]) == ("torch",)
     reference = tmp_path / "definition.json"
     reference.write_text(json.dumps({"reference": "\nimport math as m, torch\n"}))
-    assert libraries_of([reference]) == ("torch",)
+    assert fork_server.libraries_of([reference]) == ("torch",)
     (tmp_path / "torch.py").write_text("")  # the target's own import finds this one
-    assert libraries_of([path]) == ()
+    assert fork_server.libraries_of([path]) == ()
     path.write_text("# this imports no library\nimport torchlike\n")
-    assert libraries_of([path, tmp_path / "missing.py"]) == ()
+    assert fork_server.libraries_of([path, tmp_path / "missing.py"]) == ()
 
 
 @pytest.mark.parametrize(

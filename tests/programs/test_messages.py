@@ -13,7 +13,6 @@ import pytest
 from symattn import Attention, MissingExtra, Report, SymattnError, Verdict
 from symattn.bounds.called_target import Argument, Convention, Failure, Outcome
 from symattn.programs import messages
-from symattn.programs.messages import DataAlone, Sender
 from symattn.programs.request import Request
 
 DATA = [
@@ -24,7 +23,7 @@ DATA = [
 
 
 def read(data: bytes, **known: object):
-    return DataAlone(io.BytesIO(data), known).load()
+    return messages.DataAlone(io.BytesIO(data), known).load()
 
 
 # One test of all rows: each takes less than a millisecond.
@@ -89,7 +88,7 @@ def test_objects_of_the_caller_are_named() -> None:
     call = (("activation", len), ("number", 3))
     convention = Convention((Argument("activation", value=len), Argument("q", "q")))
     written = io.BytesIO()
-    Sender(written, {id(len): "activation"}).dump((Request(call=call), convention))
+    messages.Sender(written, {id(len): "activation"}).dump((Request(call=call), convention))
     request, how = read(written.getvalue(), **convention.objects())
     assert Request(call=call).objects() == convention.objects() == {"activation": len}
     assert (request.call, how) == (call, convention)

@@ -13,7 +13,6 @@ from symattn.proof import checker_simplifying
 from symattn.proof.certificate import certificate
 from symattn.proof.checker import CertificateVerdict, check
 from symattn.proof.checker_reading import CheckedNode, Rejected, read
-from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_values import CheckedValue, Point
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
@@ -205,7 +204,7 @@ def made(dice: Random, depth: int, names: list[str]) -> Data:
     return ["function", name, part(), *([part()] if name == "max" else [])]
 
 
-def differs(expression: Data, dice: Random, simplifying: Any = Simplifying) -> bool:
+def differs(expression: Data, dice: Random, simplifying: Any = checker_simplifying.Simplifying) -> bool:
     """Whether the simplified expression has another value somewhere."""
     simple = written(simplifying(POSITIVE)(read(expression, SCOPE)))
     for _ in range(3):

@@ -14,7 +14,7 @@ from symattn import Grade
 from symattn.document.model import Note
 from symattn.proof.certificate import certificates
 from symattn.proof.coq import coq_judges, theory
-from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged, listed
+from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision
@@ -65,7 +65,7 @@ Error: The reference everything_is_told was not found"""
     ],
 )
 def test_an_axiom_of_ones_own_withholds_the_grade(other: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    axioms = listed(LISTING.replace("OTHER", other).splitlines())
+    axioms = coq_judges.listed(LISTING.replace("OTHER", other).splitlines())
     assert axioms is not None
     assert set(axioms) - LIBRARY == {name} - {""}
     monkeypatch.setattr(theory, "version", lambda: "8")
@@ -79,8 +79,8 @@ def test_an_axiom_of_ones_own_withholds_the_grade(other: str, name: str, monkeyp
 
 
 def test_a_listing_that_cannot_be_read_is_no_listing() -> None:
-    assert listed(["Closed under the global context"]) == ()
-    assert listed(["Error: out of memory"]) is None
+    assert coq_judges.listed(["Closed under the global context"]) == ()
+    assert coq_judges.listed(["Error: out of memory"]) is None
 
 
 def test_the_theory_assumes_nothing_of_its_own() -> None:

@@ -11,7 +11,6 @@ from symattn.arrays.formats import Format
 from symattn.bounds import judgement
 from symattn.bounds.case_result import Expected
 from symattn.bounds.judge import expected
-from symattn.bounds.judgement import log_sums
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 from tests.refusals import refuses
 from tests.testing.half_kernels import words
@@ -248,7 +247,7 @@ def test_legal_logarithms_are_within_the_bound(dtype: str) -> None:
         n, d, size = rng.integers(1, 9), rng.integers(1, 5), 4.0 ** rng.integers(-2, 3)
         q, k = (held.cast(held.rounded(rng.standard_normal((n, d)) * size)) for _ in "qk")
         inputs = {"q": q.astype(float), "k": k.astype(float), "v": k.astype(float)}
-        right = log_sums(Attention(), inputs, Precision.of(dtype))
+        right = judgement.log_sums(Attention(), inputs, Precision.of(dtype))
         order = rng.permutation(n)
         got = logarithms(q, k[order], tile=int(rng.integers(1, n + 1))).astype(float)
         ratios = right.ratios(got)

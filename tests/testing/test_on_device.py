@@ -8,7 +8,6 @@ import pytest
 
 from symattn import Attention, InputError, Verdict
 from symattn.programs import closeness
-from symattn.programs.closeness import close_to_exact, read_array
 from symattn.programs.question import Question
 from symattn.programs.verify import verify
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
@@ -101,9 +100,9 @@ def test_verdicts_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, name: str,
     spec, given = SPECS[name], drawn(SPECS[name], dtype, seed=1)
     out = kernel(replace(spec, scale=scale * D**-0.5), given)
     asked = Question(out, given, spec, contract="fused", alpha=1e-9)
-    wanted = close_to_exact(asked)
+    wanted = closeness.close_to_exact(asked)
     monkeypatch.setattr(closeness, "COPIED", ("mps",))
-    assert close_to_exact(asked) == wanted
+    assert closeness.close_to_exact(asked) == wanted
     assert bool(wanted) or scale < 1.02
 
 
@@ -167,7 +166,7 @@ def test_masks_of_numpy_go_to_the_device(device: None) -> None:
     out = kernel(spec, given)
     given["mask"], given["sink"] = given["mask"].numpy(), given["sink"].numpy()
     assert_close_to_exact(out, **given, spec=spec, contract="fused")
-    assert closeness.is_tensor(read_array("mask", given["mask"], device=given["q"].device)[0])
+    assert closeness.is_tensor(closeness.read_array("mask", given["mask"], device=given["q"].device)[0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -15,7 +15,7 @@ from symattn.arrays.exact import Exact
 from symattn.attention import linear, masks
 from symattn.attention import softmax as softmaxes
 from symattn.attention.linear import delta_step
-from symattn.attention.masks import forbid, window
+from symattn.attention.masks import forbid
 from symattn.attention.norms import layer_norm, unit
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming import states
@@ -213,7 +213,7 @@ def test_a_unit_key_recalls_its_value(seed: int):
 def test_the_receptive_field_of_several_layers(n: int, width: int, depth: int):
     """The induction over layers, in numbers: where the product of the weights of all layers is not 0."""
     scores = Exact.lift([[i * j % 3 for j in range(n)] for i in range(n)])
-    weights = softmax(forbid(scores, window(scores, width)))
+    weights = softmax(forbid(scores, masks.window(scores, width)))
     product = weights
     for _ in range(depth - 1):
         product = weights @ product

@@ -12,7 +12,6 @@ import pytest
 from symattn import Evidence, Grade
 from symattn.document import stored_results
 from symattn.document.notation import Words, equals, name
-from symattn.document.stored_results import read, written
 from symattn.proving import gathered, prove
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
@@ -52,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_finding_is_read_as_it_was_written():
-    assert read(written(FINDING), TheoremFinding) == FINDING
+    assert stored_results.read(stored_results.written(FINDING), TheoremFinding) == FINDING
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_a_finding_is_read_as_it_was_written():
 )
 def test_what_is_no_finding_is_refused(text: str):
     with pytest.raises(ValueError, match=r"."):
-        read(text, TheoremFinding)
+        stored_results.read(text, TheoremFinding)
 
 
 @pytest.mark.deep

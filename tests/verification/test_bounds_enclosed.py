@@ -13,7 +13,6 @@ from symattn.attention.inputs import lengths
 from symattn.bounds import enclosed, exponents, reference, scores
 from symattn.bounds.balls import allowed, projected
 from symattn.bounds.case_result import shares
-from symattn.bounds.enclosed import _enclosed_value_parts
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
 from tests.verification.test_bounds_fast import PRECISIONS as EVERY
@@ -136,7 +135,7 @@ _BY_PART = {
     "monomials of values": (
         enclosed,
         "_enclosed_value_parts",
-        lambda run, p: [a * 0.999 for a in _enclosed_value_parts(run, p)],
+        lambda run, p: [a * 0.999 for a in enclosed._enclosed_value_parts(run, p)],
     ),
     "the output projection": (enclosed, "projected", lambda *given: (0.999 * projected(*given)[0], False)),
 }

@@ -15,7 +15,6 @@ from symattn.arrays.precision import NAMES, SHORT
 from symattn.bounds import formula as formula_of
 from symattn.bounds import priori
 from symattn.bounds.contracts import Contract, family, near
-from symattn.bounds.formula import equations, formula, value
 from symattn.bounds.growth import g, growth_of, rate
 from symattn.bounds.plain_bound import allowed
 from symattn.bounds.priori import InputLimits, a_priori
@@ -66,16 +65,16 @@ def test_the_printed_equations_give_the_bound(number: int) -> None:
 def test_what_has_no_value_is_refused() -> None:
     for x in (Name("Q"), call("sin", Name("V")), -(Name("V") ** Name("V"))):
         with pytest.raises(ValueError, match="has no value"):
-            value(x, {"V": 1.0})
-    assert value(node(2) ** -node(3) - 1, {}) == -0.875
+            formula_of.value(x, {"V": 1.0})
+    assert formula_of.value(node(2) ** -node(3) - 1, {}) == -0.875
 
 
 def test_what_is_printed_is_what_was_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = equations(True, True)
+    honest = formula_of.equations(True, True)
     definitions = tuple(Relation(e.first, (("=", 2 * e.rest[0][1]),)) if text(e.first) == "W" else e
                         for e in honest.definitions)  # fmt: skip
     p = Precision.of("fp32")
-    before, common = a_priori(InputLimits(64, 64, 8.0, 4.0), p), {text(x) for x in formula()}
+    before, common = a_priori(InputLimits(64, 64, 8.0, 4.0), p), {text(x) for x in formula_of.formula()}
     monkeypatch.setattr(formula_of, "equations", lambda *_: honest._replace(definitions=definitions))
     after = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
     assert after.value > 1.2 * before.value

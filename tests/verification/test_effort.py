@@ -26,7 +26,6 @@ from symattn.programs.verifying import Options
 from symattn.testing import assert_close_to_exact
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
-from symattn.verification.effort import Effort, exhausted, for_finding, ready_time
 from symattn.verification.probing import probes
 from symattn.verification.reduce import reduce
 from symattn.verification.tolerances import asked, tolerance
@@ -61,7 +60,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) -> None:
-    counted, limited = Effort(4), Effort(4, 1.0)
+    counted, limited = effort.Effort(4), effort.Effort(4, 1.0)
     counted.spend(1100)
     assert not counted.over
     counted.spend()
@@ -87,7 +86,7 @@ def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) 
 def test_a_busy_machine_ends_nothing(
     wall: float, worked: float, ready: float, over: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert exhausted(10, wall, worked, ready) is over
+    assert effort.exhausted(10, wall, worked, ready) is over
     monkeypatch.setattr(process.time, "monotonic", clock)
     monkeypatch.setattr(process, "time_spent", lambda of: (clock.now * worked / wall, clock.now * ready / wall))
     waiting = process.Waiting(0, 10)
@@ -111,7 +110,7 @@ def test_two_processes_on_one_processor_are_ready_in_turn() -> None:
         for one in spinning:
             one.kill()
             one.wait()
-    assert ready_time(spinning[0].pid) == 0.0
+    assert effort.ready_time(spinning[0].pid) == 0.0
 
 
 class Late:
@@ -191,7 +190,7 @@ def test_calls_that_do_not_return_name_no_cause_and_hide_none(every: int) -> Non
 
 
 def test_inputs_that_are_asked_for_are_paid_for() -> None:
-    few, many = Effort(for_finding(0)), Effort(for_finding(10_000))
+    few, many = effort.Effort(effort.for_finding(0)), effort.Effort(effort.for_finding(10_000))
     many.spend(calls=20_000)
     assert many.units > few.units
 

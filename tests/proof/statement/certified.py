@@ -16,7 +16,7 @@ from symattn import Grade
 from symattn.arrays.index.expressions import Opaque
 from symattn.document.text import text
 from symattn.proof import certificate, inequality, theorem
-from symattn.proof.certificate import Concluded, Sign
+from symattn.proof.certificate import Concluded
 from symattn.proof.relations import concluding, section
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.judging import DecidedRelation
@@ -49,7 +49,7 @@ def listening() -> Iterator[set[str]]:
 
 
 def _kind(x: Any) -> str:
-    if isinstance(x, Sign):
+    if isinstance(x, certificate.Sign):
         return "the form of a gap"
     return f"the rule {x.rule!r}" if isinstance(x, Concluded) else type(x).__name__
 

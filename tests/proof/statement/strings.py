@@ -22,7 +22,6 @@ from typing import Any
 from symattn import Document
 from symattn.derivations import derivation_texts, derive
 from symattn.derivations.claims import claim
-from symattn.derivations.derivation_texts import text_of
 from symattn.derivations.examples import names as examples
 from symattn.derivations.walks import walk
 from symattn.document.model import Inline, Result, Steps, Table, Text, Values
@@ -169,7 +168,7 @@ def survivors(making: Making, share: float = 1.0, seed: int = 7) -> Iterator[str
     """The mutants with which the document is made and something that is graded differs; of a share, drawn by a seed."""
     label, make, modules = making
     random, honest = Random(seed), graded(make())
-    filed = text_of(label) if (files("symattn") / f"derivations/texts/{label}.txt").is_file() else ""
+    filed = derivation_texts.text_of(label) if (files("symattn") / f"derivations/texts/{label}.txt").is_file() else ""
     for mutant in (new for new in reasons(filed) if random.random() < share):
         if _outcome(make, derivation_texts, "text_of", {label: mutant}.__getitem__) not in (None, honest):
             yield f"{label}: {_line_apart(filed, mutant)}"

@@ -10,7 +10,7 @@ from symattn import Evidence, Grade, InputError, Undecided
 from symattn.attention.letters_of_attention import N_K
 from symattn.document import notation as nt
 from symattn.document.formulas import formula
-from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
+from symattn.document.notation import Name, Node, Relation, call, equals, name, node, relation, total
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep, NotDecided, entry_holds
 from symattn.proof.relations.compiling import Link
@@ -30,7 +30,7 @@ GIVEN = {"Q": "n_q d_k", "K": "n_k d_k", "s": "n_k", "r": "n_k", "t": "", "a": "
 
 def section() -> Section:
     made = Section(Glossary(given=GIVEN, index={"i": "n_q", "j": "n_k", "l": "n_k"}))
-    made.define(equals(S, Q * Transposed(K)))
+    made.define(equals(S, Q * nt.Transposed(K)))
     made.define(equals(A, call("softmax", S)))
     made.define(equals(Name("p"), call("softmax", s)))
     return made
@@ -63,14 +63,14 @@ OF_NUMBERS_AND_SIZES = [
 OF_KINDS_AND_TIES = [
     # norms of the wrong kind
     relation(norm(s, "1"), "≤", 3 * norm(s)), relation(norm(B, "∞"), "≤", 3 * norm(B, "F")),
-    equals(norm(B, "∞"), norm(Transposed(B), "∞")), relation(call("lse", s), "≤", call("max", s) + 7),
+    equals(norm(B, "∞"), norm(nt.Transposed(B), "∞")), relation(call("lse", s), "≤", call("max", s) + 7),
     # strict where both sides meet: zeros, ties, one key
     relation(norm(s), ">", 0), relation(norm(s), "<", norm(s, "1")), relation(over("min", s_j), "<", over("max", s_j)),
     relation(e**t, ">", 1 + t), relation(N_K, "≥", 2),
     relation(over("max", s_j + r_j), "<", over("max", s_j) + over("max", r_j)),
     # signs, axes, numbers that are nearly right
     equals(over("max", Name("a") * s_j), Name("a") * over("max", s_j)),
-    equals(call("softmax", Transposed(S)), Transposed(A)), equals(Name("π"), Fraction(355, 113)),
+    equals(call("softmax", nt.Transposed(S)), nt.Transposed(A)), equals(Name("π"), Fraction(355, 113)),
     equals(call("tanh", t), call("tanh", t) + Fraction(1, 10**50)),
     equals(nt.Partial(p_j, name("s", "l")), p_j * (1 - name("p", "l"))),
     relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 5)),

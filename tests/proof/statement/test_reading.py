@@ -15,7 +15,7 @@ from symattn.attention.letters_of_attention import D_K, N_K
 from symattn.document import formulas
 from symattn.document import notation as nt
 from symattn.document.formulas import formula, running_text
-from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
+from symattn.document.notation import Name, Node, Relation, call, equals, name, node, relation, total
 from symattn.document.text import text
 from symattn.proof.expectation import law_with
 from symattn.proof.relations.comparing import FalseStep
@@ -36,7 +36,7 @@ GIVEN = {"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v", "s": "n_k", "t": ""}
 
 def section() -> Section:
     made = Section(Glossary(given=GIVEN, index={"i": "n_q", "j": "n_k", "l": "n_k"}))
-    made.define(equals(S, Q * Transposed(K)))
+    made.define(equals(S, Q * nt.Transposed(K)))
     made.define(equals(A, call("softmax", S)))
     return made
 
@@ -45,9 +45,9 @@ PROVED: list[Node] = [
     equals(name("S", "i", "j"), nt.Product((name("q", "i"), name("k", "j")), "·")),
     equals(A * ONES, ONES),
     equals(total("j", 1, N_K, name("a", "i", "j")), 1),
-    equals(Transposed(S), K * Transposed(Q)),
+    equals(nt.Transposed(S), K * nt.Transposed(Q)),
     equals(call("softmax", s + t * ONES), call("softmax", s)),
-    equals(call("attention", Q, K, V), call("softmax", Q * Transposed(K) / nt.Root(D_K)) * V),
+    equals(call("attention", Q, K, V), call("softmax", Q * nt.Transposed(K) / nt.Root(D_K)) * V),
     equals(nt.Partial(name("s", "j") ** 2, name("s", "l")), 2 * name("δ", "j", "l") * name("s", "j")),
 ]
 
@@ -74,7 +74,7 @@ REFUSED: list[tuple[Node, str]] = [
     (equals(total("h", 1, Name("h"), s), s), "range|meaning"),
     (equals(total("j", 1, name("n", "q"), name("s", "j")), 0), "false|different lengths"),
     (equals(s + t, s), "a number is added"),
-    (equals(Transposed(s), s), "a row"),
+    (equals(nt.Transposed(s), s), "a row"),
     (equals(s, t), "one side is a number"),
     (relation(name("s", "j"), "∈", 1), "the sign"),
     (equals(name("s", 3), 0), "false|an entry is missing|refuse"),
@@ -347,10 +347,10 @@ def test_sums_over_indices_and_letters_of_several_meanings(typed: str, found: st
 def test_ranks_and_determinants() -> None:
     given = Glossary({"Q": "n d", "K": "n d", "x": "", "y": ""}, {"n": "n", "d": "d"}, exact=True)
     made = Section(given)
-    low = relation(call("rank", Q * Transposed(K)), "≤", "d")
+    low = relation(call("rank", Q * nt.Transposed(K)), "≤", "d")
     assert made.claim(low, "").evidence is not None
     with pytest.raises(FalseStep):
-        made.claim(relation(call("rank", Q * Transposed(K)), "≤", 1), "")
+        made.claim(relation(call("rank", Q * nt.Transposed(K)), "≤", 1), "")
     x, y = Name("x"), Name("y")
     square = nt.matrix([[x, 1], [1, y]])
     assert made.claim(equals(call("det", square), x * y - 1), "").evidence is not None
