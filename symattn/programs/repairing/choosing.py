@@ -37,6 +37,8 @@ MAX_AFTER_OTHER_PATH = 2500
 MAX_PAIRS = 3000  # pairs of edits
 #: Single edits, by tier, of a function that launches kernels, which run slowly; one tier leaves the rest to the next.
 MAX_EDITS_OF_KERNELS = {1: 1200, 2: 900, 3: 400}
+# further ones in that tier, and in the next, once an edit is accepted by which the code takes another path
+MAX_AFTER_OTHER_PATH_OF_KERNELS = 250
 MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
 # In screening an error may exceed the bound by this factor; the last questions are strict.
@@ -239,14 +241,21 @@ class _EditSearch:
         self._edits: dict[int, list[Edit]] = {}  # by tier, as far as they are enumerated
         self._known: set[tuple[int, tuple[Replacement, ...]]] = set()
         self._refused_groups: set[int] = set()  # of edits that passed all samples
+        # the last tier to search once an edit is accepted by which the code takes another path; 0 before
+        self._last_tier_after_other_path = 0
 
     def found(self) -> Repairs:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
         kernels = self._opened.has_kernels
+        most_after = MAX_AFTER_OTHER_PATH_OF_KERNELS if kernels else MAX_AFTER_OTHER_PATH
         left = 0 if kernels else MAX_EDITS
         for tier in TIERS:
             left += MAX_EDITS_OF_KERNELS[tier] if kernels else 0
-            left = min(left, MAX_AFTER_OTHER_PATH) if self._accepted else left
+            if self._accepted:
+                left = min(left, most_after)
+                # Enumerating a tier of kernels alone takes seconds.
+                if kernels and tier > self._last_tier_after_other_path:
+                    break
             edits = self._enumerate_tier(tier)
             self._cut |= len(edits) > left
             # In the order of the text, the last lines would be left out. Those of kernels are in turn already.
@@ -265,6 +274,10 @@ class _EditSearch:
                 left -= len(others)
                 if self._settle_edit_candidates(others):
                     return self._collect_accepted_repairs()
+                if self._accepted and kernels and not self._last_tier_after_other_path:
+                    # Only an edit that is about as likely is worth a further search.
+                    left = min(left, most_after)
+                    self._last_tier_after_other_path = tier + 1
         # Pairs only if no single edit is accepted; interpreted kernels are too slow for pairs.
         if not self._accepted and not self._effort.over and not kernels:
             best = self._rank_partial_repairs()
