@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from symattn.programs.repairing.edits import BlockRule, BlockStatement
+from symattn.programs.repairing.edits import LOOKED_AT, BlockRule, BlockStatement
 from symattn.programs.repairing.expressions import OPERATORS
+from symattn.programs.repairing.lengths import differences, write_boolean_triangle
 from symattn.programs.repairing.observing import NUMBERS
 from symattn.verification.repair import Replacement
 
@@ -202,6 +203,30 @@ def assign_at_end(s: BlockStatement) -> Changes:
                 )
 
 
+def mask_block(s: BlockStatement) -> Changes:
+    """A line after scores of a block by which a triangle keeps some; it begins at the number of a loop."""
+    name = _name_of_assigned_target(s)
+    counters = [n for n, kind in s.scope.items() if kind.name == "int" and n in s.function.counters]
+    if not name or not isinstance(s.node, ast.Assign) or not s.function.xp or not counters:
+        return
+    kind = s.function.kind(s.node.value)
+    if kind.name != "floats" or len(kind.shape) < 2:
+        return
+    # The block's own lengths: the last block may be shorter than the others.
+    rows, columns = f"{name}.shape[-2]", f"{name}.shape[-1]"
+    for last in ("", *differences(s.scope)):
+        for counter in counters:
+            # A loop over rows moves the diagonal to the right, one over columns to the left.
+            for begins in (f"{last} + {counter}" if last else counter, f"{last} - {counter}".strip()):
+                mask = write_boolean_triangle(s.function, rows, columns, begins)
+                new = f"{name} = {s.function.xp}.where({mask}, {name}, -{s.function.xp}.inf)"
+                yield (
+                    [s.inserted_after(s.node, [s.indent(s.node) + new])],
+                    "",
+                    f"{new}  (a new line)",
+                )
+
+
 BLOCK_RULES: tuple[BlockRule, ...] = (
     BlockRule("removed", 1, remove, likely=True),
     BlockRule("moved", 1, swap_with_next, likely=True),
@@ -212,4 +237,5 @@ BLOCK_RULES: tuple[BlockRule, ...] = (
     BlockRule("assignment", 2, change_target),
     BlockRule("factor", 2, rescale_before),
     BlockRule("assignment", 3, assign_at_end),
+    BlockRule("mask", 3, mask_block, added=LOOKED_AT, where="arrays"),
 )

@@ -123,6 +123,13 @@ class FunctionPlaces:
         self.bounds = self._names_that_bound()
         self.unread = self._names_assigned_and_never_read()
         self.rescalers = self._names_subtracted_in_calls()
+        self.counters = self._names_of_loops()
+
+    def _names_of_loops(self) -> set[str]:
+        """Return the names that loops assign: the numbers of items, blocks and their first places."""
+        loops = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.For)]
+        targets = [n for loop in loops for n in ast.walk(loop.target)]
+        return {n.id for n in targets if isinstance(n, ast.Name)}
 
     def _names_that_bound(self) -> set[str]:
         """Return the names in comparisons, ranges, minima and maxima."""

@@ -6,10 +6,11 @@ The lengths are those that one run shows. One expression stands for each number,
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
+from symattn.programs.repairing.edits import LOOKED_AT, EditRule, FunctionPlaces, Place
 from symattn.programs.repairing.expressions import AXIS_WORDS
+from symattn.programs.repairing.observing import Kind
 
 #: New expressions, as text or as trees.
 Changes = Iterator[str | ast.expr]
@@ -21,10 +22,10 @@ _PLACES_BEFORE = {"tri": 2, "eye": 2, "tril": 1, "triu": 1, "diagonal": 1}
 _MOST_AXES = 4
 
 
-def lengths(p: Place, kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
+def lengths(scope: Mapping[str, Kind], kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
     """Return an expression for each length of the arrays in scope that is more than 1, the first arrays first."""
     length_texts: dict[int, str] = {}
-    for name, kind in p.scope.items():
+    for name, kind in scope.items():
         if kind.name not in kinds:
             continue
         for axis in range(1, min(len(kind.shape), _MOST_AXES) + 1):
@@ -35,9 +36,9 @@ def lengths(p: Place, kinds: tuple[str, ...] = ("floats",)) -> dict[int, str]:
     return length_texts
 
 
-def differences(p: Place) -> list[str]:
+def differences(scope: Mapping[str, Kind]) -> list[str]:
     """Return the differences of two lengths, each number once."""
-    length_texts = lengths(p)
+    length_texts = lengths(scope)
     difference_texts: dict[int, str] = {}
     for one, a in length_texts.items():
         for other, b in length_texts.items():
@@ -62,7 +63,7 @@ def shift_by_lengths(p: Place) -> Changes:
         or _is_in_sum(p)
     ):
         return
-    for difference in differences(p):
+    for difference in differences(p.scope):
         yield f"{p.text} + {difference}"
 
 
@@ -97,11 +98,11 @@ def _yield_moved_diagonals(p: Place, old: ast.expr | None) -> Iterator[ast.expr]
     if old is None or (isinstance(old, ast.Constant) and old.value == 0):
         texts = ["1", "-1", *p.names("int")]
         # An offset by one beside the difference of lengths: both slips occur together.
-        shifted = [f"{d} {by}" for d in differences(p) for by in ("+ 1", "- 1")]
-        texts += [*differences(p), *shifted]
+        shifted = [f"{d} {by}" for d in differences(p.scope) for by in ("+ 1", "- 1")]
+        texts += [*differences(p.scope), *shifted]
     else:
         text = ast.unparse(old)
-        texts = [f"{text} + {d}" for d in differences(p)] + differences(p)
+        texts = [f"{text} + {d}" for d in differences(p.scope)] + differences(p.scope)
     for text in texts:
         yield ast.parse(text, mode="eval").body
 
@@ -110,7 +111,7 @@ def divide_by_ratio(p: Place) -> Changes:
     """A whole number divided by the ratio of two lengths, or the ratio in its place."""
     if p.kind.name not in ("int", "ints") or p.is_called or isinstance(p.parent, ast.UnaryOp):
         return
-    length_texts = lengths(p)
+    length_texts = lengths(p.scope)
     pairs = [
         (a, b)
         for one, a in length_texts.items()
@@ -133,7 +134,7 @@ def take_difference(p: Place) -> Changes:
     is_argument = isinstance(p.parent, ast.Call | ast.keyword) and p.field != "func"
     names_axis = isinstance(p.parent, ast.keyword) and p.parent.arg in AXIS_WORDS
     if is_argument and not names_axis and p.node.value == 0 and p.kind.name == "int":
-        yield from differences(p)
+        yield from differences(p.scope)
 
 
 # -- factors and terms -------------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def insert_function_of_length(p: Place) -> Changes:
         return
     # a Python number, which leaves the format of an array as it is
     logarithm = f"{p.xp}.tensor({{0}}).log().item()" if p.is_torch else f"float({p.xp}.log({{0}}))"
-    for length in lengths(p).values():
+    for length in lengths(p.scope).values():
         yield f"{p.text} - {logarithm.format(length)}"
         yield f"{p.text} + {logarithm.format(length)}"
         yield f"{p.text} * {length}"
@@ -171,32 +172,33 @@ def guard_divisor(p: Place) -> Changes:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def _write_boolean_triangle(p: Place, rows: str, columns: str, offset: str) -> str:
+def write_boolean_triangle(function: FunctionPlaces, rows: str, columns: str, offset: str) -> str:
     """Return the text of a boolean triangle: a column is kept if it is at most its row plus the offset."""
-    if p.is_torch:
-        return f"{p.xp}.ones({rows}, {columns}, dtype={p.xp}.bool).tril({offset})"
-    return f"{p.xp}.tri({rows}, {columns}, {offset}, dtype=bool)"
+    xp = function.xp
+    if function.library == "torch":
+        return f"{xp}.ones({rows}, {columns}, dtype={xp}.bool).tril({offset})"
+    return f"{xp}.tri({rows}, {columns}, {offset}, dtype=bool)"
 
 
 def _masks_of_positions(p: Place) -> Iterator[str]:
     """Yield masks for an expression: triangles, bands as wide as a whole number, and pairs of equal labels."""
     if len(p.kind.shape) < 2 or p.xp is None:
         return
-    length_texts = lengths(p, ("floats", "bools", "ints"))
+    length_texts = lengths(p.scope, ("floats", "bools", "ints"))
     rows, columns = (length_texts.get(n) for n in p.kind.shape[-2:])
     if rows is not None and columns is not None:
         # The last key that the last row sees: 0 if there are as many rows as columns.
         last = f"{columns} - {rows}" if rows != columns else "0"
-        yield _write_boolean_triangle(p, rows, columns, last)
+        yield write_boolean_triangle(p.function, rows, columns, last)
         if last != "0":
-            yield _write_boolean_triangle(p, rows, columns, "0")
+            yield write_boolean_triangle(p.function, rows, columns, "0")
         widths = [repr(n) for n in p.function.numbers if isinstance(n, int)] + list(p.names("int"))
         for width in widths:
             # A window of so many keys behind the last one.
             far = f"-{width}" if last == "0" else f"{last} - {width}"
-            yield f"~{_write_boolean_triangle(p, rows, columns, far)}"
-            visible = _write_boolean_triangle(p, rows, columns, last)
-            behind = _write_boolean_triangle(p, rows, columns, far)
+            yield f"~{write_boolean_triangle(p.function, rows, columns, far)}"
+            visible = write_boolean_triangle(p.function, rows, columns, last)
+            behind = write_boolean_triangle(p.function, rows, columns, far)
             yield f"({visible} & ~{behind})"
     for name, kind in p.names("ints").items():
         # Equal labels: one row of them against the other.
