@@ -10,7 +10,7 @@ from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Ou
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun
 from symattn.programs.repairing.edits import Edit
-from symattn.programs.repairing.trials import Opened, Samples
+from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
 
 if TYPE_CHECKING:
     from symattn.programs.child import Child
@@ -30,12 +30,18 @@ class TrialsInChild:
         self._opened_in = self._child.process
         return None if isinstance(answer, Failure) else answer
 
+    def add(self, samples: Sequence[JudgedSample]) -> None:
+        """See ``Trials.add``."""
+        self._ask_trials_in_child("add", tuple(samples))
+        # A process that starts anew is to have them too.
+        self._samples = self._samples.with_more(samples)
+
     def edits(self, tier: int) -> list[Edit]:
         """See ``Trials.edits``."""
         answer = self._ask_trials_in_child("edits", tier)
         return [] if isinstance(answer, Failure) else answer
 
-    def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
+    def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[Screened]:
         """See ``Trials.screen``."""
         answer = self._ask_trials_in_child("screen", list(several))
         return [] if isinstance(answer, Failure) else answer

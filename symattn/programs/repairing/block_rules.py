@@ -217,7 +217,10 @@ def mask_block(s: BlockStatement) -> Changes:
     for last in ("", *differences(s.scope)):
         for counter in counters:
             # A loop over rows moves the diagonal to the right, one over columns to the left.
-            for begins in (f"{last} + {counter}" if last else counter, f"{last} - {counter}".strip()):
+            for begins in (
+                f"{last} + {counter}" if last else counter,
+                f"{last} - {counter}".strip(),
+            ):
                 mask = write_boolean_triangle(s.function, rows, columns, begins)
                 new = f"{name} = {s.function.xp}.where({mask}, {name}, -{s.function.xp}.inf)"
                 yield (

@@ -25,7 +25,7 @@ from symattn.document.values_in_use import values_in_use
 from symattn.programs.repairing.edits import SWITCH, TIERS, Edit, overlapping
 from symattn.programs.repairing.likelihood import in_turn, size_of
 from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_values, sorted_samples
-from symattn.programs.repairing.trials import JudgedSample, Opened, Samples
+from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
 from symattn.verification import engine
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
@@ -34,7 +34,10 @@ from symattn.verification.repair import Repair, Repairs, Replacement
 MAX_EDITS = 6000  # single edits that are tried
 # further ones, once an edit is accepted by which the code takes another path
 MAX_AFTER_OTHER_PATH = 2500
-MAX_PAIRS = 3000  # pairs of edits
+MAX_PAIRS = 3000  # pairs of edits: of tier 1 both, or one that repairs a part and one of tier 1
+MAX_PAIRS_OF_HALVES = (
+    4000  # before these, pairs of an edit that repairs some calls whole, with one of tiers 1 and 2
+)
 #: Single edits, by tier, of a function that launches kernels, which run slowly; one tier leaves the rest to the next.
 MAX_EDITS_OF_KERNELS = {1: 1200, 2: 900, 3: 400}
 # further ones in that tier, and in the next, once an edit is accepted by which the code takes another path
@@ -58,6 +61,11 @@ _MAX_ENTRIES = 20_000  # of a case that is sent along
 # Cases on which a candidate is tried after the first screen.
 _MAX_SAMPLES = 150
 _BEAM = 8  # edits that repair a part, and get a second one
+_HALVES = 4  # those of them that repair some calls whole and spoil none get one of tier 2, too
+_PAIRS_AT_ONCE = 1000  # pairs after which those that passed are examined
+# calls that refuted single edits, of which pairs are asked some as large, and their entries
+_MOST_REFUTING, _MAX_REFUTING, _REFUTING_SEED = 2, 100_000, 67
+_MOST_COMPARED = 64  # edits of tiers 2 and 3 of which the parts that they repair are compared
 _PATIENCE = 0.1  # by how much more a partial repair must repair than the function as it is
 #: Findings about a single call, which an edit can repair.
 _FINDINGS = ("values", "not finite", "shape", "raises", "dtype", "mutates", "overwrites")
@@ -67,8 +75,9 @@ class TriesEdits(Protocol):
     """Trials of edits, in this process or in the function's own."""
 
     def open(self) -> Opened | None: ...
+    def add(self, samples: Sequence[JudgedSample]) -> None: ...
     def edits(self, tier: int) -> Sequence[Edit]: ...
-    def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[tuple[int, bool]]: ...
+    def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[Screened]: ...
     def score(self, edits: Sequence[Edit]) -> list[float]: ...
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]: ...
     def version(self, edits: Sequence[Edit]) -> Runner | None: ...
@@ -140,16 +149,7 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     def sample(r: CaseResult) -> JudgedSample:
         # A record may be in several lists, which share its sample.
         if id(r) not in judged_samples:
-            near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
-            allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
-            judged_samples[id(r)] = JudgedSample(
-                dict(r.case.inputs),
-                r.case.memory,
-                near,
-                allowed,
-                r.finding is not None,
-                _slack_for_repaired_error(r),
-            )
+            judged_samples[id(r)] = _sample_of(r)
         return judged_samples[id(r)]
 
     subject = session.subject
@@ -165,6 +165,14 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
         changes=frozenset(getattr(subject, "changes", ())),
         numbers=_numbers_told(subject),
     )
+
+
+def _sample_of(r: CaseResult) -> JudgedSample:
+    """Return a judged case as trials need it."""
+    near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
+    allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
+    is_wrong, slack = r.finding is not None, _slack_for_repaired_error(r)
+    return JudgedSample(dict(r.case.inputs), r.case.memory, near, allowed, is_wrong, slack)
 
 
 def _numbers_told(subject: object) -> tuple[float, ...]:
@@ -240,6 +248,8 @@ class _EditSearch:
         self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
         self._edits: dict[int, list[Edit]] = {}  # by tier, as far as they are enumerated
         self._known: set[tuple[int, tuple[Replacement, ...]]] = set()
+        # edits that repair a part, each with its share of the entries of the first sample
+        self._gains: list[tuple[float, Edit]] = []
         self._refused_groups: set[int] = set()  # of edits that passed all samples
         # the last tier to search once an edit is accepted by which the code takes another path; 0 before
         self._last_tier_after_other_path = 0
@@ -280,11 +290,14 @@ class _EditSearch:
                     self._last_tier_after_other_path = tier + 1
         # Pairs only if no single edit is accepted; interpreted kernels are too slow for pairs.
         if not self._accepted and not self._effort.over and not kernels:
+            self._add_refuting_samples()
             best = self._rank_partial_repairs()
-            if self._settle_edit_candidates(self._pair_up_edits(best)):
-                return self._collect_accepted_repairs()
-            if not self._accepted and best:
-                return self._report_partial_repair(best)
+            parts = self._choose_repairs_of_whole_calls(best)
+            for pairs in _parts(self._pair_up_edits(best, parts), _PAIRS_AT_ONCE):
+                if self._settle_edit_candidates(pairs) or self._accepted:
+                    return self._collect_accepted_repairs()
+            if parts:
+                return self._report_partial_repair(*parts[0])
         return self._collect_accepted_repairs()
 
     def _enumerate_tier(self, tier: int) -> list[Edit]:
@@ -308,10 +321,14 @@ class _EditSearch:
                 break
             chunk = several[start : start + _CHUNK]
             self._tried += len(chunk)
-            for number, strays in self._trials.screen(chunk):
-                edits = chunk[number]
-                likely = all(e.likely for e in edits)
-                order = strays, sum(map(size_of, edits)), not likely, start + number, edits
+            for screened in self._trials.screen(chunk):
+                edits = chunk[screened.number]
+                if len(edits) == 1:
+                    self._gains.append((screened.gained, edits[0]))
+                if not screened.passes:
+                    continue
+                size, likely = sum(map(size_of, edits)), all(e.likely for e in edits)
+                order = screened.strays, size, not likely, start + screened.number, edits
                 candidates.append(order)
         # Edits on the same path first, then the smallest, then likely rules.
         candidates.sort(key=lambda c: c[:4])
@@ -344,9 +361,31 @@ class _EditSearch:
         most_tokens = max(_TOKENS_OF_KERNEL, 2 * block + _BEYOND_BLOCKS) if block else 0
         return examine(self._session, edited, self._refuting, most_tokens)
 
+    def _add_refuting_samples(self) -> None:
+        """Let trials ask calls as large as the smallest ones that refuted single edits, with numbers drawn anew.
+
+        Most wrong calls may need one edit alone, as small ones do if a mistake is in large blocks.
+        """
+        session, rng = self._session, np.random.default_rng((self._session.seed, _REFUTING_SEED))
+        small = sorted((c for c in self._refuting if c.size <= _MAX_REFUTING), key=lambda c: c.size)
+        judged = [session.run_case(case) for case in small[:_MOST_REFUTING]]
+        for refuted in judged[:]:
+            # The call itself may have equal numbers, which one more edit leaves as they are.
+            alike = session.subject.resized(session, session.subject.sizes(refuted), rng)
+            cases = [Case(refuted.case.group, "drawn anew", x) for x in islice(alike, 1)]
+            judged += [session.run_case(case) for case in cases if session.admits(case)]
+        samples = [_sample_of(r) for r in judged if r.finding in _FINDINGS and r.parts]
+        if samples:
+            self._trials.add(samples)
+            self._sampled += len(samples)
+
     def _rank_partial_repairs(self) -> list[Edit]:
         """Return the edits that repair most of the wrong calls, best first."""
-        edits = self._edits[1]
+        # Of tiers 2 and 3 only those that repaired a part of the first call are compared in further ones.
+        gained = sorted(
+            (g for g in self._gains if g[1].tier > 1), key=lambda g: (-g[0], size_of(g[1]))
+        )
+        edits = [*self._edits[1], *(edit for _, edit in gained[:_MOST_COMPARED])]
         scores: list[float] = []
         for start in range(0, len(edits), _CHUNK):
             if self._effort.over:
@@ -357,37 +396,50 @@ class _EditSearch:
         order = sorted(range(len(scores)), key=lambda k: (-round(scores[k], 1), size_of(edits[k])))
         return [edits[k] for k in order if scores[k] > _PATIENCE][: 2 * _BEAM]
 
-    def _pair_up_edits(self, best: Sequence[Edit]) -> list[Several]:
-        """Return pairs of edits: a partial repair with each other one, and pairs of one line."""
+    def _pair_up_edits(
+        self, best: Sequence[Edit], parts: Sequence[tuple[Edit, int]]
+    ) -> list[Several]:
+        """Return pairs of edits, those of an edit that repairs some calls whole before all others."""
+        pairs = dict.fromkeys(self._pair_up_halves(parts))
+        most = len(pairs) + MAX_PAIRS
         first = self._edits[1]
-        pairs: dict[Several, None] = {}
         # A partial repair with each other edit comes before pairs of one line.
         for one in best[:_BEAM]:
             for other in first:
                 if _are_edits_disjoint(one, other):
                     pairs[one, other] = None
         for one, other in combinations(first, 2):
-            if len(pairs) >= MAX_PAIRS:
+            if len(pairs) >= most:
                 break
             # Two mistakes in one line are likelier than in two.
             if one.line == other.line and _are_edits_disjoint(one, other):
                 pairs[one, other] = None
-        return list(pairs)[:MAX_PAIRS]
+        return list(pairs)[:most]
 
-    def _report_partial_repair(self, best: Sequence[Edit]) -> Repairs:
-        """Return the first edit that repairs some wrong calls and spoils no right one.
+    def _pair_up_halves(self, parts: Sequence[tuple[Edit, int]]) -> list[Several]:
+        """Return pairs of an edit that repairs some calls whole with one of tier 1, or a likely one of tier 2."""
+        # Of edits of one line that repair equally many calls, most are the same number in other words.
+        apart = {(edit.line, -repaired): edit for edit, repaired in reversed(parts)}
+        halves = [apart[key] for key in sorted(apart, key=lambda key: key[1])][:_HALVES]
+        # The insertions of each rule in turn, since not all of them are tried.
+        others = [*self._edits[1], *in_turn(self._edits.get(2, ()))]
+        pairs = [(e, other) for other in others for e in halves if _are_edits_disjoint(e, other)]
+        self._cut |= len(pairs) > MAX_PAIRS_OF_HALVES
+        return pairs[:MAX_PAIRS_OF_HALVES]
+
+    def _choose_repairs_of_whole_calls(self, best: Sequence[Edit]) -> list[tuple[Edit, int]]:
+        """Return the edits that repair some wrong calls and spoil no right one, with the number of these calls.
 
         One that repairs all of them was refused by the last questions, and would claim too much.
         """
-        for edit in best[:_BEAM]:
-            repaired, spoiled = self._trials.repaired((edit,))
-            if 0 < repaired < self._sampled and not spoiled:
-                part = self._make_repair_of_edits(False, (edit,), EditAnswer(Grade.SAMPLED))
-                return Repairs(
-                    (replace(part, repaired=repaired, wrong=self._sampled),),
-                    self._describe_failed_search(),
-                )
-        return self._collect_accepted_repairs()
+        counted = [(edit, *self._trials.repaired((edit,))) for edit in best[:_BEAM]]
+        return [(e, n) for e, n, spoiled in counted if 0 < n < self._sampled and not spoiled]
+
+    def _report_partial_repair(self, edit: Edit, repaired: int) -> Repairs:
+        """Return an edit that repairs some wrong calls, and says how many."""
+        part = self._make_repair_of_edits(False, (edit,), EditAnswer(Grade.SAMPLED))
+        part = replace(part, repaired=repaired, wrong=self._sampled)
+        return Repairs((part,), self._describe_failed_search())
 
     def _collect_accepted_repairs(self) -> Repairs:
         ordered = sorted(self._accepted, key=_order_of_accepted)
@@ -406,10 +458,10 @@ class _EditSearch:
         assert answer.grade is not None
         replacements = tuple(r for e in edits for r in e.replacements)
         possible = sum(map(len, self._edits.values()))
-        old, new = edits[0].old, edits[0].new
-        for other in edits[1:]:
-            old = f"{old}; {other.old}"
-            new = f"{new}; {other.new}"
+        in_order = sorted(edits, key=lambda e: e.line)
+        # An insertion has no old text, a removal no new one.
+        old = "; ".join(e.old for e in in_order if e.old)
+        new = "; ".join(e.new for e in in_order if e.new)
         return Repair(
             self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
             "other" if strays else "same", answer.grade, answer.epsilon, self._tried, possible,

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,9 @@ _SPARE_PASSES, _TIMES_PASSES = 10_000, 20
 # the same where kernels are interpreted: there a pass takes a millisecond
 _SPARE_PASSES_OF_KERNELS, _TIMES_PASSES_OF_KERNELS = 50, 4
 MOST_EVALUATED = 3000  # edits of a kernel of one tier that are evaluated
+LEAST_GAIN = (
+    0.1  # of the entries of a call: what an edit must repair to count as one that repairs a part
+)
 _EVALUATED_CALLS = 2  # wrong calls that each edit must change
 # passes in one call of a candidate: the last questions have inputs far larger than any sample
 MAX_PASSES_OF_LAST_CALLS = 10_000_000
@@ -79,6 +82,10 @@ class Samples:
     changes: frozenset[str] = frozenset()
     numbers: tuple[float, ...] = ()  # of the specification
 
+    def with_more(self, samples: Sequence[JudgedSample]) -> Samples:
+        """Return these with further wrong samples."""
+        return replace(self, all=(*samples, *self.all), various=(*self.various, *samples))
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -94,6 +101,20 @@ class Opened:
         return self.longest_block > 0
 
 
+@dataclass(frozen=True)
+class Screened:
+    """An edit, or several at once, by their number in a screened list: what they repair.
+
+    Those that pass all samples say whether they stray from the path of execution. Of others ``gained`` is the share of
+    the entries of the first sample that they make right beyond those that are; 1 if they pass it whole.
+    """
+
+    number: int
+    passes: bool
+    strays: bool = False
+    gained: float = 1.0
+
+
 class Trials:
     """The function of a target, with edits tried on samples."""
 
@@ -106,6 +127,11 @@ class Trials:
         self._expected: ExpectedStores | None = None
         self._most_passes = MAX_PASSES_OF_LAST_CALLS
         self._most_passes_of: dict[int, int] = {}  # by the id of the sample, if there are kernels
+        self._right_at_first = (
+            1.0  # the share of the entries of the first sample that are right without edits
+        )
+        # the samples in the order for the second of two edits, by the first one
+        self._orders: dict[Edit, tuple[JudgedSample, ...]] = {}
 
     def open(self) -> Opened | None:
         """Observe a wrong call; None if there is no source to edit, or it does not behave as the function does."""
@@ -117,6 +143,7 @@ class Trials:
         for sample in samples.first[:2]:
             if self._is_judged_sample_passed(original, sample) == sample.wrong:
                 return None
+        self._right_at_first = self._share_of_right_entries(original, samples.first[0])
         # The passes of the code without edits: an edit that needs many more is taken for endless.
         passes = {}
         for sample in self._samples_of_screen():
@@ -149,6 +176,12 @@ class Trials:
         assert observed is not None
         self._observed = observed
         return Opened(sources.file, sources.digest, self._longest_block(observed))
+
+    def add(self, samples: Sequence[JudgedSample]) -> None:
+        """Ask further samples as well: calls that edits fail which pass all others."""
+        self._samples = self._samples.with_more(samples)
+        # What was counted in the samples before is void.
+        self._orders, self._lines = {}, None
 
     def edits(self, tier: int) -> list[Edit]:
         """Enumerate the edits of one tier; most mistakes are repaired before the larger tiers are needed."""
@@ -225,22 +258,32 @@ class Trials:
         most = self._most_passes_of.get(id(sample), self._most_passes)
         self.sources.passes, self.sources.most_passes = 0, most
 
-    def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[tuple[int, bool]]:
-        """Try edits, or several at once; return the numbers of those that pass all samples, and whether they stray."""
+    def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[Screened]:
+        """Try edits, or several at once; return those that pass all samples, and single ones that repair a part."""
         result = []
         with _quiet():
             for number, edits in enumerate(several):
                 version = self._make_version_for_samples(edits)
-                if version is not None and self._passes_all(version, self._expected_of(edits)):
-                    result.append((number, self._is_execution_path_changed(edits, version)))
+                if version is None:
+                    continue
+                passes, share = self._pass_samples(version, edits)
+                gained = share - self._right_at_first
+                if passes:
+                    strays = self._is_execution_path_changed(edits, version)
+                    result.append(Screened(number, True, strays))
+                elif len(edits) == 1 and (share == 1 or gained > LEAST_GAIN):
+                    result.append(Screened(number, False, gained=1.0 if share == 1 else gained))
         return result
 
     def score(self, edits: Iterable[Edit]) -> list[float]:
-        """Return for each edit how many of the various wrong samples pass, with the share of right entries."""
+        """Return for each edit how many of the various wrong samples it repairs, by the share of right entries."""
         result = []
+        as_it_is = self._score_edited_version(self._target.version(self.sources.rebuild()))
         for edit in edits:
             version = self._make_version_for_samples((edit,))
-            result.append(0.0 if version is None else self._score_edited_version(version))
+            result.append(
+                0.0 if version is None else self._score_edited_version(version) - as_it_is
+            )
         return result
 
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]:
@@ -283,19 +326,36 @@ class Trials:
         )
 
     # -- one version ---------------------------------------------------------------------------------------------------
-    def _passes_all(self, version: Target, expected: ExpectedStores | None) -> bool:
-        first, *others = self._samples.first
-        rest = () if self.sources.has_kernels else self._samples.all
+    def _pass_samples(self, version: Target, edits: Sequence[Edit]) -> tuple[bool, float]:
+        """Return whether edits pass all samples, and which part of the first one's entries is right."""
+        first, *others = self._order_of_samples(edits)
+        expected = self._expected_of(edits)
         # The first sample alone, without records of the call: most edits fail here.
         self._begin_call(first)
         if expected is not None:
             version.around_call = partial(_until_wrong_entry, expected)
-        got = version.attempt(first.inputs)
-        if self._share_of(got, first) < 1:
-            return False
+        share = self._share_of(version.attempt(first.inputs), first)
+        if share < 1:
+            return False, share
         if expected is not None:
             version.around_call = _around_edited_kernels
-        return all(self._is_judged_sample_passed(version, s) for s in (first, *others, *rest))
+        passed = all(self._is_judged_sample_passed(version, s) for s in (first, *others))
+        return passed, share
+
+    def _order_of_samples(self, edits: Sequence[Edit]) -> Sequence[JudgedSample]:
+        """Return the samples in the order in which edits must pass them.
+
+        The second of two edits is asked first where the first one alone is wrong: elsewhere most would pass.
+        """
+        if len(edits) == 1 or self.sources.has_kernels:
+            return (*self._samples.first, *(() if self.sources.has_kernels else self._samples.all))
+        if edits[0] not in self._orders:
+            samples = (*self._samples.first, *self._samples.all)
+            alone = self._make_version_for_samples(edits[:1])
+            wrong = [alone is None or not self._is_judged_sample_passed(alone, s) for s in samples]
+            order = sorted(range(len(samples)), key=lambda k: not wrong[k])
+            self._orders[edits[0]] = tuple(samples[k] for k in order)
+        return self._orders[edits[0]]
 
     def _call_version_on_sample(self, version: Target, sample: JudgedSample) -> Outcome:
         self._begin_call(sample)

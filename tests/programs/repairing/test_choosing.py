@@ -11,7 +11,7 @@ from symattn.programs.repairing import choosing
 from symattn.programs.repairing.choosing import _EditSearch
 from symattn.programs.repairing.edits import Edit
 from symattn.programs.repairing.oracle import EditAnswer
-from symattn.programs.repairing.trials import Opened
+from symattn.programs.repairing.trials import Opened, Screened
 from symattn.verification.repair import Replacement
 
 
@@ -24,9 +24,9 @@ class Trials:
     def edits(self, tier: int) -> list[Edit]:
         return self.every if tier == 1 else []
 
-    def screen(self, several: Any) -> list[tuple[int, bool]]:
+    def screen(self, several: Any) -> list[Screened]:
         self.screened += [edit.line for (edit,) in several]
-        return [(number, False) for number, (edit,) in enumerate(several) if edit.line == 0]
+        return [Screened(number, True) for number, (edit,) in enumerate(several) if edit.line == 0]
 
     def version(self, edits: Any) -> None:
         return None
@@ -54,10 +54,10 @@ class TrialsByAnotherPath:
         lines = range(1000 * tier, 1000 * tier + 900)
         return [Edit("operator", tier, 0, (Replacement(n, 0, n, 1, "a"),), "b", "a", True, n) for n in lines]
 
-    def screen(self, several: Any) -> list[tuple[int, bool]]:
+    def screen(self, several: Any) -> list[Screened]:
         lines = [edit.line for (edit,) in several]
         self.screened += lines
-        return [(n, line == 1060) for n, line in enumerate(lines) if line in (1060, self.same_path)]
+        return [Screened(n, True, line == 1060) for n, line in enumerate(lines) if line in (1060, self.same_path)]
 
     def version(self, edits: Any) -> object:
         return object()
@@ -74,3 +74,36 @@ def test_a_bounded_number_of_kernels_edits_follows_one_by_another_path(
     repairs = _EditSearch(session, trials, Opened("f.py", "", 16), samples, 1).found().repairs
     assert len(trials.screened) == lines
     assert [(r.line, r.path) for r in repairs] == [(same_path, "same")] * (same_path > 0) + [(1060, "other")]
+
+
+class TrialsOfTwoMistakes(TrialsByAnotherPath):
+    """Trials in which edit 2007 repairs 9 of 10 calls, and with edit 2700 all of them."""
+
+    def add(self, samples: Any) -> None:
+        raise AssertionError("no single edit was refuted")
+
+    def screen(self, several: Any) -> list[Screened]:
+        lines = [tuple(edit.line for edit in edits) for edits in several]
+        self.screened += lines
+        passed = [Screened(n, True) for n, pair in enumerate(lines) if pair == (2007, self.same_path)]
+        return passed + [Screened(n, False) for n, one in enumerate(lines) if one == (2007,)]
+
+    def score(self, edits: Any) -> list[float]:
+        return [9.0 * (edit.line == 2007) for edit in edits]
+
+    def repaired(self, edits: Any) -> tuple[int, int]:
+        return 9, 0
+
+
+@pytest.mark.parametrize("second", [2700, -1], ids=["two", "one"])
+def test_an_edit_that_repairs_calls_is_paired_with_insertions(monkeypatch: pytest.MonkeyPatch, second: int) -> None:
+    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED))
+    trials: Any = TrialsOfTwoMistakes(second)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
+    (repair,) = _EditSearch(session, trials, Opened("f.py", ""), samples, 10).found().repairs
+    lines = {r.line for r in repair.replacements}
+    assert (lines, repair.repaired) == (({2007, 2700}, 10) if second > 0 else ({2007}, 9))
+    # All edits of tiers 1 and 2, but the half itself, and no pair twice.
+    pairs = [pair for pair in trials.screened if len(pair) == 2]
+    assert len(pairs) == len({*pairs}) == 900 + 900 - 1

@@ -22,9 +22,9 @@ from symattn.programs.repairing.source import EndlessLoop, FileText, Sources
 from symattn.programs.verifying import Options
 from symattn.testing import AttentionFault, assert_attention
 from symattn.verification import engine
-from symattn.verification.repair import Repair, Replacement, _kept_lines
+from symattn.verification.repair import Repair, Replacement, _kept_lines, replaced
 from symattn_cli.main import main
-from tests.programs.repairing.programs import FLASH, PLAIN, loaded, write
+from tests.programs.repairing.programs import FLASH, HEAD, PLAIN, loaded, write
 
 WRONG = PLAIN.replace("return e / e.sum(-1", "return e / e.sum(0")
 
@@ -280,6 +280,52 @@ def test_a_rebuilt_function_has_caches_of_its_own(tmp_path: Path) -> None:
     function(np.ones(2))
     assert Sources(function).rebuild()(np.zeros(2)).tolist() == [0, 0]
     assert function(np.zeros(2)).tolist() == [1, 1]
+
+
+# -- two mistakes ------------------------------------------------------------------------------------------------------
+QUERY_BLOCKS = """
+def attention(q, k, v):
+    out = []
+    for first in range(0, len(q), 16):
+        block = q[first : first + 16]
+        s = block @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+        rows = np.arange(len(block))[:, None] + first + len(k) - len(q)
+        s = np.where(np.arange(len(k)) <= rows, s, -np.inf)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        out.append(e / e.sum(-1, keepdims=True) @ v)
+    return np.concatenate(out)
+"""
+#: The right program, its specification, and what is written otherwise.
+TWO_MISTAKES = {
+    "scale and rows": (QUERY_BLOCKS, {"causal": True}, [("q.shape[-1]", "v.shape[-1]"), (" + first +", " +")]),
+    "mask and block": (QUERY_BLOCKS, {"causal": True}, [
+        ("        s = np.where(np.arange(len(k)) <= rows, s, -np.inf)\n", ""),
+        ("        rows = np.arange(len(block))[:, None] + first + len(k) - len(q)\n", ""),
+        ("[first : first + 16]", "[:16][: len(q) - first]"),
+    ]),
+    "scale and rescaling": (FLASH.replace("acc + p @", "acc * a + p @"), {}, [
+        ("np.sqrt(q.shape[1])", "np.sqrt(v.shape[1])"), ("acc * a +", "acc +"),
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", TWO_MISTAKES)
+def test_two_mistakes_are_repaired_if_one_edit_repairs_some_calls(tmp_path: Path, name: str) -> None:
+    right, fields, changes = TWO_MISTAKES[name]
+    text = right
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (repair, *_) = verify(loaded(tmp_path, text), Attention(**fields), examples=8, repair=True).repairs
+    assert repair.is_whole
+    path = write(tmp_path, text)
+    path.write_text("\n".join(replaced(path.read_text().split("\n"), repair.replacements)))
+    edited, meant = loaded(tmp_path, path.read_text().removeprefix(HEAD)), loaded(tmp_path, right, "right")
+    random = np.random.default_rng(3)
+    for n_q, n_k in ((1, 9), (5, 7), (16, 33), (40, 70)):
+        arrays = [random.normal(size=s).astype("f") for s in ((n_q, 6), (n_k, 6), (n_k, 3))]
+        assert np.abs(edited(*arrays) - meant(*arrays)).max() < 1e-5
 
 
 # -- edits that would pass for want of the right question --------------------------------------------------------------
