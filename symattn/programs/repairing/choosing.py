@@ -35,9 +35,8 @@ MAX_EDITS = 6000  # single edits that are tried
 # further ones, once an edit is accepted by which the code takes another path
 MAX_AFTER_OTHER_PATH = 2500
 MAX_PAIRS = 3000  # pairs of edits: of tier 1 both, or one that repairs a part and one of tier 1
-MAX_PAIRS_OF_HALVES = (
-    4000  # before these, pairs of an edit that repairs some calls whole, with one of tiers 1 and 2
-)
+# before these, pairs of an edit that repairs some calls whole, with one of tiers 1 and 2
+MAX_PAIRS_OF_HALVES = 4000
 #: Single edits, by tier, of a function that launches kernels, which run slowly; one tier leaves the rest to the next.
 MAX_EDITS_OF_KERNELS = {1: 1200, 2: 900, 3: 400}
 # further ones in that tier, and in the next, once an edit is accepted by which the code takes another path

@@ -46,9 +46,7 @@ _SPARE_PASSES, _TIMES_PASSES = 10_000, 20
 # the same where kernels are interpreted: there a pass takes a millisecond
 _SPARE_PASSES_OF_KERNELS, _TIMES_PASSES_OF_KERNELS = 50, 4
 MOST_EVALUATED = 3000  # edits of a kernel of one tier that are evaluated
-LEAST_GAIN = (
-    0.1  # of the entries of a call: what an edit must repair to count as one that repairs a part
-)
+LEAST_GAIN = 0.1  # of the entries of a call: an edit that makes fewer right repairs no part
 _EVALUATED_CALLS = 2  # wrong calls that each edit must change
 # passes in one call of a candidate: the last questions have inputs far larger than any sample
 MAX_PASSES_OF_LAST_CALLS = 10_000_000
@@ -127,9 +125,8 @@ class Trials:
         self._expected: ExpectedStores | None = None
         self._most_passes = MAX_PASSES_OF_LAST_CALLS
         self._most_passes_of: dict[int, int] = {}  # by the id of the sample, if there are kernels
-        self._right_at_first = (
-            1.0  # the share of the entries of the first sample that are right without edits
-        )
+        # the share of the entries of the first sample that are right without edits
+        self._right_at_first = 1.0
         # the samples in the order for the second of two edits, by the first one
         self._orders: dict[Edit, tuple[JudgedSample, ...]] = {}
 
@@ -352,9 +349,10 @@ class Trials:
         if edits[0] not in self._orders:
             samples = (*self._samples.first, *self._samples.all)
             alone = self._make_version_for_samples(edits[:1])
-            wrong = [alone is None or not self._is_judged_sample_passed(alone, s) for s in samples]
-            order = sorted(range(len(samples)), key=lambda k: not wrong[k])
-            self._orders[edits[0]] = tuple(samples[k] for k in order)
+            # The first one suffices: most edits are wrong at once.
+            wrong = (alone is None or not self._is_judged_sample_passed(alone, s) for s in samples)
+            place = next((k for k, is_wrong in enumerate(wrong) if is_wrong), 0)
+            self._orders[edits[0]] = (samples[place], *samples[:place], *samples[place + 1 :])
         return self._orders[edits[0]]
 
     def _call_version_on_sample(self, version: Target, sample: JudgedSample) -> Outcome:
