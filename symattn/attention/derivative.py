@@ -73,6 +73,11 @@ def through(
     return tuple(map(gradients.get, named))
 
 
+def detached(x: Any) -> Any:
+    """Return an array as a constant of the tape that it is on, through which no gradient passes; others unchanged."""
+    return type(x)(x.value) if isinstance(x, Taped) else x
+
+
 def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> Any:
     """Return Σ ⟨∂f/∂x, X'⟩ over the inputs x in ``tangents``: the derivative of the output in this direction.
 

@@ -99,6 +99,7 @@ EXAMPLES: tuple[Any, ...] = (
         Gradient(Attention(**fields)) for fields in (
             {}, {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},
             {"position": Rotary()}, {"bias": True}, {"causal": True})),
+    Gradient(LinearAttention(feature="identity", normalised=False, gate="token", delta=True)),
 )  # fmt: skip
 
 

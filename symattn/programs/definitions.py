@@ -345,7 +345,8 @@ def _with_all_inputs(function: Function, request: Request, name: str) -> tuple[F
     function, request = kind.with_weights(function, request, name)
     if not kind.needs_autograd(function, request):
         return function, request
-    return Backpropagated(function), replace(request, framework="torch")
+    subject = next(definitions_of(request.spec))
+    return Backpropagated(function, subject), replace(request, framework="torch")
 
 
 def is_forward_pass(function: Function, request: Request) -> bool:
@@ -375,8 +376,10 @@ class Adapted:
     ) -> None:
         agreed = Agreement(function, subject, request, name)
         self.subject = subject
-        self.function, self._outputs = function, subject.outputs
         self._arguments, self._derived = agreed.arguments, agreed.derived
+        if isinstance(function, Backpropagated):
+            function.inputs = {a.parameter: a.input for a in agreed.arguments}
+        self.function, self._outputs = function, subject.outputs
         self.convention, self.place = agreed.convention(), place
         self.other_readings: tuple[str, ...] = ()  # notes on orders in which another verdict holds
         self.other_axes: tuple[str, ...] = ()  # notes on numbers of axes that are refused
@@ -456,15 +459,27 @@ class Adapted:
 
 # -- gradients by autograd ---------------------------------------------------------------------------------------------
 class Backpropagated:
-    """A function of tensors and ``do`` that returns the gradients of another function, by autograd."""
+    """A function of tensors and ``do`` that returns the gradients of another function, by autograd.
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
+    ``inputs`` are the definition's names of its parameters, once they are known.
+    """
+
+    def __init__(self, function: Function, subject: Definition) -> None:
+        self._function, self._subject = function, subject
+        self.inputs: Mapping[str, str] = {}
+        # dq is the gradient by q, and so on.
+        self._by = tuple(name[1:] for name in subject.outputs)
+        # Gradients of outputs, in their order.
+        inputs = {i.name for i in subject.inputs}
+        self._upstream = tuple(name for name in ("do", "dfinal_state") if name in inputs)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         own_parameters = parameters(function) or ()
-        do = Parameter("do", Parameter.KEYWORD_ONLY)
+        self._names = tuple(p.name for p in own_parameters)
+        upstream = [Parameter(name, Parameter.KEYWORD_ONLY) for name in self._upstream]
         stars = [p for p in own_parameters if p.kind is Parameter.VAR_KEYWORD]
-        self.__signature__ = Signature([*(p for p in own_parameters if p not in stars), do, *stars])
+        self.__signature__ = Signature(
+            [*(p for p in own_parameters if p not in stars), *upstream, *stars]
+        )
 
     @property
     def called(self) -> Function:
@@ -473,9 +488,12 @@ class Backpropagated:
 
     def around(self, function: Function) -> Backpropagated:
         """Return the gradients of another version of the function."""
-        return Backpropagated(function)
+        result = Backpropagated(function, self._subject)
+        result.inputs = self.inputs
+        return result
 
-    def __call__(self, *places: Tensor, do: Tensor, **keywords: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> tuple[Tensor, ...]:
+        upstream = [keywords.pop(name) for name in self._upstream]
         # Detached, so that ``grad`` has the gradients of this call alone.
         leaves = [
             x.detach().requires_grad_() if _has_floating_point_entries(x) else x for x in places
@@ -485,11 +503,25 @@ class Backpropagated:
             for n, x in keywords.items()
         }
         output = self._function(*leaves, **named)
-        output = output[0] if isinstance(output, tuple) else output
-        output.backward(do)
-        moved = [x for x in (*leaves, *named.values()) if _has_floating_point_entries(x)]
+        outputs = output if isinstance(output, tuple) else (output,)
+        self._go_back([*zip(outputs, upstream, strict=False)])
+        every = {**dict(zip(self._names, leaves, strict=False)), **named}
+        moved = {name: x for name, x in every.items() if _has_floating_point_entries(x)}
+        by_input = {self.inputs.get(name, name): x for name, x in moved.items()}
+        # Parameters of unknown names are taken in their order.
+        chosen = [by_input.get(name) for name in self._by]
+        if any(x is None for x in chosen):
+            chosen = list(moved.values())[: len(self._by)]
         # An input without influence has no gradient; zeros are meant.
-        return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
+        return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in chosen)
+
+    def _go_back(self, ends: list[tuple[Tensor, Tensor]]) -> None:
+        """Let torch add up the gradients of outputs and the upstream ones of each."""
+        from torch.autograd import backward
+
+        # Without any that an input moves, torch says so.
+        moving = [pair for pair in ends if pair[0].requires_grad] or ends
+        backward([output for output, _ in moving], [upstream for _, upstream in moving])
 
 
 def _has_floating_point_entries(x: object) -> bool:

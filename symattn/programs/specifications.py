@@ -448,7 +448,17 @@ class OfBlock(OfDefinition):
 
 
 class OfGradient(OfDefinition):
-    """The gradients of an attention."""
+    """The gradients of an attention, or of a linear one, which has no options of its own."""
+
+    def attention_of(self, spec: Any) -> Attention | None:
+        """Return the attention that is differentiated; None if it is linear."""
+        return spec.attention if isinstance(spec.attention, Attention) else None
+
+    def written(self, spec: Any) -> str:
+        """Return the word, or, of a linear attention, a call with its fields."""
+        if isinstance(spec.attention, Attention):
+            return self.word
+        return f"{self.name}(attention={spelled(spec.attention)})"
 
     def needs_autograd(self, function: Function, request: Request) -> bool:
         """Return whether it is a torch function without a parameter for the output's gradient."""
@@ -464,6 +474,10 @@ class OfGradient(OfDefinition):
         from symattn.programs.graphs.judging import Derivative
         from symattn.verification.definitions.gradients import WRT
 
+        if not isinstance(spec.attention, Attention):
+            raise InputError(
+                "a graph is not compared with gradients of linear attention; hint: verify a function"
+            )
         return {by: Derivative(spec.attention, by) for by in WRT[:outputs]}
 
 

@@ -72,6 +72,7 @@ _DEFINITIONS = (
     *(Gradient(Attention(**fields)) for fields in (
         {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},
         {"position": Rotary()}, {"scale": 0.3, "bias": True})),
+    *(Gradient(replace(LinearAttention.named(name), state="kv")) for name in ("qwen3-next", "comba", "mamba2")),
 )  # fmt: skip
 #: What fitted numbers are replaced with in the sentences of families.
 _NUMBER = "0.5"

@@ -178,6 +178,7 @@ class Definition(Subject):
     in_wide_rows  a change of inputs with wide rows and many tokens, after which outputs are of ordinary size
     inner     the attention that it contains, whose probes are tried; None if it contains none
     leak      what it is, in words, if NaN in numbers of the weight 0 reaches an output
+    bounded_forms  on which implementations the bounds cover, if neither ``law`` nor ``other_forms`` say it
     law       the law of rounding of a recurrence, which replaces the bounds of ``ways`` on the inputs that it covers
     """
 
@@ -216,6 +217,7 @@ class Definition(Subject):
     by_column: bool = False
     in_wide_rows: Callable[[dict[str, Array]], dict[str, Array]] = lambda inputs: inputs
     inner: InnerAttention | None = None
+    bounded_forms: str = ""
     law: RecurrentLaw | None = None
     leak: str = Subject.leak
     enough = 12
@@ -950,6 +952,8 @@ class Definition(Subject):
             sizes = [self.sizes(r) for r in session.records]
             tokens = (max(s.get("n_q", 0), s.get("n_k", 0)) for s in sizes)
             yield from reserve_untried_temperatures(attention, max(tokens, default=0))
+        if self.bounded_forms:
+            yield self.bounded_forms
         several = [r for r in session.records if r.case.group == SEVERAL_CHUNKS_GROUP]
         # what is near enough to float64 was compared with no bound, and is right
         bounded = [r for r in several if isinstance(r.parts[0].expected, ByLaw)]

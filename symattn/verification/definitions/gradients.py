@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,19 +33,26 @@ from symattn.verification.definitions.definition_mistakes import Compute, Defini
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, WrongAttention, with_leading_axes
 
+if TYPE_CHECKING:
+    from symattn.verification.definitions.linear import LinearAttention
+
 WRT = ("q", "k", "v")
 
 
 @dataclass(frozen=True)
 class Gradient(keywords.Answering):
-    """The gradients dQ, dK, dV of ⟨dO, Attention(Q, K, V)⟩.
+    """The gradients dQ, dK, dV of ⟨dO, Attention(Q, K, V)⟩; of a ``LinearAttention`` those of all its inputs.
 
-    attention  the attention that is differentiated
+    attention  the attention that is differentiated, or the linear attention
 
     A function takes q, k, v, the other inputs of the attention, and do, the gradient of its output; optionally also
     the output o and the log-sum-exps lse that a forward pass saved. It returns (dq, dk, dv), in the shapes of q, k, v;
     gradients of shared keys and values are sums over the heads. A torch function without a parameter for do counts as
     the forward pass, and its gradients are those of autograd.
+
+    Of linear attention a function takes its inputs and do, and returns the gradients of all inputs in their order, such
+    as (dq, dk, dv, dg, dbeta). With states it also takes an initial_state and dfinal_state, the gradient of the final
+    state, and the last gradient is that of the initial one.
 
     Source: Dao et al., FlashAttention (2022), appendix B.2; its algorithm 4 for o and lse.
 
@@ -53,25 +60,37 @@ class Gradient(keywords.Answering):
     Gradient(attention=Attention(causal=True))
     """
 
-    attention: Attention
+    attention: Attention | LinearAttention
 
     __repr__ = fields.brief
 
     def __post_init__(self) -> None:
+        if type(self.attention).__name__ == "LinearAttention":
+            return
         if not isinstance(self.attention, Attention):
-            raise fields.refusal(self, "attention", "be an Attention")
+            raise fields.refusal(self, "attention", "be an Attention or a LinearAttention")
         if self.attention.lse:
             raise errors.InputError("Gradient: of the output alone; hint: lse=False")
 
-    def __call__(self, do: Any, **by_name: Any) -> tuple[Any, ...]:
-        """Return dQ, dK, dV by the derivative of the definition."""
-        result = derivative.vjp(self.attention, do, by_name, WRT)
-        return tuple(result[n] for n in WRT)
+    def __call__(self, do: Any, dfinal_state: Any = None, **by_name: Any) -> tuple[Any, ...]:
+        """Return dQ, dK, dV by the derivative of the definition; of linear attention, the gradients of all inputs.
+
+        ``dfinal_state`` is the gradient of the final state of linear attention that has states.
+        """
+        cotangent = do if dfinal_state is None else (do, dfinal_state)
+        names = WRT if isinstance(self.attention, Attention) else tuple(by_name)
+        result = derivative.vjp(self.attention, cotangent, by_name, names)
+        return tuple(result[n] for n in names)
 
 
 def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     """Return the definition of the gradients."""
     attention = spec.attention
+    if not isinstance(attention, Attention):
+        # Linear attention is loaded for gradients of it alone.
+        from symattn.verification.definitions import linear_gradients
+
+        return linear_gradients.subject(attention, layout, Gradient)
     attending.check(attention, "Gradient", layout)
     do = Input("do", attending.axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
     rows = attending.axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q")
@@ -106,7 +125,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         inputs=(*attending.inputs(attention, layout), do, *remaining),
         outputs=("dq", "dk", "dv"),
         costs=8,  # a derivative takes as long as so many forward passes
-        ways=tuple(map(laid, _list_backward_ways(spec))),
+        ways=tuple(map(laid, _list_backward_ways(attention))),
         recorded=tuple(map(laid, _yield_recordable_backward(attention))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
     )
@@ -122,16 +141,16 @@ def _compute_saved_forward_output(
     return result if which else attending.ordered(layout, result, back=True)  # type: ignore[no-any-return]
 
 
-def _list_backward_ways(spec: Gradient) -> tuple[Compute, ...]:
+def _list_backward_ways(attention: Attention) -> tuple[Compute, ...]:
     """Return the ways: by hand from the weights; by the definition's derivative; from o and L, at once or per key."""
-    result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
+    result: tuple[Compute, ...] = (partial(_by_hand, attention), Gradient(attention))
     # Passes from a log-sum-exp need a natural softmax without dropout.
-    if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
+    if not attention.is_softmax or attention.base is not None or attention.dropout:
         return result
     return (
         *result,
-        partial(_by_tiles, spec.attention, False),
-        partial(_by_tiles, spec.attention, True),
+        partial(_by_tiles, attention, False),
+        partial(_by_tiles, attention, True),
     )
 
 

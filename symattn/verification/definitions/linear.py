@@ -259,14 +259,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     check_layout("LinearAttention", layout)
     check_layout_of_heads(spec, layout)
 
-    def laid(run: Compute) -> Compute:
-        # Gates of features have the axes of keys; gates of tokens become columns later.
-        of_features = ("g",) if spec.gate == "feature" else ()
-        turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
-        columns = partial(run_with_gate_columns, spec, layout, run)
-        # A final state has no axis of tokens.
-        return in_order(layout, turned, columns, unturned=(1,))
-
+    laid = make_laid(spec, layout)
     # Other features may sum to 0, which a normaliser cannot divide by, and rows of zeros have no length but by ε.
     positive = spec.feature in ("elu", "exp") or (
         not spec.normalised and not (spec.qk_norm and not spec.eps)
@@ -305,6 +298,20 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         in_wide_rows=shorten_keys if spec.delta and not spec.qk_norm else dict,
         law=None if explain_uncovered(spec) else RecurrentLaw(spec, layout),
     )
+
+
+def make_laid(spec: LinearAttention, layout: Layout) -> Callable[[Compute], Compute]:
+    """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout."""
+
+    def laid(run: Compute) -> Compute:
+        # Gates of features have the axes of keys; gates of tokens become columns later.
+        of_features = ("g",) if spec.gate == "feature" else ()
+        turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
+        columns = partial(run_with_gate_columns, spec, layout, run)
+        # A final state has no axis of tokens.
+        return in_order(layout, turned, columns, unturned=(1,))
+
+    return laid
 
 
 def _count_linear_keys(

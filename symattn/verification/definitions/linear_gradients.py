@@ -1,0 +1,372 @@
+"""``Gradient`` of a ``LinearAttention``: of every input and of the state before the first token.
+
+A way of computing is the derivative of one of the definition's, from the output back, so that token by token it is the
+adjoint recurrence: with P the gradient of the state after a token, and of the general erasure,
+
+    P ← P + qᵀ do,   dq = do S'ᵀ,   dk = v Pᵀ,   dv = k P,   de = −y Pᵀ with y = p X,   dp = −(e P) Xᵀ,
+    dX = P − pᵀ (e P),   da = rowsum(S ⊙ dX),   P ← a ⊙ dX of the token before (X is the decayed state a ⊙ S).
+
+Sources: Katharopoulos et al., Transformers are RNNs (2020), §3.3.1; gates by sums of q ⊙ dq − k ⊙ dk, Yang et al.,
+Gated Linear Attention Transformers with Hardware-Efficient Training (2023), §4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from symattn.arrays.array import Array
+from symattn.arrays.namespace import namespace_of
+from symattn.attention import linear
+from symattn.attention.derivative import detached, vjp
+from symattn.attention.norms import unit
+from symattn.attention.projections import repeat_heads
+from symattn.bounds.called_target import Layout
+from symattn.document.codec import called
+from symattn.document.keywords import UPSTREAM
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    Later,
+    reading,
+)
+from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.linear import LinearAttention, make_laid
+from symattn.verification.definitions.linear import subject as subject_of_attention
+from symattn.verification.definitions.linear_erasure import (
+    ERASING_INPUTS,
+    Erasure,
+    is_of_keys,
+)
+from symattn.verification.definitions.linear_ways import (
+    FEATURES,
+    Form,
+    Produced,
+    apply_normalised_form,
+    compute_by_tokens,
+    list_linear_forms,
+    read_features,
+    scan_linear_state,
+    yield_linear_ways,
+)
+from symattn.verification.rules.tiling import WIDTHS
+
+#: Runs of attention that take as long as a derivative.
+_RUNS_OF_A_DERIVATIVE = 8
+_LEAD = "it is the gradient of a different attention: "
+
+
+def subject(spec: LinearAttention, layout: Layout, wrap: Callable[[Any], Any]) -> Definition:
+    """Return the definition of the gradients of linear attention; ``wrap`` makes a ``Gradient`` of a specification."""
+    forward = subject_of_attention(spec, layout)
+    # A gradient by the initial state needs one.
+    inputs = tuple(replace(x, needed=True) for x in forward.inputs)
+    names = tuple(x.name for x in inputs)
+    shapes = {x.name: x.shape for x in inputs}
+    # The output has the tokens of queries, of which v may have other ones.
+    of_output = " ".join("n" if letter == "m" else letter for letter in shapes["v"].split())
+    upstream = [Input("do", of_output, UPSTREAM)]
+    if spec.state:
+        words = "dht d_final_state dstate d_state grad_state"
+        upstream.append(Input("dfinal_state", shapes["initial_state"], words))
+    laid = make_laid(spec, layout)
+
+    def differentiated(run: Compute) -> Compute:
+        return partial(_differentiate, run, names)
+
+    def mistakes() -> Iterator[DefinitionMistake]:
+        yield from _yield_backward_mistakes(spec, names, laid)
+        for mistake in forward.mistakes:
+            other = None if mistake.spec is None else wrap(mistake.spec)
+            run = differentiated(mistake.run)
+            yield replace(
+                mistake, step="backward", cause=_LEAD + mistake.cause, run=run, spec=other
+            )
+
+    runs = [*yield_linear_ways(spec), *_yield_backward_ways(spec)]
+    return replace(
+        forward,
+        title=f"Gradient({called(spec)})",
+        step="backward",
+        inputs=(*inputs, *upstream),
+        outputs=tuple(f"d{name}" for name in names),
+        ways=tuple(differentiated(laid(run)) for run in runs),
+        mistakes=Later(mistakes),
+        numbered=(),
+        counted=None,
+        other_forms=None,
+        law=None,
+        costs=_RUNS_OF_A_DERIVATIVE * forward.costs,
+        bounded_forms=_BOUNDED_FORMS,
+    )
+
+
+#: What the bounds cover, for the report.
+_BOUNDED_FORMS = (
+    "Gradients are compared with bounds of forms by pairs, token by token and by chunks whose system is solved by"
+    " substitution, and of gates by sums over later tokens; no law bounds them in long sequences."
+)
+
+
+def _differentiate(
+    run: Compute, names: tuple[str, ...], do: Any, dfinal_state: Any = None, **inputs: Any
+) -> tuple[Any, ...]:
+    """Return the gradients of ⟨do, output⟩ + ⟨dfinal_state, final state⟩ by the inputs ``names``."""
+    cotangent = do if dfinal_state is None else (do, dfinal_state)
+    # Where a maximum is not unique, the gradient is that of frameworks.
+    result = vjp(run, cotangent, inputs, names, ties="second")
+    return tuple(result[name] for name in names)
+
+
+# -- forms whose derivatives add up otherwise --------------------------------------------------------------------------
+def _yield_backward_ways(spec: LinearAttention) -> Iterator[Compute]:
+    """Yield ways that need no bound of their own forwards: one chunk, gates by sums, and weights that are divided."""
+    # A chunk of the delta rule reads the state after a token.
+    if spec.delta and spec.reads == "after":
+        yield partial(apply_normalised_form, spec, _compute_as_chunk)
+    if spec.gate and not spec.normalised:
+        form: Form = partial(_compute_with_summed_gates, linear.gate_sums)
+        yield partial(apply_normalised_form, spec, form)
+    if spec.normalised:
+        divided: Compute = partial(_divide_weights, spec)
+        yield divided
+        if spec.feature == "elu":
+            # As written, whose gradient is that of a sum that cancels.
+            bare: Compute = partial(_divide_weights, replace(spec, feature="identity"))
+            yield reading(bare, q=linear.elu_then_one, k=linear.elu_then_one)
+
+
+def _divide_weights(spec: LinearAttention, q: Array, k: Array, v: Array, g: Any = None) -> Any:
+    """Compute the output from weights that sum to one, not as one sum over another."""
+    xp, a, b = namespace_of(q), read_features(spec, q), read_features(spec, k)
+    if spec.scale:
+        a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
+    scores = linear.decayed_scores(a, b, linear.gate_sums(g)) if spec.causal else a @ b.mT
+    return (scores / xp.sum(scores, axis=-1, keepdims=True)) @ v
+
+
+def _compute_as_chunk(
+    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Any, state: Any
+) -> Produced:
+    """Compute all tokens as one chunk, whose triangular system is solved by substitution."""
+    first = linear.empty_state(k, v) if state is None else state
+    if isinstance(beta, Erasure):
+        before = spec.erases == "before"
+        end, output = linear.erasing_chunk(first, q, k, v, beta.p, beta.keys, g, before=before)
+    else:
+        end, output = linear.delta_chunk(first, q, k, v, beta, g)
+    return Produced(output, end)
+
+
+def _compute_with_summed_gates(
+    summed: Callable[[Array], Any],
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array,
+    beta: Any,
+    state: Any,
+) -> Produced:
+    """Compute token by token with gates held fixed; their gradients come from sums of what q, k and p pull back.
+
+    A gate of a token enters as e^{G_i} with what token i reads, and as e^{−G_j} with what token j writes, so that dG_i
+    is q_i ⊙ dq_i + p_i ⊙ dp_i − k_i ⊙ dk_i, and dg sums it over a token and the later ones. The factors are 1 here,
+    e^{G − G′} with G′ = G held fixed. ``summed`` is the sum of gates, or a wrong one.
+    """
+    xp, fixed = namespace_of(g), detached(g)
+    moved = g - fixed
+    sums = summed(moved)
+    before = sums - moved
+    reads = before if spec.reads == "before" else sums
+    written = xp.exp(-sums)
+    erased: Any = beta
+    if spec.delta:
+        of_keys = beta if isinstance(beta, Erasure) else Erasure(beta * k, k)
+        v = v if isinstance(beta, Erasure) else beta * v
+        erasing = before if spec.erases == "before" else sums
+        erased = Erasure(of_keys.p * xp.exp(erasing), of_keys.keys * written)
+    result = compute_by_tokens(spec, q * xp.exp(reads), k * written, v, fixed, erased, state)
+    if result.state is None:
+        return result
+    return Produced(result.output, xp.exp(sums[..., -1:, :]).mT * result.state)
+
+
+# -- mistakes of the backward pass -------------------------------------------------------------------------------------
+#: Where gradients may stop, by the input that they do not reach.
+_STOPPED = {
+    "q": ("queries", "dQ"), "k": ("keys", "dK"), "v": ("values", "dV"), "g": ("gates", "dG"), "beta": ("rates", "dβ"),
+    "initial_state": ("initial state", "dS"), "bonus": ("bonus", "db"), "dt": ("steps", "dΔ"), "skip": ("skip", "dD"),
+    "p": ("vectors p", "dp"), "b": ("vectors b", "db"), "w": ("write gates", "dw"), "a": ("vectors a", "da"),
+}  # fmt: skip
+
+
+def _yield_backward_mistakes(
+    spec: LinearAttention, names: tuple[str, ...], laid: Callable[[Compute], Compute]
+) -> Iterator[DefinitionMistake]:
+    """Yield mistakes of the backward pass alone; ``laid`` arranges the arrays of a function in a layout."""
+    form = list_linear_forms(spec)[0]
+    right = partial(apply_normalised_form, spec, form)
+
+    def by(words: str, wrong: Compute, **changes: Any) -> DefinitionMistake:
+        run = partial(_differentiate_wrongly, laid(wrong), names, changes)
+        return DefinitionMistake("backward", words, run)
+
+    for name in names:
+        at, zero = _STOPPED[name]
+        words = f"the gradient stops at the {at}: {zero} is 0"
+        yield by(words, right, **{name: lambda x, given: 0 * x})
+    if spec.scale:
+        yield by("dQ is not scaled", right, q=lambda x, given: x * _root_of_width(x))
+        yield by("dQ is scaled twice", right, q=lambda x, given: x / _root_of_width(x))
+    if spec.state:
+        words = "the gradient stops at the final state: what comes from it is 0"
+        yield by(words, right, dfinal_state=lambda x, given: 0 * x)
+    if spec.gate:
+        words = "dG is that of decays: it is not multiplied by e^g"
+        yield by(words, right, g=lambda x, given: x / namespace_of(x).exp(given["g"]))
+    if spec.gate and not spec.normalised:
+        for words, summed in _SUMS_OF_GATES.items():
+            wrong: Form = partial(_compute_with_summed_gates, summed)
+            yield by(words, partial(apply_normalised_form, spec, wrong))
+    if spec.qk_norm:
+        phi = FEATURES[spec.feature]
+        bare = replace(spec, qk_norm=None, eps=0, feature="identity")
+        through = partial(_pass_through_norm, spec, phi)
+        of_p = (
+            {"p": partial(_pass_through_norm, spec, lambda x: x)} if spec.erase == "vector" else {}
+        )
+        words = "dQ and dK are those of normalised queries and keys: the norm is not differentiated"
+        run = partial(apply_normalised_form, bare, form)
+        yield by(words, reading(run, q=through, k=through, **of_p))
+    if spec.values_per_key > 1:
+        bare = partial(apply_normalised_form, replace(spec, values_per_key=1), form)
+        for words, share in _SHARES_OF_GROUPS.items():
+            shared = partial(_repeat_with_share, share, spec.values_per_key)
+            yield by(words, reading(bare, q=shared, k=shared, **_shared_erasing(spec)))
+    if spec.delta:
+        words = "what a token erases is a constant: no gradient passes through what its key reads"
+        yield by(words, partial(apply_normalised_form, spec, _erase_constants))
+    if not spec.normalised and spec.causal:
+        for size in WIDTHS:
+            words = f"the gradient of the state is not carried from a chunk of {size} tokens to the one before"
+            yield by(
+                words, partial(apply_normalised_form, spec, partial(_cut_between_chunks, size))
+            )
+
+
+def _differentiate_wrongly(
+    run: Compute,
+    names: tuple[str, ...],
+    changes: dict[str, Callable[..., Any]],
+    do: Any,
+    dfinal_state: Any = None,
+    **inputs: Any,
+) -> tuple[Any, ...]:
+    """Return the gradients of a run, with ``changes`` of the gradients by name, from these and the inputs."""
+    if "dfinal_state" in changes:
+        dfinal_state = changes["dfinal_state"](dfinal_state, inputs)
+    result = _differentiate(run, names, do, dfinal_state, **inputs)
+    return tuple(
+        changes[name](x, inputs) if name in changes else x
+        for name, x in zip(names, result, strict=True)
+    )
+
+
+def _root_of_width(x: Array) -> Any:
+    xp = namespace_of(x)
+    return xp.sqrt(xp.asarray(x.shape[-1], dtype=x.dtype))
+
+
+def _sum_of_later(g: Array) -> Any:
+    """Return Σ_{j ≥ i} g_j, by which gradients are summed over earlier tokens."""
+    xp = namespace_of(g)
+    return xp.flip(xp.cumulative_sum(xp.flip(g, axis=-2), axis=-2), axis=-2)
+
+
+_SUMS_OF_GATES: dict[str, Callable[[Array], Any]] = {
+    "dG is that of sums of gates: it is not summed over later tokens": lambda g: g,
+    "dG is summed over earlier tokens, not over later ones": _sum_of_later,
+}
+
+
+def _pass_through_norm(spec: LinearAttention, phi: Callable[[Array], Any], x: Array) -> Any:
+    """Return φ(x) divided by its length, whose gradient is that of φ(x)."""
+    features = phi(x)
+    return features + detached(unit(features, spec.eps) - features)
+
+
+def _repeat_with_share(share: Callable[[Array, Array, int], Any], times: int, x: Array) -> Any:
+    """Return the heads of x repeated in place, the gradients of which are summed in another way."""
+    fixed = detached(x)
+    return repeat_heads(fixed, times) + share(
+        repeat_heads(x, times), repeat_heads(fixed, times), times
+    )
+
+
+def _take_first_of_group(moved: Array, fixed: Array, times: int) -> Any:
+    xp = namespace_of(moved)
+    first = xp.arange(moved.shape[-3]) % times == 0
+    return xp.where(first[:, None, None], moved - fixed, 0)
+
+
+#: What is added to heads that are held fixed, from those that move: 0 whose gradient is another share.
+_SHARES_OF_GROUPS: dict[str, Callable[[Array, Array, int], Any]] = {
+    "dQ and dK are those of the first head of each group alone, not the sum over the group": _take_first_of_group,
+    "dQ and dK are the mean over each group of heads, not the sum":
+        lambda moved, fixed, times: (moved - fixed) / times,
+}  # fmt: skip
+
+
+def _shared_erasing(spec: LinearAttention) -> dict[str, Callable[[Array], Any]]:
+    """Return how vectors of heads of keys are read where heads of keys are repeated already."""
+    of_keys = (x for x in ERASING_INPUTS[spec.erase] if is_of_keys(spec, x))
+    return dict.fromkeys(of_keys, partial(repeat_heads, times=spec.values_per_key))
+
+
+def _erase_constants(
+    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Any, state: Any
+) -> Produced:
+    """Compute token by token, with what each token erases held fixed."""
+    of_keys = beta if isinstance(beta, Erasure) else Erasure(beta * k, k)
+    values = v if isinstance(beta, Erasure) else beta * v
+    before = spec.erases == "before"
+
+    def token(
+        state: Array, q: Array, k: Array, v: Array, p: Array, e: Array, g: Array | None = None
+    ) -> tuple[Any, Any]:
+        kept = linear.decayed(state, g)
+        seen = detached(p @ (state if before else kept))
+        state = kept - e.mT @ seen + k.mT @ v
+        return state, q @ state
+
+    return scan_linear_state(spec, token, state, q, k, values, of_keys.p, of_keys.keys, g)
+
+
+def _cut_between_chunks(
+    size: int,
+    spec: LinearAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    beta: Any,
+    state: Any,
+) -> Produced:
+    """Compute token by token, with the state that is handed from one chunk to the next held fixed."""
+    state = linear.empty_state(k, v) if state is None else state
+    outputs = []
+    for lo in range(0, int(k.shape[-2]), size):
+        cut = partial(_take_tokens, slice(lo, lo + size))
+        erased = Erasure(*map(cut, beta)) if isinstance(beta, Erasure) else cut(beta)
+        chunk = compute_by_tokens(spec, cut(q), cut(k), cut(v), cut(g), erased, state)
+        outputs.append(chunk.output)
+        # The final state keeps its gradient.
+        end, state = chunk.state, detached(chunk.state)
+    return Produced(namespace_of(q).concat(outputs, axis=-2), end)
+
+
+def _take_tokens(tokens: slice, x: Any) -> Any:
+    return None if x is None else x[..., tokens, :]

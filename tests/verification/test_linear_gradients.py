@@ -1,0 +1,172 @@
+"""Gradients of linear attention: of all inputs, by every form; right backward passes pass, and wrong ones are named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Gradient, LinearAttention, verify
+from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError
+from symattn.document.evidence import Verdict
+from symattn.programs.definitions import Backpropagated
+from symattn.programs.verifying import Options, verified
+from symattn.verification.definitions import gradients, linear
+from symattn.verification.definitions.linear_names import RECURRENCES
+from tests.verification.gradient_programs import gated_delta_backward, gla_backward
+
+Array = Any
+GATED_DELTA = LinearAttention(feature="identity", normalised=False, gate="token", delta=True)
+SMALL = Domain(max_tokens=24, max_width=6)
+#: Few calls of small arrays.
+FEW = Options(verdict_alone=True, layout="bhnd", domain=Domain(max_tokens=9, max_width=4), examples=1)
+
+
+def with_states(name: str) -> LinearAttention:
+    spec = LinearAttention.named(name)
+    return spec if spec.normalised else replace(spec, state="kv")
+
+
+def drawn(spec: LinearAttention, layout: Any) -> dict[str, Array]:
+    """Inputs of a small case, with the gradients of outputs."""
+    of, rng = gradients.subject(Gradient(spec), layout), np.random.default_rng(0)
+    shapes = {i: of.shape(i.name, of.shapes[2]) for i in of.inputs}
+    return {i.name: i.entries(a, rng) if i.entries else rng.standard_normal(a) for i, a in shapes.items()}
+
+
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_all_forms_give_the_slopes_of_the_definition(name: str) -> None:
+    spec = with_states(name)
+    given, of = drawn(spec, "bnhd"), gradients.subject(Gradient(spec), "bnhd")
+    forward, arrays = linear.subject(spec, "bnhd").ways[0], {n: a for n, a in given.items() if n[0] != "d" or n == "dt"}
+
+    def ends(step: float, directions: dict[str, Array]) -> float:
+        result = forward(**{n: a + step * directions[n] for n, a in arrays.items()})
+        outputs = result if isinstance(result, tuple) else (result,)
+        upstream = (given["do"], given.get("dfinal_state"))
+        return float(sum((x * d).sum() for x, d in zip(outputs, upstream, strict=False)))
+
+    right = of.ways[0](**given)
+    assert of.outputs == tuple(f"d{n}" for n in arrays)
+    for way in of.ways[1:]:
+        assert max(np.abs(a - b).max() for a, b in zip(way(**given), right, strict=True)) < 1e-12
+    # One direction for each input, as an error in one gradient may cancel with another.
+    rng = np.random.default_rng(1)
+    for at, gradient in zip(arrays, right, strict=True):
+        directions = {n: rng.standard_normal(a.shape) if n == at else 0 * a for n, a in arrays.items()}
+        slope = (ends(1e-5, directions) - ends(-1e-5, directions)) / 2e-5
+        assert abs(slope - (gradient * directions[at]).sum()) < 1e-6 * (1 + abs(slope))
+
+
+@pytest.mark.parametrize("name", ["mamba2", "comba", "qwen3-next"])
+def test_mistakes_of_the_backward_pass_are_mistakes(name: str) -> None:
+    spec = with_states(name)
+    given, of = drawn(spec, "bhnd"), gradients.subject(Gradient(spec), "bhnd")
+    right = of.ways[0](**given)
+    own = [m for m in of.mistakes if not m.cause.startswith("it is the gradient of")]
+    assert len(own) > 20
+    n = given["q"].shape[-2]
+    for mistake in own:
+        wrong = mistake.run(**given)
+        apart = max(np.abs(a - b).max() for a, b in zip(wrong, right, strict=True))
+        beyond = any(f"of {size} tokens" in mistake.cause for size in range(n, 200))
+        assert (apart > 1e-9) != beyond, mistake.cause
+
+
+@pytest.mark.parametrize(
+    ("program", "spec"),
+    [
+        (gla_backward(), LinearAttention.named("gla")),
+        pytest.param(gated_delta_backward(), GATED_DELTA, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_right_backward_passes_are_no_fault(program: Callable[..., Any], spec: LinearAttention) -> None:
+    report = verified(program, Gradient(spec), FEW)
+    assert report.verdict is Verdict.NO_FAULT
+    assert any("no law bounds them" in words for words in report.reservations)
+
+
+WRONG = [
+    ("unscaled", "dQ is not scaled"),
+    ("gate without decay", "dG is that of decays: it is not multiplied by e^g"),
+    ("cut", "the gradient of the state is not carried from a chunk of 4 tokens to the one before"),
+]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("wrong", "cause"), WRONG)
+def test_wrong_backward_passes_are_named(wrong: str, cause: str) -> None:
+    spec = Gradient(LinearAttention.named("gla"))
+    assert cause in " ".join(str(verify(gla_backward(wrong), spec, layout="bhnd", domain=SMALL, examples=4)).split())
+
+
+@pytest.mark.parametrize("wrong", ["erasure constant", "β of the erased left out", "adjoint undecayed"])
+def test_wrong_backward_passes_of_the_delta_rule_are_faults(wrong: str) -> None:
+    assert verified(gated_delta_backward(wrong), Gradient(GATED_DELTA), FEW).verdict is Verdict.FAULT
+
+
+def torch_chunks(wrong: bool) -> Callable[..., Any]:
+    """One chunk of the gated delta rule in torch, with an inverse; wrong, the inverse is a constant."""
+    import torch
+
+    def run(q: Array, k: Array, v: Array, beta: Array, g: Array) -> Array:
+        sums, n = g.cumsum(-1), q.shape[-2]
+        decay = (sums[..., :, None] - sums[..., None, :]).tril().exp()
+        lower = ((beta[..., None] * k) @ k.mT * decay).tril(-1)
+        system = torch.eye(n, dtype=q.dtype) + lower
+        inverse = torch.linalg.solve_triangular(system, torch.eye(n, dtype=q.dtype), upper=False)
+        u = (inverse.detach() if wrong else inverse) @ (beta[..., None] * v)
+        return (q @ k.mT * decay).tril() @ u
+
+    return run
+
+
+def test_gradients_of_torch_functions_are_by_name_and_of_the_final_state_too() -> None:
+    import torch
+
+    def run(q: Array, k: Array, v: Array, b: Array, decay: Array, h0: Array) -> Any:
+        """Two tokens, with inputs in another order than those of the definition."""
+        rows, state = [], h0
+        for t in range(q.shape[-2]):
+            state = decay[..., t, None, None].exp() * state
+            correction = b[..., t, None, None] * (v[..., t, None, :] - k[..., t, None, :] @ state)
+            state = state + k[..., t, :, None] @ correction
+            rows.append(q[..., t, None, :] @ state)
+        return torch.cat(rows, -2), state
+
+    spec = replace(GATED_DELTA, state="kv")
+    of, given = gradients.subject(Gradient(spec), "bhnd"), drawn(spec, "bhnd")
+    names = {"b": "beta", "decay": "g", "h0": "initial_state"}
+    arrays = {x: given[names.get(x, x)] for x in ("q", "k", "v", "b", "decay", "h0", "do", "dfinal_state")}
+    function = Backpropagated(run, of)
+    function.inputs = names
+    got = function(**{x: torch.tensor(a) for x, a in arrays.items()})
+    apart = {n: np.abs(np.asarray(a) - b).max() for n, a, b in zip(of.outputs, got, of.ways[0](**given), strict=True)}
+    assert max(apart.values()) < 1e-12, apart
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("wrong", [False, True])
+def test_gradients_of_torch_functions_are_those_of_all_inputs(wrong: bool) -> None:
+    report = verified(torch_chunks(wrong), Gradient(GATED_DELTA), FEW)
+    assert report.verdict is (Verdict.FAULT if wrong else Verdict.NO_FAULT)
+
+
+def weights_first(q: Array, k: Array, v: Array) -> Array:
+    import torch
+
+    a, b = (torch.nn.functional.elu(x) + 1 for x in (q, k))
+    scores = (a @ b.mT).tril()
+    return (scores / scores.sum(-1, keepdim=True)) @ v
+
+
+@pytest.mark.exhaustive
+def test_weights_may_be_divided_before_the_values() -> None:
+    assert verified(weights_first, Gradient(LinearAttention()), FEW).verdict is Verdict.NO_FAULT
+
+
+def test_what_has_no_gradients_is_refused() -> None:
+    with pytest.raises(InputError, match="an Attention or a LinearAttention"):
+        Gradient("gla")  # type: ignore[arg-type]
