@@ -6,14 +6,16 @@ Each entrant (``arena_entrants``) is called with a benchmark's own inputs, unifo
 judged by each rule (``arena_rules``) and by symattn's bound at these inputs alone. Then ``symattn.judge`` judges it
 with inputs of its own, and each rule judges the same calls.
 
-A run that was ended goes on where it stopped, if ``--out`` names its file. ``--part 2/5`` runs the second of five
-parts; ``--page`` writes docs/arena.md, with all parts that the file has.
+A run that was ended goes on where it stopped, if ``--out`` names its file. ``--entrants 340 --seed 0`` draws so many, of
+each class its share; ``--part 2/5`` runs the second of five parts; ``--page`` writes docs/arena.md, with all that the
+file has.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 import warnings
@@ -195,6 +197,22 @@ def records(chosen: Iterable[Entrant], out: Path | None) -> Iterator[Record]:
         yield known[entrant.name]
 
 
+def drawn(every: Iterable[Entrant], number: int, seed: int) -> list[Entrant]:
+    """Return so many entrants drawn by a seed, of each class the same share of its right and of its wrong ones.
+
+    They are ordered so that those of a run that was ended are drawn in the same way.
+    """
+    groups: dict[tuple[str, bool], list[Entrant]] = {}
+    for entrant in every:
+        groups.setdefault((entrant.kind, entrant.is_right), []).append(entrant)
+    rng, placed = random.Random(seed), []
+    for group in groups.values():
+        shuffled = rng.sample(group, len(group))
+        placed += [(place / len(group), entrant) for place, entrant in enumerate(shuffled)]
+    placed.sort(key=lambda pair: pair[0])  # the first of each class have place 0
+    return [entrant for _, entrant in placed[:number]]
+
+
 def _known(out: Path | None) -> dict[str, Record]:
     """Return the records of a file; a last line that an ended run left unfinished is dropped from the file."""
     if out is None or not out.exists():
@@ -336,6 +354,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--part", default="1/1", metavar="K/N", help="every N-th entrant, from the K-th"
     )
+    parser.add_argument("--entrants", type=int, metavar="N", help="N of them, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=0, help="of the drawing (default: 0)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="names such as 'figure.*'")
     parser.add_argument(
         "--known", action="store_true", help="only the entrants that the file of --out has"
@@ -343,7 +363,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", action="store_true", help="write the tables into docs/arena.md")
     told = parser.parse_args(arguments)
     part, parts = map(int, told.part.split("/"))
-    chosen = [e for e in entrants() if fnmatchcase(e.name, told.only)][part - 1 :: parts]
+    chosen = [e for e in entrants() if fnmatchcase(e.name, told.only)]
+    if told.entrants is not None:
+        if told.entrants < 1:
+            parser.error(f"--entrants {told.entrants}: give a number from 1")
+        chosen = drawn(chosen, told.entrants, told.seed)
+    chosen = chosen[part - 1 :: parts]
     if told.known:
         chosen = [e for e in chosen if e.name in _known(told.out)]
     every = list(records(chosen, told.out))

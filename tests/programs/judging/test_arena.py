@@ -91,6 +91,18 @@ def test_a_run_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(parts["wrongly"]) == 1
 
 
+def test_a_draw_has_each_class_and_goes_on_with_a_larger_one() -> None:
+    groups = {(e.kind, e.is_right) for e in EVERY.values()}
+    drawn = arena.drawn(EVERY.values(), 330, 0)
+    names = [e.name for e in drawn]
+    assert {(e.kind, e.is_right) for e in drawn[: len(groups)]} == groups
+    assert len(set(names)) == 330
+    assert sum(e.is_right for e in drawn) >= 100
+    assert sum(not e.is_right for e in drawn) >= 200
+    assert [e.name for e in arena.drawn(EVERY.values(), 50, 0)] == names[:50]
+    assert [e.name for e in arena.drawn(EVERY.values(), 50, 1)] != names[:50]
+
+
 def test_the_page_has_a_place_for_each_table() -> None:
     text = arena.PAGE.read_text(encoding="utf-8")
     assert [name for name in arena.tables([]) if f"<!-- {name} -->" not in text] == []
