@@ -463,17 +463,21 @@ def _without_overrides() -> Iterator[None]:
         yield
 
 
+_CAN_BE_SUBCLASSED = 1 << 10  # of the flags of a type; each class that Python code makes has it
+
+
 def _is_plain_array(output: Tensor) -> bool:
     """Return whether an array is of a type of NumPy, torch or JAX itself: reading it runs no code of the candidate."""
     kinds: list[type] = [np.ndarray, np.ma.MaskedArray]
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    if torch is not None:
+    if (torch := sys.modules.get("torch")) is not None:
         kinds += [torch.Tensor, torch.nn.Parameter]
     # By identity, and by its true type: a class may say that it equals others, and an object that it is of another one.
     kind = type(output)
     if any(kind is other for other in kinds) or issubclass(kind, np.generic):
         return True
-    return jax is not None and isinstance(output, jax.Array)
+    # ``isinstance`` would ask ``__class__``, and ``jax`` may be any module that the candidate made.
+    is_compiled = not kind.__flags__ & _CAN_BE_SUBCLASSED
+    return is_compiled and kind.__module__.partition(".")[0] == "jaxlib"
 
 
 def _is_own(function: Function) -> bool:

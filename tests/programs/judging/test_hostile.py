@@ -58,6 +58,14 @@ def test_an_object_that_says_it_is_an_array_is_none(tmp_path: Path) -> None:
     assert judgement.status is Status.FAIL, judgement
 
 
+def test_a_library_of_the_candidates_own_has_no_arrays_that_are_read_unwatched(tmp_path: Path) -> None:
+    text, words = TAMPERING["imports symattn when its output is read"]
+    own_jax = "import sys, types\nsys.modules['jax'] = types.SimpleNamespace(Array=object)\n"
+    judgement = judged(tmp_path, own_jax + text)
+    assert judgement.status is Status.TAMPERED, judgement
+    assert words in judgement.reason
+
+
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
