@@ -6,9 +6,9 @@ Each entrant (``arena_entrants``) is called with a benchmark's own inputs, unifo
 judged by each rule (``arena_rules``) and by symattn's bound at these inputs alone. Then ``symattn.judge`` judges it
 with inputs of its own, and each rule judges the same calls.
 
-A run that was ended goes on where it stopped, if ``--out`` names its file. ``--entrants 340 --seed 0`` draws so many, of
-each class its share; ``--part 2/5`` runs the second of five parts; ``--page`` writes docs/arena.md, with all that the
-file has.
+A run that was ended goes on where it stopped, if ``--out`` names its file. ``--entrants 340 --seed 0`` draws so many,
+of each class its share; ``--part 2/5`` runs the second of five parts; ``--page`` writes docs/arena.md, with all that
+the file has.
 """
 
 from __future__ import annotations
