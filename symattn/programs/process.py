@@ -164,9 +164,10 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
             os.kill(copy, signal.SIGKILL)
         os.waitpid(copy, 0)
     opened: list[tuple[bool, Any]] = []
-    with io.BytesIO(answers) as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
-        while True:  # until the first incomplete one
-            opened.append(pickle.load(file))
+    # Up to the first that is incomplete, or is none: the task's own code may write into the pipe.
+    with io.BytesIO(answers) as file, contextlib.suppress(Exception):
+        while isinstance(pair := pickle.load(file), tuple) and len(pair) == 2:
+            opened.append(pair)
     results = [content for done, content in opened if done]
     if not results:
         ending = "it ended its process" if ended else f"it did not end within {seconds:g} s"

@@ -1,6 +1,8 @@
 """A function in a process of its own: limits hold, ends are told, and nothing is left running."""
 
+import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -372,6 +374,27 @@ def test_what_came_before_the_end_counts(end: Callable[[], Any]) -> None:
         yield 8
 
     assert apart(task, 0.3) == [7]
+
+
+def test_what_the_task_writes_into_the_pipe_is_no_result() -> None:
+    before = _open_files()
+
+    def task() -> Iterator[int]:
+        yield 7
+        for number in _open_files() - before:
+            os.write(number, pickle.dumps(None))
+        yield 8
+
+    assert apart(task, 20.0) == [7]
+
+
+def _open_files() -> set[int]:
+    result = set()
+    for number in range(256):
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            result.add(number)
+    return result
 
 
 def _raising() -> Any:
