@@ -5,10 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, LayerNorm, Report, Verdict, verify
+from symattn import Attention, Domain, LayerNorm, Report, Rotary, Verdict, verify
+from symattn.bounds.case_result import Case
 from symattn.document.render import render
+from symattn.programs.verifying import Options
 from symattn.verification import engine
-from symattn.verification.power import lacking, of_attention, powers, verdict
+from symattn.verification.power import lacking, least_shown, of_attention, powers, verdict
+from symattn.verification.probing import probes
 from symattn.verification.report import StepPower
 from tests.faults.definitions import RIGHT
 from tests.faults.programs import causal, plain
@@ -99,6 +102,21 @@ def test_where_the_bound_hides_a_mistake_nothing_is_decided() -> None:
     assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
     assert "would have shown: scores 1 % too large; " in report.missing[0]
     assert "--dtype" in report.missing[0]
+
+
+def test_a_rotation_in_bfloat16_hides_no_factor_of_the_scores() -> None:
+    def zeros(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.zeros((len(q), v.shape[1]), v.dtype)
+
+    how, spec = Options(dtype="bfloat16"), Attention(causal=True, position=Rotary(base=500_000))
+    with how.opened(zeros, spec) as runner:
+        session = how.session(runner, spec)
+        for name, inputs in probes.scale(session.maker, np.random.default_rng(0)):
+            session.take(Case("scale", name, inputs))
+    tried = [(r.case.inputs, [part.expected for part in r.parts]) for r in session.records]
+    _, mutations = of_attention(spec, "qkv")
+    factor_left_out = next(m for kind in mutations["scaled scores"] for m in kind if m.words == "left out")
+    assert least_shown(factor_left_out, tried) < 1
 
 
 @pytest.mark.deep

@@ -11,6 +11,7 @@ from math import isqrt
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 
 Named = tuple[str, dict[str, Array] | None]
@@ -79,10 +80,17 @@ def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield two keys at several widths, with scores 0 and one that is about 1 or 2 when scaled."""
+    """Yield two keys at several widths, with scores 0 and one that is about 1 or 2 when scaled.
+
+    In half precision, at the largest width, it is about ¼ as well.
+    """
     for d_k in SCALE_WIDTHS:
         # Whole numbers at √d_k and 2√d_k or just above.
-        for score in (isqrt(d_k - 1) + 1, 2 * isqrt(d_k - 1) + 2):
+        scores = [isqrt(d_k - 1) + 1, 2 * isqrt(d_k - 1) + 2]
+        # Bounds in half precision grow with the score: after a rotation in bfloat16, at 1 they hide the factor.
+        if d_k == max(SCALE_WIDTHS) and maker.precision.input.name in HALF:
+            scores.append(isqrt(d_k) // 4)
+        for score in scores:
             # Under a causal mask aligned top-left, only the second query reaches both keys.
             n_q = 2 if maker.square or maker.spec.causal else 1
             q = np.zeros((n_q, d_k))
