@@ -53,7 +53,7 @@ STEPS = ((1,), (2,), (1,))
 GATE_OF_HEAD, SKIP = -1, Fraction(1, 2)
 
 
-class Rule(NamedTuple):
+class ErasingRule(NamedTuple):
     """A rule of a published model: its fields, and the formulas of p, r and what is written."""
 
     model: str
@@ -64,25 +64,27 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule("linear", {}, "0", "k", "v"),
-    Rule("deltanet", {"delta": True}, "β k", "k", "β v"),
-    Rule(
+    ErasingRule("linear", {}, "0", "k", "v"),
+    ErasingRule("deltanet", {"delta": True}, "β k", "k", "β v"),
+    ErasingRule(
         "comba",
         {"delta": True, "gate": "token", "erase": "vector", "erases": "before"},
         "β p",
         "k",
         "β v",
     ),
-    Rule("gdn2", {"delta": True, "gate": "feature", "erase": "gates"}, "b ⊙ k", "k", "w ⊙ v"),
-    Rule(
+    ErasingRule(
+        "gdn2", {"delta": True, "gate": "feature", "erase": "gates"}, "b ⊙ k", "k", "w ⊙ v"
+    ),
+    ErasingRule(
         "rwkv7",
         {"delta": True, "gate": "feature", "erase": "pair", "erases": "before"},
         "−α",
         "b",
         "v",
     ),
-    Rule("rwkv6", {"gate": "feature", "reads": "before", "bonus": True}, "0", "k", "v"),
-    Rule("mamba2", {"gate": "head", "step": True, "skip": True}, "0", "k", "Δ v"),
+    ErasingRule("rwkv6", {"gate": "feature", "reads": "before", "bonus": True}, "0", "k", "v"),
+    ErasingRule("mamba2", {"gate": "head", "step": True, "skip": True}, "0", "k", "Δ v"),
 )
 """What the fields of each say of erasing, writing, gates and reading; a norm, a scale and heads are left out."""
 
@@ -124,7 +126,7 @@ def _stack(rows: Iterable[Array]) -> Any:
 
 
 # -- three tokens in exact numbers -------------------------------------------------------------------------------------
-class Steps(NamedTuple):
+class StepForms(NamedTuple):
     """The implementation of one token, and of a chunk of them, from the same arrays."""
 
     token: Step
@@ -139,7 +141,7 @@ class Erased(NamedTuple):
 
 
 class Token(NamedTuple):
-    """What p of a token reads (1, d_v), None if nothing is erased, the state after it, and its output."""
+    """A token: what its p reads (1, d_v), None if nothing is erased, the state after it, and its output."""
 
     seen: Any
     state: Array
@@ -147,7 +149,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Walk:
+class RuleWalk:
     """Three tokens of a rule; ``shown`` are the inputs of its table besides keys and queries, by the column's title."""
 
     caption: str
@@ -155,47 +157,47 @@ class Walk:
     tokens: tuple[Token, ...]
 
 
-def _run_walks() -> dict[str, Walk]:
+def _run_walks() -> dict[str, RuleWalk]:
     """Run each rule token by token, in exact numbers."""
     k, v, g = (exact(x) for x in (KEYS, VALUES, GATES))
-    erasing = Steps(erasing_token, erasing_chunk)
-    before = Steps(partial(erasing_token, before=True), partial(erasing_chunk, before=True))
+    erasing = StepForms(erasing_token, erasing_chunk)
+    before = StepForms(partial(erasing_token, before=True), partial(erasing_chunk, before=True))
 
     p, beta = exact(AUXILIARY), exact(RATES)
     read = Erased(beta * p, before=True)
     tokens = _run_tokens(before, (k, beta * v, read.p, k, g), read)
     caption = "Comba; p reads the state before it decays."
-    comba = Walk(caption, {"v_t": v, "p_t": p, "β_t": beta}, tokens)
+    comba = RuleWalk(caption, {"v_t": v, "p_t": p, "β_t": beta}, tokens)
 
     b, w = exact(ERASE_GATES), exact(WRITE_GATES)
     read = Erased(b * k, before=False)
     tokens = _run_tokens(erasing, (k, w * v, read.p, k, g), read)
-    gdn2 = Walk("Gated DeltaNet-2.", {"v_t": v, "b_t": b, "w_t": w}, tokens)
+    gdn2 = RuleWalk("Gated DeltaNet-2.", {"v_t": v, "b_t": b, "w_t": w}, tokens)
 
     kappa, replaced = exact(REMOVED), exact(REPLACED)
     read = Erased(kappa, before=True)
     tokens = _run_tokens(before, (k, v, kappa, replaced, g), read)
     caption = "RWKV-7; α reads the state before it decays."
-    rwkv7 = Walk(caption, {"v_t": v, "α_t": -kappa, "b_t": replaced}, tokens)
+    rwkv7 = RuleWalk(caption, {"v_t": v, "α_t": -kappa, "b_t": replaced}, tokens)
 
     bonus = _stack(exact(BONUS) for _ in KEYS)
-    tokens = _run_tokens(Steps(step_read_before, chunk_read_before), (k, v, g, bonus))
+    tokens = _run_tokens(StepForms(step_read_before, chunk_read_before), (k, v, g, bonus))
     caption = "RWKV-6; a token reads the state before it is added, and itself by the bonus b."
-    rwkv6 = Walk(caption, {"v_t": v, "b_t": bonus}, tokens)
+    rwkv6 = RuleWalk(caption, {"v_t": v, "b_t": bonus}, tokens)
 
     step, gates = exact(STEPS), exact([[GATE_OF_HEAD]] * len(KEYS))
-    tokens = _run_tokens(Steps(gated_step, gated_chunk), (k, step * v, step * gates))
+    tokens = _run_tokens(StepForms(gated_step, gated_chunk), (k, step * v, step * gates))
     skipped = tuple(
         token._replace(output=token.output + SKIP * row)
         for token, row in zip(tokens, _rows(v), strict=True)
     )
     caption = "Mamba-2; the gate of the head is −1, and v/2 is added to what a token reads."
-    mamba2 = Walk(caption, {"v_t": v, "Δ_t": step}, skipped)
+    mamba2 = RuleWalk(caption, {"v_t": v, "Δ_t": step}, skipped)
     return {"comba": comba, "gdn2": gdn2, "rwkv7": rwkv7, "rwkv6": rwkv6, "mamba2": mamba2}
 
 
 def _run_tokens(
-    steps: Steps, arrays: tuple[Array, ...], erased: Erased | None = None
+    steps: StepForms, arrays: tuple[Array, ...], erased: Erased | None = None
 ) -> tuple[Token, ...]:
     """Run tokens one by one from the state 0; ``arrays`` are k, the values that are written, and further ones.
 
@@ -231,7 +233,7 @@ def _rows(x: Array) -> list[Array]:
     return [x[i : i + 1, :] for i in range(len(KEYS))]
 
 
-def _make_table_of_tokens(walk: Walk) -> Table:
+def _make_table_of_tokens(walk: RuleWalk) -> Table:
     """Return the tokens of a rule one by one, in exact numbers."""
     erases = walk.tokens[0].seen is not None
     titles = ["t", "k_t", *walk.shown, *(["y_t"] if erases else []), "S_t", "q_t", "o_t"]

@@ -150,12 +150,12 @@ class Formed(Convention):
 
     @property
     def needs_definition(self) -> bool:
-        """Whether a process that calls the function has to know the definition."""
+        """Return whether a process that calls the function has to know the definition."""
         return self.fills
 
     @property
     def returns_lists(self) -> bool:
-        """Whether outputs may come as a list, which stands for a tuple."""
+        """Return whether outputs may come as a list, which stands for a tuple."""
         return True
 
 

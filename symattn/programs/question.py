@@ -69,7 +69,7 @@ class Question:
 
 
 class OutputVerdict(NamedTuple):
-    """What is wrong with an output, "" if nothing is; then a note on what is not decided, and how mistakes of a wanted
+    """The fault of an output, "" if there is none; then a note on what is not decided, and how mistakes of a wanted
     power would be detected."""
 
     words: str

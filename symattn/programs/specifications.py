@@ -54,8 +54,8 @@ LSE = "lse"
 _ROOM = "symattn.verification.definitions."
 
 
-class Kind(ABC):
-    """What a program needs for the specifications of one class.
+class SpecificationKind(ABC):
+    """The needs of a program for the specifications of one class.
 
     name     the class
     word     its word on a command line; "" if its fields are options of their own
@@ -196,7 +196,7 @@ class Kind(ABC):
         return None
 
 
-class OutputOfAttention(Kind):
+class OutputOfAttention(SpecificationKind):
     """The output of an ``Attention``, whose inputs have letters, and whose form is found by small calls."""
 
     name, word, ordered, by_name = "Attention", "", True, True
@@ -293,7 +293,7 @@ class OutputOfAttention(Kind):
 
 
 @dataclass(eq=False)
-class OfDefinition(Kind):
+class OfDefinition(SpecificationKind):
     """A specification with definitions of arrays by name: ``subject`` or ``subjects`` in the module ``room``."""
 
     name: str
@@ -499,7 +499,7 @@ class OfLinearAttention(OfDefinition):
 
 
 #: The entry of each class of specifications, and of an ``Attention`` that returns logarithms of sums.
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, SpecificationKind] = {
     kind.name if kind.word != LSE else LSE: kind
     for kind in (
         OutputOfAttention(),
@@ -520,7 +520,7 @@ KINDS: dict[str, Kind] = {
 BY_WORD = {kind.word: kind for kind in KINDS.values() if kind.word}
 
 
-def kind_of(spec: object) -> Kind:
+def kind_of(spec: object) -> SpecificationKind:
     """Return the entry of a specification. Raises ``InputError`` for anything else."""
     if isinstance(spec, Attention):
         return KINDS[LSE if spec.lse else "Attention"]

@@ -126,12 +126,12 @@ class Wrapped(Convention):
 
     @property
     def needs_definition(self) -> bool:
-        """Whether a process that calls the function has to know the definition, here to adapt it."""
+        """Return whether a process that calls the function has to know the definition, here to adapt it."""
         return True
 
     @property
     def returns_lists(self) -> bool:
-        """Whether outputs may come as a list, which stands for a tuple."""
+        """Return whether outputs may come as a list, which stands for a tuple."""
         return True
 
 
