@@ -61,6 +61,7 @@ _MAX_ENTRIES = 20_000  # of a case that is sent along
 _MAX_SAMPLES = 150
 _BEAM = 8  # edits that repair a part, and get a second one
 _HALVES = 4  # those of them that repair some calls whole and spoil none get one of tier 2, too
+_SHARE_OF_HALVES = 4  # and at least this part of all wrong calls: a quarter
 _PAIRS_AT_ONCE = 1000  # pairs after which those that passed are examined
 # calls that refuted single edits, of which pairs are asked some as large, and their entries
 _MOST_REFUTING, _MAX_REFUTING, _REFUTING_SEED = 2, 100_000, 67
@@ -417,9 +418,9 @@ class _EditSearch:
 
     def _pair_up_halves(self, parts: Sequence[tuple[Edit, int]]) -> list[Several]:
         """Return pairs of an edit that repairs some calls whole with one of tier 1, or a likely one of tier 2."""
-        # Of edits of one line that repair equally many calls, most are the same number in other words.
-        apart = {(edit.line, -repaired): edit for edit, repaired in reversed(parts)}
-        halves = [apart[key] for key in sorted(apart, key=lambda key: key[1])][:_HALVES]
+        # Of edits at one place that repair equally many calls, most are the same number in other words.
+        apart = {(-repaired, _begin_of(edit)): edit for edit, repaired in reversed(parts)}
+        halves = [apart[key] for key in sorted(apart)][:_HALVES]
         # The insertions of each rule in turn, since not all of them are tried.
         others = [*self._edits[1], *in_turn(self._edits.get(2, ()))]
         pairs = [(e, other) for other in others for e in halves if _are_edits_disjoint(e, other)]
@@ -476,6 +477,12 @@ def _order_of_accepted(accepted: tuple[bool, Several, EditAnswer]) -> tuple[bool
     strays, edits, _ = accepted
     is_switch = all(e.rule == SWITCH for e in edits)
     return strays and not is_switch, sum(map(size_of, edits))
+
+
+def _begin_of(edit: Edit) -> tuple[int, int]:
+    """Return the line and the column where an edit begins."""
+    first = min(edit.replacements)
+    return first.line, first.column
 
 
 def _are_edits_disjoint(one: Edit, other: Edit) -> bool:
