@@ -194,9 +194,11 @@ def _enclosed_value_parts(run: Run, precision: Precision) -> list[Floats]:
     if not v.rad.any() and not run.value_terms:
         return [v.mid]
     sizes = size(number(run.absolute[run.values_name]))
-    # Wider radii would make the bound depend on the enclosure.
-    negligible = _NEGLIGIBLE * run.value_terms * rate(precision.roughest)
-    if not (v.rad <= negligible * sizes).all():
+    # Wider radii would make the bound depend on the enclosure. Each product may also underflow, by η/2: a sum of zeros
+    # has no other rounding, and its enclosure has a radius for that, too.
+    roughest = precision.roughest
+    rounded = rate(roughest) * sizes + float(roughest.eta) / 2
+    if not (v.rad <= _NEGLIGIBLE * run.value_terms * rounded).all():
         raise Refused("the enclosures do not say what the values are")
     return [v.mid, v.rad, sizes]
 
