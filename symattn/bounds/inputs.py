@@ -374,17 +374,17 @@ class Maker:
             self._are_tokens_unprojected or self.spec.latent is not None or self.spec.packed
         ):
             return None
-        # Square weights cannot select three parts of a token.
-        if self.tokens and self.domain.square_weights:
-            return None
         heads = self._as_promised(q, k, v)
         if heads is None:
             return None
         q, k, v = heads
+        # Square weights select three parts of a token only if it is wide enough, as with three heads.
+        if self.tokens and self._width_of_parted_tokens(q, v) < 2 * q.shape[-1] + v.shape[-1]:
+            return None
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
         arrays = {name: self.in_format(a) for name, a in arrays.items()}
-        width = q.shape[-1]
-        sizes = Sizes(q.shape[-2], k.shape[-2], width, v.shape[-1], 2 * width + v.shape[-1])
+        d_model = self._width_of_parted_tokens(q, v)
+        sizes = Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], d_model)
         shapes = self.shapes(sizes)
         # Without rng the probe decides alone, and all other inputs are always the same.
         result = self._draw_extra_inputs(shapes, rng or np.random.default_rng(len(k)))
@@ -449,21 +449,28 @@ class Maker:
             for n, a in zip("qkv", (q, k, v), strict=True)
         }
 
+    def _width_of_parted_tokens(self, q: Array, v: Array) -> int:
+        """Return d_model of tokens that contain q, k and v side by side: as wide as these, or as square weights are."""
+        if self.domain.square_weights:
+            return self.spec.heads * q.shape[-1]
+        return 2 * q.shape[-1] + v.shape[-1]
+
     def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
-        """Return tokens that contain q, k and v side by side, and projections that select them."""
+        """Return tokens that contain q, k and v side by side, then zeros, and projections that select them."""
         widths_of_head = (q.shape[-1], v.shape[-1])
         h, (d_k, d_v) = self.spec.heads, widths_of_head
-        d_model = 2 * d_k + d_v
+        d_model = self._width_of_parted_tokens(q, v)
         columns = np.eye(d_model)
         n_q, n_k = q.shape[-2], k.shape[-2]
-        y = np.concatenate([np.zeros((n_k, d_k)), k, v], axis=1)
-        x = np.concatenate([q, np.zeros((n_q, d_k + d_v))], axis=1)
+        rest = d_model - 2 * d_k - d_v
+        y = np.concatenate([np.zeros((n_k, d_k)), k, v, np.zeros((n_k, rest))], axis=1)
+        x = np.concatenate([q, np.zeros((n_q, d_k + d_v + rest))], axis=1)
         # Without separate y, each token has its query beside its key and value.
         result = {"x": x, "y": y} if "y" in self.names else {"x": x + y}
         picks = {
             "w_q": columns[:, :d_k],
             "w_k": columns[:, d_k : 2 * d_k],
-            "w_v": columns[:, 2 * d_k :],
+            "w_v": columns[:, 2 * d_k : 2 * d_k + d_v],
         }
         g = self.spec.key_heads
         result |= {name: np.tile(w, (1, h if name == "w_q" else g)) for name, w in picks.items()}

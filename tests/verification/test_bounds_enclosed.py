@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Buckets, LinearScaling, NTKScaling, Precision, Refused, Rotary
+from symattn import Alibi, Attention, Buckets, Domain, LinearScaling, NTKScaling, Precision, Refused, Rotary
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.inputs import lengths
 from symattn.bounds import enclosed, exponents, reference, scores
 from symattn.bounds.balls import allowed, projected
+from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import shares
+from symattn.bounds.inputs import Maker
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
 from tests.verification.test_bounds_fast import PRECISIONS as EVERY
@@ -155,6 +157,19 @@ def test_values_whose_radius_is_not_negligible_are_left_to_balls() -> None:
     p, rng = PRECISIONS["fp64"], np.random.default_rng(64)
     with pytest.raises(Refused, match="what the values are"):
         enclosed.of_run(run(TOKENS["one head"][0], of_tokens("one head", p, rng), kind=Enclosure), p)[0]
+
+
+def test_values_that_are_sums_of_zeros_are_enclosed_too() -> None:
+    """Probes of tokens select parts of them, so that most products are 0: the bound is that in balls, too."""
+    spec, p = Attention(heads=3, causal=True), PRECISIONS["fp32"]
+    names = ("x", "w_q", "w_k", "w_v", "w_o")
+    convention = Convention(tuple(Argument(n, n) for n in names))
+    maker = Maker(spec, convention, p, Domain(square_weights=True, square=True))
+    probe = maker.from_heads(np.eye(4, 3), np.ones((4, 3)), 2 * np.eye(4, 3))
+    assert probe is not None
+    assert {probe[n].shape for n in names} == {(4, 9), (9, 9)}
+    ratios = _compared(spec, p, probe)
+    assert 1 <= ratios.min() <= np.median(ratios) <= WIDEST
 
 
 @pytest.mark.parametrize("variant", ["rotary", "capped", "additive mask"])

@@ -30,7 +30,7 @@ from symattn.programs.specifications import definitions_of
 from symattn.verification.attention import LATER
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.engine import Session
-from symattn.verification.probing.probes import GROUPS, altered, climb, search
+from symattn.verification.probing.probes import FAMILIES, GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
 from tests.faults.programs import softmax
 
@@ -111,6 +111,19 @@ def test_what_is_made_keeps_every_promise(number: int) -> None:
         assert sizes_of(maker.spec, given).items() >= {"h": maker.spec.heads}.items()
         held = {n: a for n, a in given.items() if a.dtype != bool and n != "mask"}
         assert all(np.array_equal(maker.precision.input.rounded(a), a) for a in held.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_as_wide_as_in_models_leave_several_keys_a_weight(family: str) -> None:
+    """Otherwise no output shows a wrong scale."""
+    spec, names = Attention(heads=4), ("x", "w_q", "w_k", "w_v", "w_o")
+    domain = Domain(square=True, min_width=48, max_width=48, square_weights=True)
+    maker = Maker(spec, Convention(tuple(Argument(n, n) for n in names)), Precision.of("float32"), domain)
+    rng = np.random.default_rng(1)
+    drawn = maker.make(Sizes(4, 4, 48, 48), FAMILIES[family](rng), rng)
+    assert drawn["w_q"].shape == (192, 192)
+    right, wrong = (np.asarray(replace(spec, scale=scale)(**drawn)) for scale in (48**-0.5, 96**-0.5))
+    assert np.abs(right - wrong).max() > 0.02 * np.abs(right).max()
 
 
 class Spy:

@@ -7,7 +7,7 @@ same inputs. A group yields (name, inputs); the inputs are None if the specifica
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import isqrt
+from math import isqrt, log2
 
 import numpy as np
 
@@ -43,10 +43,37 @@ _E0 = (
 SCALE_WIDTHS = (1, 2, 3, 4, 8, 64)
 
 
+# From this width on, weights are scaled, since scores would grow with the width.
+_WIDE_TOKENS = 64
+
+
+def _is_wide_weight(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether an array is a weight matrix whose rows are as many as a wide token has components."""
+    is_weight = name.rpartition(".")[2].startswith("w")
+    return is_weight and len(shape) > 1 and shape[-2] >= _WIDE_TOKENS
+
+
+def _shrink_wide_weights(entries: Entries) -> Entries:
+    """Return the entries with those of wide weights times a power of 2 near 1/√rows, which leaves their digits.
+
+    Otherwise scores grow with the width, one key has all the weight, and no error in scores shows in an output.
+    """
+
+    def shrunk(name: str, shape: tuple[int, ...]) -> Array:
+        drawn = entries(name, shape)
+        if not _is_wide_weight(name, shape):
+            return drawn
+        return drawn * 2.0 ** -round(log2(shape[-2]) / 2)
+
+    return shrunk
+
+
 def small(rng: np.random.Generator) -> Callable[[str, tuple[int, ...]], Array]:
-    """Draw integers from −2 to 2 as entries, for values from −8 to 8."""
-    return lambda name, shape: (
-        rng.integers(-8, 9, shape) if name == "v" else rng.integers(-2, 3, shape)
+    """Draw integers from −2 to 2 as entries, for values from −8 to 8; weights of wide tokens are shrunk."""
+    return _shrink_wide_weights(
+        lambda name, shape: (
+            rng.integers(-8, 9, shape) if name == "v" else rng.integers(-2, 3, shape)
+        )
     )
 
 
@@ -238,8 +265,6 @@ _MANY = (17, 31, 32, 33, 64, 65)  # around the sizes of tiles
 _MANY_SQUARE = _MANY[:4]  # if there are as many queries
 # Larger widths of keys, multiples of 16 and others.
 _WIDE = (16, 33, 64, 80)
-# From this width on, weights are scaled, since scores would grow with the width.
-_WIDE_TOKENS = 64
 _OFTEN = 0.25  # probability of a larger size
 # Axes in front of random inputs, as many as the layout has.
 _BATCHES = ((), (1, 2), (2, 3))
@@ -320,34 +345,41 @@ def normal(rng: np.random.Generator) -> Entries:
     """Draw from N(0, 1), weights of wide tokens from N(0, 1/d_model), so that scores do not grow with the width."""
 
     def entries(name: str, shape: tuple[int, ...]) -> Array:
-        weights = name.rpartition(".")[2].startswith("w")
-        wide = weights and len(shape) > 1 and shape[-2] >= _WIDE_TOKENS
-        return rng.standard_normal(shape) / (shape[-2] ** 0.5 if wide else 1)
+        drawn = rng.standard_normal(shape)
+        return drawn / shape[-2] ** 0.5 if _is_wide_weight(name, shape) else drawn
 
     return entries
 
 
 def integers(rng: np.random.Generator) -> Entries:
     """Draw whole numbers from −3 to 3: most sums of few of them are exact."""
-    return lambda name, shape: rng.integers(-3, 4, shape)
+    return _shrink_wide_weights(lambda name, shape: rng.integers(-3, 4, shape))
 
 
 def sparse(rng: np.random.Generator) -> Entries:
     """Draw small whole numbers, mostly zeros."""
-    return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
+    return _shrink_wide_weights(
+        lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
+    )
 
 
-FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
-    "normal": normal,
-    "large": lambda rng: (
+def large(rng: np.random.Generator) -> Entries:
+    """Draw from N(0, 16), weights from N(0, 1)."""
+    return _shrink_wide_weights(
         lambda name, shape: rng.standard_normal(shape) * (1 if name.startswith("w") else 4)
-    ),
-    "integer": integers,
-    "sparse": sparse,
-    "shifted": lambda rng: (
+    )
+
+
+def shifted(rng: np.random.Generator) -> Entries:
+    """Draw from N(0, 1), with one whole number that is added to all entries of an input."""
+    return _shrink_wide_weights(
         lambda name, shape: (
             rng.standard_normal(shape)
             + (rng.integers(-3, 4) if name in ("q", "k", "v", "x") else 0)
         )
-    ),
-}
+    )
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
+    "normal": normal, "large": large, "integer": integers, "sparse": sparse, "shifted": shifted,
+}  # fmt: skip
