@@ -28,6 +28,7 @@ _MAX_SCORES_IN_HALF = 1 << 22
 #: Formats whose bounds are slow, so that the number of scores is limited too.
 _HALF = ("float16", "bfloat16")
 _KEPT_AXES = 2  # the last ones, which are never cut
+_MAX_PLAUSIBLE_HEADS = 4  # each number costs a verification of the reference
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,15 @@ class Benchmark:
     """The contents of a benchmark's file: the arguments of its model, and the inputs of one call.
 
     ``shapes`` are those of the inputs as the file makes them; in ``arrays`` leading axes may be cut to a few items.
-    ``problem`` says why there are no inputs. ``heads`` is the number that the model names, if any.
+    ``problem`` says why there are no inputs. ``heads`` are numbers that a model of tokens may have: the one that it
+    names, else whole numbers among its arguments and attributes that divide the width.
     """
 
     init: tuple[Any, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
     arrays: tuple[np.ndarray, ...] = ()
     dtype: str = "float32"
-    heads: int | None = None
+    heads: tuple[int, ...] = ()
     problem: str = ""
 
     def name_of(self, path: str, model: str) -> str:
@@ -83,8 +85,27 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     problem = "" if len(arrays) == len(inputs) else "some of its inputs are no arrays"
     shapes = tuple(shape for _, _, shape in arrays)
     return Benchmark(
-        init, shapes, small_arrays, floats[0] if floats else "float32", heads_of(instance), problem
+        init,
+        shapes,
+        small_arrays,
+        floats[0] if floats else "float32",
+        _plausible_heads(instance, init, shapes),
+        problem,
     )
+
+
+def _plausible_heads(
+    model: object, init: Sequence[object], shapes: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Return the numbers of heads that a model of tokens may have, the likeliest first."""
+    named = heads_of(model)
+    if named is not None:
+        return (named,)
+    if len(shapes) != 1 or not shapes[0]:
+        return ()
+    width = shapes[0][-1]
+    numbers = [n for n in (*init, *vars(model).values()) if type(n) is int and 1 < n < width]
+    return (*dict.fromkeys(n for n in numbers if width % n == 0),)[:_MAX_PLAUSIBLE_HEADS]
 
 
 def _call_benchmark_function(path: str, module: Any, name: str) -> list[Any]:

@@ -47,6 +47,7 @@ from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.weights import Softmax
 from symattn.verification.engine import Session
 
+_AXES_OF_HEADS = (-3, -2)  # with tokens after or before them
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 #: What texts of references were recognised as, by the text and what was sought, and in which form.
 _RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
@@ -88,8 +89,8 @@ class ByReference:
         # The shapes of the benchmark become promises, so that no other sizes are tried.
         how = self._adopt_benchmark_options(_domain_of_benchmark_shapes(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
-        definition, _, reason = self._find_reference_definition(
-            benchmark.name_of(self.reference, MODEL), specs, [how], process
+        definition, how, reason = self._find_reference_definition(
+            benchmark.name_of(self.reference, MODEL), specs, [how], process, benchmark
         )
         if definition is None:
             return self._make_invalid_judgement(reason, clock)
@@ -197,10 +198,12 @@ class ByReference:
         known: Sequence[Specification],
         ways: Sequence[TargetOptions],
         process: Process | None,
+        benchmark: Benchmark | None = None,
     ) -> tuple[Specification | None, TargetOptions, str]:
         """Return the definition that the reference computes, on the first groups of inputs, and how it is called.
 
-        ``ways`` are those in which it may take its inputs, which one process tries. Else return None, and the reason.
+        It must have a result for the ``benchmark``'s own inputs, which the reference returns. ``ways`` are those in
+        which it may take its inputs, which one process tries. Else return None, and the reason.
         """
         name, first = self._name_of_reference_model, ways[0]
         specs = [self.definition] if self.definition is not None else [*known]
@@ -227,15 +230,28 @@ class ByReference:
                 try:
                     child.turn_to(how.request(spec))
                     session = how.session(child, spec)
-                    if engine.recognised(session):
-                        return spec, way, ""
-                    words = _describe_first_fault(session)
+                    if not engine.recognised(session):
+                        words = _describe_first_fault(session)
+                        continue
+                    words = "" if benchmark is None else _judge_own_inputs(session, spec, benchmark)
+                    if not words:
+                        return spec, self._with_promised_lengths(way, child, benchmark), ""
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
             return None, first, f"{name} does not compute {words_of(self.definition)}: {words}"
         hint = "hint: give the definition by its options, or by --definition"
         return None, first, f"{name} computes none of {', '.join(map(words_of, specs))}; {hint}"
+
+    def _with_promised_lengths(
+        self, way: TargetOptions, reference: Child, benchmark: Benchmark | None
+    ) -> TargetOptions:
+        """Return the options with the lengths of a benchmark's inputs, now that the axis of its tokens is known."""
+        layout = reference.convention.layout
+        if benchmark is None or "n" not in layout or self.how.domain not in (None, Domain()):
+            return way
+        axis = layout.index("n") - len(layout)
+        return replace(way, domain=_domain_of_benchmark_shapes(benchmark, axis))
 
     def _command_with_reference(self, seeds: Mapping[str, int]) -> str:
         how, spec = (
@@ -257,6 +273,21 @@ class ByReference:
             Status.INVALID_REFERENCE, reason, self.candidate, words, self.how.precision.words, {},
             identity_of(self.candidate), clock.seconds(), self._name_of_reference_model,
         )  # fmt: skip
+
+
+def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmark) -> str:
+    """Return why a definition is not what a reference computes from the benchmark's own inputs; "" if it may be."""
+    if not isinstance(spec, Attention) or benchmark.problem or benchmark.tokens:
+        return ""
+    try:
+        inputs = by_definition(session.runner, benchmark.arrays)
+    except InputError:
+        return ""  # other inputs than those of the definition, as the judgement then says
+    try:
+        judged = session.run_case(Case("benchmark", "the benchmark's own inputs", inputs))
+    except UNFIT as error:
+        return f"it has no result for the benchmark's own inputs: {error}"
+    return "" if judged.finding is None else engine.first_fault(session, judged).message
 
 
 def _describe_first_fault(session: Session) -> str:
@@ -282,12 +313,17 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
     """Yield the definitions that a reference may compute, the likeliest first."""
     # Token inputs are layers, the others attention.
     if benchmark.tokens:
-        heads = benchmark.heads or 1
-        yield from (Attention(heads=heads), Attention(heads=heads, causal=True))
+        for heads in benchmark.heads or (1,):
+            yield from (Attention(heads=heads), Attention(heads=heads, causal=True))
         yield LayerNorm()
         yield from (RMSNorm(eps=eps) for eps in _EPSILONS)
         yield Softmax()
         return
+    # Heads that share keys come first: small inputs of one head agree with the others, too.
+    for heads, kv_heads in _count_grouped_heads(benchmark.shapes):
+        grouped = Attention(heads=heads, kv_heads=kv_heads)
+        yield from (grouped, replace(grouped, causal=True))
+        yield replace(grouped, causal=True, alignment="top-left")
     # The likeliest first, since each one costs a verification.
     yield from (
         Attention(),
@@ -297,10 +333,29 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
     )
 
 
-def _domain_of_benchmark_shapes(benchmark: Benchmark) -> Domain:
-    """Return what the shapes of a benchmark's inputs promise: no longer ones, and equal sizes where they are equal."""
+def _count_grouped_heads(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of heads of queries and of keys, if arrays may have an axis on which the two differ.
+
+    Heads are before the tokens, or between tokens and columns.
+    """
+    if len(shapes) < 2 or len(shapes[0]) != len(shapes[1]):
+        return
+    of_queries, of_keys = shapes[:2]
+    for axis in _AXES_OF_HEADS:
+        if len(of_queries) < -axis:
+            continue
+        heads, kv_heads = of_queries[axis], of_keys[axis]
+        if 0 < kv_heads < heads and heads % kv_heads == 0:
+            yield heads, kv_heads
+
+
+def _domain_of_benchmark_shapes(benchmark: Benchmark, axis: int = -2) -> Domain:
+    """Return what the shapes of a benchmark's inputs promise: no longer ones, and equal sizes where they are equal.
+
+    ``axis`` is that of their tokens.
+    """
     usual = Domain()
-    lengths = [shape[-2] for shape in benchmark.shapes if len(shape) > 1]
+    lengths = [shape[axis] for shape in benchmark.shapes if len(shape) >= -axis]
     if not lengths:
         return usual
     alike = len(set(lengths)) == 1

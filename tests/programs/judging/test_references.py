@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 
 from symattn import InputError, judge
 from symattn.document import schemas
-from symattn.programs.judging.benchmark import Benchmark, _cut_together
+from symattn.programs.judging.benchmark import Benchmark, _cut_together, _plausible_heads
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.references import named
+from symattn.programs.judging.references import _count_grouped_heads, named
 from symattn.programs.layouts import of_layout, to_layout
 from symattn.programs.loading import BadTarget, load
 from symattn.programs.refusing import NotCallable
@@ -123,6 +124,70 @@ def test_a_module_of_tokens_names_its_heads(folder: Path) -> None:
     assert judgement.definition == "Attention(causal=True, heads=2)"
     assert judgement.passed
     assert any("own inputs were not tried" in words for words in judgement.limits)
+
+
+GROUPED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, Q, K, V):
+        K, V = (x.repeat_interleave(Q.shape[1] // K.shape[1], 1) for x in (K, V))
+        return torch.nn.functional.scaled_dot_product_attention(Q, K, V)
+
+class Tiled(nn.Module):
+    def forward(self, Q, K, V):
+        K, V = (x.repeat(1, Q.shape[1] // K.shape[1], 1, 1) for x in (K, V))
+        return torch.nn.functional.scaled_dot_product_attention(Q, K, V)
+
+def get_inputs():
+    return [torch.rand(2, heads, 24, 16) for heads in (4, 2, 2)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.torch
+def test_heads_that_share_keys_are_read_from_the_shapes(folder: Path) -> None:
+    folder.joinpath("grouped.py").write_text(GROUPED)
+    tiled = judge("grouped.py:Tiled", reference="grouped.py")
+    assert (tiled.status, tiled.definition) == (Status.FAIL, "Attention(heads=4, kv_heads=2)")
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+@pytest.mark.parametrize("layout", ["bhnd", "bnhd"])
+def test_a_kernel_whose_heads_share_keys_passes(folder: Path, layout) -> None:
+    text = GROUPED
+    if layout == "bnhd":  # the same with tokens before heads
+        turned = "        Q, K, V = (x.transpose(1, 2) for x in (Q, K, V))"
+        text = text.replace("Q, K, V):\n", f"Q, K, V):\n{turned}\n")
+        text = text.replace("attention(Q, K, V)", "attention(Q, K, V).transpose(1, 2)")
+        text = text.replace("(2, heads, 24, 16)", "(2, 24, heads, 16)")
+    folder.joinpath("grouped.py").write_text(text)
+    right = judge("grouped.py:Model", reference="grouped.py", examples=5)
+    assert right.passed, right
+    assert right.definition == "Attention(heads=4, kv_heads=2)"
+    assert right.own_inputs is not None
+    assert judge("grouped.py:Tiled", reference="grouped.py").status is Status.FAIL
+
+
+@pytest.mark.torch
+def test_heads_may_be_among_the_arguments_of_a_model(folder: Path) -> None:
+    folder.joinpath("tokens.py").write_text(TOKENS.replace("self.n_head", "self.number"))
+    wrong = folder / "wrong.py"
+    wrong.write_text(TOKENS.replace("self.n_head", "self.number").replace("is_causal=True", "scale=0.5"))
+    judgement = judge("wrong.py:Model", reference="tokens.py")
+    assert (judgement.status, judgement.definition) == (Status.FAIL, "Attention(causal=True, heads=2)")
+
+
+def test_numbers_of_heads_that_a_reference_may_have() -> None:
+    assert [*_count_grouped_heads([(2, 8, 64, 32), (2, 2, 64, 32)])] == [(8, 2)]
+    assert [*_count_grouped_heads([(2, 64, 8, 32), (2, 96, 2, 32)])] == [(8, 2)]
+    assert [*_count_grouped_heads([(2, 8, 64, 32), (2, 8, 96, 32)])] == []
+    assert _plausible_heads(SimpleNamespace(width=64, h=4), (64, 4, 0.1, True), [(2, 20, 64)]) == (4,)
+    assert _plausible_heads(SimpleNamespace(n_head=8), (64, 4), [(2, 20, 64)]) == (8,)
 
 
 def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
