@@ -451,9 +451,8 @@ class Maker:
 
     def _width_of_parted_tokens(self, q: Array, v: Array) -> int:
         """Return d_model of tokens that contain q, k and v side by side: as wide as these, or as square weights are."""
-        if self.domain.square_weights:
-            return self.spec.heads * q.shape[-1]
-        return 2 * q.shape[-1] + v.shape[-1]
+        d_k, d_v = int(q.shape[-1]), int(v.shape[-1])
+        return self.spec.heads * d_k if self.domain.square_weights else 2 * d_k + d_v
 
     def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
         """Return tokens that contain q, k and v side by side, then zeros, and projections that select them."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Failure, Inputs
+from symattn.bounds.called_target import Failure, Inputs, Layout
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
@@ -39,6 +40,7 @@ from symattn.programs.judging.workloads import (
     Workloads,
     find_workloads,
     read_workloads,
+    refute_at_workloads,
     with_workloads,
 )
 from symattn.programs.specifications import Specification, kind_of, words_of
@@ -47,12 +49,24 @@ from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.weights import Softmax
 from symattn.verification.engine import Session
 
+#: Says why a reference, called in a session, does not compute a definition at the sizes of its benchmark.
+Refute = Callable[[Session, Specification], str]
 _AXES_OF_HEADS = (-3, -2)  # with tokens after or before them
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 #: What texts of references were recognised as, by the text and what was sought, and in which form.
 _RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
 #: The mistake whose smallest visible part is reported.
 _TWICE = "twice as large"
+
+
+class Recognised(NamedTuple):
+    """The definition that a reference computes, or None; how it is called, and the reason why there is none."""
+
+    definition: Specification | None
+    how: TargetOptions
+    reason: str = ""
+    #: The order of axes in which the reference takes its arrays.
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True)
@@ -89,11 +103,17 @@ class ByReference:
         # The shapes of the benchmark become promises, so that no other sizes are tried.
         how = self._adopt_benchmark_options(_domain_of_benchmark_shapes(benchmark), benchmark.dtype)
         specs = tuple(plausible(benchmark))
-        definition, how, reason = self._find_reference_definition(
-            benchmark.name_of(self.reference, MODEL), specs, [how], process, benchmark
+        refute = partial(_judge_own_inputs, benchmark=benchmark)
+        target = benchmark.name_of(self.reference, MODEL)
+        definition, how, reason, layout = self._find_reference_definition(
+            target, specs, [how], process, refute
         )
         if definition is None:
             return self._make_invalid_judgement(reason, clock)
+        # The candidate takes the same arrays, so that no other order of axes is tried.
+        promised = _domain_of_benchmark_shapes(benchmark, _axis_of_tokens(layout))
+        how = self._adopt_benchmark_options(promised, benchmark.dtype)
+        how = replace(how, layout=how.layout or layout)
         target = named(self.candidate, benchmark)
         result = self._judge_by_definition(target, definition, how)
         # Only a candidate that passes is called once more.
@@ -123,7 +143,7 @@ class ByReference:
         known = kernel.plausible({} if workloads is None else workloads.numbers)
         # The first form by which the reference computes a known definition decides.
         ways = [replace(how, form=form) for form in forms]
-        definition, how, reason = self._find_definition_of_text(kernel.reference, known, ways)
+        definition, how, reason, _ = self._find_definition_of_text(kernel, known, ways, workloads)
         if definition is None:
             return self._make_invalid_judgement(reason, clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
@@ -135,28 +155,35 @@ class ByReference:
         )
 
     def _find_definition_of_text(
-        self, reference: str, known: Sequence[Specification], ways: Sequence[TargetOptions]
-    ) -> tuple[Specification | None, TargetOptions, str]:
-        """Return the definition that the text of a reference computes, and how it is called; or None, and the reason.
+        self,
+        kernel: KernelDefinition,
+        known: Sequence[Specification],
+        ways: Sequence[TargetOptions],
+        workloads: Workloads | None,
+    ) -> Recognised:
+        """Return the definition that the text of a reference computes, at the sizes of its workloads too.
 
         A text that was recognised before, in the same forms, is not run again.
         """
         first = ways[0]
         sought = self.definition, *known, *(how.form for how in ways)
         called = first.domain, first.layout, first.call, first.time_limit
-        key = reference, repr(sought), repr(called)
+        sizes = None if workloads is None else workloads.sizes
+        key = kernel.reference, repr(sought), repr(called), repr(sizes)
         if key in _RECOGNISED:
             definition, number = _RECOGNISED[key]
-            return definition, ways[number], ""
+            return Recognised(definition, ways[number])
+        refute = partial(_judge_at_workloads, kernel=kernel, workloads=workloads)
         with TemporaryDirectory() as folder:
             text = Path(folder) / "reference.py"
-            text.write_text(reference, encoding="utf-8")
-            found, how, reason = self._find_reference_definition(f"{text}:{RUN}", known, ways, None)
+            text.write_text(kernel.reference, encoding="utf-8")
+            target = f"{text}:{RUN}"
+            found = self._find_reference_definition(target, known, ways, None, refute)
             # The path of the temporary file means nothing to the user.
-            reason = reason.replace(str(text), self.reference)
-        if found is not None:
-            _RECOGNISED[key] = found, ways.index(how)
-        return found, how, reason
+            found = found._replace(reason=found.reason.replace(str(text), self.reference))
+        if found.definition is not None:
+            _RECOGNISED[key] = found.definition, ways.index(found.how)
+        return found
 
     def _at_workloads(
         self,
@@ -198,18 +225,19 @@ class ByReference:
         known: Sequence[Specification],
         ways: Sequence[TargetOptions],
         process: Process | None,
-        benchmark: Benchmark | None = None,
-    ) -> tuple[Specification | None, TargetOptions, str]:
+        refute: Refute,
+    ) -> Recognised:
         """Return the definition that the reference computes, on the first groups of inputs, and how it is called.
 
-        It must have a result for the ``benchmark``'s own inputs, which the reference returns. ``ways`` are those in
-        which it may take its inputs, which one process tries. Else return None, and the reason.
+        ``refute`` says why it is another at the benchmark's sizes, if it is. ``ways`` are those in which it may take
+        its inputs, which one process tries.
         """
         name, first = self._name_of_reference_model, ways[0]
         specs = [self.definition] if self.definition is not None else [*known]
         if not specs:
             hint = "hint: give it by --definition"
-            return None, first, f"{name} has inputs of no definition that is tried; {hint}"
+            words = f"{name} has inputs of no definition that is tried; {hint}"
+            return Recognised(None, first, words)
         limits = ProcessLimits() if first.time_limit is None else ProcessLimits(first.time_limit)
         tried = [
             (spec, way, replace(way, dtype="float32", contract=None, secret=None))
@@ -221,9 +249,9 @@ class ByReference:
             child = Child(target, request, limits, process, server=first.server)
         except InputError as error:
             # The first definition needs inputs that the model does not take.
-            return None, first, f"{name} cannot be called: {error}"
+            return Recognised(None, first, f"{name} cannot be called: {error}")
         except CannotRun as error:
-            return None, first, str(error)
+            return Recognised(None, first, str(error))
         words = ""
         with child:
             for spec, way, how in tried:
@@ -233,25 +261,17 @@ class ByReference:
                     if not engine.recognised(session):
                         words = _describe_first_fault(session)
                         continue
-                    words = "" if benchmark is None else _judge_own_inputs(session, spec, benchmark)
+                    words = refute(session, spec)
                     if not words:
-                        return spec, self._with_promised_lengths(way, child, benchmark), ""
+                        return Recognised(spec, way, layout=child.convention.layout)
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
-            return None, first, f"{name} does not compute {words_of(self.definition)}: {words}"
+            words = f"{name} does not compute {words_of(self.definition)}: {words}"
+            return Recognised(None, first, words)
         hint = "hint: give the definition by its options, or by --definition"
-        return None, first, f"{name} computes none of {', '.join(map(words_of, specs))}; {hint}"
-
-    def _with_promised_lengths(
-        self, way: TargetOptions, reference: Child, benchmark: Benchmark | None
-    ) -> TargetOptions:
-        """Return the options with the lengths of a benchmark's inputs, now that the axis of its tokens is known."""
-        layout = reference.convention.layout
-        if benchmark is None or "n" not in layout or self.how.domain not in (None, Domain()):
-            return way
-        axis = layout.index("n") - len(layout)
-        return replace(way, domain=_domain_of_benchmark_shapes(benchmark, axis))
+        words = f"{name} computes none of {', '.join(map(words_of, specs))}; {hint}"
+        return Recognised(None, first, words)
 
     def _command_with_reference(self, seeds: Mapping[str, int]) -> str:
         how, spec = (
@@ -275,6 +295,12 @@ class ByReference:
         )  # fmt: skip
 
 
+def _axis_of_tokens(layout: Layout | None) -> int:
+    """Return which axis of q, k, v is that of tokens, counted from the last one."""
+    layout = layout or "nd"
+    return layout.index("n") - len(layout)
+
+
 def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmark) -> str:
     """Return why a definition is not what a reference computes from the benchmark's own inputs; "" if it may be."""
     if not isinstance(spec, Attention) or benchmark.problem or benchmark.tokens:
@@ -288,6 +314,13 @@ def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmar
     except UNFIT as error:
         return f"it has no result for the benchmark's own inputs: {error}"
     return "" if judged.finding is None else engine.first_fault(session, judged).message
+
+
+def _judge_at_workloads(
+    session: Session, spec: Specification, kernel: KernelDefinition, workloads: Workloads | None
+) -> str:
+    """Return why a definition is not what a reference computes at the sizes of workloads; "" if it may be."""
+    return "" if workloads is None else refute_at_workloads(session, kernel, workloads)
 
 
 def _describe_first_fault(session: Session) -> str:

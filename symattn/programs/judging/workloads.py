@@ -7,7 +7,7 @@ function draws, are not read; their sizes are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.codec import json_text
-from symattn.bounds.case_result import UNFIT, Case
+from symattn.bounds.case_result import UNFIT, Case, CaseResult
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.programs.child import TargetOptions
@@ -26,6 +26,7 @@ from symattn.programs.judging.judgement import Judgement, Status
 from symattn.programs.judging.judging import shown_fault
 from symattn.programs.specifications import Specification
 from symattn.verification import engine
+from symattn.verification.engine import Session
 
 _MOST_BYTES = 2**22  # of the file
 MAX_SIZES = 8  # different ones that are tried, the smallest first
@@ -122,34 +123,23 @@ def with_workloads(
     given: Workloads,
 ) -> Judgement:
     """Return the judgement with calls at the sizes of workloads; the first wrong output fails the candidate."""
-    fitting = [
-        sizes
-        for sizes in sorted(given.sizes, key=lambda s: _count_workload_entries(kernel, s))
-        if _is_workload_small_enough(kernel, sizes)
-    ]
-    tried, problem, unjudged = fitting[:MAX_SIZES], "", list[str]()
+    tried, problem, unjudged = _choose_workload_sizes(kernel, given), "", list[str]()
     # The seed of the judgement, so that its command repeats these calls too.
-    rng = np.random.default_rng(judgement.seeds.get("inputs"))
+    seed = judgement.seeds.get("inputs")
     with how.opened(target, spec) as child:
         session = how.session(child, spec)
-        for sizes in tried:
-            arrays = [
-                session.precision.input.rounded(rng.standard_normal(shape))
-                for shape in _yield_workload_shapes(kernel, sizes)
-            ]
-            try:
-                case = Case("workloads", equal_sizes(sizes), by_definition(child, arrays))
-                judged = session.run_case(case)
-            except UNFIT as error:
-                problem = str(error)
-                break
-            judgement = replace(judgement, calls=judgement.calls + 1)
-            if judged.finding is not None:
-                fault = engine.first_fault(session, judged)
-                failed = replace(judgement, status=Status.FAIL, reason=fault.message, limits=())
-                return replace(failed, **shown_fault(fault))
-            if reason := reason_unjudged(judged):
-                unjudged.append(f"at {case.name} of {given.path} no output was judged: {reason}")
+        try:
+            for judged in _judge_at_sizes(session, kernel, tried, seed):
+                judgement = replace(judgement, calls=judgement.calls + 1)
+                if judged.finding is not None:
+                    fault = engine.first_fault(session, judged)
+                    failed = replace(judgement, status=Status.FAIL, reason=fault.message, limits=())
+                    return replace(failed, **shown_fault(fault))
+                if reason := reason_unjudged(judged):
+                    where = f"at {judged.case.name} of {given.path}"
+                    unjudged.append(f"{where} no output was judged: {reason}")
+        except UNFIT as error:
+            problem = str(error)
     if problem:
         return judgement.limited(f"the workloads of {given.path} were not tried: {problem}")
     for words in unjudged:
@@ -161,6 +151,41 @@ def with_workloads(
     if whole:
         return replace(judgement, notes=(*judgement.notes, words))
     return judgement.limited(f"{words}; the others are larger")
+
+
+def refute_at_workloads(session: Session, kernel: KernelDefinition, given: Workloads) -> str:
+    """Return why a reference does not compute a session's definition at the sizes of workloads; "" if nothing shows it.
+
+    A window longer than small inputs, for example, shows at these sizes alone.
+    """
+    sizes = _choose_workload_sizes(kernel, given)
+    try:
+        for judged in _judge_at_sizes(session, kernel, sizes, session.seed):
+            if judged.finding is not None:
+                return f"at {judged.case.name}: {engine.first_fault(session, judged).message}"
+    except UNFIT:
+        pass  # inputs that the definition does not take are a limit, which the judgement names
+    return ""
+
+
+def _choose_workload_sizes(kernel: KernelDefinition, given: Workloads) -> list[Mapping[str, int]]:
+    """Return the smallest sizes of workloads, as many as are tried."""
+    by_size = sorted(given.sizes, key=lambda sizes: _count_workload_entries(kernel, sizes))
+    return [sizes for sizes in by_size if _is_workload_small_enough(kernel, sizes)][:MAX_SIZES]
+
+
+def _judge_at_sizes(
+    session: Session, kernel: KernelDefinition, tried: Sequence[Mapping[str, int]], seed: int | None
+) -> Iterator[CaseResult]:
+    """Yield the judgement of a call with random inputs of each size. Raises what ``UNFIT`` names."""
+    rng = np.random.default_rng(seed)
+    for sizes in tried:
+        arrays = [
+            session.precision.input.rounded(rng.standard_normal(shape))
+            for shape in _yield_workload_shapes(kernel, sizes)
+        ]
+        inputs = by_definition(session.runner, arrays)
+        yield session.run_case(Case("workloads", equal_sizes(sizes), inputs))
 
 
 def _yield_workload_shapes(

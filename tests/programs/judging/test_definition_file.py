@@ -168,3 +168,14 @@ def test_a_reference_of_no_definition_is_invalid(tmp_path: Path) -> None:
     judgement = judge(str(tmp_path / "kernel.py"), reference=reference)
     assert judgement.status is Status.INVALID_REFERENCE
     assert f"{reference}:run" in judgement.reason
+
+
+@pytest.mark.torch
+def test_what_only_the_sizes_of_workloads_show_of_a_reference(tmp_path: Path) -> None:
+    """A reference that differs from the norm in rows beyond those of small inputs computes no norm."""
+    late = REFERENCE.replace("    return (", "    x = torch.cat([x[:1500], 2 + x[1500:]])\n    return (")
+    reference = written(tmp_path, NORM | {"reference": late})
+    tmp_path.joinpath("kernel.py").write_text(KERNEL)
+    tmp_path.joinpath("workload.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
+    judgement = judge(f"{tmp_path}/kernel.py", reference=reference, examples=5)
+    assert judgement.status is Status.INVALID_REFERENCE, judgement

@@ -174,6 +174,15 @@ def test_a_kernel_whose_heads_share_keys_passes(folder: Path, layout) -> None:
 
 
 @pytest.mark.torch
+def test_a_window_longer_than_small_inputs_is_no_plain_attention(folder: Path) -> None:
+    """Only the reference's own inputs show it, without which a kernel that has no window would pass."""
+    mask = ", torch.ones(200, 200, dtype=torch.bool).triu(-150)"
+    windowed = REFERENCE.replace("{causal}", mask).replace("2, 3, 24, 16", "200, 4")
+    folder.joinpath("window.py").write_text(windowed.replace("(200, 200", "(*[Q.shape[-2]] * 2"))
+    assert judge("kernel.py", reference="window.py").status is Status.INVALID_REFERENCE
+
+
+@pytest.mark.torch
 def test_heads_may_be_among_the_arguments_of_a_model(folder: Path) -> None:
     folder.joinpath("tokens.py").write_text(TOKENS.replace("self.n_head", "self.number"))
     wrong = folder / "wrong.py"
