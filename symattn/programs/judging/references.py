@@ -303,7 +303,7 @@ def _axis_of_tokens(layout: Layout | None) -> int:
 
 def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmark) -> str:
     """Return why a definition is not what a reference computes from the benchmark's own inputs; "" if it may be."""
-    if not isinstance(spec, Attention) or benchmark.problem or benchmark.tokens:
+    if not kind_of(spec).by_name or benchmark.problem or benchmark.tokens:
         return ""
     try:
         inputs = by_definition(session.runner, benchmark.arrays)

@@ -188,7 +188,8 @@ def test_heads_may_be_among_the_arguments_of_a_model(folder: Path) -> None:
     wrong = folder / "wrong.py"
     wrong.write_text(TOKENS.replace("self.n_head", "self.number").replace("is_causal=True", "scale=0.5"))
     judgement = judge("wrong.py:Model", reference="tokens.py")
-    assert (judgement.status, judgement.definition) == (Status.FAIL, "Attention(causal=True, heads=2)")
+    assert judgement.status is Status.FAIL, judgement
+    assert judgement.definition == "Attention(causal=True, heads=2)"
 
 
 def test_numbers_of_heads_that_a_reference_may_have() -> None:
