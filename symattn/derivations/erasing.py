@@ -96,7 +96,9 @@ def derivation() -> Document:
     numbers: dict[str, Any] = {
         "I": eye("n"),
         "A": lambda reader: decayed_scores(*map(reader.array, "QKG")),
-        "L": lambda reader: decayed_scores(*map(reader.array, "PKG"), itself=False),
+        "L": lambda reader: decayed_scores(
+            reader.array("P"), reader.array("K"), reader.array("G"), itself=False
+        ),
         "Y": lambda _: _stack(token.seen for token in of_gates.tokens),
         "O": lambda _: _stack(token.output for token in of_gates.tokens),
     }
@@ -250,7 +252,7 @@ def _make_table_of_tokens(walk: RuleWalk) -> Table:
 def _make_table_of_fields() -> Table:
     """Return the rules: their fields, and what stands for p and r, and is written."""
     columns = headers("Model", "Fields", "p", "r", "Written")
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for rule in RULES:
         fields = ", ".join(f"{name}={value!r}" for name, value in rule.fields.items())
         vectors = (formula(x) for x in (rule.p, rule.r, rule.written))

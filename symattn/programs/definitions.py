@@ -466,7 +466,7 @@ class Backpropagated:
 
     def __init__(self, function: Function, subject: Definition) -> None:
         self._function, self._subject = function, subject
-        self.inputs: Mapping[str, str] = {}
+        self.inputs: Mapping[str, str | None] = {}
         # dq is the gradient by q, and so on.
         self._by = tuple(name[1:] for name in subject.outputs)
         # Gradients of outputs, in their order.
@@ -509,7 +509,7 @@ class Backpropagated:
         moved = {name: x for name, x in every.items() if _has_floating_point_entries(x)}
         by_input = {self.inputs.get(name, name): x for name, x in moved.items()}
         # Parameters of unknown names are taken in their order.
-        chosen = [by_input.get(name) for name in self._by]
+        chosen: list[Tensor] = [by_input.get(name) for name in self._by]
         if any(x is None for x in chosen):
             chosen = list(moved.values())[: len(self._by)]
         # An input without influence has no gradient; zeros are meant.

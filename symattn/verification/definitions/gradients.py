@@ -77,7 +77,7 @@ class Gradient(keywords.Answering):
 
         ``dfinal_state`` is the gradient of the final state of linear attention that has states.
         """
-        cotangent = do if dfinal_state is None else (do, dfinal_state)
+        cotangent: Any = do if dfinal_state is None else (do, dfinal_state)
         names = WRT if isinstance(self.attention, Attention) else tuple(by_name)
         result = derivative.vjp(self.attention, cotangent, by_name, names)
         return tuple(result[n] for n in names)

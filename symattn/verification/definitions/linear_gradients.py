@@ -114,7 +114,7 @@ def _differentiate(
     run: Compute, names: tuple[str, ...], do: Any, dfinal_state: Any = None, **inputs: Any
 ) -> tuple[Any, ...]:
     """Return the gradients of ⟨do, output⟩ + ⟨dfinal_state, final state⟩ by the inputs ``names``."""
-    cotangent = do if dfinal_state is None else (do, dfinal_state)
+    cotangent: Any = do if dfinal_state is None else (do, dfinal_state)
     # Where a maximum is not unique, the gradient is that of frameworks.
     result = vjp(run, cotangent, inputs, names, ties="second")
     return tuple(result[name] for name in names)
@@ -242,10 +242,10 @@ def _yield_backward_mistakes(
         run = partial(apply_normalised_form, bare, form)
         yield by(words, reading(run, q=through, k=through, **of_p))
     if spec.values_per_key > 1:
-        bare = partial(apply_normalised_form, replace(spec, values_per_key=1), form)
+        ungrouped = partial(apply_normalised_form, replace(spec, values_per_key=1), form)
         for words, share in _SHARES_OF_GROUPS.items():
             shared = partial(_repeat_with_share, share, spec.values_per_key)
-            yield by(words, reading(bare, q=shared, k=shared, **_shared_erasing(spec)))
+            yield by(words, reading(ungrouped, q=shared, k=shared, **_shared_erasing(spec)))
     if spec.delta:
         words = "what a token erases is a constant: no gradient passes through what its key reads"
         yield by(words, partial(apply_normalised_form, spec, _erase_constants))
@@ -308,7 +308,8 @@ def _repeat_with_share(share: Callable[[Array, Array, int], Any], times: int, x:
 
 def _take_first_of_group(moved: Array, fixed: Array, times: int) -> Any:
     xp = namespace_of(moved)
-    first = xp.arange(moved.shape[-3]) % times == 0
+    head: Any = xp.arange(moved.shape[-3])
+    first = head % times == 0
     return xp.where(first[:, None, None], moved - fixed, 0)
 
 
