@@ -423,7 +423,9 @@ class _EditSearch:
         halves = [apart[key] for key in sorted(apart)][:_HALVES]
         # The insertions of each rule in turn, since not all of them are tried.
         others = [*self._edits[1], *in_turn(self._edits.get(2, ()))]
-        pairs = [(e, other) for other in others for e in halves if _are_edits_disjoint(e, other)]
+        pairs: list[Several] = [
+            (e, other) for other in others for e in halves if _are_edits_disjoint(e, other)
+        ]
         self._cut |= len(pairs) > MAX_PAIRS_OF_HALVES
         return pairs[:MAX_PAIRS_OF_HALVES]
 

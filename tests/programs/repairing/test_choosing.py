@@ -48,7 +48,7 @@ class TrialsByAnotherPath:
     """Trials of a kernel in which edit 60 alone passes, by another path; each tier has 900 edits."""
 
     def __init__(self, same_path: int = -1) -> None:
-        self.same_path, self.screened = same_path, list[int]()
+        self.same_path, self.screened = same_path, list[Any]()
 
     def edits(self, tier: int) -> list[Edit]:
         lines = range(1000 * tier, 1000 * tier + 900)
