@@ -146,7 +146,7 @@ class EnclosedInFloats(Expected):
 
 
 @dataclass(frozen=True)
-class Screened(Expected):
+class ScreenedOutput(Expected):
     """An output in float64, with an allowed error below that of any way of computing: what is within it is legal, and
     nothing else is said of the rest."""
 
@@ -171,7 +171,7 @@ class Screened(Expected):
         return np.asarray(ball(self.values), dtype=object)
 
 
-class ByLaw(Screened):
+class ByLaw(ScreenedOutput):
     """An output in float64 whose own error is part of what is allowed; no way of computing gives what is beyond."""
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import Case, CaseResult, Expected, Screened, screening_error
+from symattn.bounds.case_result import Case, CaseResult, Expected, ScreenedOutput, screening_error
 from symattn.bounds.judge import Legal
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import SymattnError
@@ -178,7 +178,7 @@ class Subject(ABC):
         What is within this error is legal; only what is not needs the bounds, which take long for large inputs.
         """
         outputs = float64_outputs(self.right, inputs)
-        return [Screened(near, screening_error(near, precision)) for near in outputs]
+        return [ScreenedOutput(near, screening_error(near, precision)) for near in outputs]
 
     @abstractmethod
     def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:

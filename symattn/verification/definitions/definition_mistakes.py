@@ -29,7 +29,7 @@ from symattn.bounds.case_result import (
     ExactOutput,
     Expected,
     Part,
-    Screened,
+    ScreenedOutput,
     largest,
     matches,
 )
@@ -494,7 +494,7 @@ def _by_mistake_in_floats(
     """Return the outputs of a mistake in float64, allowed to be off relatively as much as the definition's."""
     outputs = float64_outputs(partial(subject.run, mistake.run), judged.case.inputs)
     relative = max(map(_relative_allowance, judged.parts))
-    return [Screened(y, np.asarray(relative * np.abs(y))) for y in outputs]
+    return [ScreenedOutput(y, np.asarray(relative * np.abs(y))) for y in outputs]
 
 
 def _relative_allowance(part: Part) -> float:

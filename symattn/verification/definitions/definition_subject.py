@@ -21,7 +21,14 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import ByLaw, Case, CaseResult, Expected, Screened, screening_error
+from symattn.bounds.case_result import (
+    ByLaw,
+    Case,
+    CaseResult,
+    Expected,
+    ScreenedOutput,
+    screening_error,
+)
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import At
@@ -839,7 +846,7 @@ class Definition(Subject):
         if law is None:
             return super().screened(precision, inputs)
         near = law.compute_exactly(inputs)
-        return [Screened(x, screening_error(x, precision)) for x in near]
+        return [ScreenedOutput(x, screening_error(x, precision)) for x in near]
 
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
         """Return the legal outputs; with −∞ in a log-sum-exp each way counts where it has a value."""
