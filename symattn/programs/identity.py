@@ -192,15 +192,22 @@ def tried_apart(
     turns: list[Sequence[Sizes]] = every if len(every) > 1 else [*every, ()]
 
     def tests() -> Iterator[IdentityResult]:
-        planned = len(every)
+        planned, agreed = len(every), False
         for number, sizes in enumerate(turns):
             # Sizes for the tiles of the kernels that ran, known only after the first stage.
             further = program.kinds.further() if number and number == len(turns) - 1 else ()
             planned += bool(further)
             for wanted in filter(None, (further, sizes)):
-                with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    result = test(wanted)
+                try:
+                    with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        result = test(wanted)
+                except Exception as error:
+                    # What a later stage cannot compute is the reason why it is left out, not a lack of time.
+                    if not agreed:
+                        raise
+                    result = _not_tried(f"{type(error).__name__}: {error}")
+                agreed = True
                 yield replace(result, planned=planned)
                 # A difference ends the test, unless the numbers are nearly equal.
                 if not (result.agrees or result.nearly):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Evidence, Grade
+from symattn import Attention, Domain, Evidence, Grade, Refused
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
 from symattn.bounds.called_target import Convention
@@ -434,3 +434,21 @@ def test_the_sizes_that_a_program_asks_for_are_tried_after_an_only_stage(monkeyp
 
     result = tested.tried_apart(runner, test, 60.0, (SMALL, ()))
     assert (tried, result.stages, result.settled) == ([SMALL, longer], 2, True)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_later_stage_that_cannot_be_computed_is_no_lack_of_time(
+    monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    longer = (Sizes(66, 131, 4, 3, 6),)
+    runner = target(lambda q, k, v: v, Request(dtype="float32", framework="numpy"))
+    monkeypatch.setattr(runner, "kinds", types.SimpleNamespace(copied=copied, further=tuple), raising=False)
+
+    def test(sizes: Any) -> IdentityResult:
+        if sizes is longer:
+            raise Refused("a logarithm times a number")
+        return IdentityResult(True, Evidence(Grade.TESTED, "x", 1e-9), 1e-9)
+
+    result = tested.tried_apart(runner, test, 60.0, (SMALL, longer))
+    assert (result.stages, result.agrees) == (1, True)
+    assert result.stopped == "Refused: a logarithm times a number"
