@@ -123,6 +123,7 @@ def torch_chunks(wrong: bool) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.torch
 def test_gradients_of_torch_functions_are_by_name_and_of_the_final_state_too() -> None:
     import torch
 
