@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Failure, Inputs, Layout
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Sizes
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs.child import (
     Child,
@@ -48,10 +50,13 @@ from symattn.verification import engine, power
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.weights import Softmax
 from symattn.verification.engine import Session
+from symattn.verification.probing.probes import FAMILIES
 
 #: Says why a reference, called in a session, does not compute a definition at the sizes of its benchmark.
 Refute = Callable[[Session, Specification], str]
 _AXES_OF_HEADS = (-3, -2)  # with tokens after or before them
+#: Scores of all heads in the call of a reference at its benchmark's length.
+_MAX_SCORES_OF_TOKENS = 1 << 22
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 #: What texts of references were recognised as, by the text and what was sought, and in which form.
 _RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
@@ -302,11 +307,14 @@ def _axis_of_tokens(layout: Layout | None) -> int:
 
 
 def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmark) -> str:
-    """Return why a definition is not what a reference computes from the benchmark's own inputs; "" if it may be."""
-    if not kind_of(spec).by_name or benchmark.problem or benchmark.tokens:
+    """Return why a definition is not what a reference computes at the benchmark's inputs; "" if it may be."""
+    if not kind_of(spec).by_name or benchmark.problem:
         return ""
     try:
-        inputs = by_definition(session.runner, benchmark.arrays)
+        if benchmark.tokens:
+            inputs = _draw_tokens_of_benchmark(session, benchmark)
+        else:
+            inputs = by_definition(session.runner, benchmark.arrays)
     except InputError:
         return ""  # other inputs than those of the definition, as the judgement then says
     try:
@@ -314,6 +322,20 @@ def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmar
     except UNFIT as error:
         return f"it has no result for the benchmark's own inputs: {error}"
     return "" if judged.finding is None else engine.first_fault(session, judged).message
+
+
+def _draw_tokens_of_benchmark(session: Session, benchmark: Benchmark) -> dict[str, np.ndarray]:
+    """Return tokens of a benchmark's length and width, or as many as fit, with projections of their own.
+
+    A model's weights are inputs of its definition, so that the benchmark's tokens alone are none.
+    """
+    n, width = benchmark.shapes[0][-2:]
+    heads = session.maker.spec.heads
+    n = min(n, isqrt(_MAX_SCORES_OF_TOKENS // heads))
+    maker = replace(session.maker, cells=heads * n * n)
+    rng = np.random.default_rng(session.seed)
+    columns = max(width // heads, 1)
+    return maker.make(Sizes(n, n, columns, columns, width), FAMILIES["normal"](rng), rng)
 
 
 def _judge_at_workloads(

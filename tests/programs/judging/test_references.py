@@ -183,6 +183,14 @@ def test_a_window_longer_than_small_inputs_is_no_plain_attention(folder: Path) -
 
 
 @pytest.mark.torch
+def test_a_layer_with_a_window_longer_than_small_inputs_is_no_plain_one(folder: Path) -> None:
+    mask = "attn_mask=torch.ones(*[x.shape[-2]] * 2, dtype=torch.bool).tril().triu(-150)"
+    windowed = TOKENS.replace("is_causal=True", mask).replace("2, 20, 16", "2, 200, 16")
+    folder.joinpath("window.py").write_text(windowed)
+    assert judge("tokens.py:Model", reference="window.py").status is Status.INVALID_REFERENCE
+
+
+@pytest.mark.torch
 def test_heads_may_be_among_the_arguments_of_a_model(folder: Path) -> None:
     folder.joinpath("tokens.py").write_text(TOKENS.replace("self.n_head", "self.number"))
     wrong = folder / "wrong.py"
