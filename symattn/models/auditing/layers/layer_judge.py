@@ -205,8 +205,9 @@ class Judge:
 
     def _is_norm_across_heads(self, norm: str) -> bool:
         """Return whether a norm over all heads together ran, as the specification has it."""
+        # The vector of a single head is that of all heads.
         return (
-            self.spec.qk_norm_over == "heads"
+            (self.spec.qk_norm_over == "heads" or self.spec.heads == 1)
             and norm in self.layer_pass.given
             and norm in self.layer_pass.gave
         )

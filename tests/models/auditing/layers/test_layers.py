@@ -64,6 +64,12 @@ def test_a_right_model_passes_in_every_part(family: str, dtype: str) -> None:
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
+def test_a_norm_over_the_only_head_passes() -> None:
+    """Its module reads rows of all columns, as one over several heads does."""
+    model = made("olmo2", torch.float32, num_attention_heads=1, num_key_value_heads=1, num_hidden_layers=1)
+    assert states(audited(model)) == ["pass"]
+
+
 _YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "attention_factor": 1.3}
 
 
