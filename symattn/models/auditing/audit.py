@@ -45,6 +45,7 @@ from symattn.models.inferring.tiny_models import text_part
 from symattn.models.specifying import infer_layers
 from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
+from symattn.programs.refusing import one_line
 
 # wrong calls whose cause is searched for: those of further layers mostly have the same
 _SEARCHED = 8
@@ -396,6 +397,9 @@ class Audit:
                 outcome.append(_specify_reviewed_layers(model, lock))
             except SymattnError as reason:
                 self.report.notes.append(f"The lock promises nothing: {reason}")
+            # Code of Transformers raises whatever it likes, and the script goes on.
+            except Exception as error:
+                self.report.notes.append(f"The lock promises nothing: {one_line(error)}")
             finally:
                 self._inferring.discard(threading.get_ident())
 

@@ -342,8 +342,9 @@ def find_mask_at_most(
 def _has_unused_entries(call: AttentionCall, context: ModelCall, total: int) -> bool:
     """Return whether the keys of a call are all entries of a static cache, those of its tokens first."""
     layers = getattr(cache_in(context.arguments), "layers", ())
-    # Layers grow as they are needed, unless their length is fixed.
-    lengths = [part.max_cache_len for part in layers if getattr(part, "is_compileable", False)]
+    # Layers grow as they are needed, unless their length is fixed; those of recurrences have none.
+    fixed = (part for part in layers if getattr(part, "is_compileable", False))
+    lengths = [getattr(part, "max_cache_len", None) for part in fixed]
     return call.n_k > total and call.n_k in lengths
 
 

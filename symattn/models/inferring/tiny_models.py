@@ -309,8 +309,8 @@ def _make_running_tiny_model(make: Callable[..., Module], config: Any) -> Module
     if size > MAX_PARAMETERS:
         raise TooLarge(f"its tiny model has {size} parameters; at most {MAX_PARAMETERS} are built")
     with torch.random.fork_rng(devices=[]), lifted(), torch.no_grad():
-        # The weights must be the same in every run, and the caller's generator stays as it is.
-        torch.manual_seed(0)
+        # The weights must be the same in every run, and the caller's generators stay as they are, those of GPUs too.
+        torch.default_generator.manual_seed(0)
         model = (
             make(config, attn_implementation="eager", experts_implementation="eager")
             .double()

@@ -1,5 +1,6 @@
 """What a flash function is given, and what a configuration promises of cross attention, packing and scales."""
 
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from symattn import Attention, audit
 from symattn.models.auditing.audit_report import AuditReport
-from symattn.models.auditing.promises import NoPromise, Promise, ReviewedLayers, promised
+from symattn.models.auditing.promises import NoPromise, Promise, ReviewedLayers, _has_unused_entries, promised
 from symattn.models.auditing.received import _infer_mask_of_function
 from symattn.models.auditing.setting import Masking
 from symattn.models.inferring.lock import lines_of
@@ -164,6 +165,29 @@ def test_the_mask_of_a_static_cache_is_held_against_its_tokens(monkeypatch: pyte
         monkeypatch.setattr(modeling_afmoe, name, open_mask)
     causes = {f.cause for f in _with_static_cache(model).findings if f.state == "wrong"}
     assert any("which holds no token" in cause for cause in causes), causes
+
+
+@pytest.mark.transformers
+def test_layers_of_recurrences_in_a_static_cache_have_no_length() -> None:
+    from transformers.cache_utils import DummyLayer, LinearAttentionLayer, StaticLayer
+
+    cache = SimpleNamespace(layers=[LinearAttentionLayer(), DummyLayer(), StaticLayer(max_cache_len=20)])
+    context: Any = SimpleNamespace(arguments={"past_key_values": cache})
+    calls: Any = [SimpleNamespace(n_k=20), SimpleNamespace(n_k=19)]
+    assert [_has_unused_entries(call, context, 7) for call in calls] == [True, False]
+
+
+def test_errors_in_the_code_of_a_model_leave_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("symattn.models.auditing.audit")
+
+    def fails(model: Any, lock: str) -> None:
+        raise RuntimeError("no such operator")
+
+    monkeypatch.setattr(module, "_specify_reviewed_layers", fails)
+    watched = module.Audit(None, None, 1, False, "a script")
+    model: Any = SimpleNamespace(config=SimpleNamespace(model_type="without a row"))
+    assert watched._infer_reviewed_layers(model, "models.lock") == ReviewedLayers((), ())
+    assert watched.report.notes == ["The lock promises nothing: RuntimeError: no such operator"]
 
 
 @pytest.mark.transformers
