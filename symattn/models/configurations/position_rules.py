@@ -195,8 +195,8 @@ class RopeFields:
         c, part = self.at.c, self.fields.get("partial_rotary_factor")
         if part is None and share:
             part = self._read_rotated_share(share)
-        if part is None and counted and c.optional(counted) is not None:
-            part = c.as_count(counted, c.find(counted), 2) / self.at.d_k
+        if part is None and counted:
+            part = self._read_counted_share(counted)
         # Proportional frequencies are a scaling of all columns.
         if part is None or part == 1 or kind == "proportional":
             return None
@@ -220,6 +220,16 @@ class RopeFields:
         defaults = c.default("rope_parameters")
         factor = defaults.get("partial_rotary_factor") if isinstance(defaults, Mapping) else None
         return c.find(share) if factor is None else factor
+
+    def _read_counted_share(self, counted: str) -> object:
+        """Return the share outside of ``rope_parameters``, or the count of rotated columns as one; None for neither."""
+        c = self.at.c
+        # As Transformers does: the share comes first.
+        if (part := c.optional("partial_rotary_factor")) is not None:
+            return part
+        if c.optional(counted) is None:
+            return None
+        return c.as_count(counted, c.find(counted), 2) / self.at.d_k
 
     def number(self, name: str, otherwise: int | None = None) -> int | float:
         """Return one of the fields as a number."""

@@ -191,6 +191,9 @@ def test_a_count_of_rotated_columns_is_told() -> None:
     for columns, width in ((8, 8), (16, None)):
         assert attention({**told, "rotary_dim": columns}).position == Rotary(width=width)
     assert attention(told).position == Rotary()
+    # A share comes first, as in the class.
+    shared = {**told, "rotary_dim": 8, "partial_rotary_factor": 0.25}
+    assert attention(shared).position == Rotary(width=4)
 
 
 def test_norms_over_all_heads_are_told() -> None:
