@@ -36,9 +36,14 @@ def drawn(spec: LinearAttention, layout: Any) -> dict[str, Array]:
     return {i.name: i.entries(a, rng) if i.entries else rng.standard_normal(a) for i, a in shapes.items()}
 
 
-@pytest.mark.parametrize("name", RECURRENCES)
+#: Besides those with a name, the delta rule whose tokens read the state before them.
+FORMS = {**{name: with_states(name) for name in RECURRENCES},
+         "read before": replace(GATED_DELTA, reads="before", state="kv")}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
 def test_all_forms_give_the_slopes_of_the_definition(name: str) -> None:
-    spec = with_states(name)
+    spec = FORMS[name]
     given, of = drawn(spec, "bnhd"), gradients.subject(Gradient(spec), "bnhd")
     forward, arrays = linear.subject(spec, "bnhd").ways[0], {n: a for n, a in given.items() if n[0] != "d" or n == "dt"}
 
@@ -148,6 +153,7 @@ def test_gradients_of_torch_functions_are_by_name_and_of_the_final_state_too() -
     assert max(apart.values()) < 1e-12, apart
 
 
+@pytest.mark.torch
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("wrong", [False, True])
 def test_gradients_of_torch_functions_are_those_of_all_inputs(wrong: bool) -> None:
@@ -163,9 +169,44 @@ def weights_first(q: Array, k: Array, v: Array) -> Array:
     return (scores / scores.sum(-1, keepdim=True)) @ v
 
 
+@pytest.mark.torch
 @pytest.mark.exhaustive
 def test_weights_may_be_divided_before_the_values() -> None:
     assert verified(weights_first, Gradient(LinearAttention()), FEW).verdict is Verdict.NO_FAULT
+
+
+def test_gradients_come_in_the_order_of_the_definition() -> None:
+    spec = LinearAttention.named("gla")
+    given = drawn(spec, "nd")
+    turned = dict(reversed(given.items()))
+    for one, other in zip(Gradient(spec)(**given), Gradient(spec)(**turned), strict=True):
+        assert one.shape == other.shape
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.torch
+def test_features_that_are_0_have_no_slope_to_compare() -> None:
+    """Relu as a maximum, a clamp or a condition has another derivative at 0 in torch, and the same elsewhere."""
+    import torch
+
+    spec = LinearAttention(feature="relu", normalised=False)
+    of, given = gradients.subject(Gradient(spec), "bhnd"), drawn(spec, "bhnd")
+
+    def run(q: Array, k: Array, v: Array) -> Array:
+        return (q.clamp(min=0) @ k.clamp(min=0).mT).tril() @ v
+
+    function = Backpropagated(run, of)
+
+    def apart() -> float:
+        got = function(**{x: torch.tensor(a) for x, a in given.items()})
+        return max(np.abs(np.asarray(a) - b).max() for a, b in zip(got, of.ways[0](**given), strict=True))
+
+    assert of.admits(given, {})
+    assert apart() < 1e-12
+    assert not {"integer", "sparse"} & {*of.families}
+    given["q"][..., 0] = 0
+    assert not of.admits(given, {})
+    assert apart() > 0.1
 
 
 def test_what_has_no_gradients_is_refused() -> None:

@@ -36,7 +36,7 @@ from symattn.verification.definitions.inner_attention import Call, WrongAttentio
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
 
-WRT = ("q", "k", "v")
+WRT: tuple[str, ...] = ("q", "k", "v")
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,18 @@ class Gradient(keywords.Answering):
         ``dfinal_state`` is the gradient of the final state of linear attention that has states.
         """
         cotangent: Any = do if dfinal_state is None else (do, dfinal_state)
-        names = WRT if isinstance(self.attention, Attention) else tuple(by_name)
+        names = WRT
+        if not isinstance(self.attention, Attention):
+            names = _list_linear_inputs(self.attention, by_name)
         result = derivative.vjp(self.attention, cotangent, by_name, names)
         return tuple(result[n] for n in names)
+
+
+def _list_linear_inputs(spec: LinearAttention, by_name: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the inputs of a linear attention in the order of its parameters, whatever that of a call."""
+    from symattn.verification.definitions.linear_inputs import yield_linear_inputs
+
+    return tuple(x.name for x in yield_linear_inputs(spec, "nd") if x.name in by_name)
 
 
 def subject(spec: Gradient, layout: Layout = "nd") -> Definition:

@@ -12,7 +12,7 @@ Gated Linear Attention Transformers with Hardware-Efficient Training (2023), §4
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from symattn.attention import linear
 from symattn.attention.derivative import detached, vjp
 from symattn.attention.norms import unit
 from symattn.attention.projections import repeat_heads
-from symattn.bounds.called_target import Layout
+from symattn.bounds.called_target import Inputs, Layout
 from symattn.document.codec import called
 from symattn.document.keywords import UPSTREAM
 from symattn.verification.definitions.definition_mistakes import (
@@ -32,7 +32,7 @@ from symattn.verification.definitions.definition_mistakes import (
     Later,
     reading,
 )
-from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.definition_subject import Definition, Family, Input
 from symattn.verification.definitions.linear import LinearAttention, make_laid
 from symattn.verification.definitions.linear import subject as subject_of_attention
 from symattn.verification.definitions.linear_erasure import (
@@ -92,6 +92,8 @@ def subject(spec: LinearAttention, layout: Layout, wrap: Callable[[Any], Any]) -
         step="backward",
         inputs=(*inputs, *upstream),
         outputs=tuple(f"d{name}" for name in names),
+        families=_list_families(spec, forward),
+        admits=partial(_has_slopes, spec),
         ways=tuple(differentiated(laid(run)) for run in runs),
         mistakes=Later(mistakes),
         numbered=(),
@@ -99,8 +101,20 @@ def subject(spec: LinearAttention, layout: Layout, wrap: Callable[[Any], Any]) -
         other_forms=None,
         law=None,
         costs=_RUNS_OF_A_DERIVATIVE * forward.costs,
-        bounded_forms=_BOUNDED_FORMS,
+        bounded_forms=_BOUNDED_FORMS + _WITHOUT_SLOPE * (spec.feature == "relu"),
     )
+
+
+def _list_families(spec: LinearAttention, forward: Definition) -> Mapping[str, Family]:
+    """Return the families of numbers: of relu those whose numbers are hardly ever 0, where it has no slope."""
+    if spec.feature != "relu":
+        return forward.families
+    return {name: forward.families[name] for name in ("normal", "large")}
+
+
+def _has_slopes(spec: LinearAttention, inputs: Inputs, sizes: Mapping[str, int]) -> bool:
+    """Return whether all features have a derivative: relu has none at 0, where frameworks choose between 0 and 1."""
+    return spec.feature != "relu" or bool(inputs["q"].all() and inputs["k"].all())
 
 
 #: What the bounds cover, for the report.
@@ -108,6 +122,8 @@ _BOUNDED_FORMS = (
     "Gradients are compared with bounds of forms by pairs, token by token and by chunks whose system is solved by"
     " substitution, and of gates by sums over later tokens; no law bounds them in long sequences."
 )
+
+_WITHOUT_SLOPE = " Queries and keys with zeros, where relu has no slope, are not tried."
 
 
 def _differentiate(
@@ -123,8 +139,7 @@ def _differentiate(
 # -- forms whose derivatives add up otherwise --------------------------------------------------------------------------
 def _yield_backward_ways(spec: LinearAttention) -> Iterator[Compute]:
     """Yield ways that need no bound of their own forwards: one chunk, gates by sums, and weights that are divided."""
-    # A chunk of the delta rule reads the state after a token.
-    if spec.delta and spec.reads == "after":
+    if spec.delta:
         yield partial(apply_normalised_form, spec, _compute_as_chunk)
     if spec.gate and not spec.normalised:
         form: Form = partial(_compute_with_summed_gates, linear.gate_sums)
@@ -151,12 +166,22 @@ def _compute_as_chunk(
     spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Any, state: Any
 ) -> Produced:
     """Compute all tokens as one chunk, whose triangular system is solved by substitution."""
+    xp, n = namespace_of(q), int(q.shape[-2])
     first = linear.empty_state(k, v) if state is None else state
+    reads_before = spec.reads == "before"
+    # A query that reads the state before its token reads the one after the token before.
+    queries = xp.concat([q[..., 1:, :], q[..., :1, :]], axis=-2) if reads_before and n > 1 else q
     if isinstance(beta, Erasure):
         before = spec.erases == "before"
-        end, output = linear.erasing_chunk(first, q, k, v, beta.p, beta.keys, g, before=before)
+        end, output = linear.erasing_chunk(
+            first, queries, k, v, beta.p, beta.keys, g, before=before
+        )
     else:
-        end, output = linear.delta_chunk(first, q, k, v, beta, g)
+        end, output = linear.delta_chunk(first, queries, k, v, beta, g)
+    if reads_before:
+        of_first = q[..., :1, :] @ first
+        later = output[..., : n - 1, :]
+        output = xp.concat([of_first, later], axis=-2) if n > 1 else of_first
     return Produced(output, end)
 
 
