@@ -95,7 +95,9 @@ def read(text: str, attention: Attention | None = None) -> Specification:
     from symattn.attention.codec.field_values import parsed
     from symattn.programs.specifications import BY_WORD
 
-    word, values = parsed(text, BY_WORD)
+    linear = BY_WORD["LinearAttention"]
+    more = {linear.word: lambda **fields: linear.build(fields, None)}
+    word, values = parsed(text, BY_WORD, more)
     return BY_WORD[word].build(values, attention)  # type: ignore[no-any-return]
 
 

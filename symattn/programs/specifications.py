@@ -458,7 +458,19 @@ class OfGradient(OfDefinition):
         """Return the word, or, of a linear attention, a call with its fields."""
         if isinstance(spec.attention, Attention):
             return self.word
-        return f"{self.name}(attention={spelled(spec.attention)})"
+        return f"{self.name}(attention={inside(spec.attention)})"
+
+    def build(self, values: Mapping[str, Any], attention: Attention | None) -> Any:
+        """Return the gradients of an attention, or of the linear one that is a field. Raises as usual."""
+        if "attention" not in values:
+            return super().build(values, attention)
+        self._check_fields({name: x for name, x in values.items() if name != "attention"}, [], True)
+        if attention is not None:
+            raise InputError(
+                f"{self.word} of linear attention has no options of an attention; hint: leave out its options"
+            )
+        made: Any = getattr(import_module("symattn"), self.name)
+        return made(values["attention"])
 
     def needs_autograd(self, function: Function, request: Request) -> bool:
         """Return whether it is a torch function without a parameter for the output's gradient."""

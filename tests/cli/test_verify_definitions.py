@@ -134,6 +134,7 @@ SPECS = [
     Attention(causal=True, lse=True), Gradient(Attention(scale=1)), Cached(Attention(causal=True)), LayerNorm(),
     LayerNorm(eps=1e-6, one_plus=True), RMSNorm(eps=0), Rotary(layout="interleaved", width=2), Rotary(start=3),
     LinearAttention(feature="relu", causal=False, gate=None), Block(attention=Attention(heads=2), norm=None),
+    Gradient(LinearAttention()), Gradient(LinearAttention.named("qwen3-next")),
     Merge(), Merge(base=2), Differential(factor=0.5, norm="rms", eps=0.25), Softmax(Attention(mask="boolean")),
 ]  # fmt: skip
 
@@ -173,6 +174,7 @@ def test_descriptions_within_a_definition_are_written_and_read() -> None:
         (["__import__('os').getcwd()"], "is no definition"),
         (["LayerNorm", "--heads", "2"], "made of no attention"),
         (["gradient(causal=True)"], "by their options"),
+        (["Gradient(attention=LinearAttention())", "--heads", "2"], "no options of an attention"),
         (["cached"], "--causal"),
         (["lse", "--batch"], "--batch"),
         (["RMSNorm", "--max-abs-score", "9"], "has no scores"),

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, get_args, get_origin
 
 from symattn.attention.codec.json_text import check_fields, short, shown
@@ -283,10 +283,13 @@ _UNREADABLE = (
 _WITHIN: dict[str, type[Any]] = {plain(kind.__name__): kind for kind in get_args(Scaling)}
 
 
-def parsed(text: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
+def parsed(
+    text: str, known: Iterable[str], more: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+) -> tuple[str, dict[str, Any]]:
     """Return which of the ``known`` names a text starts with, and its fields; nothing is evaluated.
 
-    Raises InputError with one line.
+    ``more`` makes descriptions that may be fields besides those of an attention, by their names. Raises InputError with
+    one line.
 
     >>> parsed("rotary(base=100, width=None)", ["Alibi", "Rotary"])
     ('Rotary', {'base': 100, 'width': None})
@@ -307,14 +310,17 @@ def parsed(text: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
         )
     if node.args:
         raise InputError(f"{text!r}: fields are given by their names")
+    within = {**_WITHIN, **{plain(name): make for name, make in more.items()}}
     return names[plain(node.func.id)], {
-        k.arg or "**": _read_keyword_of_call(k, text) for k in node.keywords
+        k.arg or "**": _read_keyword_of_call(k, text, within) for k in node.keywords
     }
 
 
-def _read_keyword_of_call(keyword: ast.keyword, text: str) -> Any:
+def _read_keyword_of_call(
+    keyword: ast.keyword, text: str, within: Mapping[str, Callable[..., Any]]
+) -> Any:
     try:
-        return _evaluate_literal_node(keyword.value)
+        return _evaluate_literal_node(keyword.value, within)
     except InputError:
         raise
     except _UNREADABLE:
@@ -323,16 +329,14 @@ def _read_keyword_of_call(keyword: ast.keyword, text: str) -> Any:
         ) from None
 
 
-def _evaluate_literal_node(node: ast.expr) -> Any:
+def _evaluate_literal_node(node: ast.expr, within: Mapping[str, Callable[..., Any]]) -> Any:
     """Return the value of an expression of literals, fractions and descriptions. Raises one of ``_UNREADABLE``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-        return _WITHIN[plain(node.func.id)](
-            **{str(k.arg): _evaluate_literal_node(k.value) for k in node.keywords}
-        )
+        values = {str(k.arg): _evaluate_literal_node(k.value, within) for k in node.keywords}
+        return within[plain(node.func.id)](**values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        return Fraction(_evaluate_literal_node(node.left)) / Fraction(
-            _evaluate_literal_node(node.right)
-        )
+        over = Fraction(_evaluate_literal_node(node.left, within))
+        return over / Fraction(_evaluate_literal_node(node.right, within))
     if isinstance(node, ast.Tuple):
-        return tuple(_evaluate_literal_node(item) for item in node.elts)
+        return tuple(_evaluate_literal_node(item, within) for item in node.elts)
     return ast.literal_eval(node)
