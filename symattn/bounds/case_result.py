@@ -171,6 +171,36 @@ class ScreenedOutput(Expected):
         return np.asarray(ball(self.values), dtype=object)
 
 
+@dataclass(frozen=True)
+class PartlyOpen(Expected):
+    """An output of which the definition leaves the entries ``open_`` undefined, such as 0/0: any value is legal there.
+
+    Code that bounds a divisor from below returns numbers, other code NaN.
+    """
+
+    known: Expected
+    open_: np.ndarray
+    allowed: np.ndarray
+
+    @property
+    def entries(self) -> np.ndarray:
+        """See ``Expected.entries``."""
+        return self.known.entries
+
+    def enclosures(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See ``Expected.enclosures``."""
+        return self.known.enclosures()
+
+    @cached_property
+    def near(self) -> np.ndarray:
+        """See ``Expected.near``."""
+        return self.known.near
+
+    def ratios(self, got: np.ndarray) -> np.ndarray:
+        """See ``Expected.ratios``; 0 for open entries."""
+        return np.where(self.open_, 0.0, self.known.widened(self.allowed).ratios(got))
+
+
 class ByLaw(ScreenedOutput):
     """An output in float64 whose own error is part of what is allowed; no way of computing gives what is beyond."""
 

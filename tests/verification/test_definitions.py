@@ -801,6 +801,17 @@ def test_every_way_of_log_sums_goes_on_where_scores_are_no_numbers() -> None:
     """A query of zeros has no cosine: its scores are 0/0, which none of the ways may stop at."""
     definition, precision = next(definitions_of(Attention(lse=True, score="cosine"))), Precision.of("float32")
     inputs = {"q": np.array([[0.0, 0.0], [1.0, 2.0]]), "k": np.eye(2), "v": np.eye(2)}
-    for way in legal(definition, precision, inputs).ways:
+    ways = legal(definition, precision, inputs)
+    for way in ways.ways:
         for output in way():
             assert np.isfinite(output.near[1]).all()
+    # Code that bounds the length from below has numbers there.
+    w = np.exp(np.array([1.0, 2.0]) / np.sqrt(5))
+    right = np.array([[0.5, 0.5], w / w.sum()]), np.log([2.0, w.sum()])
+    for row in (right[0][0], np.full(2, np.nan)):
+        output = np.array([row, right[0][1]]), np.array([row[0], right[1][1]])
+        case = Case("", "", inputs)
+        outcome = Outcome(output=output[0], others=output[1:], dtype="float64", shape=(2, 2))
+        assert judge(ways, precision, case, outcome).finding is None
+        wrong = replace(outcome, output=output[0] + [[0.0], [0.1]])
+        assert judge(ways, precision, case, wrong).finding == "values"

@@ -29,6 +29,7 @@ from symattn.bounds.case_result import (
     ExactOutput,
     Expected,
     Part,
+    PartlyOpen,
     ScreenedOutput,
     largest,
     matches,
@@ -379,6 +380,8 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
         ways = law.ways(inputs, precision)
     else:
         ways = [partial(expected, subject, inputs, precision, [way]) for way in subject.ways]
+    if _has_cosines_of_zeros(subject, inputs):
+        ways = [partial(_leave_undefined_open, way) for way in ways]
 
     def in_other_forms() -> list[Expected]:
         """Return the first way's outputs, with the bound on forms that are not among the ways."""
@@ -404,6 +407,30 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
         and not others
         and not any(isinstance(way, DefinitionForm) for way in subject.ways),
     )
+
+
+def _has_cosines_of_zeros(subject: Definition, inputs: Inputs) -> bool:
+    """Return whether scores may be 0/0, and nothing else makes an output undefined: not NaN, nor rows without a key."""
+    a = subject.attention
+    return (
+        a is not None
+        and a.score == "cosine"
+        and (a.fully_masked == "zeros" or not a.masks_anything)
+        and not any(x.dtype.kind == "f" and np.isnan(x).any() for x in inputs.values())
+    )
+
+
+def _leave_undefined_open(way: Callable[[], Sequence[Expected]]) -> list[Expected]:
+    """Return the outputs of a way, whose undefined entries may be anything."""
+    return [PartlyOpen(e, _find_undefined_entries(e), e.allowed) for e in way()]
+
+
+def _find_undefined_entries(e: Expected) -> np.ndarray:
+    # −∞ is no number either, and defined.
+    if isinstance(e, EnclosedInFloats):
+        return np.asarray(np.isnan(e.middle) & (e.radius == 0))
+    is_undefined = np.frompyfunc(lambda x: isinstance(x, Undefined), 1, 1)
+    return np.asarray(is_undefined(e.entries), dtype=bool)
 
 
 def expected(
