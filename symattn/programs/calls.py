@@ -463,7 +463,8 @@ def _without_overrides() -> Iterator[None]:
         yield
 
 
-_CAN_BE_SUBCLASSED = 1 << 10  # of the flags of a type; each class that Python code makes has it
+# Flags of types: each class that Python code makes has both.
+_IS_MADE_AT_RUN_TIME, _CAN_BE_SUBCLASSED = 1 << 9, 1 << 10
 
 
 def _is_plain_array(output: Tensor) -> bool:
@@ -473,7 +474,10 @@ def _is_plain_array(output: Tensor) -> bool:
         kinds += [torch.Tensor, torch.nn.Parameter]
     # By identity, and by its true type: a class may say that it equals others, and an object that it is of another one.
     kind = type(output)
-    if any(kind is other for other in kinds) or issubclass(kind, np.generic):
+    if any(kind is other for other in kinds):
+        return True
+    # A subclass of a scalar may have a ``dtype`` and a ``shape`` that are computed.
+    if issubclass(kind, np.generic) and not kind.__flags__ & _IS_MADE_AT_RUN_TIME:
         return True
     # ``isinstance`` would ask ``__class__``, and ``jax`` may be any module that the candidate made.
     is_compiled = not kind.__flags__ & _CAN_BE_SUBCLASSED

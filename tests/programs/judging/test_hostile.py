@@ -11,7 +11,7 @@ import pytest
 
 from symattn import Attention, judge
 from symattn.document import schemas
-from symattn.programs import guard
+from symattn.programs import calls, guard
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge
@@ -64,6 +64,18 @@ def test_a_library_of_the_candidates_own_has_no_arrays_that_are_read_unwatched(t
     judgement = judged(tmp_path, own_jax + text)
     assert judgement.status is Status.TAMPERED, judgement
     assert words in judgement.reason
+
+
+def test_a_scalar_of_a_class_of_the_candidates_own_is_not_read_unwatched() -> None:
+    class Own(np.float64):
+        @property
+        def dtype(self):
+            raise AssertionError("this is code of the candidate")
+
+    assert calls._is_plain_array(np.float64(1))
+    assert calls._is_plain_array(np.bool_(True))
+    assert not calls._is_plain_array(Own(1))
+    assert type(calls._export_call_output(Own(1))) is np.ndarray
 
 
 @pytest.mark.parametrize(
