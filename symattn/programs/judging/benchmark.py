@@ -37,14 +37,14 @@ class Benchmark:
 
     ``shapes`` are those of the inputs as the file makes them; in ``arrays`` leading axes may be cut to a few items.
     ``problem`` says why there are no inputs. ``heads`` are numbers that a model of tokens may have: the one that it
-    names, else whole numbers among its arguments and attributes that divide the width.
+    names, else whole numbers among its arguments and attributes that divide the width, and 1.
     """
 
     init: tuple[Any, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
     arrays: tuple[np.ndarray, ...] = ()
     dtype: str = "float32"
-    heads: tuple[int, ...] = ()
+    heads: tuple[int, ...] = (1,)
     problem: str = ""
 
     def name_of(self, path: str, model: str) -> str:
@@ -102,10 +102,13 @@ def _plausible_heads(
     if named is not None:
         return (named,)
     if len(shapes) != 1 or not shapes[0]:
-        return ()
+        return (1,)
     width = shapes[0][-1]
-    numbers = [n for n in (*init, *vars(model).values()) if type(n) is int and 1 < n < width]
-    return (*dict.fromkeys(n for n in numbers if width % n == 0),)[:_MAX_PLAUSIBLE_HEADS]
+    attributes = getattr(model, "__dict__", {}).values()
+    numbers = [n for n in (*init, *attributes) if type(n) is int and 1 < n < width]
+    several = [*dict.fromkeys(n for n in numbers if width % n == 0)][:_MAX_PLAUSIBLE_HEADS]
+    # The numbers may be something else, such as a largest length.
+    return (*several, 1)
 
 
 def _call_benchmark_function(path: str, module: Any, name: str) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Runner
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import judge
@@ -24,7 +25,9 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
         raise InputError(
             f"they are {len(arrays)} arrays, and the candidate takes {', '.join(how.inputs)}"
         )
-    return {name: of_layout(name, a, how.layout) for name, a in zip(names, arrays, strict=True)}
+    # The call rounds to its format, and the definition must have the same numbers.
+    rounded = (Format(how.dtype).rounded(a) if a.dtype.kind == "f" else a for a in arrays)
+    return {name: of_layout(name, a, how.layout) for name, a in zip(names, rounded, strict=True)}
 
 
 def judge_case(session: Session, case: Case) -> CaseResult:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isqrt
+from math import isqrt, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
+from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Failure, Inputs, Layout
+from symattn.bounds.called_target import Convention, Failure, Inputs, Layout
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Sizes
@@ -57,9 +59,16 @@ Refute = Callable[[Session, Specification], str]
 _AXES_OF_HEADS = (-3, -2)  # with tokens after or before them
 #: Scores of all heads in the call of a reference at its benchmark's length.
 _MAX_SCORES_OF_TOKENS = 1 << 22
+#: Orders that end with tokens and columns, by the number of axes; one head has no axis, so that all are of batches.
+_LAYOUTS_OF_TOKENS: Mapping[int, Layout] = {2: "nd", 3: "bnd"}
+_LAYOUTS_OF_ONE_HEAD: Mapping[int, Layout] = {2: "nd", 3: "bnd", 4: "bhnd"}
+_LAYOUTS_OF_HEADS: Mapping[int, Layout] = {3: "nd", 4: "bhnd"}
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 #: What texts of references were recognised as, by the text and what was sought, and in which form.
 _RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
+_OWN_INPUTS_NOT_TRIED = "the benchmark's own inputs were not tried"
+#: Scores of the benchmark's own inputs, where heads of several numbers are not cut; in half precision bounds are slow.
+_MAX_SCORES, _MAX_SCORES_IN_HALF = 1 << 26, 1 << 25
 #: The mistake whose smallest visible part is reported.
 _TWICE = "twice as large"
 
@@ -70,8 +79,8 @@ class Recognised(NamedTuple):
     definition: Specification | None
     how: TargetOptions
     reason: str = ""
-    #: The order of axes in which the reference takes its arrays.
-    layout: Layout | None = None
+    #: How the reference takes its arrays.
+    convention: Convention | None = None
 
 
 @dataclass(frozen=True)
@@ -110,11 +119,12 @@ class ByReference:
         specs = tuple(plausible(benchmark))
         refute = partial(_judge_own_inputs, benchmark=benchmark)
         target = benchmark.name_of(self.reference, MODEL)
-        definition, how, reason, layout = self._find_reference_definition(
+        definition, how, reason, convention = self._find_reference_definition(
             target, specs, [how], process, refute
         )
-        if definition is None:
+        if definition is None or convention is None:
             return self._make_invalid_judgement(reason, clock)
+        layout = _layout_of_arrays(convention, definition, benchmark)
         # The candidate takes the same arrays, so that no other order of axes is tried.
         promised = _domain_of_benchmark_shapes(benchmark, _axis_of_tokens(layout))
         how = self._adopt_benchmark_options(promised, benchmark.dtype)
@@ -268,7 +278,7 @@ class ByReference:
                         continue
                     words = refute(session, spec)
                     if not words:
-                        return Recognised(spec, way, layout=child.convention.layout)
+                        return Recognised(spec, way, convention=child.convention)
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
@@ -300,6 +310,24 @@ class ByReference:
         )  # fmt: skip
 
 
+def _layout_of_arrays(
+    convention: Convention, spec: Specification, benchmark: Benchmark
+) -> Layout | None:
+    """Return the order of axes in which a reference takes its benchmark's arrays; None if no order is known.
+
+    A reference for any number of leading axes may have been called with others than those of the benchmark, which a
+    candidate may need.
+    """
+    # Definitions have an order of their own, in which their arrays are drawn.
+    order: Layout = getattr(convention, "order", convention.layout)
+    axes = len(benchmark.shapes[0]) if benchmark.shapes else 0
+    if not isinstance(spec, Attention) or spec.lse or not order.endswith("nd"):
+        return order if kind_of(spec).ordered and len(order) == axes else None
+    if benchmark.tokens:
+        return _LAYOUTS_OF_TOKENS.get(axes)
+    return (_LAYOUTS_OF_HEADS if spec.heads > 1 else _LAYOUTS_OF_ONE_HEAD).get(axes)
+
+
 def _axis_of_tokens(layout: Layout | None) -> int:
     """Return which axis of q, k, v is that of tokens, counted from the last one."""
     layout = layout or "nd"
@@ -315,8 +343,11 @@ def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmar
             inputs = _draw_tokens_of_benchmark(session, benchmark)
         else:
             inputs = by_definition(session.runner, benchmark.arrays)
-    except InputError:
+        is_too_large = bool(_describe_too_many_scores(inputs, session.precision))
+    except UNFIT:
         return ""  # other inputs than those of the definition, as the judgement then says
+    if is_too_large:
+        return ""  # as the judgement says, too
     try:
         judged = session.run_case(Case("benchmark", "the benchmark's own inputs", inputs))
     except UNFIT as error:
@@ -336,6 +367,17 @@ def _draw_tokens_of_benchmark(session: Session, benchmark: Benchmark) -> dict[st
     rng = np.random.default_rng(session.seed)
     columns = max(width // heads, 1)
     return maker.make(Sizes(n, n, columns, columns, width), FAMILIES["normal"](rng), rng)
+
+
+def _describe_too_many_scores(inputs: Inputs, precision: Precision) -> str:
+    """Return why inputs are too large to be bounded in seconds, and within gigabytes; "" if they are not."""
+    # Tokens ``x`` have no numbers of heads to keep, and are cut to few.
+    if not {"q", "k"} <= inputs.keys():
+        return ""
+    q, k = (np.shape(inputs[name]) for name in "qk")
+    count = prod(q[:-1]) * k[-2]
+    most = _MAX_SCORES_IN_HALF if precision.input.name in HALF else _MAX_SCORES
+    return f"they have {count} scores, and {most} are bounded at most" if count > most else ""
 
 
 def _judge_at_workloads(
@@ -368,7 +410,7 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
     """Yield the definitions that a reference may compute, the likeliest first."""
     # Token inputs are layers, the others attention.
     if benchmark.tokens:
-        for heads in benchmark.heads or (1,):
+        for heads in benchmark.heads:
             yield from (Attention(heads=heads), Attention(heads=heads, causal=True))
         yield LayerNorm()
         yield from (RMSNorm(eps=eps) for eps in _EPSILONS)
@@ -432,14 +474,16 @@ def _with_own_inputs(
     # Only an attention has its inputs by name in a benchmark.
     if not kind_of(spec).by_name or benchmark.problem or benchmark.tokens:
         why = benchmark.problem or f"they are not the inputs of {words_of(spec)} alone"
-        return judgement.limited(f"the benchmark's own inputs were not tried: {why}")
+        return judgement.limited(f"{_OWN_INPUTS_NOT_TRIED}: {why}")
     with how.opened(target, spec) as child:
         session = how.session(child, spec)
         try:
             inputs = by_definition(child, benchmark.arrays)
+            if too_many := _describe_too_many_scores(inputs, session.precision):
+                return judgement.limited(f"{_OWN_INPUTS_NOT_TRIED}: {too_many}")
             judged = judge_case(session, Case("benchmark", "the benchmark's own inputs", inputs))
         except UNFIT as error:
-            return judgement.limited(f"the benchmark's own inputs were not tried: {error}")
+            return judgement.limited(f"{_OWN_INPUTS_NOT_TRIED}: {error}")
     judgement = replace(judgement, calls=judgement.calls + 1)
     # A fault at the benchmark's inputs decides, whatever the others show.
     if judged.finding is not None:

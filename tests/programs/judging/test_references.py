@@ -8,11 +8,19 @@ import jsonschema
 import numpy as np
 import pytest
 
-from symattn import InputError, judge
+from symattn import Attention, InputError, LayerNorm, judge
+from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Argument, Convention
 from symattn.document import schemas
 from symattn.programs.judging.benchmark import Benchmark, _cut_together, _plausible_heads
+from symattn.programs.judging.benchmark_inputs import by_definition
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.references import _count_grouped_heads, named
+from symattn.programs.judging.references import (
+    _count_grouped_heads,
+    _describe_too_many_scores,
+    _layout_of_arrays,
+    named,
+)
 from symattn.programs.layouts import of_layout, to_layout
 from symattn.programs.loading import BadTarget, load
 from symattn.programs.refusing import NotCallable
@@ -39,7 +47,10 @@ from torch import nn
 
 class ModelNew(nn.Module):
     def forward(self, Q, K, V):
-        return self.weights(Q @ K.mT / math.sqrt(Q.shape[-1])) @ V
+        *axes, d = Q.shape
+        if len(axes) != {axes}:
+            raise ValueError(f"{len(axes)} axes before the columns")
+        return self.weights(Q @ K.mT / math.sqrt(d)) @ V
 
     def weights(self, scores):
         return torch.softmax(scores, -1)
@@ -81,7 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tmp_path.joinpath("ref.py").write_text(REFERENCE.replace("{causal}", ""))
     tmp_path.joinpath("masked.py").write_text(REFERENCE.replace("{causal}", ", is_causal=True"))
     tmp_path.joinpath("none.py").write_text(REFERENCE.replace("{causal})", ") ** 2"))
-    tmp_path.joinpath("kernel.py").write_text(KERNEL)
+    tmp_path.joinpath("kernel.py").write_text(KERNEL.replace("{axes}", "3"))
     tmp_path.joinpath("tokens.py").write_text(TOKENS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -89,6 +100,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.torch
 def test_the_definition_of_a_reference_is_found_and_judges_the_candidate(folder: Path) -> None:
+    """The reference takes any number of axes, and the candidate those of the benchmark alone."""
     right = judge("kernel.py", reference="ref.py", examples=10)
     assert right.passed, right
     assert (right.definition, right.definition_from) == ("Attention()", "ref.py:Model")
@@ -204,8 +216,43 @@ def test_numbers_of_heads_that_a_reference_may_have() -> None:
     assert [*_count_grouped_heads([(2, 8, 64, 32), (2, 2, 64, 32)])] == [(8, 2)]
     assert [*_count_grouped_heads([(2, 64, 8, 32), (2, 96, 2, 32)])] == [(8, 2)]
     assert [*_count_grouped_heads([(2, 8, 64, 32), (2, 8, 96, 32)])] == []
-    assert _plausible_heads(SimpleNamespace(width=64, h=4), (64, 4, 0.1, True), [(2, 20, 64)]) == (4,)
+    assert _plausible_heads(SimpleNamespace(width=64, h=4), (64, 4, 0.1, True), [(2, 20, 64)]) == (4, 1)
     assert _plausible_heads(SimpleNamespace(n_head=8), (64, 4), [(2, 20, 64)]) == (8,)
+
+
+@pytest.mark.parametrize(
+    ("spec", "order", "shape", "wanted"),
+    [
+        (Attention(), "nd", (2, 3, 24, 16), "bhnd"),
+        (Attention(heads=4), "nd", (4, 24, 16), "nd"),
+        (Attention(), "bhnd", (3, 24, 16), "bnd"),
+        (Attention(heads=4), "bnhd", (2, 24, 4, 16), "bnhd"),
+        (Attention(), "bnhd", (24, 4, 16), None),
+        (Attention(), "nd", (1, 1, 2, 24, 16), None),
+        (LayerNorm(), "nd", (24, 16), None),
+    ],
+)
+def test_a_candidate_is_called_with_the_axes_of_the_benchmark(spec, order, shape, wanted) -> None:
+    """A reference for any number of axes was called with two, for which the candidate may have no code."""
+    benchmark = Benchmark((), (shape,) * 3)
+    assert _layout_of_arrays(Convention((), layout=order), spec, benchmark) == wanted
+
+
+def test_own_inputs_with_too_many_scores_are_not_bounded() -> None:
+    """Heads that share keys are not cut, so that 32 of 4,096 tokens would take gigabytes."""
+    q, k = np.broadcast_to(0.0, (1, 32, 4096, 64)), np.broadcast_to(0.0, (1, 8, 4096, 64))
+    few = {"q": q[..., :512, :], "k": k[..., :512, :]}
+    of = {dtype: Precision.of(dtype) for dtype in ("float32", "bfloat16")}
+    assert not any(_describe_too_many_scores(few, p) for p in of.values())
+    assert all(_describe_too_many_scores({"q": q, "k": k}, p) for p in of.values())
+
+
+def test_own_inputs_are_those_that_the_call_gets() -> None:
+    """Numbers of a wider format are rounded, by the definition as by the call."""
+    arguments = tuple(Argument(n, n) for n in "qkv")
+    runner = SimpleNamespace(convention=Convention(arguments, dtype="float16"))
+    arrays = by_definition(runner, [np.full((2, 2), 0.1)] * 3)
+    assert (arrays["q"] == np.float64(np.float16(0.1))).all()
 
 
 def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
