@@ -28,6 +28,7 @@ _MAX_SCORES_IN_HALF = 1 << 22
 #: Formats whose bounds are slow, so that the number of scores is limited too.
 _HALF = ("float16", "bfloat16")
 _KEPT_AXES = 2  # the last ones, which are never cut
+_OF_HEADS = 4  # axes of q, k, v: a batch, heads, tokens and columns
 _MAX_PLAUSIBLE_HEADS = 4  # each number costs a verification of the reference
 
 
@@ -133,6 +134,10 @@ def _cut_together(arrays: Sequence[np.ndarray], most_scores: int | None) -> tupl
 
     An axis of which the arrays have different numbers is kept: heads of queries and of keys belong together.
     """
+    # Tokens before heads, which are fewer: cut are heads, since a long window shows among all tokens alone.
+    if arrays and all(a.ndim == _OF_HEADS and a.shape[1] > a.shape[2] for a in arrays):
+        cut = _cut_together([a.swapaxes(1, 2) for a in arrays], most_scores)
+        return tuple(np.ascontiguousarray(a.swapaxes(1, 2)) for a in cut)
     result = [*arrays]
     for axis in range(max((a.ndim for a in arrays), default=0) - _KEPT_AXES):
         leading = [a for a in result if a.ndim - _KEPT_AXES > axis]

@@ -56,7 +56,7 @@ from symattn.verification.probing.probes import FAMILIES
 
 #: Says why a reference, called in a session, does not compute a definition at the sizes of its benchmark.
 Refute = Callable[[Session, Specification], str]
-_AXES_OF_HEADS = (-3, -2)  # with tokens after or before them
+_AXES_OF_HEADS = (-3, -2)  # with tokens after or before them, on the other one of these axes
 #: Scores of all heads in the call of a reference at its benchmark's length.
 _MAX_SCORES_OF_TOKENS = 1 << 22
 #: Orders that end with tokens and columns, by the number of axes; one head has no axis, so that all are of batches.
@@ -318,14 +318,19 @@ def _layout_of_arrays(
     A reference for any number of leading axes may have been called with others than those of the benchmark, which a
     candidate may need.
     """
-    # Definitions have an order of their own, in which their arrays are drawn.
-    order: Layout = getattr(convention, "order", convention.layout)
+    order = _order_of(convention)
     axes = len(benchmark.shapes[0]) if benchmark.shapes else 0
     if not isinstance(spec, Attention) or spec.lse or not order.endswith("nd"):
         return order if kind_of(spec).ordered and len(order) == axes else None
     if benchmark.tokens:
         return _LAYOUTS_OF_TOKENS.get(axes)
     return (_LAYOUTS_OF_HEADS if spec.heads > 1 else _LAYOUTS_OF_ONE_HEAD).get(axes)
+
+
+def _order_of(convention: Convention) -> Layout:
+    """Return the order of axes that a function takes; definitions have their own, in which their arrays are drawn."""
+    order: Layout = getattr(convention, "order", convention.layout)
+    return order
 
 
 def _axis_of_tokens(layout: Layout | None) -> int:
@@ -336,8 +341,11 @@ def _axis_of_tokens(layout: Layout | None) -> int:
 
 def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmark) -> str:
     """Return why a definition is not what a reference computes at the benchmark's inputs; "" if it may be."""
-    if not kind_of(spec).by_name or benchmark.problem:
+    if not kind_of(spec).by_name or benchmark.problem or not benchmark.shapes:
         return ""
+    order = _order_of(session.runner.convention)
+    if not benchmark.tokens and order != "nd" and len(order) != len(benchmark.shapes[0]):
+        return ""  # the reference was called with another number of axes
     try:
         if benchmark.tokens:
             inputs = _draw_tokens_of_benchmark(session, benchmark)
@@ -449,9 +457,13 @@ def _count_grouped_heads(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[in
 def _domain_of_benchmark_shapes(benchmark: Benchmark, axis: int = -2) -> Domain:
     """Return what the shapes of a benchmark's inputs promise: no longer ones, and equal sizes where they are equal.
 
-    ``axis`` is that of their tokens.
+    ``axis`` is that of their tokens, unless another one has one query and several keys.
     """
     usual = Domain()
+    # Of two arrays, such as a norm's, the second has no keys.
+    queries, keys = benchmark.shapes[:2] if len(benchmark.shapes) > 2 else ((), ())
+    of_one_query = [at for at in _AXES_OF_HEADS if _has_one_query(queries, keys, at)]
+    axis = of_one_query[0] if of_one_query else axis
     lengths = [shape[axis] for shape in benchmark.shapes if len(shape) >= -axis]
     if not lengths:
         return usual
@@ -461,9 +473,15 @@ def _domain_of_benchmark_shapes(benchmark: Benchmark, axis: int = -2) -> Domain:
     return Domain(
         # Widths of tokens and of weights say nothing about each other.
         max_tokens=most,
+        decoding=bool(of_one_query),
         square=alike,
         same_width=len(widths) == 1 and not benchmark.tokens,
     )
+
+
+def _has_one_query(queries: tuple[int, ...], keys: tuple[int, ...], axis: int) -> bool:
+    """Return whether q has the length 1 on an axis on which k, with as many axes, is longer, as in decoding."""
+    return len(queries) == len(keys) >= -axis and queries[axis] == 1 < keys[axis]
 
 
 # -- the benchmark's own inputs ----------------------------------------------------------------------------------------

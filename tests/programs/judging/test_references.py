@@ -12,12 +12,15 @@ from symattn import Attention, InputError, LayerNorm, judge
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Argument, Convention
 from symattn.document import schemas
+from symattn.programs.definitions import Formed
 from symattn.programs.judging.benchmark import Benchmark, _cut_together, _plausible_heads
 from symattn.programs.judging.benchmark_inputs import by_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import (
     _count_grouped_heads,
     _describe_too_many_scores,
+    _domain_of_benchmark_shapes,
+    _judge_own_inputs,
     _layout_of_arrays,
     named,
 )
@@ -238,6 +241,14 @@ def test_a_candidate_is_called_with_the_axes_of_the_benchmark(spec, order, shape
     assert _layout_of_arrays(Convention((), layout=order), spec, benchmark) == wanted
 
 
+def test_own_inputs_of_another_number_of_axes_refute_nothing() -> None:
+    """A reference for any number of axes is called with (b, h, n, d) first where it returns log-sums, too."""
+    arguments = tuple(Argument(n, n, positional=True) for n in "qkv")
+    session = SimpleNamespace(runner=SimpleNamespace(convention=Formed(arguments, order="bhnd")))
+    benchmark = Benchmark((), ((3, 24, 16),) * 3, (np.zeros((3, 24, 16)),) * 3)
+    assert _judge_own_inputs(session, Attention(lse=True), benchmark) == ""
+
+
 def test_own_inputs_with_too_many_scores_are_not_bounded() -> None:
     """Heads that share keys are not cut, so that 32 of 4,096 tokens would take gigabytes."""
     q, k = np.broadcast_to(0.0, (1, 32, 4096, 64)), np.broadcast_to(0.0, (1, 8, 4096, 64))
@@ -249,10 +260,20 @@ def test_own_inputs_with_too_many_scores_are_not_bounded() -> None:
 
 def test_own_inputs_are_those_that_the_call_gets() -> None:
     """Numbers of a wider format are rounded, by the definition as by the call."""
-    arguments = tuple(Argument(n, n) for n in "qkv")
+    arguments = tuple(Argument(n, n, positional=True) for n in "qkv")
     runner = SimpleNamespace(convention=Convention(arguments, dtype="float16"))
     arrays = by_definition(runner, [np.full((2, 2), 0.1)] * 3)
     assert (arrays["q"] == np.float64(np.float16(0.1))).all()
+
+
+def test_one_query_of_several_keys_is_a_promise() -> None:
+    """A kernel for decoding takes no more, wherever the axis of tokens is."""
+    for shapes in ([(2, 8, 1, 32), (2, 8, 24, 32)], [(2, 1, 8, 32), (2, 24, 2, 32)]):
+        domain = _domain_of_benchmark_shapes(Benchmark((), (*shapes, shapes[1])))
+        assert (domain.decoding, domain.max_tokens, domain.square) == (True, 24, False)
+    several = Benchmark((), ((2, 8, 24, 32), (2, 1, 24, 32), (2, 1, 24, 32)))
+    assert _domain_of_benchmark_shapes(several).square
+    assert not _domain_of_benchmark_shapes(several).decoding
 
 
 def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +290,8 @@ def test_own_inputs_are_cut_alike() -> None:
     arrays = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
     assert [a.shape for a in _cut_together(arrays, None)] == [(1, 2, 2048, 128), (1, 2, 4096, 128), (4096, 4096)]
     assert [a.shape[:2] for a in _cut_together(arrays[:2], 1 << 22)] == [(1, 1), (1, 1)]
+    turned = [np.broadcast_to(np.float32(0), (2, n, 16, 128)) for n in (2048, 4096)]
+    assert [a.shape for a in _cut_together(turned, None)] == [(1, 2048, 2, 128), (1, 4096, 2, 128)]
     grouped = [np.zeros((32, 512, 128)), np.zeros((8, 512, 128))]
     assert [len(a) for a in _cut_together(grouped, None)] == [32, 8]
 
