@@ -142,11 +142,7 @@ class Trials:
                 return None
         self._right_at_first = self._share_of_right_entries(original, samples.first[0])
         # The passes of the code without edits: an edit that needs many more is taken for endless.
-        passes = {}
-        for sample in self._samples_of_screen():
-            sources.passes = 0
-            original.run(sample.inputs, sample.memory)
-            passes[id(sample)] = sources.passes
+        passes = self._count_passes(original, self._samples_of_screen())
         self._most_passes = _TIMES_PASSES * max(passes.values(), default=0) + _SPARE_PASSES
         if sources.has_kernels:
             times, spare = _TIMES_PASSES_OF_KERNELS, _SPARE_PASSES_OF_KERNELS
@@ -179,6 +175,20 @@ class Trials:
         self._samples = self._samples.with_more(samples)
         # What was counted in the samples before is void.
         self._orders, self._lines = {}, None
+        # Larger calls need more passes than those before.
+        self.sources.most_passes = MAX_PASSES_OF_LAST_CALLS
+        passes = self._count_passes(self._target.version(self.sources.rebuild()), samples)
+        most = _TIMES_PASSES * max(passes.values(), default=0) + _SPARE_PASSES
+        self._most_passes = max(self._most_passes, most)
+
+    def _count_passes(self, original: Target, samples: Sequence[JudgedSample]) -> dict[int, int]:
+        """Return how many passes of loops the code without edits makes, by the ``id`` of the sample."""
+        result = {}
+        for sample in samples:
+            self.sources.passes = 0
+            original.run(sample.inputs, sample.memory)
+            result[id(sample)] = self.sources.passes
+        return result
 
     def edits(self, tier: int) -> list[Edit]:
         """Enumerate the edits of one tier; most mistakes are repaired before the larger tiers are needed."""
@@ -419,7 +429,7 @@ class Trials:
             if now[origin[line] if inside else line] != count:
                 return True
         known = {origin.get(line, 0) for line in self._lines} | set(self._lines)
-        touched = {r.line + k for r in joined.replacements for k in range(r.new.count("\n") + 1)}
+        touched = _lines_of_edit(joined)
         # A new line outside of the edit means another branch.
         new = [
             n
@@ -445,6 +455,18 @@ class Trials:
             with _install_trace_function(trace):
                 self._call_version_on_sample(version, sample)
         return lines
+
+
+def _lines_of_edit(edit: Edit) -> set[int]:
+    """Return the numbers that the lines of an edit have after it."""
+    result: set[int] = set()
+    shift = 0
+    for r in sorted(edit.replacements):
+        breaks = r.new.count("\n")
+        result |= {r.line + shift + k for k in range(breaks + 1)}
+        # Lines that are inserted or removed move those of the next replacement.
+        shift += breaks - (r.end_line - r.line)
+    return result
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import sympy
 from symattn import Attention, Domain, Grade, InputError, Merge, verify
 from symattn.document import schemas
 from symattn.programs.repairing import trials
-from symattn.programs.repairing.edits import enumerate_edits
+from symattn.programs.repairing.edits import Edit, enumerate_edits
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.oracle import examine
 from symattn.programs.repairing.source import EndlessLoop, FileText, Sources
@@ -239,6 +239,12 @@ def test_code_of_an_installed_package_is_not_edited() -> None:
     sources = Sources(sympy.utilities.iterables.flatten)
     assert sources.functions
     assert sources.editable == []
+
+
+def test_lines_of_a_second_insertion_have_moved() -> None:
+    """Before line 3, and after line 9, which is line 10 then."""
+    both = Edit("", 4, 0, (Replacement(9, 5, 9, 5, "\n    b = 1"), Replacement(3, 0, 3, 0, "    a = 1\n")), "", "")
+    assert trials._lines_of_edit(both) == {3, 4, 10, 11}
 
 
 def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> None:
