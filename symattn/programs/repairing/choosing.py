@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from math import inf, isfinite
 from typing import Protocol
 
@@ -60,8 +60,8 @@ _MAX_ENTRIES = 20_000  # of a case that is sent along
 # Cases on which a candidate is tried after the first screen.
 _MAX_SAMPLES = 150
 _BEAM = 8  # edits that repair a part, and get a second one
-_HALVES = 4  # those of them that repair some calls whole and spoil none get one of tier 2, too
-_SHARE_OF_HALVES = 4  # and at least this part of all wrong calls: a quarter
+_HALVES = 4  # those of them that repair enough calls whole and spoil none get one of tier 2, too:
+_SHARE_OF_HALVES = 4  # a quarter of the wrong calls at least
 _PAIRS_AT_ONCE = 1000  # pairs after which those that passed are examined
 # calls that refuted single edits, of which pairs are asked some as large, and their entries
 _MOST_REFUTING, _MAX_REFUTING, _REFUTING_SEED = 2, 100_000, 67
@@ -247,6 +247,7 @@ class _EditSearch:
         self._refuting: list[Case] = []  # cases that refuted candidates
         self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
         self._edits: dict[int, list[Edit]] = {}  # by tier, as far as they are enumerated
+        self._possible_pairs = 0  # of edits that were paired, tried or left out
         self._known: set[tuple[int, tuple[Replacement, ...]]] = set()
         # edits that repair a part, each with its share of the entries of the first sample
         self._gains: list[tuple[float, Edit]] = []
@@ -297,7 +298,8 @@ class _EditSearch:
                 if self._settle_edit_candidates(pairs) or self._accepted:
                     return self._collect_accepted_repairs()
             if parts:
-                return self._report_partial_repair(*parts[0])
+                # The first of those that repair most calls has the most right entries.
+                return self._report_partial_repair(*max(parts, key=lambda part: part[1]))
         return self._collect_accepted_repairs()
 
     def _enumerate_tier(self, tier: int) -> list[Edit]:
@@ -332,10 +334,15 @@ class _EditSearch:
                 candidates.append(order)
         # Edits on the same path first, then the smallest, then likely rules.
         candidates.sort(key=lambda c: c[:4])
+        # An edit that passed all samples and gets no last questions counts as left out.
+        self._cut |= len(candidates) > MAX_CANDIDATES
         searched = 0
         for strays, *_, edits in candidates[:MAX_CANDIDATES]:
             # Beside an accepted edit, one by which the code takes another path adds nothing.
-            if (strays and self._accepted) or searched == MAX_EXAMINED or self._effort.over:
+            if strays and self._accepted:
+                break
+            if searched == MAX_EXAMINED or self._effort.over:
+                self._cut = True
                 break
             answer = self._examine_edited_version(edits)
             searched += answer.new_search
@@ -400,34 +407,45 @@ class _EditSearch:
         self, best: Sequence[Edit], parts: Sequence[tuple[Edit, int]]
     ) -> list[Several]:
         """Return pairs of edits, those of an edit that repairs some calls whole before all others."""
-        pairs = dict.fromkeys(self._pair_up_halves(parts))
+        # By the edits of a pair in any order, so that none is tried twice.
+        pairs = {frozenset(pair): pair for pair in self._pair_up_halves(parts)}
         most = len(pairs) + MAX_PAIRS
         first = self._edits[1]
         # A partial repair with each other edit comes before pairs of one line.
         for one in best[:_BEAM]:
             for other in first:
                 if _are_edits_disjoint(one, other):
-                    pairs[one, other] = None
-        for one, other in combinations(first, 2):
-            if len(pairs) >= most:
+                    pairs.setdefault(frozenset((one, other)), (one, other))
+        # Two mistakes in one line are likelier than in two.
+        of_line: dict[int, list[Edit]] = {}
+        for edit in first:
+            of_line.setdefault(edit.line, []).append(edit)
+        for one, other in chain.from_iterable(combinations(x, 2) for x in of_line.values()):
+            if len(pairs) > most:
                 break
-            # Two mistakes in one line are likelier than in two.
-            if one.line == other.line and _are_edits_disjoint(one, other):
-                pairs[one, other] = None
-        return list(pairs)[:most]
+            if _are_edits_disjoint(one, other):
+                pairs.setdefault(frozenset((one, other)), (one, other))
+        self._possible_pairs += len(pairs)
+        self._cut |= len(pairs) > most
+        return list(pairs.values())[:most]
 
     def _pair_up_halves(self, parts: Sequence[tuple[Edit, int]]) -> list[Several]:
-        """Return pairs of an edit that repairs some calls whole with one of tier 1, or a likely one of tier 2."""
+        """Return pairs of an edit that repairs enough calls whole with each of tier 1, and some of tier 2."""
+        enough = [(e, n) for e, n in parts if n * _SHARE_OF_HALVES >= self._sampled]
         # Of edits at one place that repair equally many calls, most are the same number in other words.
-        apart = {(-repaired, _begin_of(edit)): edit for edit, repaired in reversed(parts)}
+        apart = {(-repaired, _begin_of(edit)): edit for edit, repaired in reversed(enough)}
         halves = [apart[key] for key in sorted(apart)][:_HALVES]
         # The insertions of each rule in turn, since not all of them are tried.
         others = [*self._edits[1], *in_turn(self._edits.get(2, ()))]
-        pairs: list[Several] = [
-            (e, other) for other in others for e in halves if _are_edits_disjoint(e, other)
-        ]
-        self._cut |= len(pairs) > MAX_PAIRS_OF_HALVES
-        return pairs[:MAX_PAIRS_OF_HALVES]
+        pairs: dict[frozenset[Edit], Several] = {}
+        for other in others:
+            for half in halves:
+                if _are_edits_disjoint(half, other):
+                    pairs.setdefault(frozenset((half, other)), (half, other))
+        left_out = max(len(pairs) - MAX_PAIRS_OF_HALVES, 0)
+        self._possible_pairs += left_out
+        self._cut |= left_out > 0
+        return list(pairs.values())[:MAX_PAIRS_OF_HALVES]
 
     def _choose_repairs_of_whole_calls(self, best: Sequence[Edit]) -> list[tuple[Edit, int]]:
         """Return the edits that repair some wrong calls and spoil no right one, with the number of these calls.
@@ -459,8 +477,8 @@ class _EditSearch:
     def _make_repair_of_edits(self, strays: bool, edits: Several, answer: EditAnswer) -> Repair:
         assert answer.grade is not None
         replacements = tuple(r for e in edits for r in e.replacements)
-        possible = sum(map(len, self._edits.values()))
-        in_order = sorted(edits, key=lambda e: e.line)
+        possible = sum(map(len, self._edits.values())) + self._possible_pairs
+        in_order = sorted(edits, key=_begin_of)
         # An insertion has no old text, a removal no new one.
         old = "; ".join(e.old for e in in_order if e.old)
         new = "; ".join(e.new for e in in_order if e.new)

@@ -107,3 +107,56 @@ def test_an_edit_that_repairs_calls_is_paired_with_insertions(monkeypatch: pytes
     # All edits of tiers 1 and 2, but the half itself, and no pair twice.
     pairs = [pair for pair in trials.screened if len(pair) == 2]
     assert len(pairs) == len({*pairs}) == 900 + 900 - 1
+    assert repair.tried == repair.possible == 3 * 900 + 2 * 900 - 1
+
+
+class TrialsOfHalves(TrialsOfTwoMistakes):
+    """Trials of 900 edits of tiers 1 and 2 each, of which some repair calls, best first; none repairs all."""
+
+    def __init__(self, repaired: dict[int, int]) -> None:
+        super().__init__()
+        self.parts = repaired
+
+    def edits(self, tier: int) -> list[Edit]:
+        return super().edits(tier) if tier < 3 else []
+
+    def screen(self, several: Any) -> list[Screened]:
+        lines = [tuple(edit.line for edit in edits) for edits in several]
+        self.screened += lines
+        return [Screened(n, False) for n, one in enumerate(lines) if len(one) == 1 and one[0] in self.parts]
+
+    def score(self, edits: Any) -> list[float]:
+        ranks = [*self.parts][::-1]
+        return [1.0 + ranks.index(e.line) if e.line in self.parts else 0.0 for e in edits]
+
+    def repaired(self, edits: Any) -> tuple[int, int]:
+        return self.parts.get(edits[0].line, 0), 0
+
+
+@pytest.mark.parametrize(
+    ("repaired", "pairs", "best"),
+    [({2007: 2}, 900, 2007), ({2007: 3}, 900 + 899, 2007), ({1007: 3, 1008: 4}, 2 * 899 - 1 + 2 * 900, 1008)],
+    ids=["fewer than a quarter", "a quarter", "two halves"],
+)
+def test_no_pair_is_tried_twice_and_the_edit_that_repairs_most_is_reported(
+    repaired: dict[int, int], pairs: int, best: int
+) -> None:
+    trials: Any = TrialsOfHalves(repaired)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
+    (repair,) = _EditSearch(session, trials, Opened("f.py", ""), samples, 10).found().repairs
+    tried = [frozenset(pair) for pair in trials.screened if len(pair) == 2]
+    assert len(tried) == len({*tried}) == pairs
+    assert (repair.line, repair.repaired, repair.tried) == (best, max(repaired.values()), repair.possible)
+
+
+def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pass the samples, and six fail the last questions, which are slow."""
+    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(None, new_search=True))
+    edits = [Edit("operator", 1, 0, (Replacement(k, 0, k, 1, "a"),), "b", "a", True, k) for k in range(9)]
+    trials: Any = Trials(edits)
+    trials.screen = lambda several: [Screened(n, True) for n, one in enumerate(several) if len(one) == 1]
+    trials.score, trials.version = (lambda edits: [0.0] * len(edits)), lambda edits: object()
+    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
+    assert note == "9 edits of its source were tried, and others were left out; none makes it right."
