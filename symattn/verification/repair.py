@@ -56,17 +56,39 @@ class FilePosition:
 
 
 @dataclass(frozen=True)
+class RepairPart:
+    """One of the edits of a repair that takes two: its first line, and the text before and after."""
+
+    line: int
+    old: str
+    new: str
+
+    RECORD = "line, old, new"
+
+    @property
+    def change(self) -> str:
+        """The text before and after: `` `acc` → `acc * a` ``."""
+        # An insertion has no old text, a removal no new one.
+        if not self.new:
+            return f"remove `{self.old}`"
+        if not self.old:
+            return f"insert `{self.new}`"
+        return f"`{self.old}` → `{self.new}`"
+
+
+@dataclass(frozen=True)
 class Repair:
     """An edit of the source, and what is known of the function that it gives.
 
     file       the file that holds the function
     line       the first line that changes, counted from 1; ``column`` the first column there, ``end`` the end
-    old, new   the text before and after, in one line each
+    old, new   the text before and after, in one line each; of two edits those of both
     rule       the rule that made the edit
     path       "other" if lines of the code run that did not run before, or another number of times
     grade      ``tested`` with its ``epsilon`` if the edited code agrees on residues, else ``sampled``
-    tried      how many edits were tried, and ``possible`` how many the tiers that were searched have
+    tried      how many edits were tried, and ``possible`` how many the tiers that were searched have; each pair is one
     repaired   for how many of the ``wrong`` calls it gives what the definition does
+    parts      two edits that make the repair together, in the order of the text; none if it is a single one
     """
 
     file: str
@@ -82,8 +104,9 @@ class Repair:
     repaired: int
     wrong: int
     digest: str = ""
+    parts: tuple[RepairPart, ...] = ()
 
-    RECORD = "file, line, column, end, old, new, rule, path, grade, epsilon, tried, possible, repaired, wrong"
+    RECORD = "file, line, column, end, old, new, parts?, rule, path, grade, epsilon, tried, possible, repaired, wrong"
 
     @property
     def line(self) -> int:
@@ -108,25 +131,37 @@ class Repair:
 
     @property
     def change(self) -> str:
-        """The place and the change: ``line 22 of attn.py: `acc` → `acc * a` ``."""
-        place = f"line {self.line} of {Path(self.file).name}"
-        if not self.new:
-            return f"{place}: remove `{self.old}`"
-        if not self.old:
-            return f"{place}: insert `{self.new}`"
-        return f"{place}: `{self.old}` → `{self.new}`"
+        """The place and the change: ``line 22 of attn.py: `acc` → `acc * a` ``; of two edits those of both."""
+        parts = self.parts or (RepairPart(self.line, self.old, self.new),)
+        first, *others = (f"{part.line}: {part.change}" for part in parts)
+        place, _, change = first.partition(":")
+        both = "".join(f", and line {other}" for other in others)
+        return f"line {place} of {Path(self.file).name}:{change}{both}"
 
     @property
     def words(self) -> str:
         """The repair as a sentence of a report, without its end."""
+        return f"{self.change} {self.outcome}"
+
+    @property
+    def words_of_both(self) -> str:
+        """The same of two edits that are listed below the sentence."""
+        return f"two edits of {Path(self.file).name} together {self.outcome}"
+
+    @property
+    def outcome(self) -> str:
+        """The verb of the sentence and its end: what the code does then, how that is known, of how many edits."""
         tried = f"1 of {self.tried:,} edit{'s' * (self.tried != 1)} tried"
+        if self.parts:
+            tried = f"{tried}, each pair counted as one"
         if not self.is_whole:
-            return f"{self.change} repairs {self.repaired} of {self.wrong} wrong calls (sampled; {tried})"
-        evidence = str(Evidence(self.grade, "", self.epsilon))
+            verb = "repair" if self.parts else "repairs"
+            return f"{verb} {self.repaired} of {self.wrong} wrong calls (sampled; {tried})"
+        verb, evidence = "make" if self.parts else "makes", Evidence(self.grade, "", self.epsilon)
         other = "; the code then takes another path, so it may only avoid the mistake" * (
             self.path == "other"
         )
-        return f"{self.change} makes it equal to the definition ({evidence}; {tried}){other}"
+        return f"{verb} it equal to the definition ({evidence}; {tried}){other}"
 
     def diff(self, text: str | None = None) -> str:
         """Return the repair as a unified diff of its file. Raises ``InputError`` if the file has changed."""

@@ -107,7 +107,10 @@ def _describe_repairs(report: Report) -> Iterator[md.Block]:
     """Yield each repair in a sentence, and what is not claimed; or the edit that repairs most, which is no fix."""
     whole = [repair for repair in report.repairs if repair.is_whole]
     for number, repair in enumerate(whole):
-        yield md.Paragraph((f"{'Or' if number else 'Fix:'} {repair.words}.",))
+        words = repair.words_of_both if repair.parts else repair.words
+        yield md.Paragraph((f"{'Or' if number else 'Fix:'} {words}{':' if repair.parts else '.'}",))
+        if repair.parts:
+            yield md.Items(tuple((f"line {part.line}: {part.change}",) for part in repair.parts))
     if whole:
         yield md.Note((NOT_MEANT,))
     for repair in report.repairs[:1] if not whole else ():

@@ -1,11 +1,12 @@
 """An edit that repairs a part of the wrong calls is no fix, and is not printed as one."""
 
+import json
 import re
 from dataclasses import replace
 
 from symattn import Grade, Report, Verdict
 from symattn.testing import _write_failure_message
-from symattn.verification.repair import Repair, Replacement
+from symattn.verification.repair import Repair, RepairPart, Replacement
 from symattn.verification.report import Fault
 
 _NOTE = "No edit of its source that was tried makes it right: 4,005, one or two at a time."
@@ -30,3 +31,18 @@ def test_an_edit_that_repairs_all_is_a_fix() -> None:
     printed = " ".join(str(replace(_REPORT, repairs=(whole,))).split())
     assert "Fix: line 5 of attn.py" in printed
     assert "nearest edit" not in printed
+
+
+def test_two_edits_stand_in_lines_of_their_own() -> None:
+    parts = (RepairPart(5, "v", "q"), RepairPart(9, "if len(k) > 700:", ""))
+    pair = replace(_PART, repaired=18, old="v; if len(k) > 700:", new="q", parts=parts)
+    report = replace(_REPORT, repairs=(pair,))
+    lines = str(report).splitlines()
+    (fix,) = (n for n, line in enumerate(lines) if "Fix: two edits of attn.py together make it equal" in line)
+    below = [line for line in lines[fix:] if re.search("line [59]: ", line)]
+    assert [line.split("line ")[1] for line in below] == ["5: `v` → `q`", "9: remove `if len(k) > 700:`"]
+    last = "Fix: line 5 of attn.py: `v` → `q`, and line 9: remove `if len(k) > 700:` make it equal to the definition"
+    assert _write_failure_message(report).splitlines()[-1].startswith(last)
+    recorded = json.loads(report.json())["repairs"][0]["parts"]
+    assert recorded == [{"line": 5, "old": "v", "new": "q"}, {"line": 9, "old": "if len(k) > 700:", "new": ""}]
+    assert "parts" not in json.loads(_REPORT.json())["repairs"][0]

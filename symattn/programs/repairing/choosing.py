@@ -29,7 +29,7 @@ from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Scr
 from symattn.verification import engine
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
-from symattn.verification.repair import Repair, Repairs, Replacement
+from symattn.verification.repair import Repair, RepairPart, Repairs, Replacement
 
 MAX_EDITS = 6000  # single edits that are tried
 # further ones, once an edit is accepted by which the code takes another path
@@ -479,13 +479,14 @@ class _EditSearch:
         replacements = tuple(r for e in edits for r in e.replacements)
         possible = sum(map(len, self._edits.values())) + self._possible_pairs
         in_order = sorted(edits, key=_begin_of)
+        parts = tuple(RepairPart(e.line, e.old, e.new) for e in in_order)
         # An insertion has no old text, a removal no new one.
-        old = "; ".join(e.old for e in in_order if e.old)
-        new = "; ".join(e.new for e in in_order if e.new)
+        old = "; ".join(part.old for part in parts if part.old)
+        new = "; ".join(part.new for part in parts if part.new)
         return Repair(
             self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
             "other" if strays else "same", answer.grade, answer.epsilon, self._tried, possible,
-            self._wrong, self._wrong, self._opened.digest,
+            self._wrong, self._wrong, self._opened.digest, parts if len(parts) > 1 else (),
         )  # fmt: skip
 
 

@@ -108,6 +108,8 @@ def test_an_edit_that_repairs_calls_is_paired_with_insertions(monkeypatch: pytes
     pairs = [pair for pair in trials.screened if len(pair) == 2]
     assert len(pairs) == len({*pairs}) == 900 + 900 - 1
     assert repair.tried == repair.possible == 3 * 900 + 2 * 900 - 1
+    ends = ["line 2007: `b` → `a`", "line 2700: `b` → `a`"] if second > 0 else []
+    assert [f"line {part.line}: {part.change}" for part in repair.parts] == ends
 
 
 class TrialsOfHalves(TrialsOfTwoMistakes):
