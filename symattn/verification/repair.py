@@ -15,6 +15,16 @@ from symattn.document import files
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
 
+#: Whether an edit leaves the path of execution as it is, see ``Repair``.
+ExecutionPath = Literal["same", "beyond", "other"]
+_RESERVATIONS: dict[ExecutionPath, str] = {
+    "same": "",
+    "beyond": (
+        "; its number is larger than every length that was tried, "
+        "so it may only move the mistake to longer calls"
+    ),
+    "other": "; the code then takes another path, so it may only avoid the mistake",
+}
 #: What a repair claims no more than.
 NOT_MEANT = "The smallest edit found, not necessarily what you meant."
 
@@ -84,7 +94,8 @@ class Repair:
     line       the first line that changes, counted from 1; ``column`` the first column there, ``end`` the end
     old, new   the text before and after, in one line each; of two edits those of both
     rule       the rule that made the edit
-    path       "other" if lines of the code run that did not run before, or another number of times
+    path       "other" if lines of the code run that did not run before, or another number of times; "beyond" if they
+               do not, and a new whole number is larger than every length that was tried; else "same"
     grade      ``tested`` with its ``epsilon`` if the edited code agrees on residues, else ``sampled``
     tried      how many edits were tried, and ``possible`` how many the tiers that were searched have; each pair is one
     repaired   for how many of the ``wrong`` calls it gives what the definition does
@@ -96,7 +107,7 @@ class Repair:
     old: str
     new: str
     rule: str
-    path: Literal["same", "other"]
+    path: ExecutionPath
     grade: Grade
     epsilon: float | None
     tried: int
@@ -158,10 +169,7 @@ class Repair:
             verb = "repair" if self.parts else "repairs"
             return f"{verb} {self.repaired} of {self.wrong} wrong calls (sampled; {tried})"
         verb, evidence = "make" if self.parts else "makes", Evidence(self.grade, "", self.epsilon)
-        other = "; the code then takes another path, so it may only avoid the mistake" * (
-            self.path == "other"
-        )
-        return f"{verb} it equal to the definition ({evidence}; {tried}){other}"
+        return f"{verb} it equal to the definition ({evidence}; {tried}){_RESERVATIONS[self.path]}"
 
     def diff(self, text: str | None = None) -> str:
         """Return the repair as a unified diff of its file. Raises ``InputError`` if the file has changed."""

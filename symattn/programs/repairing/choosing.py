@@ -9,6 +9,7 @@ Work is counted in calls of edited functions, never by a clock; the budget of pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
 from itertools import chain, combinations, islice
@@ -29,7 +30,7 @@ from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Scr
 from symattn.verification import engine
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
-from symattn.verification.repair import Repair, RepairPart, Repairs, Replacement
+from symattn.verification.repair import ExecutionPath, Repair, RepairPart, Repairs, Replacement
 
 MAX_EDITS = 6000  # single edits that are tried
 # further ones, once an edit is accepted by which the code takes another path
@@ -67,6 +68,9 @@ _PAIRS_AT_ONCE = 1000  # pairs after which those that passed are examined
 _MOST_REFUTING, _MAX_REFUTING, _REFUTING_SEED = 2, 100_000, 67
 _MOST_COMPARED = 64  # edits of tiers 2 and 3 of which the parts that they repair are compared
 _PATIENCE = 0.1  # by how much more a partial repair must repair than the function as it is
+#: Paths of execution after an edit, in the order in which edits are reported.
+_PATHS: tuple[ExecutionPath, ...] = ("same", "beyond", "other")
+_WHOLE_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 #: Findings about a single call, which an edit can repair.
 _FINDINGS = ("values", "not finite", "shape", "raises", "dtype", "mutates", "overwrites")
 
@@ -243,7 +247,9 @@ class _EditSearch:
             inf, session.budget / share, lambda: getattr(session.runner, "spent", (0, 0))
         )
         self._tried, self._cut = 0, False
-        self._accepted: list[tuple[bool, Several, EditAnswer]] = []
+        self._accepted: list[tuple[ExecutionPath, Several, EditAnswer]] = []
+        self._numbers = getattr(samples, "numbers", ())
+        self._longest = _longest_of(session)
         self._refuting: list[Case] = []  # cases that refuted candidates
         self._wrong, self._sampled = wrong, sum(s.wrong for s in samples.all)
         self._edits: dict[int, list[Edit]] = {}  # by tier, as far as they are enumerated
@@ -316,7 +322,7 @@ class _EditSearch:
 
     def _settle_edit_candidates(self, several: Sequence[Several]) -> bool:
         """Screen edits, put the last questions to the best, and return whether one is accepted on the same path."""
-        candidates: list[tuple[bool, float, bool, int, Several]] = []
+        candidates: list[tuple[int, float, bool, int, Several]] = []
         for start in range(0, len(several), _CHUNK):
             if self._effort.over:
                 self._cut = True
@@ -330,16 +336,18 @@ class _EditSearch:
                 if not screened.passes:
                     continue
                 size, likely = sum(map(size_of, edits)), all(e.likely for e in edits)
-                order = screened.strays, size, not likely, start + screened.number, edits
+                path: ExecutionPath
+                path = "other" if screened.strays else self._path_of_unchanged_lines(edits)
+                order = _PATHS.index(path), size, not likely, start + screened.number, edits
                 candidates.append(order)
         # Edits on the same path first, then the smallest, then likely rules.
         candidates.sort(key=lambda c: c[:4])
         # An edit that passed all samples and gets no last questions counts as left out.
         self._cut |= len(candidates) > MAX_CANDIDATES
         searched = 0
-        for strays, *_, edits in candidates[:MAX_CANDIDATES]:
-            # Beside an accepted edit, one by which the code takes another path adds nothing.
-            if strays and self._accepted:
+        for rank, *_, edits in candidates[:MAX_CANDIDATES]:
+            # Beside an accepted edit, one that may only avoid the mistake adds nothing.
+            if rank and self._accepted:
                 break
             if searched == MAX_EXAMINED or self._effort.over:
                 self._cut = True
@@ -349,10 +357,22 @@ class _EditSearch:
             # The first of a group alone: its others are tried once.
             self._refused_groups |= {e.group for e in edits if e.group and not e.alike}
             if answer.grade is not None:
-                self._accepted.append((strays, edits, answer))
-                if not strays:
+                self._accepted.append((_PATHS[rank], edits, answer))
+                if not rank:
                     return True
         return False
+
+    def _path_of_unchanged_lines(self, edits: Several) -> ExecutionPath:
+        """Return "beyond" for edits with a whole number larger than every length that was tried, else "same".
+
+        As a limit of lengths it may only move the mistake to calls that nobody has made.
+        """
+        for edit in edits:
+            added = {*_WHOLE_NUMBER.findall(edit.new)} - {*_WHOLE_NUMBER.findall(edit.old)}
+            # A number of the specification is no limit of lengths.
+            if any(self._longest < int(n) not in self._numbers for n in added):
+                return "beyond"
+        return "same"
 
     def _others_of_refused(self, edits: Sequence[Edit]) -> list[Several]:
         """Return the other edits of the groups of those that passed all samples and were refused."""
@@ -457,7 +477,7 @@ class _EditSearch:
 
     def _report_partial_repair(self, edit: Edit, repaired: int) -> Repairs:
         """Return an edit that repairs some wrong calls, and says how many."""
-        part = self._make_repair_of_edits(False, (edit,), EditAnswer(Grade.SAMPLED))
+        part = self._make_repair_of_edits("same", (edit,), EditAnswer(Grade.SAMPLED))
         part = replace(part, repaired=repaired, wrong=self._sampled)
         return Repairs((part,), self._describe_failed_search())
 
@@ -474,7 +494,9 @@ class _EditSearch:
             return f"No edit of its source that was tried makes it right: {self._tried:,}, one or two at a time."
         return f"{self._tried:,} edits of its source were tried, and others were left out; none makes it right."
 
-    def _make_repair_of_edits(self, strays: bool, edits: Several, answer: EditAnswer) -> Repair:
+    def _make_repair_of_edits(
+        self, path: ExecutionPath, edits: Several, answer: EditAnswer
+    ) -> Repair:
         assert answer.grade is not None
         replacements = tuple(r for e in edits for r in e.replacements)
         possible = sum(map(len, self._edits.values())) + self._possible_pairs
@@ -485,19 +507,26 @@ class _EditSearch:
         new = "; ".join(part.new for part in parts if part.new)
         return Repair(
             self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
-            "other" if strays else "same", answer.grade, answer.epsilon, self._tried, possible,
+            path, answer.grade, answer.epsilon, self._tried, possible,
             self._wrong, self._wrong, self._opened.digest, parts if len(parts) > 1 else (),
         )  # fmt: skip
 
 
-def _order_of_accepted(accepted: tuple[bool, Several, EditAnswer]) -> tuple[bool, float]:
+def _order_of_accepted(accepted: tuple[ExecutionPath, Several, EditAnswer]) -> tuple[int, float]:
     """Return the order in a report: edits by which the code takes another path come last.
 
     A default value that turns a branch on is there to choose the path, so it comes by its size.
     """
-    strays, edits, _ = accepted
+    path, edits, _ = accepted
     is_switch = all(e.rule == SWITCH for e in edits)
-    return strays and not is_switch, sum(map(size_of, edits))
+    return 0 if is_switch else _PATHS.index(path), sum(map(size_of, edits))
+
+
+def _longest_of(session: Session) -> float:
+    """Return the largest length of an axis in all calls of the function, or ∞ if there was none."""
+    inputs = (r.case.inputs for r in getattr(session, "records", ()))
+    axes = {n for arrays in inputs for a in arrays.values() for n in np.shape(a)}
+    return max({*axes, *getattr(session, "lengths", ())}, default=inf)
 
 
 def _begin_of(edit: Edit) -> tuple[int, int]:

@@ -162,3 +162,27 @@ def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch
     session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
     assert note == "9 edits of its source were tried, and others were left out; none makes it right."
+
+
+@pytest.mark.parametrize(("longest", "chosen"), [(1100, "len(k)"), (1500, "1400")])
+def test_a_limit_beyond_all_lengths_comes_after_an_edit_without_one(
+    monkeypatch: pytest.MonkeyPatch, longest: int, chosen: str
+) -> None:
+    """Both pass, though 1400 keys for 700 only move the mistake to longer calls."""
+    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED))
+    texts = [("700", "1400"), ("min(len(k), 700)", "len(k)")]
+    edits = [
+        Edit("constant", 1, 0, (Replacement(5, 0, 5, k, new),), old, new, True) for k, (old, new) in enumerate(texts)
+    ]
+    trials: Any = Trials(edits)
+    trials.screen = lambda several: [Screened(n, True) for n, _ in enumerate(several)]
+    trials.version = lambda edits: object()
+    session: Any = SimpleNamespace(budget=1e9, runner=None, lengths={7, longest})
+    (repair,) = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().repairs  # type: ignore[arg-type]
+    assert (repair.new, repair.path) == (chosen, "same")
+    # Alone it is reported, with the reservation, unless the specification has this number.
+    for numbers, path in ((), "beyond"), ((1400,), "same"):
+        trials.every, samples = edits[:1], SimpleNamespace(all=(), numbers=numbers)
+        (repair,) = _EditSearch(session, trials, Opened("f.py", ""), samples, 1).found().repairs  # type: ignore[arg-type]
+        assert repair.path == (path if longest < 1400 else "same")
+        assert ("may only move the mistake to longer calls" in repair.words) == (repair.path == "beyond")
