@@ -310,7 +310,8 @@ def parsed(
         )
     if node.args:
         raise InputError(f"{text!r}: fields are given by their names")
-    within = {**_WITHIN, **{plain(name): make for name, make in more.items()}}
+    added = {plain(name): make for name, make in more.items()}
+    within: dict[str, Callable[..., Any]] = {**_WITHIN, **added}
     return names[plain(node.func.id)], {
         k.arg or "**": _read_keyword_of_call(k, text, within) for k in node.keywords
     }
