@@ -63,6 +63,13 @@ def sigmoid(x: Array) -> Array:
     return 1 / (1 + namespace_of(x).exp(-x))
 
 
+def softplus(x: Array) -> Array:
+    """log(1 + e^x). Source: Dugas, Bengio, Bélisle, Nadeau, Garcia, Incorporating Second-Order Functional Knowledge for
+    Better Option Pricing (2000)."""
+    xp = namespace_of(x)
+    return xp.log(1 + xp.exp(x))
+
+
 def silu(x: Array) -> Array:
     """x / (1 + e^{−x}), x times its sigmoid. Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2; as
     Swish: Ramachandran, Zoph, Le, Searching for Activation Functions (2017)."""

@@ -14,7 +14,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.constants import number
-from symattn.attention.layers.steps import gelu, sigmoid, silu, tanh
+from symattn.attention.layers.steps import gelu, sigmoid, silu, softplus, tanh
 from symattn.attention.projections import repeat_heads, tile_heads
 from symattn.attention.softmax import powers, softmax
 from symattn.verification.definitions.definition_mistakes import (
@@ -85,7 +85,7 @@ _OTHERS: dict[str, Callable[[Array], Array]] = {
     "x²": lambda x: x * x,
     "relu(x)²": lambda x: linear.relu(x) * linear.relu(x),
     "the sigmoid of x": sigmoid,
-    "softplus, log(1 + e^x)": lambda x: namespace_of(x).log(1 + namespace_of(x).exp(x)),
+    "softplus, log(1 + e^x)": softplus,
     "silu": silu,
     "gelu": gelu,
     "tanh": tanh,

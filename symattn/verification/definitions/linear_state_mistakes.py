@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
-from symattn.attention.layers.steps import identity, sigmoid
+from symattn.attention.layers.steps import identity, sigmoid, softplus
 from symattn.attention.softmax import powers
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, reading
 from symattn.verification.definitions.linear_chunk_mistakes import transpose_if_square
@@ -312,7 +312,7 @@ def _reverse_heads(x: Array) -> Any:
     return namespace_of(x).flip(x, axis=-3)
 
 
-def _list_numbers_of_other_heads(one: str, all_of_them: str) -> dict[str, Callable[[Array], Any]]:
+def list_numbers_of_other_heads(one: str, all_of_them: str) -> dict[str, Callable[[Array], Any]]:
     """Return causes, and numbers of another head (…, h, ·, ·), from the words for one head's and for those of all."""
     return {
         f"heads have {all_of_them} in the opposite order": _reverse_heads,
@@ -322,11 +322,7 @@ def _list_numbers_of_other_heads(one: str, all_of_them: str) -> dict[str, Callab
     }
 
 
-_GATES_OF_HEADS = _list_numbers_of_other_heads("the gate", "the gates")
-
-
-def _take_softplus(x: Array) -> Any:
-    return namespace_of(x).log(1 + namespace_of(x).exp(x))
+_GATES_OF_HEADS = list_numbers_of_other_heads("the gate", "the gates")
 
 
 #: What multiplies gates, and values, from the step Δ (…, n, 1), where these are wrong.
@@ -339,16 +335,16 @@ _STEPS: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Any]]] = {
     "the step Δ multiplies the values alone, not the gates": (lambda d: 0 * d + 1, identity),
     "the step Δ multiplies the values twice": (identity, lambda d: d * d),
     "a softplus is taken of the step Δ, which is given after its own": (
-        _take_softplus,
-        _take_softplus,
+        softplus,
+        softplus,
     ),
     "the gates have the step Δ of the token before": (_take_token_before, identity),
 }
-_SKIPS_OF_HEADS = _list_numbers_of_other_heads("the D", "the D of the added term")
+_SKIPS_OF_HEADS = list_numbers_of_other_heads("the D", "the D of the added term")
 #: Wrong bonuses (…, 1, d_k) of the token itself.
 _BONUSES: dict[str, Callable[[Array], Any]] = {
     "the bonus is 1 for every feature": lambda b: 0 * b + 1,
     "the bonus is added to 1: a token reads itself as the state will have it, too": lambda b: 1 + b,
     "the bonus is e^u, not u": powers,
 }  # fmt: skip
-_BONUSES_OF_HEADS = _list_numbers_of_other_heads("the bonus", "the bonus")
+_BONUSES_OF_HEADS = list_numbers_of_other_heads("the bonus", "the bonus")
