@@ -28,6 +28,16 @@ and so is |D| |X| of a skip D. A step Δ is the diag(β) of M, without edges A. 
 Σ_f |p_if k_jf| e^{R_if − G_jf}, R the sums of the gates that have decayed what p reads, and what is written in the
 place of β V; two steps a token are two tokens, of which the first ones may be a system by themselves (B2).
 
+B3  Gates that a program computes from raw ones, each within δ. Every product of a path has e^{Σ ĝ} in the place of
+    e^{Σ g}, each gate met once, so that it is off by at most (e^{Σ δ} − 1) of itself. With M' the M of
+    the slower gates g + δ, the exact value of ĝ is off by at most M' − M; and the errors above, at ĝ, by at most those
+    at g + δ, in which every entry is as large or larger, with |G| + Σ δ as the size of the sums. With A', C' and Y' of
+    the slower gates, and Z = Y' − Y,
+
+        (I − A') Z = (A' − A) Y,   M' − M = C' Z + (C' − C) Y.
+
+    Pivots of B2 are those at g + δ, which the doubling is for, too.
+
 Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
 alone are legal, and those have bounds of their own.
 
@@ -109,12 +119,62 @@ def error_of_norms(width: int, least: float, precision: Precision) -> float:
     return (1 + squares) * (1 + squares) / (1 - lost) - 1
 
 
-def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
-    """Return the largest error of all forms, (…, n, d_v); None if e^G on queries and e^−G on keys may overflow."""
+def allowed_of_moved_gates(
+    terms: LinearTerms, slower: LinearTerms, precision: Precision
+) -> Array | None:
+    """Return the largest error of all forms as ``allowed``, where gates may be off; ``slower`` has these with the
+    largest errors of gates added (B3)."""
+    assert terms.sums is not None
+    assert slower.sums is not None
+    most = float((slower.sums - terms.sums).max(initial=0.0))
+    # The sums of slower gates may be nearer to 0 than any that a program adds.
+    result = allowed(slower, precision, spread=float(np.abs(terms.sums).max(initial=0.0)) + most)
+    return None if result is None else (result + _moved_by_gates(terms, slower)) * UP
+
+
+def _moved_by_gates(terms: LinearTerms, slower: LinearTerms) -> Array:
+    """Return M' − M of B3, as sums of terms that are not negative."""
+    (ends, edges), (more_ends, more_edges) = (
+        _bound_ends_and_edges(terms),
+        _bound_ends_and_edges(slower),
+    )
+    # Differences cancel: what both were rounded by in float64 is added.
+    assert terms.sums is not None
+    n, width = terms.q.shape[-2:]
+    own = 2.0**-51 * (width + 8 + n * float(np.abs(terms.sums).max(initial=0.0)))
+    of_ends = np.maximum(more_ends - ends, 0) + own * more_ends
+    of_edges = np.maximum(more_edges - edges, 0) + own * more_edges
+    values = _solve_unit_triangular(edges, np.abs(terms.v))
+    moved = _solve_unit_triangular(more_edges, of_edges @ values)
+    return np.asarray(more_ends @ moved + of_ends @ values)
+
+
+def _bound_ends_and_edges(terms: LinearTerms) -> tuple[Array, Array]:
+    """Return C and A, with the bonus of a token for itself. Shapes: (…, n, n)."""
+    n = terms.q.shape[-2]
+    q = np.abs(terms.q) + terms.more
+    k = np.abs(terms.k) + terms.more
+    ends = _gated_scores_of_pairs(q, k, terms.sums, -1 if terms.reads_before else 0, terms.reads)
+    if terms.bonus is not None:
+        of_itself = (q * np.abs(terms.bonus) * k).sum(axis=-1)
+        ends = ends + of_itself[..., None] * np.eye(n)
+    edges = np.zeros((*k.shape[:-1], n))
+    if terms.p is not None:
+        p = np.abs(terms.p) + terms.more_erased
+        edges = _gated_scores_of_pairs(p, k, terms.sums, -1, terms.erasing)
+    return ends, edges
+
+
+def allowed(terms: LinearTerms, precision: Precision, spread: float | None = None) -> Array | None:
+    """Return the largest error of all forms, (…, n, d_v); None if e^G on queries and e^−G on keys may overflow.
+
+    ``spread`` is the largest |G| that a program may meet, by default that of the sums.
+    """
     n, width = terms.q.shape[-2:]
     rate, gates = float(precision.roughest.u), 0.0
     if terms.sums is not None:
-        spread = float(np.abs(terms.sums).max(initial=0.0))
+        if spread is None:
+            spread = float(np.abs(terms.sums).max(initial=0.0))
         # e^{−G} on keys overflows here, where forms of differences alone are legal.
         if spread > _HALF_RANGE * np.log(float(precision.score.largest)):
             return None
@@ -131,14 +191,7 @@ def allowed(terms: LinearTerms, precision: Precision) -> Array | None:
     q = np.abs(terms.q) + terms.more
     k = np.abs(terms.k) + terms.more
     right = np.abs(terms.v)
-    ends = _gated_scores_of_pairs(q, k, terms.sums, -1 if terms.reads_before else 0, terms.reads)
-    if terms.bonus is not None:
-        of_itself = (q * np.abs(terms.bonus) * k).sum(axis=-1)
-        ends = ends + of_itself[..., None] * np.eye(n)
-    edges = np.zeros((*k.shape[:-1], n))
-    if terms.p is not None:
-        p = np.abs(terms.p) + terms.more_erased
-        edges = _gated_scores_of_pairs(p, k, terms.sums, -1, terms.erasing)
+    ends, edges = _bound_ends_and_edges(terms)
     factors = [q, k, right, edges, *([] if terms.bonus is None else [np.abs(terms.bonus)])]
     factors += [] if terms.skipped is None else [terms.skipped]
     largest = [terms.step, *(1 + float(a.max(initial=0.0)) for a in factors)]

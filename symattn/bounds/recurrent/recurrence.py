@@ -79,7 +79,8 @@ class Recurrence:
 
     q (n, d_k) already scaled, k (n, d_k), v (n, d_v), gates g (n, 1) or (n, d_k) as logarithms, None for no gates,
     beta (n, 1), None for no delta rule, and the state before the first token (d_k, d_v). ``query_errors`` and
-    ``key_errors`` (n, d_k) bound how far the q and k that a program reads are from these, None if it reads these.
+    ``key_errors`` (n, d_k) bound how far the q and k that a program reads are from these, None if it reads these, and
+    ``gate_errors``, of the shape of g, how far its gates are.
     If ``constant`` all tokens have the same gate, and a program may raise the rounded e^g to powers.
     If ``reads_before`` a token reads the state before it is added, with a ``bonus`` (d_k,) for itself unless that is
     None. ``rates`` (n, 1) are the steps Δ that multiply v where it is written, which g has been multiplied by, and
@@ -99,6 +100,7 @@ class Recurrence:
     state: Array
     query_errors: Array | None = None
     key_errors: Array | None = None
+    gate_errors: Array | None = None
     constant: bool = False
     reads_before: bool = False
     bonus: Array | None = None
@@ -142,9 +144,10 @@ class Recurrence:
         def twice(a: Array | None) -> Array | None:
             return None if a is None else pairs(a, a)
 
-        key_errors = self.key_errors
+        key_errors, gate_errors = self.key_errors, self.gate_errors
         return replace(
             self,
+            gate_errors=None if gate_errors is None else pairs(gate_errors, 0 * gate_errors),
             q=pairs(self.q, self.q),
             k=pairs(self.erased_keys, self.k),
             v=pairs(self.v, self.v),
@@ -193,6 +196,11 @@ class Recurrence:
     def gates(self) -> Array:
         """The logarithms of the decays, zeros (n, 1) without gates."""
         return np.zeros((len(self.q), 1)) if self.g is None else self.g
+
+    @cached_property
+    def errors_of_gates(self) -> Array:
+        """δ of each gate, zeros (n, 1) if a program reads g."""
+        return np.zeros((len(self.q), 1)) if self.gate_errors is None else self.gate_errors
 
     @cached_property
     def erased(self) -> Array:
@@ -263,7 +271,8 @@ class Chunk:
     """The tokens lo to hi − 1, with all arrays of the module's formulas.
 
     ``sums`` is G, ``right`` w V, ``read`` p e^G, ``lower`` L, ``inverse`` T, ``inner`` N, ``factor`` T (p e^G),
-    ``state`` the state before the chunk, and ``end`` the one after it. ``moved``, ``constant``, ``reads_before``,
+    ``state`` the state before the chunk, and ``end`` the one after it. ``gates_moved`` is Σ δ over the chunk, (1, 1) or
+    (1, d_k). ``moved``, ``constant``, ``reads_before``,
     ``own_products``, ``largest_factor``, ``values`` v, ``has_rates`` (whether steps multiply them), ``erases_before``
     and ``is_paired`` are those of the recurrence.
     """
@@ -284,6 +293,7 @@ class Chunk:
     state: Array
     end: Array
     moved: Moved
+    gates_moved: Array
     constant: bool
     reads_before: bool
     own_products: OwnProducts
@@ -419,5 +429,6 @@ def chunks_of(of: Recurrence, size: int) -> Iterator[Chunk]:
         own = OwnProducts(*(a[some] for a in of.own_products))
         of_reading = (of.reads_before, own, of.v[some], of.largest_factor, of.rates is not None)
         of_erasing = (of.erases_before, of.is_paired)
-        yield Chunk(lo, hi, *arrays, moved, of.constant, *of_reading, *of_erasing)
+        gates_moved = of.errors_of_gates[some].sum(axis=0, keepdims=True)
+        yield Chunk(lo, hi, *arrays, moved, gates_moved, of.constant, *of_reading, *of_erasing)
         state = end

@@ -92,7 +92,7 @@ class Limits:
     """Largest errors of the outputs at ``rows`` (len, d_v) and of the final state (d_k, d_v); ∞ where nothing is said.
 
     ``sharp`` ones are None if sums are in a narrow format, or if a program reads other q and k than the exact ones, or
-    if all tokens have the same gate.
+    if all tokens have the same gate, or gates are computed from raw ones.
     """
 
     rows: tuple[int, ...]
@@ -139,8 +139,8 @@ def limits(
     chosen = np.arange(len(of.q)) if rows is None else np.unique(np.asarray(rows, dtype=int))
     with np.errstate(all="ignore"):  # what overflows becomes ∞ or NaN, and counts as ∞
         # What a norm moves is no rounding by itself, but the same in every product of a token. Where all tokens have
-        # one gate, its exponential is rounded alike in all of them (R4).
-        of_roundings = of.moved.is_nothing and not of.constant
+        # one gate, its exponential is rounded alike in all of them (R4), and so is the rate of raw gates.
+        of_roundings = of.moved.is_nothing and not of.constant and of.gate_errors is None
         is_sharp = with_sharp and float(how.sums.u) <= WIDEST_SUMS and of_roundings
         steps = of.in_steps
         how_in_steps = replace(how, size=how.size * of.steps_a_token)

@@ -39,6 +39,10 @@ least fixed point of their own inequalities (``_least_growth_fixed_point``). Wit
    stored in the stored format, and so may A v: γ(2) of it and η, at b. The system may be that of the first steps alone,
    whose right side is then −A v − (p e^G) S: |A| |v| counts in the sizes that items 2 and 3 are relative to, since its
    inverse times A may cancel.
+10. Where a program computes gates from raw ones, each within δ (``gate_errors``), e^{Σ ĝ} over any tokens of a chunk is
+   e^{Σ g} times a factor between e^{−D} and e^{D}, D = Σ δ over the chunk, and sums of gates are at most max|G| + D.
+   So D is added to the exponent of θ, and to max|G| in it; token by token, δ to that of e^g and to |g|. Other items are
+   relative to what was computed with ĝ, so nothing is left out that is of second order.
 
 *Squares*, of the largest rounding of each number, for sums in a wide format: a sum of m products in any order adds
 u² ((1 + m/2) Σ terms² + m/3 sum²); to first order, so computed arrays are the exact ones.
@@ -105,11 +109,11 @@ def growth(steps: float, form: Format) -> float:
 
 def gate_error(chunk: Chunk, how: RecurrentArithmetic) -> Array:
     """θ for each feature, (1, 1) or (1, d_k); 0 without gates."""
-    reach = np.abs(chunk.sums).max(axis=0, keepdims=True)
+    reach = np.abs(chunk.sums).max(axis=0, keepdims=True) + chunk.gates_moved
     u = float(how.sums.u)
     # Two exponentials about a row double the reach (item 1).
     of_sums = 2 * (growth(len(chunk.u), how.sums) + 3 * u)
-    exponent = of_sums * reach + 2 * EXPONENTIAL * u
+    exponent = of_sums * reach + 2 * EXPONENTIAL * u + chunk.gates_moved
     if chunk.constant:
         exponent = exponent + 2 * len(chunk.u) * (EXPONENTIAL + 1) * u
     return np.where(reach > 0, np.expm1(exponent), 0.0)
@@ -707,9 +711,11 @@ def largest_of_token(
     u_form = float(form.u)
     # Roundings of log₂ e and of its product with g, and of g itself if it is Δ A.
     of_exponent = 2 if of.rates is None else 3
-    of_gates = np.expm1(EXPONENTIAL * u_form + of_exponent * u_form * np.abs(gates))
+    # Item 10: gates as a program computed them.
+    off = of.errors_of_gates[token]
+    of_exponential = EXPONENTIAL * u_form + of_exponent * u_form * (np.abs(gates) + off)
     # A gate of 0 is no multiplication by a rounded exponential.
-    theta = np.where(gates != 0, of_gates, 0.0)
+    theta = np.where((gates != 0) | (off > 0), np.expm1(of_exponential + off), 0.0)
     p_moved, q_moved, k_moved = (a[token] for a in (of.moved.p, of.moved.q, of.moved.k))
     # Each as a program reads it (item 6).
     p, q, k = (
