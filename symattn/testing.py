@@ -222,10 +222,10 @@ def assert_close_to_exact(
     (``symattn.programs.sensitivity``).
 
     For a ``LinearAttention`` without a normaliser, ``inputs`` are ``g``, ``beta``, ``bonus``, ``dt``, ``skip``,
-    ``p``, ``b``, ``w``, ``a``, ``initial_state``, ``final_state`` (…, d_k, d_v), ``cu_seqlens``; the limits are those
-    of ``symattn.bounds.recurrent.recurrent_limits``, at any length. Of more than 512 tokens 256 rows of each head are
-    judged, the worst among them. Sums and the state are in float32, unless ``contract`` is "eager", or a
-    ``RecurrentArithmetic`` that says the order and the formats.
+    ``p``, ``b``, ``w``, ``a``, ``A_log``, ``dt_bias``, ``initial_state``, ``final_state`` (…, d_k, d_v),
+    ``cu_seqlens``; the limits are those of ``symattn.bounds.recurrent.recurrent_limits``, at any length. Of more than
+    512 tokens 256 rows of each head are judged, the worst among them. Sums and the state are in float32, unless
+    ``contract`` is "eager", or a ``RecurrentArithmetic`` that says the order and the formats.
 
     Raises ``AttentionFault`` with the elements beyond a bound, and ``InputError`` for inputs that do not fit.
 

@@ -90,6 +90,8 @@ EXAMPLES: tuple[Any, ...] = (
     LinearAttention(feature="identity", normalised=False, gate="token", state="kv"),
     LinearAttention(feature="identity", normalised=False, gate="head"), LinearAttention.named("rwkv6"), Rotary(),
     LinearAttention(feature="identity", normalised=False, gate="head", step=True, skip=True), Block(attention=_HEADS),
+    LinearAttention(feature="identity", normalised=False, gate="token", gate_form="softplus"),
+    LinearAttention(feature="identity", normalised=False, gate="token", gate_form="sigmoid", lower_bound=-5),
     *(LinearAttention(feature="identity", normalised=False, gate="feature", delta=True, erase=rule, erases=when)
       for rule, when in _ERASURES),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),

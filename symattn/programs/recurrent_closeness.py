@@ -34,6 +34,7 @@ from symattn.programs.question import OutputVerdict
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
 from symattn.verification.definitions.linear_inputs import field_of_input, inputs_beside
+from symattn.verification.definitions.raw_gates import as_rows_of_heads, read_gates
 from symattn.verification.definitions.recurrent_law import (
     BY_HEAD,
     explain_uncovered,
@@ -51,7 +52,7 @@ FEW_ROWS = 8
 #: The arrays that a question may have.
 NAMES = (
     *("q", "k", "v", "g", "beta", "bonus", "dt", "skip", "p", "b", "w", "a"),
-    *("initial_state", "final_state", "cu_seqlens"),
+    *("A_log", "dt_bias", "initial_state", "final_state", "cu_seqlens"),
 )
 
 
@@ -207,7 +208,8 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     expected["beta"] = (*front, length, 1)
     expected["bonus"] = (*front[-1:], width)
     expected["dt"] = (*front, length, 1)
-    expected["skip"] = front[-1:]
+    expected["skip"] = expected["A_log"] = front[-1:]
+    expected["dt_bias"] = (*front[-1:], width) if spec.gate == "feature" else front[-1:]
     for name, last in ERASING_INPUTS[spec.erase].items():
         heads = of_keys if is_of_keys(spec, name) else front
         expected[name] = (*heads, length, width if last == "d_k" else v.shape[-1])
@@ -223,8 +225,17 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
         raise InputError(
             "dt has a number below 0, with which states grow; hint: the step after its softplus, at least 0"
         )
+    if spec.gate_form:
+        rows = as_rows_of_heads(spec, values["A_log"], values["dt_bias"])
+        with np.errstate(over="ignore", invalid="ignore"):
+            gates = np.asarray(read_gates(spec, values["g"], *rows))
+        if not np.isfinite(gates).all():
+            raise InputError(
+                "g, A_log and dt_bias make gates that are not finite in float64; hint: A_log is the logarithm of the"
+                " rate, such as log 4, and raw gates are at most 700"
+            )
     # A gate above 0 would let the state grow without limit.
-    if "g" in values and values["g"].max(initial=0.0) > 0:
+    elif "g" in values and values["g"].max(initial=0.0) > 0:
         raise InputError(
             "g has a number above 0, and gates are the logarithms of decays; hint: g = log a, at most 0"
         )

@@ -67,6 +67,8 @@ _DEFINITIONS = (
     Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), Differential(attention=Attention(position=Rotary())),
     *map(LinearAttention.named, ("mamba2", "comba", "gdn2", "rwkv7")),
     replace(LinearAttention.named("gdn2"), values_per_key=2, state="kv"),
+    Gradient(replace(LinearAttention.named("kda"), gate_form="softplus")),
+    replace(LinearAttention.named("qwen3-next"), gate_form="sigmoid", lower_bound=-5),
     Block(attention=_HEADS), Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Block(attention=_HEADS, order="inner"), Gradient(_HEADS),
     *(Gradient(Attention(**fields)) for fields in (

@@ -12,7 +12,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, check
+from symattn.attention.fields import brief, check, finite, refusal
 from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
@@ -47,6 +47,13 @@ from symattn.verification.definitions.linear_ways import (
     compute_by_pairs,
     compute_by_tokens,
     yield_linear_ways,
+)
+from symattn.verification.definitions.raw_gate_mistakes import yield_raw_gate_mistakes
+from symattn.verification.definitions.raw_gates import (
+    ReadGates,
+    as_rows_of_heads,
+    check_raw_gates,
+    read_gates,
 )
 from symattn.verification.definitions.recurrent_law import (
     RecurrentLaw,
@@ -87,10 +94,15 @@ class LinearAttention(Answering):
                     number for each feature; ``pair``, S' = e^g S + bᵀ (a S) + kᵀ v, with inputs a and b, no β
     erases          whether what a token erases is read from the state ``after`` its own gate has decayed that, or
                     ``before``
+    gate_form       what g is: None, logarithms of decays; raw gates a, with inputs A_log, one number a
+                    head, and dt_bias, one a head or for each of its features, ``softplus``, g = −e^{A_log} softplus(a
+                    + dt_bias), or ``sigmoid``, g = L σ(e^{A_log} (a + dt_bias))
+    lower_bound     the L of a sigmoid, a number below 0
 
     A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), beta and dt (…, n),
-    bonus (h, d_k), skip (h,), p, a and b (…, n, d_k), and w (…, n, d_v), and returns (…, n, d_v). With several heads of
-    values for each of keys, with one gate a head, a bonus or a skip, the axis in front of the tokens has the heads.
+    bonus (h, d_k), skip (h,), p, a and b (…, n, d_k), w (…, n, d_v), A_log (h,), and dt_bias (h,) or, with gates of
+    features, (h, d_k), and returns (…, n, d_v). With several heads of values for each of keys, with one gate a head,
+    raw gates, a bonus or a skip, the axis in front of the tokens has the heads.
     With states it takes an initial_state, zeros if it is left out, and returns the output and the final state.
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
@@ -100,7 +112,7 @@ class LinearAttention(Answering):
     before a token, and its bonus, Peng et al., Eagle and Finch (2024), the time mixing of Finch; the step, Gu, Dao,
     Mamba (2023), algorithm 2, with the scalar A of Mamba-2; the skip D x, Gu, Goel, Ré, Efficiently Modeling Long
     Sequences with Structured State Spaces (2021); what is erased, Hu et al., Comba (2025), Hatamizadeh, Choi, Kautz,
-    Gated DeltaNet-2 (2026), equation 10, and Peng et al., RWKV-7 Goose (2025).
+    Gated DeltaNet-2 (2026), equation 10, and Peng et al., RWKV-7 Goose (2025); raw gates, ``raw_gates``.
 
     >>> LinearAttention(feature="elu", normalised=True).feature
     'elu'
@@ -122,11 +134,16 @@ class LinearAttention(Answering):
     skip: bool = False
     erase: Literal["vector", "gates", "pair"] | None = None
     erases: Literal["after", "before"] = "after"
+    gate_form: Literal["softplus", "sigmoid"] | None = None
+    lower_bound: int | float | Fraction | None = None
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
         check(self, values_per_key=1)
+        if self.lower_bound is not None and not (finite(self.lower_bound) and self.lower_bound < 0):
+            raise refusal(self, "lower_bound", "be a finite number below 0")
+        check_raw_gates(self)
         if (self.gate or self.delta) and not self.causal:
             raise InputError(
                 "LinearAttention: gates and the delta rule need an order of tokens; hint: causal=True"
@@ -174,7 +191,7 @@ class LinearAttention(Answering):
     @property
     def has_numbers_of_heads(self) -> bool:
         """Return whether an input has numbers for each head, so that arrays need an axis of heads."""
-        return self.gate == "head" or self.bonus or self.skip
+        return self.gate == "head" or self.bonus or self.skip or self.gate_form is not None
 
     @property
     def has_beta(self) -> bool:
@@ -207,6 +224,8 @@ class LinearAttention(Answering):
         b: Array | None = None,
         w: Array | None = None,
         a: Array | None = None,
+        A_log: Array | None = None,
+        dt_bias: Array | None = None,
     ) -> Any:
         """Return the output, from all pairs of tokens; with the delta rule, token by token.
 
@@ -223,6 +242,7 @@ class LinearAttention(Answering):
         named = zip("pbwa", (p, b, w, a), strict=True)
         erasing: dict[str, Any] = {name: x for name, x in named if x is not None}
         beside = {"g": g, "beta": beta, "bonus": bonus, "dt": dt, "skip": skip, **erasing}
+        beside |= {"A_log": A_log, "dt_bias": dt_bias}
         check_inputs_beside(self, {name: x for name, x in beside.items() if x is not None})
         widths = {"d_k": q.shape[-1], "d_v": v.shape[-1]}
         for name, last in ERASING_INPUTS[self.erase].items():
@@ -249,6 +269,14 @@ class LinearAttention(Answering):
             hint = "one step a token, dt (…, h, n) and v (…, h, n, d_v)"
             dt = check_shape_beside_values("dt", dt, tuple(v.shape[:-1]), v, hint)
         g, beta, dt = (make_columns(x, q) for x in (g, beta, dt))
+        if self.gate_form and g is not None:
+            hint = "one number a head, A_log (h,) and v (…, h, n, d_v)"
+            rates = check_shape_beside_values("A_log", A_log, heads, v, hint)
+            of_features = self.gate == "feature"
+            hint = "one number a head, dt_bias (h,), or with gate='feature' one for each feature, (h, d_k)"
+            wanted = heads and (*heads, q.shape[-1]) if of_features else heads
+            biases = check_shape_beside_values("dt_bias", dt_bias, wanted, v, hint)
+            g = read_gates(self, g, *as_rows_of_heads(self, rates, biases))
         form = compute_by_pairs if not self.delta else compute_by_tokens
         arrays = (q, k, v, g, beta, initial_state, bonus, dt, skip)
         return apply_normalised_form(self, form, *arrays, **erasing)
@@ -282,14 +310,20 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         inputs=tuple(yield_linear_inputs(spec, layout)),
         outputs=("output", "final_state") if spec.state else ("output",),
         ways=tuple(map(laid, yield_linear_ways(spec))),
-        mistakes=tuple(replace(x, run=laid(x.run)) for x in yield_linear_mistakes(spec)),
+        mistakes=(
+            *yield_raw_gate_mistakes(spec, partial(_make_laid_reading, spec, layout)),
+            *(replace(x, run=laid(x.run)) for x in yield_linear_mistakes(spec)),
+        ),
         shapes=list_linear_sizes(spec, layout),
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
         numbered=tuple(yield_added_number_mistake(spec, laid)),
         counted=_count_linear_keys(spec, layout, laid) if has_equal_steps else None,
-        other_forms=bound_other_forms(spec, laid) if has_other_forms else None,
+        # The bound is on errors of raw gates, too, and reads these itself.
+        other_forms=(
+            bound_other_forms(spec, make_laid(spec, layout, None)) if has_other_forms else None
+        ),
         by_column=bool(spec.gate),
         # Exponents Δ A are linear in one of both if the other is a whole number.
         whole=("dt", "g") if spec.step else ("",),
@@ -300,18 +334,29 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     )
 
 
-def make_laid(spec: LinearAttention, layout: Layout) -> Callable[[Compute], Compute]:
-    """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout."""
+def make_laid(
+    spec: LinearAttention, layout: Layout, read: ReadGates | None = read_gates
+) -> Callable[[Compute], Compute]:
+    """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout.
+
+    The function gets the logarithms that ``read`` makes of raw gates; None: these, A_log and dt_bias as they are.
+    """
 
     def laid(run: Compute) -> Compute:
         # Gates of features have the axes of keys; gates of tokens become columns later.
         of_features = ("g",) if spec.gate == "feature" else ()
         turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
-        columns = partial(run_with_gate_columns, spec, layout, run)
+        columns = partial(run_with_gate_columns, spec, layout, read, run)
         # A final state has no axis of tokens.
         return in_order(layout, turned, columns, unturned=(1,))
 
     return laid
+
+
+def _make_laid_reading(
+    spec: LinearAttention, layout: Layout, run: Compute, read: ReadGates
+) -> Compute:
+    return make_laid(spec, layout, read)(run)
 
 
 def _count_linear_keys(

@@ -29,6 +29,7 @@ from symattn.verification.definitions.linear_ways import (
     read_features,
     read_initial_state,
 )
+from symattn.verification.definitions.recurrent_law import read_gates_with_errors
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -67,10 +68,17 @@ def _bound_of_forms(
     bonus: Any = None,
     dt: Any = None,
     skip: Any = None,
+    A_log: Any = None,
+    dt_bias: Any = None,
     **erasing: Any,
 ) -> Any:
     """Return how far any usual form may be off, (…, n, d_v), with states also the final one; None if there is no
     bound."""
+    errors: Any = None
+    if spec.gate_form:
+        g, errors = read_gates_with_errors(spec, g, A_log, dt_bias, precision)
+        if not np.isfinite(errors).all():
+            return _leave_unbounded(spec, q, v)
     phi: Callable[[Any], Any] = FEATURES[spec.feature]
     skipped = np.abs(skip * v) if spec.skip else None
     multiplied = [a for a in (dt, beta, *erasing.values(), v) if a is not None]
@@ -114,18 +122,21 @@ def _bound_of_forms(
         more_erased=_more_of_erased(spec, cancelling, beta, erasing),
         erasing=sums - g if spec.erases == "before" else None,
     )
+    every = [(terms, g)]
+    if errors is not None:
+        every.append((_with_gates(spec, terms, g + errors), g + errors))
     if spec.erase == "pair" and erased is not None:
-        return _bound_of_two_steps(spec, precision, terms, erased, g, initial_state)
+        return _bound_of_two_steps(spec, precision, every, erased, initial_state)
+    both = [one for one, _ in every]
     if spec.state:
-        of_tokens = linear_forms.allowed(
-            _with_state_as_tokens(spec, terms, initial_state), precision
-        )
+        around = [_with_state_as_tokens(spec, one, initial_state) for one in both]
+        of_tokens = _allow(precision, *around)
         return None if of_tokens is None else _split_state_bound(spec, terms, of_tokens)
-    result = linear_forms.allowed(terms, precision)
+    result = _allow(precision, *both)
     if result is None or not spec.normalised:
         return result
     ones = np.ones_like(v[..., :1])
-    below = linear_forms.allowed(replace(terms, v=ones), precision)
+    below = _allow(precision, *(replace(one, v=ones) for one in both))
     scores = linear.decayed_scores(terms.q, terms.k, terms.sums)
     top, divisor = np.abs(scores @ v), np.abs(scores @ ones)
     # |N'/D' − N/D| ≤ (|N' − N| + |N/D| |D' − D|) / (|D| − |D' − D|)
@@ -134,6 +145,32 @@ def _bound_of_forms(
         moved = moved + 4 * float(precision.roughest.u) * (top / divisor + moved)
     # A divisor that may be 0 has no bound.
     return np.where(below < divisor, moved, np.inf)
+
+
+def _allow(
+    precision: Precision,
+    terms: linear_forms.LinearTerms,
+    slower: linear_forms.LinearTerms | None = None,
+) -> Any:
+    """Return the bound on all forms; ``slower`` are the terms of gates with their largest errors, if these have any."""
+    if slower is None:
+        return linear_forms.allowed(terms, precision)
+    return linear_forms.allowed_of_moved_gates(terms, slower, precision)
+
+
+def _with_gates(
+    spec: LinearAttention, terms: linear_forms.LinearTerms, g: Any
+) -> linear_forms.LinearTerms:
+    sums: Any = linear.gate_sums(g)
+    erasing = sums - g if spec.erases == "before" else None
+    return replace(terms, sums=sums, reads=_sums_of_reads(spec, sums, g), erasing=erasing)
+
+
+def _leave_unbounded(spec: LinearAttention, q: Any, v: Any) -> Any:
+    """Return ∞ for every output, and for the final state."""
+    outputs = np.full(v.shape, np.inf)
+    width = (q.shape[-1], v.shape[-1]) if spec.state == "kv" else (v.shape[-1], q.shape[-1])
+    return (outputs, np.full((*v.shape[:-2], *width), np.inf)) if spec.state else outputs
 
 
 def _more_of_erased(
@@ -148,17 +185,34 @@ def _more_of_erased(
 def _bound_of_two_steps(
     spec: LinearAttention,
     precision: Precision,
-    terms: linear_forms.LinearTerms,
+    every: Sequence[tuple[linear_forms.LinearTerms, Any]],
     erased: Erasure,
-    g: Any,
     initial_state: Any,
 ) -> Any:
-    """Return the bound of two steps a token, of which one is read."""
+    """Return the bound of two steps a token, of which one is read; ``every`` has terms, and their gates."""
+    both = [_double_steps(spec, terms, erased, g) for terms, g in every]
+    around = (
+        [_with_state_as_tokens(spec, one, initial_state) for one in both] if spec.state else both
+    )
+    bound = _allow(precision, *around)
+    if bound is None:
+        return None
+    read = slice(0 if spec.reads == "before" else 1, None, 2)
+    if not spec.state:
+        return bound[..., read, :]
+    outputs, state = _split_state_bound(spec, both[0], bound)
+    return outputs[..., read, :], state
+
+
+def _double_steps(
+    spec: LinearAttention, terms: linear_forms.LinearTerms, erased: Erasure, g: Any
+) -> linear_forms.LinearTerms:
+    """Return the terms of two steps a token: it erases in the first, and writes in the second."""
     gates = 0 * terms.k[..., :1] if g is None else g
     steps = in_steps(terms.q, terms.k, terms.v, gates, erased)
     sums: Any = None if g is None else linear.gate_sums(steps.g)
     earlier = None if sums is None else sums - steps.g
-    doubled = replace(
+    return replace(
         terms,
         q=steps.q,
         k=steps.k,
@@ -170,15 +224,6 @@ def _bound_of_two_steps(
         skipped=None if terms.skipped is None else join_steps(terms.skipped, terms.skipped),
         steps=2,
     )
-    with_state = _with_state_as_tokens(spec, doubled, initial_state) if spec.state else doubled
-    bound = linear_forms.allowed(with_state, precision)
-    if bound is None:
-        return None
-    read = slice(0 if spec.reads == "before" else 1, None, 2)
-    if not spec.state:
-        return bound[..., read, :]
-    outputs, state = _split_state_bound(spec, doubled, bound)
-    return outputs[..., read, :], state
 
 
 def _sums_of_reads(spec: LinearAttention, sums: Any, g: Any) -> Any:

@@ -255,6 +255,7 @@ def _compute_with_summed_gates(
 _STOPPED = {
     "q": ("queries", "dQ"), "k": ("keys", "dK"), "v": ("values", "dV"), "g": ("gates", "dG"), "beta": ("rates", "dβ"),
     "initial_state": ("initial state", "dS"), "bonus": ("bonus", "db"), "dt": ("steps", "dΔ"), "skip": ("skip", "dD"),
+    "A_log": ("rates A", "dA"), "dt_bias": ("gates' bias", "db"),
     "p": ("vectors p", "dp"), "b": ("vectors b", "db"), "w": ("write gates", "dw"), "a": ("vectors a", "da"),
 }  # fmt: skip
 
@@ -280,7 +281,8 @@ def _yield_backward_mistakes(
     if spec.state:
         words = "the gradient stops at the final state: what comes from it is 0"
         yield by(words, right, dfinal_state=lambda x, given: 0 * x)
-    if spec.gate:
+    # Raw gates have a factor besides.
+    if spec.gate and spec.gate_form is None:
         words = "dG is that of decays: it is not multiplied by e^g"
         yield by(words, right, g=lambda x, given: x / namespace_of(x).exp(given["g"]))
     if spec.gate and not spec.normalised:

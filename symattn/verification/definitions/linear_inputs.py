@@ -17,6 +17,7 @@ from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import Entries, Input
 from symattn.verification.definitions.linear_erasing import erasing_inputs
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS
+from symattn.verification.definitions.raw_gates import ReadGates, as_rows_of_heads
 from symattn.verification.definitions.recurrent_law import repeat_for_tokens
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _FIELDS_OF_INPUTS = {
     "bonus": "reads='before' and bonus=True",
     "dt": "gate='head' and step=True",
     "skip": "skip=True",
+    "A_log": "gate='token' or gate='feature', and gate_form='softplus'",
+    "dt_bias": "gate='token' or gate='feature', and gate_form='softplus'",
     "p": "delta=True and erase='vector'",
     "b": "delta=True and erase='gates' or erase='pair'",
     "w": "delta=True and erase='gates'",
@@ -40,10 +43,15 @@ _FIELDS_OF_INPUTS = {
 }
 
 
+#: Inputs whose shapes are checked by themselves, also where they are left out.
+_CHECKED_BY_SHAPE = ("bonus", "dt", "skip", "A_log", "dt_bias")
+
+
 def inputs_beside(spec: LinearAttention) -> tuple[str, ...]:
     """Return the names of the inputs beside q, k, v and a state."""
     has = {"g": spec.gate is not None, "beta": spec.has_beta, "bonus": spec.bonus}
     has |= {"dt": spec.step, "skip": spec.skip}
+    has |= dict.fromkeys(("A_log", "dt_bias"), spec.gate_form is not None)
     return (*(name for name, is_input in has.items() if is_input), *ERASING_INPUTS[spec.erase])
 
 
@@ -63,7 +71,7 @@ def check_inputs_beside(spec: LinearAttention, given: Mapping[str, Any]) -> None
             raise InputError(f"LinearAttention takes no {name} here; hint: {hint}")
     for name in needed:
         # Those of heads have shapes to tell, below.
-        if name not in given and name not in ("bonus", "dt", "skip"):
+        if name not in given and name not in _CHECKED_BY_SHAPE:
             raise InputError(f"LinearAttention: {name} is left out; hint: {', '.join(needed)}")
 
 
@@ -87,7 +95,10 @@ def check_layout_of_heads(spec: LinearAttention, layout: Layout) -> None:
             f" {spec.values_per_key} for each of keys; hint: layout='bhnd' or 'bnhd'"
         )
     if spec.has_numbers_of_heads and layout != "nd" and "h" not in layout:
-        noun = "gate" if spec.gate == "head" else "bonus" if spec.bonus else "skip"
+        nouns = {
+            "gate": spec.gate == "head", "bonus": spec.bonus, "skip": spec.skip, "rate of gates": spec.gate_form,
+        }  # fmt: skip
+        noun = next(name for name, has_it in nouns.items() if has_it)
         raise InputError(
             f"LinearAttention: the layout {layout} has no axis for the heads, each of which has a {noun}; hint:"
             " layout='bhnd' or 'bnhd'"
@@ -107,10 +118,18 @@ def yield_linear_inputs(spec: LinearAttention, layout: Layout) -> Iterator[Input
     yield Input("v", shape(m, "d_v"), words, step="values")
     gates: Entries = lambda shape, rng: -rng.integers(0, 9, shape) / 8.0  # noqa: E731
     steps: Entries = lambda shape, rng: rng.integers(0, 9, shape) / 8.0  # noqa: E731
+    raw: Entries = lambda shape, rng: rng.integers(-16, 17, shape) / 8.0  # noqa: E731
+    # Rates e^A between 1/8 and 2: gates near −1, and others that last.
+    rates: Entries = lambda shape, rng: rng.integers(-16, 6, shape) / 8.0  # noqa: E731
     if spec.gate:
         last = ("n", "d_k") if spec.gate == "feature" else ("n",)
         letters = heads if spec.gate == "head" else shape(*last)
-        yield Input("g", letters, _words_of_gates(spec), gates, step="values")
+        entries = raw if spec.gate_form else gates
+        yield Input("g", letters, _words_of_gates(spec), entries, step="values")
+    if spec.gate_form:
+        yield Input("A_log", heads, "A log_A rate", rates, step="values")
+        letters = f"{heads} d_k" if spec.gate == "feature" else heads
+        yield Input("dt_bias", letters, "g_bias gate_bias bias", raw, step="values")
     if spec.has_beta:
         yield Input("beta", shape("n"), "b betas", steps, step="values")
     yield from erasing_inputs(spec, of_keys, shape)
@@ -151,6 +170,9 @@ def list_linear_sizes(spec: LinearAttention, layout: Layout) -> tuple[dict[str, 
 
 def _words_of_gates(spec: LinearAttention) -> str:
     """Return other names of g; RWKV's logarithms of decays are w, and a is an input of its own in RWKV-7."""
+    if spec.gate_form:
+        # A is the rate of raw gates.
+        return "gk gate gates raw raw_gate alpha f" + " a" * (spec.erase != "pair")
     words = "gk gate gates log_decay decay alpha log_g a A g_gamma"
     if spec.erase == "pair":
         return "gk gate gates log_decay decay log_g log_w w g_gamma"
@@ -172,9 +194,12 @@ def shorten_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def run_with_gate_columns(
-    spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
+    spec: LinearAttention, layout: Layout, read: ReadGates | None, run: Compute, **keywords: Any
 ) -> Any:
-    """Run with one gate and one β per token as columns, heads before tokens."""
+    """Run with one gate and one β per token as columns, heads before tokens, and gates that are ``read`` of raw ones.
+
+    Without ``read`` raw gates stay as they are, with A_log and dt_bias as rows of heads.
+    """
     columns = [
         n for n in ("g", "beta", "dt") if n in keywords and not (n == "g" and spec.gate != "token")
     ]
@@ -186,6 +211,13 @@ def run_with_gate_columns(
         keywords["bonus"] = keywords["bonus"][..., None, :]
     if "skip" in keywords:
         keywords["skip"] = keywords["skip"][..., None, None]
+    if spec.gate_form:
+        names = ("A_log", "dt_bias")
+        rows = as_rows_of_heads(spec, *(keywords.pop(name) for name in names))
+        if read is None:
+            keywords |= dict(zip(names, rows, strict=True))
+        else:
+            keywords["g"] = read(spec, keywords["g"], *rows)
     return run(**keywords)
 
 

@@ -18,6 +18,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.case_result import ByLaw, Expected
+from symattn.bounds.recurrent.gate_errors import bound_sigmoid_gates, bound_softplus_gates
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import (
     SIZES,
@@ -31,6 +32,7 @@ from symattn.verification.definitions.linear_erasure import (
     read_erasing_inputs,
     read_erasure,
 )
+from symattn.verification.definitions.raw_gates import as_rows_of_heads, read_gates
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -41,7 +43,7 @@ EXACT_FEATURES = ("identity", "relu")
 #: Inputs with one number a token, which get an axis of columns.
 BY_TOKEN = ("g", "beta", "dt")
 #: Inputs without an axis of tokens, of one number or row for each head.
-BY_HEAD = ("bonus", "skip")
+BY_HEAD = ("bonus", "skip", "A_log", "dt_bias")
 #: Roundings of a norm in the narrower format: before the root (squares, their sum, ε), and from it on.
 STEPS_OF_SUM, STEPS_OF_NORM = 3, 10
 #: Sizes of several chunks of 64 tokens at once, and the mean of −g: states that decay within a chunk, and that last.
@@ -78,7 +80,7 @@ def recurrences(
     gates of one number a head, are (…, n, 1), a bonus is (h, d_k), and a skip (h,).
 
     The states before the first token, ``initial_state``, are zeros unless they are given. In the ``precision`` programs
-    may normalise queries and keys.
+    may normalise queries and keys, and make gates of raw ones.
     """
     rows = {name: values[name] for name in "qkv"}
     if spec.values_per_key > 1:
@@ -104,10 +106,15 @@ def recurrences(
     state = values.get("initial_state")
     shape = (len(q), q.shape[-1], v.shape[-1])
     states = np.zeros(shape) if state is None else state.reshape(shape)
-    gates, betas = (
-        None if a is None else a.reshape(-1, *a.shape[-2:])
-        for a in (values.get("g"), values.get("beta"))
-    )
+    of_tokens = [values.get("g"), values.get("beta")]
+    gate_errors: Array | None = None
+    if spec.gate_form:
+        rates_and_biases = as_rows_of_heads(spec, values["A_log"], values["dt_bias"])
+        of_tokens[0], errors = read_gates_with_errors(
+            spec, values["g"], *rates_and_biases, precision
+        )
+        gate_errors = errors.reshape(-1, *errors.shape[-2:])
+    gates, betas = (None if a is None else a.reshape(-1, *a.shape[-2:]) for a in of_tokens)
     bonuses: Array | None = None
     if spec.bonus:
         # One for each head, whatever stands in front of the heads.
@@ -119,9 +126,9 @@ def recurrences(
         gates = steps * gates
     skips = np.broadcast_to(values["skip"] if spec.skip else 0.0, rows["v"].shape[:-2]).reshape(-1)
     erasing = _read_heads_of_erasure(spec, values, k, v, betas, key_errors, precision)
-    arrays = (gates, betas, query_errors, key_errors, bonuses, steps, *erasing)
+    arrays = (gates, betas, query_errors, key_errors, gate_errors, bonuses, steps, *erasing)
     for head in range(len(q)):
-        gate, beta, of_query, of_key, bonus, rates, p, w_v, p_errors, keys = (
+        gate, beta, of_query, of_key, of_gate, bonus, rates, p, w_v, p_errors, keys = (
             None if a is None else a[head] for a in arrays
         )
         yield Recurrence(
@@ -133,6 +140,7 @@ def recurrences(
             states[head],
             query_errors=of_query,
             key_errors=of_key,
+            gate_errors=of_gate,
             # One gate for a head is constant over its tokens, which the law can use.
             constant=spec.gate == "head" and not spec.step,
             reads_before=spec.reads == "before",
@@ -145,6 +153,18 @@ def recurrences(
             erases_before=spec.erases == "before",
             erased_keys=keys,
         )
+
+
+def read_gates_with_errors(
+    spec: LinearAttention, g: Array, A_log: Array, dt_bias: Array, precision: Precision
+) -> tuple[Array, Array]:
+    """Return the gates of raw ones in float64, and how far programs may be off in them in the roughest format."""
+    form, biased = precision.roughest, g + dt_bias
+    with np.errstate(over="ignore", invalid="ignore"):
+        gates = np.asarray(read_gates(spec, g, A_log, dt_bias))
+    if spec.lower_bound is None:
+        return gates, bound_softplus_gates(biased, A_log, form)
+    return gates, bound_sigmoid_gates(biased, A_log, float(spec.lower_bound), form)
 
 
 class _OfHeads(NamedTuple):
@@ -243,12 +263,23 @@ class RecurrentLaw:
         if not all(a.dtype.kind == "f" and np.isfinite(a).all() for a in numbers):
             return False
         gates = inputs.get("g")
+        if self.spec.gate_form:
+            # These are below 0 whatever the raw ones are, unless they overflow.
+            gates = self._read_raw_gates(inputs)
+            if not np.isfinite(gates).all():
+                return False
         # The law is proved for decays, not for states that grow.
         decays = gates is None or np.asarray(gates).max(initial=0.0) <= 0
         # A step that is not negative keeps the sign of the gates.
         decays = decays and np.asarray(inputs.get("dt", 0.0)).min(initial=0.0) >= 0
         q, k, v = (np.shape(inputs[name]) for name in "qkv")
         return bool(decays and q == k and self._front_of_values(q) == v[:-1] and min(q) > 0)
+
+    def _read_raw_gates(self, inputs: Inputs) -> Array:
+        values = self.in_order({name: a for name, a in inputs.items() if name != "initial_state"})
+        rows = as_rows_of_heads(self.spec, values["A_log"], values["dt_bias"])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(read_gates(self.spec, values["g"], *rows))
 
     def _front_of_values(self, q: tuple[int, ...]) -> tuple[int, ...]:
         """Return the axes of values without the last, from the shape of the queries."""
@@ -356,7 +387,9 @@ class RecurrentLaw:
             a = np.asarray(inputs[name], dtype=np.float64)
             # 1e-6 under the root, so that a vector of zeros stays finite.
             result[name] = a / np.sqrt((a * a).sum(axis=-1, keepdims=True) + 1e-6)
-        if "g" in inputs:
+        if self.spec.gate_form:
+            result |= self._draw_raw_gates(inputs, decay, rng)
+        elif "g" in inputs:
             result["g"] = -decay * rng.gamma(1.0, size=np.shape(inputs["g"]))
         if "dt" in inputs:
             result["dt"] = rng.gamma(1.0, size=np.shape(inputs["dt"]))
@@ -364,6 +397,21 @@ class RecurrentLaw:
             # A sigmoid, whose values are between 0 and 1.
             result["beta"] = 1 / (1 + np.exp(-rng.standard_normal(np.shape(inputs["beta"]))))
         return result | self._erased_as_in_models(result, rng)
+
+    def _draw_raw_gates(
+        self, inputs: Mapping[str, Array], decay: float, rng: Any
+    ) -> dict[str, Array]:
+        """Return raw gates, A_log and dt_bias of which gates have a mean near ``−decay``."""
+        names = ("g", "A_log", "dt_bias")
+        result = {name: rng.standard_normal(np.shape(inputs[name])) for name in names}
+        result["A_log"], result["dt_bias"] = 0.3 * result["A_log"], 0.3 * result["dt_bias"]
+        if self.spec.lower_bound is None:
+            # A softplus of numbers around 0 is near 1.
+            result["A_log"] = result["A_log"] + np.log(decay)
+        else:
+            # Far below 0 a sigmoid is an exponential, of which L is a multiple.
+            result["dt_bias"] = result["dt_bias"] + np.log(decay / -float(self.spec.lower_bound))
+        return result
 
     def _erased_as_in_models(self, inputs: Mapping[str, Array], rng: Any) -> dict[str, Array]:
         """Return p near the keys, gates b and w between 0 and 1, or a of length 1 and b the rates times −a."""

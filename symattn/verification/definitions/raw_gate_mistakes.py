@@ -1,0 +1,95 @@
+"""Known mistakes of ``LinearAttention`` in how raw gates become decays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from symattn.arrays.array import Array
+from symattn.attention.layers.steps import sigmoid, softplus
+from symattn.attention.softmax import powers
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
+from symattn.verification.definitions.linear_state_mistakes import list_numbers_of_other_heads
+from symattn.verification.definitions.linear_ways import apply_normalised_form, list_linear_forms
+from symattn.verification.definitions.raw_gates import ReadGates, read_gates, take_lower_bound
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.linear import LinearAttention
+
+
+def yield_raw_gate_mistakes(
+    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
+) -> Iterator[DefinitionMistake]:
+    """Yield raw gates that become other logarithms of decays; ``laid`` arranges a run with its way of reading gates."""
+    if spec.gate_form is None:
+        return
+    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
+
+    def by(words: str, read: ReadGates, other: LinearAttention | None = None) -> DefinitionMistake:
+        return DefinitionMistake("values", words, laid(run, read), spec=other)
+
+    for words, read in {**_WRONG_GATES[spec.gate_form], **_WRONG_PARTS}.items():
+        yield by(words, read)
+    if spec.gate_form == "sigmoid":
+        other = replace(spec, gate_form="softplus", lower_bound=None)
+        words = "gates are those without a lower bound, −e^A times a softplus"
+        yield by(words, lambda _, *arrays: read_gates(other, *arrays), other)
+    for words, change in _RATES_OF_HEADS.items():
+        yield by(words, partial(_read_with_other_rates, change))
+    for words, change in _BIASES_OF_HEADS.items():
+        yield by(words, partial(_read_with_other_biases, change))
+
+
+def _read_with_other_rates(
+    change: Callable[[Array], Any], spec: LinearAttention, g: Array, A_log: Array, dt_bias: Array
+) -> Any:
+    return read_gates(spec, g, change(A_log), dt_bias)
+
+
+def _read_with_other_biases(
+    change: Callable[[Array], Any], spec: LinearAttention, g: Array, A_log: Array, dt_bias: Array
+) -> Any:
+    return read_gates(spec, g, A_log, change(dt_bias))
+
+
+#: Wrong gates by the form that is right.
+_WRONG_GATES: dict[str, dict[str, ReadGates]] = {
+    "softplus": {
+        "the softplus of raw gates is left out": lambda spec, g, a, b: -powers(a) * (g + b),
+        "the rate of the gates is A, not e^A": lambda spec, g, a, b: -a * softplus(g + b),
+        "the rate e^A of the gates is left out": lambda spec, g, a, b: -softplus(g + b),
+        "the bias is added after the softplus of raw gates, not before": lambda spec, g, a, b: (
+            -powers(a) * (softplus(g) + b)
+        ),
+        "raw gates have a sigmoid in place of the softplus": lambda spec, g, a, b: (
+            -powers(a) * sigmoid(g + b)
+        ),
+    },
+    "sigmoid": {
+        "the lower bound of the gates is left out: they are −σ": lambda spec, g, a, b: (
+            -sigmoid(powers(a) * (g + b))
+        ),
+        "the rate of the gates is A, not e^A": lambda spec, g, a, b: (
+            take_lower_bound(spec, g) * sigmoid(a * (g + b))
+        ),
+        "the rate e^A of the gates is left out": lambda spec, g, a, b: (
+            take_lower_bound(spec, g) * sigmoid(g + b)
+        ),
+        "the rate e^A multiplies the sigmoid of raw gates, not what it is taken of": lambda spec, g, a, b: (
+            take_lower_bound(spec, g) * powers(a) * sigmoid(g + b)
+        ),
+        "the bias is added after the rate e^A multiplies raw gates, not before": lambda spec, g, a, b: (
+            take_lower_bound(spec, g) * sigmoid(powers(a) * g + b)
+        ),
+    },
+}  # fmt: skip
+#: Wrong rates and biases of both forms.
+_WRONG_PARTS: dict[str, ReadGates] = {
+    "the bias of raw gates is left out": lambda spec, g, a, b: read_gates(spec, g, a, 0 * b),
+    "the bias of raw gates is subtracted": lambda spec, g, a, b: read_gates(spec, g, a, -b),
+    "the rate of the gates is e^(−A), not e^A": lambda spec, g, a, b: read_gates(spec, g, -a, b),
+}
+_RATES_OF_HEADS = list_numbers_of_other_heads("the rate A", "the rates A of gates")
+_BIASES_OF_HEADS = list_numbers_of_other_heads("the gates' bias", "the biases of gates")
