@@ -256,7 +256,8 @@ class Maker:
 
     def _norms(self) -> None:
         kind = self.spec.qk_norm
-        for role, width in (("q", self.d), ("k", self.d_s)):
+        q_heads, k_heads = (self.h, self.spec.key_heads) if self.spec.qk_norm_over == "heads" else (1, 1)
+        for role, width in (("q", q_heads * self.d), ("k", k_heads * self.d_s)):
             if kind in ("rms", "layer"):
                 self._maybe(f"g_{role}", (width,))
             if kind == "layer":

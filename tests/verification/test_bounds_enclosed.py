@@ -137,7 +137,7 @@ _BY_PART = {
     "monomials of values": (
         enclosed,
         "_enclosed_value_parts",
-        lambda run, p: [a * 0.999 for a in enclosed._enclosed_value_parts(run, p)],
+        lambda run, p, whole=enclosed._enclosed_value_parts: [a * 0.999 for a in whole(run, p)],
     ),
     "the output projection": (enclosed, "projected", lambda *given: (0.999 * projected(*given)[0], False)),
 }
