@@ -192,7 +192,7 @@ def tried_apart(
     turns: list[Sequence[Sizes]] = every if len(every) > 1 else [*every, ()]
 
     def tests() -> Iterator[IdentityResult]:
-        planned, agreed = len(every), False
+        planned, has_result = len(every), False
         for number, sizes in enumerate(turns):
             # Sizes for the tiles of the kernels that ran, known only after the first stage.
             further = program.kinds.further() if number and number == len(turns) - 1 else ()
@@ -204,10 +204,10 @@ def tried_apart(
                         result = test(wanted)
                 except Exception as error:
                     # What a later stage cannot compute is the reason why it is left out, not a lack of time.
-                    if not agreed:
+                    if not has_result:
                         raise
                     result = _not_tried(f"{type(error).__name__}: {error}")
-                agreed = True
+                has_result = True
                 yield replace(result, planned=planned)
                 # A difference ends the test, unless the numbers are nearly equal.
                 if not (result.agrees or result.nearly):

@@ -68,7 +68,7 @@ _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 _RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
 _OWN_INPUTS_NOT_TRIED = "the benchmark's own inputs were not tried"
 #: Scores of the benchmark's own inputs, where heads of several numbers are not cut; in half precision bounds are slow.
-_MAX_SCORES, _MAX_SCORES_IN_HALF = 1 << 26, 1 << 25
+_MAX_OWN_SCORES, _MAX_OWN_SCORES_IN_HALF = 1 << 26, 1 << 25
 #: The mistake whose smallest visible part is reported.
 _TWICE = "twice as large"
 
@@ -384,7 +384,8 @@ def _describe_too_many_scores(inputs: Inputs, precision: Precision) -> str:
         return ""
     q, k = (np.shape(inputs[name]) for name in "qk")
     count = prod(q[:-1]) * k[-2]
-    most = _MAX_SCORES_IN_HALF if precision.input.name in HALF else _MAX_SCORES
+    is_half = precision.input.name in HALF
+    most = _MAX_OWN_SCORES_IN_HALF if is_half else _MAX_OWN_SCORES
     return f"they have {count} scores, and {most} are bounded at most" if count > most else ""
 
 

@@ -13,7 +13,12 @@ from symattn.verification.definitions.definition_mistakes import (
     reading,
 )
 from symattn.verification.definitions.definition_subject import Entries, Input
-from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, Erasure, is_of_keys
+from symattn.verification.definitions.linear_erasure import (
+    ERASING_INPUTS,
+    Erasure,
+    is_of_keys,
+    take_token_before,
+)
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -127,7 +132,7 @@ def yield_erasing_mistakes(
         yield DefinitionMistake("norm", words, run_changed(bare))
     for name in {"p", "a"} & ERASING_INPUTS[spec.erase].keys():
         words = f"a token erases along the {name} of the token before"
-        changed = reading(run_of(spec), **{name: _take_token_before})
+        changed = reading(run_of(spec), **{name: take_token_before})
         yield DefinitionMistake("values", words, changed)
     if spec.gate:
         # The same erasure at the other moment.
@@ -138,7 +143,3 @@ def yield_erasing_mistakes(
             words = "the state after the token's own gate decays it, not before"
         cause = f"what a token replaces is read from {words}"
         yield DefinitionMistake("values", cause, run_of(other), spec=other)
-
-
-def _take_token_before(x: Any) -> Any:
-    return namespace_of(x).concat([0 * x[..., :1, :], x[..., :-1, :]], axis=-2)

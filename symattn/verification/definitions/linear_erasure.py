@@ -107,3 +107,8 @@ def join_steps(first: Any, second: Any) -> Any:
     *front, n, d = first.shape
     both = xp.concat([first[..., :, None, :], second[..., :, None, :]], axis=-2)
     return xp.reshape(both, (*front, 2 * n, d))
+
+
+def take_token_before(x: Any) -> Any:
+    """Return the rows of the token before each, and zeros for the first, as mistakes read them."""
+    return namespace_of(x).concat([0 * x[..., :1, :], x[..., :-1, :]], axis=-2)

@@ -14,6 +14,7 @@ from symattn.attention.layers.steps import identity, sigmoid, softplus
 from symattn.attention.softmax import powers
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, reading
 from symattn.verification.definitions.linear_chunk_mistakes import transpose_if_square
+from symattn.verification.definitions.linear_erasure import take_token_before
 from symattn.verification.definitions.linear_ways import (
     Form,
     Produced,
@@ -272,11 +273,6 @@ def _by_corrections(
     return scan_linear_state(spec, token, state, q, k, v, beta, g)
 
 
-def _take_token_before(x: Array) -> Any:
-    """Return the rows of the token before each, and zeros for the first."""
-    return namespace_of(x).concat([0 * x[..., :1, :], x[..., :-1, :]], axis=-2)
-
-
 _OF_THE_TOKEN_BEFORE = "the state decays after a token is added, not before"
 _GATES: dict[str, Callable[[Array], Array]] = {
     "the gates are left out": lambda g: 0 * g,
@@ -284,7 +280,7 @@ _GATES: dict[str, Callable[[Array], Array]] = {
         namespace_of(g).where(g < 0, -g, 1)
     ),
     # by the gate of the token before; the first has none
-    _OF_THE_TOKEN_BEFORE: _take_token_before,
+    _OF_THE_TOKEN_BEFORE: take_token_before,
     "decays are sigmoids of the gates, not their exponentials": lambda g: namespace_of(g).log(
         sigmoid(g)
     ),
@@ -338,7 +334,7 @@ _STEPS: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Any]]] = {
         softplus,
         softplus,
     ),
-    "the gates have the step Δ of the token before": (_take_token_before, identity),
+    "the gates have the step Δ of the token before": (take_token_before, identity),
 }
 _SKIPS_OF_HEADS = list_numbers_of_other_heads("the D", "the D of the added term")
 #: Wrong bonuses (…, 1, d_k) of the token itself.
