@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs import frameworks
 from symattn.programs.loading import load_module
@@ -25,8 +26,6 @@ MODEL, CANDIDATE = "Model", "ModelNew"
 _MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
 # of rows with rows, whose bounds take seconds a million in half precision
 _MAX_SCORES_IN_HALF = 1 << 22
-#: Formats whose bounds are slow, so that the number of scores is limited too.
-_HALF = ("float16", "bfloat16")
 _KEPT_AXES = 2  # the last ones, which are never cut
 _OF_HEADS = 4  # axes of q, k, v: a batch, heads, tokens and columns
 _MAX_PLAUSIBLE_HEADS = 4  # each number costs a verification of the reference
@@ -81,7 +80,7 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     except Exception as error:  # the file's own code may raise anything
         return Benchmark(init, problem=one_line(error))
     floats = [dtype for values, dtype, _ in arrays if values.dtype.kind == "f"]
-    most_scores = _MAX_SCORES_IN_HALF if set(floats) & {*_HALF} else None
+    most_scores = _MAX_SCORES_IN_HALF if set(floats) & {*HALF} else None
     small_arrays = _cut_together([values for values, _, _ in arrays], most_scores)
     problem = "" if len(arrays) == len(inputs) else "some of its inputs are no arrays"
     shapes = tuple(shape for _, _, shape in arrays)
