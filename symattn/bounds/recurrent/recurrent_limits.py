@@ -65,6 +65,7 @@ from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic, r
 from symattn.bounds.recurrent.sources import (
     Roundings,
     TokenRoundings,
+    TokenStep,
     largest_in_chunk,
     largest_of_token,
     overflows,
@@ -407,13 +408,11 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
         for token, before in enumerate(x.states_before):
             # Stored for the sweep back, which needs the same roundings.
             errors.append(error)
-            added = x.k[token][:, None] * x.u[token]
-            after = before + added
-            at = x.lo + token
-            largest = largest_of_token(of, at, before, after, x.u[token], how, error, previous)
-            error = _error_after_token(of, at, x, token, largest, error)
-            of_chunk = _error_after_token(of, at, x, token, largest, of_chunk)
-            previous = after
+            step = _step_of_token(of, x, token, previous, before)
+            largest = largest_of_token(step, how, error)
+            error = _error_after_token(step, largest, error)
+            of_chunk = _error_after_token(step, largest, of_chunk)
+            previous = step.after
         if is_lengthening:
             # The error before the chunk, by the product of its steps, and what came since.
             error = np.minimum(error, _norm_of_step(of, x) * at_start + of_chunk)
@@ -422,42 +421,39 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
         states = x.states_before
         previous = x.previous_states
         for token in reversed(range(len(x.u))):
-            token_error = errors[x.lo + token]
-            around = (previous[token], states[token])
-            _sweep_token(of, how, sweep, x, token, around, token_error)
+            step = _step_of_token(of, x, token, previous[token], states[token])
+            _sweep_token(step, how, sweep, x.gate_steps[token], errors[step.token])
 
 
-def _error_after_token(
-    of: Recurrence, at: int, x: Chunk, token: int, largest: TokenRoundings, error: Array
-) -> Array:
+def _step_of_token(
+    of: Recurrence, x: Chunk, token: int, previous: Array, before: Array
+) -> TokenStep:
+    """Return a token of a chunk, from the state before it and that state decayed."""
+    added = x.k[token][:, None] * x.u[token]
+    return TokenStep(of, x.lo + token, previous, before, before + added, x.u[token])
+
+
+def _error_after_token(step: TokenStep, largest: TokenRoundings, error: Array) -> Array:
     norms = np.sqrt((largest.state**2).sum(axis=0)) + largest.state_norm
-    added = float(np.linalg.norm(x.k[token])) * largest.correction
-    carried = float(of.step_norms[at]) * error
+    added = float(np.linalg.norm(step.of.k[step.token])) * largest.correction
+    carried = float(step.of.step_norms[step.token]) * error
     return np.asarray((carried + added + norms) * (1 + 2.0**-40))
 
 
 def _sweep_token(
-    of: Recurrence,
-    how: RecurrentArithmetic,
-    sweep: _Sweep,
-    x: Chunk,
-    token: int,
-    around: tuple[Array, Array],
-    error: Array,
+    step: TokenStep, how: RecurrentArithmetic, sweep: _Sweep, gate: Array, error: Array
 ) -> None:
     """Add what the roundings of a token do to later rows and its own, and carry their coefficients.
 
-    ``around`` has S_{t−1} and diag(a) S_{t−1}.
+    ``gate`` is the token's in the chunk, and ``error`` that of the state before it.
     """
-    at, (previous, before) = x.lo + token, around
+    of, at = step.of, step.token
     first, past = (int(np.searchsorted(sweep.place, at + more)) for more in (0, 1))
     # A token's own output reads the state after it: P starts as q.
     if not of.reads_before:
         sweep.coefficients[first:past] = of.q[at]
     active = slice(past if of.reads_before else first, None)
-    added = x.k[token][:, None] * x.u[token]
-    after_state = before + added
-    largest = largest_of_token(of, at, before, after_state, x.u[token], how, error, previous)
+    largest = largest_of_token(step, how, error)
     rows = sweep.coefficients[active]
     # The coefficient before the correction, which erases along p.
     of_correction = rows @ of.k[at][:, None]
@@ -470,7 +466,7 @@ def _sweep_token(
         worst += _norms_of_state_rows(rows) * largest.state_norm
     sweep.worst[first:past] += largest.own
     if sweep.is_sharp:
-        squares = squares_of_token(of, at, before, after_state, x.u[token], how, previous)
+        squares = squares_of_token(step, how)
         square = sweep.square[active]
         square += rows**2 @ squares.state + of_correction**2 * squares.correction
         sweep.square[first:past] += squares.own
@@ -481,10 +477,10 @@ def _sweep_token(
             # What is erased before the gate does not have it.
             gated = rows if of.erases_before else of_decayed
             if len(gates) == 1:
-                square += (gated @ before) ** 2 * rounding**2
+                square += (gated @ step.before) ** 2 * rounding**2
             else:
-                square += gated**2 @ (before**2 * (rounding**2)[:, None])
-    decays = np.exp(x.gate_steps[token])
+                square += gated**2 @ (step.before**2 * (rounding**2)[:, None])
+    decays = np.exp(gate)
     sweep.coefficients[active] = (
         rows * decays - of_erased if of.erases_before else of_decayed * decays
     )

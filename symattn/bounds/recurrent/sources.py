@@ -555,113 +555,146 @@ def _lost_to_underflow(x: Chunk, how: RecurrentArithmetic, error: Array) -> floa
     return 2 * float(how.sums.eta) * operations * largest * largest
 
 
+# -- their squares -----------------------------------------------------------------------------------------------------
+class _SquareSteps:
+    """A chunk and an arithmetic, with the arrays that several steps of ``squares_in_chunk`` need.
+
+    right   what the system has at its right without what is read of the state, (n, d_v)
+    system  all that it has at its right, (n, d_v)
+    inside  1 on and below the diagonal, (n, n)
+    """
+
+    def __init__(self, x: Chunk, how: RecurrentArithmetic) -> None:
+        self.x, self.how, self.storage = x, how, how.stored
+        self.count, self.width = x.k.shape
+        self.unit2 = float(how.sums.u) ** 2
+        self.right = x.right
+        if x.is_paired:
+            # Item 9: what the system of the first steps has at its right.
+            self.right = x.right - (x.lower @ x.right) * _has_erased(x)
+        self.system = self.right - x.read @ x.state
+        self.u2, self.state2 = x.u**2, x.state**2
+        self.inside = np.tril(np.ones((self.count, self.count)))
+        underflow = _underflow_of_stored_format(self.storage) * x.values * x.has_rates
+        #: Item 8: what is stored with the step as a factor may underflow.
+        self.of_step = underflow**2
+
+    def of_products(self, a2: Array, b2: Array, sum2: Array | float, depth: int) -> Array:
+        """Return the squares of sums of ``depth`` products, from those of the factors and of the sums."""
+        of_terms = (1 + depth / 2) * (a2 @ b2)
+        return np.asarray(self.unit2 * (of_terms + depth / 3 * sum2))
+
+    def of_entries(self, entries2: Array, terms: Array) -> Array:
+        """Return the squares of entries of L or N, from the squares of the entries and the sums of their terms'."""
+        of_terms = (1 + self.width / 2) * terms
+        of_sums = (self.width / 3 + 3) * entries2
+        of_factors = 0.0
+        if self.how.factors and self.storage is not None:
+            of_factors = 2 * float(self.storage.u) ** 2
+        largest_sums = np.abs(self.x.sums).max(axis=1, keepdims=True)
+        of_split_gates = (float(self.how.sums.u) * largest_sums) ** 2
+        # With one gate a token, the split exponential scales whole entries.
+        scaled = entries2 if self.x.sums.shape[1] == 1 else terms
+        result = self.unit2 * (of_terms + of_sums) + of_factors * terms
+        return np.asarray(result + of_split_gates * scaled)
+
+    def of_stored(self, a: Array) -> Array:
+        """Return the squares of the roundings of an array that is stored."""
+        return np.asarray(rounding_of(a, self.storage) ** 2)
+
+
 def squares_in_chunk(x: Chunk, how: RecurrentArithmetic) -> Roundings:
     """Return the squares of the largest roundings of a chunk, to first order."""
-    u, storage = float(how.sums.u), how.stored
-    count, width = x.k.shape
-    inside = np.tril(np.ones((count, count)))
+    steps = _SquareSteps(x, how)
+    at_right = _square_right_side(steps)
+    at_solution = _square_solution(steps)
+    own, state_off = _square_output(steps), _square_state_after(steps)
+    # To first order no state carries errors of its own.
+    none = np.zeros(x.state.shape[1])
+    return Roundings(at_right, at_solution, own, steps.of_stored(x.state), state_off, none, none)
 
-    def of_products(a2: Array, b2: Array, sum2: Array | float, depth: int) -> Array:
-        of_dot_products = (1 + depth / 2) * (a2 @ b2)
-        return np.asarray(u * u * (of_dot_products + depth / 3 * sum2))
 
-    def stored2(a: Array) -> Array:
-        return np.asarray(rounding_of(a, storage) ** 2)
-
-    right, read, state = x.right, x.read, x.state
-    if x.is_paired:
-        # Item 9: what the system of the first steps has at its right.
-        right = right - (x.lower @ x.right) * _has_erased(x)
-    system = right - read @ state
-    u2 = x.u**2
-    system2 = system**2
-    state2 = state**2
-    right2 = right**2
-    on_read = read @ state
-    first = x.inverse @ x.right
-    on_factor = x.factor @ state
-    queries = x.decayed_queries
-    on_queries, on_inner = queries @ state, x.inner @ x.u
-    inverse2 = x.inverse**2
-    factor2 = x.factor**2
-    queries2 = queries**2
-    inner2 = x.inner**2
+def _square_right_side(steps: _SquareSteps) -> Array:
+    """Return the squares at b: of L u, of the inverse, of w V less (p e^G) S, and of what is stored, (n, d_v)."""
+    x, unit2, count = steps.x, steps.unit2, steps.count
     # Squares of gates: e^{2(G_i − G_j)}.
-    lower_terms = decayed_products(
-        x.p**2, x.k**2, 2 * x.sums, strict=True, reads=2 * x.erasing_sums
-    )
-    inner_terms = decayed_products(
-        x.q**2, x.k**2, 2 * x.sums, strict=x.reads_before, reads=2 * x.reads
-    )
-    split2 = (u * np.abs(x.sums).max(axis=1, keepdims=True)) ** 2
-    factors2 = 2 * float(storage.u) ** 2 if how.factors and storage is not None else 0.0
-    # With one gate a token, the split exponential scales whole entries.
-    one_gate = x.sums.shape[1] == 1
-
-    def of_entries(entries2: Array, terms: Array) -> Array:
-        of_terms = (1 + width / 2) * terms
-        of_entries2 = (width / 3 + 3) * entries2
-        result = u * u * (of_terms + of_entries2) + factors2 * terms
-        return np.asarray(result + split2 * (entries2 if one_gate else terms))
-
-    off_diagonal = x.inverse - np.eye(count)
-    of_inverse = u * u * ((1 + count / 2) * (x.lower**2 @ inverse2) + count / 3 * off_diagonal**2)
-    of_lower = of_entries(x.lower**2, lower_terms)
-    of_inverse_terms = of_inverse @ system2
-    at_right = of_lower @ u2 + of_inverse_terms + 3 * u * u * right2
-    at_right = at_right + of_products(read**2, state2, on_read**2, width)
+    erasing = 2 * x.erasing_sums
+    lower_terms = decayed_products(x.p**2, x.k**2, 2 * x.sums, strict=True, reads=erasing)
+    of_lower = steps.of_entries(x.lower**2, lower_terms)
+    off_diagonal2 = (x.inverse - np.eye(count)) ** 2
+    of_substitution = (1 + count / 2) * (x.lower**2 @ x.inverse**2)
+    of_inverse = unit2 * (of_substitution + count / 3 * off_diagonal2)
+    of_system = of_inverse @ steps.system**2
+    at_right = of_lower @ steps.u2 + of_system + 3 * unit2 * steps.right**2
+    on_read2 = (x.read @ x.state) ** 2
+    at_right = at_right + steps.of_products(x.read**2, steps.state2, on_read2, steps.width)
     if x.is_paired:
         # Item 9: A v by itself.
         written2, of_values = x.right**2, x.lower @ x.right
-        of_values2 = of_products(x.lower**2, written2, of_values**2, count)
-        of_values2 = of_values2 + stored2(x.lower) @ written2 + stored2(of_values)
+        of_values2 = steps.of_products(x.lower**2, written2, of_values**2, count)
+        of_values2 = of_values2 + steps.of_stored(x.lower) @ written2 + steps.of_stored(of_values)
         at_right = at_right + of_values2 * _has_erased(x)
-    of_stored = stored2(x.inverse) @ system2 + stored2(x.u)
-    at_solution = of_stored + 2 * u * u * u2
-    if how.residual:
-        at_right = at_right + 2 * stored2(system)
-        at_solution = at_solution + of_products(inverse2, system2, u2, count)
-    else:
-        at_right = at_right + stored2(right) + stored2(read) @ state2
-        apart2 = right2 + read**2 @ state2
-        at_solution = at_solution + of_products(inverse2, apart2, first**2 + on_factor**2, count)
-        at_solution = at_solution + of_products(factor2, state2, on_factor**2, width)
-        at_solution = (
-            at_solution
-            + u * u * (first**2 + on_factor**2)
-            + stored2(first)
-            + stored2(x.factor) @ state2
-        )
-    of_state = of_products(queries2, state2, on_queries**2, width)
-    own = of_state + of_entries(inner2, inner_terms) @ u2
-    of_inner = of_products(inner2, u2, on_inner**2, count)
-    own = own + of_inner + 3 * u * u * x.output**2
-    of_stored_inner = stored2(x.inner) * inside
-    own = own + stored2(queries) @ state2 + of_stored_inner @ u2
+    if steps.how.residual:
+        return np.asarray(at_right + 2 * steps.of_stored(steps.system))
+    of_stored_read = steps.of_stored(x.read) @ steps.state2
+    return np.asarray(at_right + (steps.of_stored(steps.right) + of_stored_read))
+
+
+def _square_solution(steps: _SquareSteps) -> Array:
+    """Return the squares at u: of the product with the inverse, and of what is stored, (n, d_v)."""
+    x, unit2, count = steps.x, steps.unit2, steps.count
+    of_stored = steps.of_stored(x.inverse) @ steps.system**2 + steps.of_stored(x.u)
+    at_solution = of_stored + 2 * unit2 * steps.u2
+    inverse2 = x.inverse**2
+    if steps.how.residual:
+        of_product = steps.of_products(inverse2, steps.system**2, steps.u2, count)
+        return np.asarray(at_solution + of_product)
+    # Both parts are solved by themselves: T w V, and T (p e^G), which meets the state afterwards.
+    first, on_factor2 = x.inverse @ x.right, (x.factor @ x.state) ** 2
+    parts2 = first**2 + on_factor2
+    right2 = steps.right**2 + x.read**2 @ steps.state2
+    at_solution = at_solution + steps.of_products(inverse2, right2, parts2, count)
+    of_factor = steps.of_products(x.factor**2, steps.state2, on_factor2, steps.width)
+    at_solution = at_solution + of_factor + unit2 * parts2
+    of_stored_factor = steps.of_stored(x.factor) @ steps.state2
+    return np.asarray(at_solution + steps.of_stored(first) + of_stored_factor)
+
+
+def _square_output(steps: _SquareSteps) -> Array:
+    """Return the squares of (q e^G) S + N u, of a bonus, a skip and a step, and of the output, (n, d_v)."""
+    x, how, queries = steps.x, steps.how, steps.x.decayed_queries
+    reads = 2 * x.reads
+    inner_terms = decayed_products(x.q**2, x.k**2, 2 * x.sums, strict=x.reads_before, reads=reads)
+    inner2 = x.inner**2
+    on_queries2, on_inner2 = (queries @ x.state) ** 2, (x.inner @ x.u) ** 2
+    own = steps.of_products(queries**2, steps.state2, on_queries2, steps.width)
+    own = own + steps.of_entries(inner2, inner_terms) @ steps.u2
+    of_inner = steps.of_products(inner2, steps.u2, on_inner2, steps.count)
+    own = own + of_inner + 3 * steps.unit2 * x.output**2
+    # N is stored on and below the diagonal alone.
+    of_stored_inner = steps.of_stored(x.inner) * steps.inside
+    own = own + steps.of_stored(queries) @ steps.state2 + of_stored_inner @ steps.u2
     own = own + rounding_of(x.output, how.output) ** 2
     own = own + _squares_of_own_products(x.own_products, x.q, x.k, x.values, how)
-    # Item 8: what is stored with the step as a factor may underflow.
-    of_step = (_underflow_of_stored_format(storage) * x.values * x.has_rates) ** 2
-    own = own + inside @ of_step
-    if storage is not None:
-        own = (
-            own + np.where(x.own_products.size > 0, stored2(x.own_products.value), 0) * x.values**2
-        )
-    keys_end, decayed = x.decayed_keys, x.last * state
-    kept2 = rounding_of(x.end, how.kept) ** 2
-    state_off = 4 * u * u * decayed**2 + of_products(
-        keys_end.T**2, u2, (x.end - decayed) ** 2, count
-    )
-    state_off = (
-        state_off
-        + stored2(keys_end).T @ u2
-        + keys_end.T**2 @ stored2(x.u)
-        + (u * x.end) ** 2
-        + kept2
-        + of_step.sum(axis=0)
-    )
-    none = np.zeros(state.shape[1])
-    return Roundings(at_right, at_solution, own, stored2(state), state_off, none, none)
+    own = own + steps.inside @ steps.of_step
+    if steps.storage is not None:
+        of_stored_bonus = steps.of_stored(x.own_products.value)
+        own = own + np.where(x.own_products.size > 0, of_stored_bonus, 0) * x.values**2
+    return np.asarray(own)
+
+
+def _square_state_after(steps: _SquareSteps) -> Array:
+    """Return the squares of e^G S + K̄ᵀ u, and of storing it, (d_k, d_v)."""
+    x, unit2 = steps.x, steps.unit2
+    keys_end, decayed = x.decayed_keys, x.last * x.state
+    added2 = (x.end - decayed) ** 2
+    of_added = steps.of_products(keys_end.T**2, steps.u2, added2, steps.count)
+    state_off = 4 * unit2 * decayed**2 + of_added
+    of_stored_keys = steps.of_stored(keys_end).T @ steps.u2
+    of_stored_solution = keys_end.T**2 @ steps.of_stored(x.u)
+    state_off = state_off + of_stored_keys + of_stored_solution + unit2 * x.end**2
+    of_stored_state = rounding_of(x.end, steps.how.kept) ** 2
+    return np.asarray(state_off + of_stored_state + steps.of_step.sum(axis=0))
 
 
 def _squares_of_own_products(
@@ -679,6 +712,24 @@ def _squares_of_own_products(
     return np.asarray((unit2 * of_terms + of_stored) * values**2)
 
 
+# -- token by token ----------------------------------------------------------------------------------------------------
+class TokenStep(NamedTuple):
+    """A token of a recurrence, what it adds along its key, and the states around it, (d_k, d_v).
+
+    previous  S_{t−1}
+    before    diag(a) S_{t−1}, the decayed state
+    after     S_t
+    u         w v less what p reads, (d_v,)
+    """
+
+    of: Recurrence
+    token: int
+    previous: Array
+    before: Array
+    after: Array
+    u: Array
+
+
 @dataclass(frozen=True)
 class TokenRoundings:
     """Roundings of one token: at what its state is corrected by (d_v,), at the state (d_k, d_v), at the output (d_v,);
@@ -690,113 +741,122 @@ class TokenRoundings:
     state_norm: Array
 
 
-def largest_of_token(
-    of: Recurrence,
-    token: int,
-    before: Array,
-    after: Array,
-    u: Array,
-    how: RecurrentArithmetic,
-    error: Array,
-    previous: Array,
-) -> TokenRoundings:
-    """Return the largest roundings of a token: ``before`` is diag(a) S_{t−1}, ``after`` S_t, ``previous`` S_{t−1};
-    ``error`` as above.
+class _TokenErrors:
+    """A token and an arithmetic, with what several steps of ``largest_of_token`` need.
 
-    p is read from the decayed state, or the decay stands in the sum, or from S_{t−1}; u is w v less that; S' the
-    decayed state plus k uᵀ; the output is the sum of q and S', or of q and S_{t−1}, with a bonus for the token itself.
+    error      bounds the norms of the state's columns of errors before the token, (d_v,)
+    p, q, k    bounds of these as a program reads them (item 6), and their norms
+    theta      the relative error of the decay, for each feature
+    dots, few  γ of a dot product, and of three roundings
+    lost       what underflows, times the largest factors
     """
-    form, state_format = how.sums, how.kept
-    width, gates = len(before), of.gates[token]
-    u_form = float(form.u)
+
+    def __init__(self, step: TokenStep, how: RecurrentArithmetic, error: Array) -> None:
+        of, at, self.width = step.of, step.token, len(step.before)
+        self.step, self.how, self.error = step, how, error
+        self.p = np.abs(of.erased[at]) + of.moved.p[at]
+        self.q = np.abs(of.q[at]) + of.moved.q[at]
+        self.k = np.abs(of.k[at]) + of.moved.k[at]
+        self.p_norm, self.q_norm, self.k_norm = map(_norm, (self.p, self.q, self.k))
+        self.theta = _gate_error_of_token(of, at, how.sums)
+        self.dots, self.few = growth(self.width + 6, how.sums), growth(3, how.sums)
+        self.lost = self._lost_to_underflow()
+
+    def _lost_to_underflow(self) -> float:
+        of, at = self.step.of, self.step.token
+        factors = [self.p, self.q]
+        if of.largest_factor > 0:
+            factors += [np.full(1, of.largest_factor), self.k, np.abs(of.v[at])]
+        # The state before its decay meets that decay, which may underflow, and p or q before the token's own gate.
+        sizes = [np.abs(self.step.before), np.abs(self.step.previous), *factors]
+        largest = max(1.0, *(float(a.max(initial=0.0)) for a in sizes))
+        largest += float(self.error.max(initial=0.0))
+        return 2 * float(self.how.sums.eta) * (self.width + 16) * largest * largest
+
+
+def _norm(a: Array) -> float:
+    return float(np.sqrt(a @ a))
+
+
+def _gate_error_of_token(of: Recurrence, token: int, form: Format) -> Array:
+    """Return the relative error of e^g for each feature, (1,) or (d_k,); 0 without gates."""
+    u, gates = float(form.u), of.gates[token]
     # Roundings of log₂ e and of its product with g, and of g itself if it is Δ A.
     of_exponent = 2 if of.rates is None else 3
     # Item 10: gates as a program computed them.
     off = of.errors_of_gates[token]
-    of_exponential = EXPONENTIAL * u_form + of_exponent * u_form * (np.abs(gates) + off)
+    of_exponential = EXPONENTIAL * u + of_exponent * u * (np.abs(gates) + off)
     # A gate of 0 is no multiplication by a rounded exponential.
-    theta = np.where((gates != 0) | (off > 0), np.expm1(of_exponential + off), 0.0)
-    p_moved, q_moved, k_moved = (a[token] for a in (of.moved.p, of.moved.q, of.moved.k))
-    # Each as a program reads it (item 6).
-    p, q, k = (
-        np.abs(of.erased[token]) + p_moved,
-        np.abs(of.q[token]) + q_moved,
-        np.abs(of.k[token]) + k_moved,
-    )
-    dots, two = growth(width + 6, form), growth(3, form)
-    # |before| is the decayed state, so the decay's own rounding is θ.
-    size = np.abs(before)
-    norms = [float(np.sqrt(a @ a)) for a in (p, q, k)]
-    written = np.abs(of.written[token])
-    factors = [p, q]
-    if of.largest_factor > 0:
-        factors += [np.full(1, of.largest_factor), k, np.abs(of.v[token])]
-    # The state before its decay meets that decay, which may underflow, and p or q before the token's own gate.
-    sizes = [size, np.abs(previous), *factors]
-    largest = max(1.0, *(float(a.max(initial=0.0)) for a in sizes))
-    largest += float(error.max(initial=0.0))
-    lost = 2 * float(form.eta) * (width + 16) * largest * largest
-    # Before its own gate the state that p reads has no decay.
-    read_from, of_decay = (
-        (np.abs(previous), 0.0) if of.erases_before else (size, float(theta.max()))
-    )
-    of_read = p @ read_from + norms[0] * error
-    correction = (dots + of_decay) * of_read + two * written + lost
-    length_moved = float(np.sqrt(p_moved @ p_moved))
-    correction = correction + p_moved @ read_from + length_moved * error
-    bound = np.abs(u) + norms[0] * error + correction
-    stored = (0.0 if state_format is None else float(state_format.u)) + 2 * u_form
-    relative = two + np.broadcast_to(theta, (width,))[:, None]
-    state = (
-        relative * size
-        + (two * k + k_moved)[:, None] * bound
-        + stored * np.abs(after)
-        + _underflow_of_stored_format(state_format)
-        + lost
-    )
-    # What the correction's error adds to the state, by norms.
-    grown = error * float(of.step_norms[token]) + norms[2] * correction
-    state_norm = float(relative.max()) * error + stored * (
-        grown + np.sqrt((state * state).sum(axis=0))
-    )
-    reached = (
-        error * float(of.step_norms[token])
-        + norms[2] * correction
-        + np.sqrt((state**2).sum(axis=0))
-        + state_norm
-    )
+    return np.where((gates != 0) | (off > 0), np.expm1(of_exponential + off), 0.0)
+
+
+def largest_of_token(step: TokenStep, how: RecurrentArithmetic, error: Array) -> TokenRoundings:
+    """Return the largest roundings of a token; ``error`` (d_v,) bounds the norms of the state's error before it.
+
+    p is read from the decayed state, or the decay stands in the sum, or from S_{t−1}; u is w v less that; S' the
+    decayed state plus k uᵀ; the output is the sum of q and S', or of q and S_{t−1}, with a bonus for the token itself.
+    """
+    errors = _TokenErrors(step, how, error)
+    correction = _bound_correction(errors)
+    state, state_norm, reached = _bound_state_of_token(errors, correction)
+    return TokenRoundings(correction, state, _bound_output_of_token(errors, reached), state_norm)
+
+
+def _bound_correction(errors: _TokenErrors) -> Array:
+    """Return how far w v less what p reads is off by its own roundings, and by errors of p, (d_v,)."""
+    step, error = errors.step, errors.error
+    # The decay's own rounding is θ; before its own gate the state that p reads has no decay.
+    read_from, of_decay = np.abs(step.before), float(errors.theta.max())
+    if step.of.erases_before:
+        read_from, of_decay = np.abs(step.previous), 0.0
+    of_read = errors.p @ read_from + errors.p_norm * error
+    written = np.abs(step.of.written[step.token])
+    correction = (errors.dots + of_decay) * of_read + errors.few * written + errors.lost
+    p_moved = step.of.moved.p[step.token]
+    return np.asarray(correction + p_moved @ read_from + _norm(p_moved) * error)
+
+
+def _bound_state_of_token(errors: _TokenErrors, correction: Array) -> tuple[Array, Array, Array]:
+    """Return the largest roundings of S', (d_k, d_v), norms of further ones, and norms of all its error, (d_v,)."""
+    step, how, error = errors.step, errors.how, errors.error
+    k_moved = step.of.moved.k[step.token]
+    stored = 0.0 if how.kept is None else float(how.kept.u)
+    stored += 2 * float(how.sums.u)
+    u = np.abs(step.u) + errors.p_norm * error + correction
+    relative = errors.few + np.broadcast_to(errors.theta, (errors.width,))[:, None]
+    added = (errors.few * errors.k + k_moved)[:, None] * u
+    state = relative * np.abs(step.before) + added + stored * np.abs(step.after)
+    state = state + _underflow_of_stored_format(how.kept) + errors.lost
+    # The error before, and what the correction's error adds to it, by norms.
+    step_norm = float(step.of.step_norms[step.token])
+    grown = error * step_norm + errors.k_norm * correction + _column_norms(state)
+    state_norm = float(relative.max()) * error + stored * grown
+    return state, state_norm, grown + state_norm
+
+
+def _bound_output_of_token(errors: _TokenErrors, reached: Array) -> Array:
+    """Return how far the output is off, (d_v,), from norms of the error of the state after the token."""
+    step, of, at = errors.step, errors.step.of, errors.step.token
     # The state that the output reads, and how far its columns are off.
-    state_read, off = (previous, error) if of.reads_before else (after, reached)
-    of_seen = q @ np.abs(state_read) + norms[1] * off
-    own = dots * of_seen + lost
-    query_moved = float(np.sqrt(q_moved @ q_moved))
-    own = own + q_moved @ np.abs(state_read) + query_moved * off
-    itself = of.own_products
-    of_itself = dots * itself.size[token] + itself.moved[token]
-    return TokenRoundings(correction, state, own + of_itself * np.abs(of.v[token]), state_norm)
+    read_from, off = np.abs(step.after), reached
+    if of.reads_before:
+        read_from, off = np.abs(step.previous), errors.error
+    own = errors.dots * (errors.q @ read_from + errors.q_norm * off) + errors.lost
+    q_moved = of.moved.q[at]
+    own = own + q_moved @ read_from + _norm(q_moved) * off
+    of_itself = errors.dots * of.own_products.size[at] + of.own_products.moved[at]
+    return np.asarray(own + of_itself * np.abs(of.v[at]))
 
 
-def squares_of_token(
-    of: Recurrence,
-    token: int,
-    before: Array,
-    after: Array,
-    u: Array,
-    how: RecurrentArithmetic,
-    previous: Array,
-) -> TokenRoundings:
+def squares_of_token(step: TokenStep, how: RecurrentArithmetic) -> TokenRoundings:
     """Return the squares of the largest roundings of a token, to first order."""
-    form, state_format = how.sums, how.kept
-    unit2, width = float(form.u) ** 2, len(before)
-    p = of.erased[token]
-    q = of.q[token]
-    k = of.k[token]
-    # Squares, as independent roundings add up in the mean square.
-    before2, after2, written = before**2, after**2, of.written[token]
-    erased_from = previous if of.erases_before else before
-    state_read = previous if of.reads_before else after
-    own_products = OwnProducts(*(a[token] for a in of.own_products))
-    of_itself = own_products.value * of.v[token]
+    of, at, u = step.of, step.token, step.u
+    unit2, width = float(how.sums.u) ** 2, len(step.before)
+    p, q, k, written = of.erased[at], of.q[at], of.k[at], of.written[at]
+    erased_from = step.previous if of.erases_before else step.before
+    state_read = step.previous if of.reads_before else step.after
+    own_products = OwnProducts(*(a[at] for a in of.own_products))
+    of_itself = own_products.value * of.v[at]
     read, output = p @ erased_from, q @ state_read
     # A term is rounded in its product, and in d/2 additions on average.
     of_products = (1 + width / 2) * (p**2 @ erased_from**2)
@@ -805,9 +865,10 @@ def squares_of_token(
     correction = unit2 * (of_products + width / 3 * read**2 + stored2)
     added2 = (k[:, None] * u) ** 2
     # The old state, what is added, and the sum are rounded; storing rounds again.
-    state = unit2 * (before2 + added2 + after2) + rounding_of(after, state_format) ** 2
+    rounded2 = step.before**2 + added2 + step.after**2
+    state = unit2 * rounded2 + rounding_of(step.after, how.kept) ** 2
     of_read = (1 + width / 2) * (q**2 @ state_read**2)
     of_output = rounding_of(output + of_itself, how.output) ** 2
     own = unit2 * (of_read + width / 3 * output**2) + of_output
-    own = own + _squares_of_own_products(own_products, q, k, of.v[token], how)
+    own = own + _squares_of_own_products(own_products, q, k, of.v[at], how)
     return TokenRoundings(correction, state, own, np.zeros_like(u))
