@@ -103,7 +103,7 @@ def of_head(
     # Queries and keys have been normalised: only the ε of values is left.
     plain = replace(
         spec, heads=1, kv_heads=None, latent=None, qk_norm=None, qk_norm_place="before",
-        qk_norm_over="head", eps=spec.eps if spec.value_norm else 0, position=position,
+        qk_norm_over="head", qk_norm_of="both", eps=spec.eps if spec.value_norm else 0, position=position,
     )  # fmt: skip
     return plain, own
 

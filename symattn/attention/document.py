@@ -242,14 +242,15 @@ def _formula_of_rms_norm(x: str, eps: int | float | Fraction) -> str:
 
 
 def _yield_vector_conventions(spec: Attention) -> Iterator[str]:
+    both = spec.qk_norm_of == "both"
     if spec.qk_norm == "l2":
-        yield "queries and keys are divided by their lengths, head by head"
+        yield f"{'queries and keys' if both else 'keys'} are divided by their lengths, head by head"
     elif spec.qk_norm:
         less = "less its mean, " if spec.qk_norm == "layer" else ""
-        root = _formula_of_rms_norm("q_l", spec.eps)
+        root = _formula_of_rms_norm("q_l" if both else "k_l", spec.eps)
         place = f"{spec.qk_norm_place} positions"
         over = "all heads together" if spec.qk_norm_over == "heads" else "head by head"
-        yield f"each query and key, {over} and {place}, is {less}divided by ${root}$"
+        yield f"each {'query and key' if both else 'key'}, {over} and {place}, is {less}divided by ${root}$"
     if spec.value_norm:
         yield f"each value, head by head, is divided by ${_formula_of_rms_norm('v_l', spec.eps)}$"
     if spec.truncate:

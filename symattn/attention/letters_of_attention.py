@@ -126,6 +126,10 @@ _gain, _layer = (
     _condition_on_field("qk_norm", "rms", "layer"),
     _condition_on_field("qk_norm", "layer"),
 )
+_gain_of_queries, _layer_of_queries = (
+    _condition_on_field("query_norm", "rms", "layer"),
+    _condition_on_field("query_norm", "layer"),
+)
 _latent, _queries = _condition_on_field("latent"), Wanted("latent", lambda c: c.queries)
 _normed, _both = (
     Wanted("latent", lambda c: c.norm),
@@ -218,7 +222,7 @@ ARRAYS: dict[str, Named] = {
     "w_uq": Named("W_UQ", "Queries from their latent", "l_q h*d_k", "query", needed=_queries),
     "g_ckv": Named("g_KV", "Gain of the latent", "l", optional=_normed),
     "g_cq": Named("g_CQ", "Gain of the latent of queries", "l_q", optional=_both),
-    "g_q": Named("g_Q", "Gain of the queries", "[h*]d_k", "query", optional=_gain),
+    "g_q": Named("g_Q", "Gain of the queries", "[h*]d_k", "query", optional=_gain_of_queries),
     "g_k": Named("g_K", "Gain of the keys", "[g*]d_s", "key", optional=_gain),
     "g_v": Named(
         "g_V",
@@ -228,7 +232,9 @@ ARRAYS: dict[str, Named] = {
         optional=_condition_on_field("value_norm"),
         drawn=(1, 4),
     ),
-    "beta_q": Named("β_Q", "Bias of the normalised queries", "[h*]d_k", "query", optional=_layer),
+    "beta_q": Named(
+        "β_Q", "Bias of the normalised queries", "[h*]d_k", "query", optional=_layer_of_queries
+    ),
     "beta_k": Named("β_K", "Bias of the normalised keys", "[g*]d_s", "key", optional=_layer),
     "cos": Named("cos Θ", "Cosines of the positions", "… n_k f", needed=_tables),
     "sin": Named("sin Θ", "Sines of the positions", "… n_k f", needed=_tables),

@@ -75,6 +75,16 @@ class Attention(Fields, Described, Shown):
         return {"q": self.heads, "k": self.key_heads, "v": self.key_heads}
 
     @property
+    def query_norm(self) -> str | None:
+        """The norm of queries: that of keys, unless these alone are normalised."""
+        return self.qk_norm if self.qk_norm_of == "both" else None
+
+    @property
+    def normed_roles(self) -> str:
+        """The roles that ``qk_norm`` normalises: of both queries and keys, of keys, or of none."""
+        return "" if self.qk_norm is None else "qk" if self.qk_norm_of == "both" else "k"
+
+    @property
     def head_axis(self) -> tuple[int, ...]:
         """The head axis of queries and scores: (h,), or () if there is one head."""
         return (self.heads,) if self.heads > 1 else ()
@@ -199,6 +209,9 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     ),
     "qk_norm_over='heads' belongs to qk_norm 'rms' or 'layer' of several heads; hint: qk_norm_over='head'": lambda s: (
         s.qk_norm_over == "heads" and (s.qk_norm not in ("rms", "layer") or s.heads == 1)
+    ),
+    "qk_norm_of='keys' belongs to qk_norm; hint: qk_norm_of='both'": lambda s: (
+        s.qk_norm_of == "keys" and s.qk_norm is None
     ),
     "packed and latent exclude each other": lambda s: s.packed and s.latent is not None,
     "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None": (

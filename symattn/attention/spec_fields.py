@@ -155,6 +155,10 @@ class Fields:
         "whether qk_norm normalises the vector of each ``head``, or that of all ``heads`` side by side, with gains for "
         "all their columns",
     )
+    qk_norm_of: Literal["both", "keys"] = described(
+        "both",
+        "whether qk_norm normalises queries and keys, ``both``, or ``keys`` alone (attention residuals)",
+    )
     value_norm: Literal["rms"] | None = described(
         None, "normalise values in each head: ``rms``, with a gain g_v if given"
     )

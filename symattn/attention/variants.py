@@ -99,6 +99,14 @@ VARIANTS: dict[str, NamedVariant] = {
         Attention(heads=4, kv_heads=2, qk_norm="rms", eps=0.25, qk_norm_over="heads"),
         f"{_QKV} g_q g_k",
     ),
+    "RMS norm of keys": NamedVariant(
+        "scores", Attention(qk_norm="rms", eps=0.25, qk_norm_of="keys"), f"{_QKV} g_k"
+    ),
+    "attention over depth": NamedVariant(
+        "scores",
+        Attention(scale=1, qk_norm="rms", eps=0.25, qk_norm_of="keys"),
+        sizes={"n_q": 1},
+    ),
     "RMS norm of values": NamedVariant(
         "scores", Attention(value_norm="rms", eps=0.25), f"{_QKV} g_v"
     ),

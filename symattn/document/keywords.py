@@ -25,6 +25,7 @@ FIELDS = {
     "heads": "n_heads num_heads nheads n_head nhead num_attention_heads",
     "kv_heads": "n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
     "packed": "", "latent": "", "qk_norm": "", "qk_norm_place": "", "qk_norm_over": "",
+    "qk_norm_of": "",
     "value_norm": "v_norm", "eps": "epsilon", "position": "", "normaliser": "normalizer", "base": "",
     "sink": "sinks s_aux sink_logits", "stabilised": "stabilized", "fully_masked": "",
     "dropout": "dropout_p p_dropout dropout_rate",

@@ -36,6 +36,7 @@ from symattn.verification.codes import codes, read_code
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.depth import DepthAttention
 from symattn.verification.definitions.differential import Differential
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.definitions.linear import LinearAttention
@@ -75,6 +76,7 @@ EXAMPLES: tuple[Any, ...] = (
     Attention(qk_norm="rms", position=Rotary()), Attention(qk_norm="layer", heads=2), Attention(packed=True, heads=4),
     Attention(qk_norm="rms", position=Rotary(), qk_norm_place="after"), Attention(value_norm="rms"),
     Attention(qk_norm="rms", heads=4, qk_norm_over="heads"), Attention(output_gate=True),
+    Attention(qk_norm="rms", qk_norm_of="keys", scale=1),
     Attention(temperature=0.5, temperature_rate=2),
     Attention(temperature="log", temperature_rate=2),
     Attention(position=Rotary(layout="interleaved", width=4)), Attention(position=Rotary(given="positions")),
@@ -96,7 +98,7 @@ EXAMPLES: tuple[Any, ...] = (
       for rule, when in _ERASURES),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Differential(attention=Attention(causal=True)),
-    Differential(attention=Attention(position=Rotary())),
+    Differential(attention=Attention(position=Rotary())), DepthAttention(eps=0.25),
     Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), *(
         Gradient(Attention(**fields)) for fields in (
             {}, {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.definition_mistakes import Remade
     from symattn.verification.definitions.definition_subject import Definition
+    from symattn.verification.definitions.depth import DepthAttention
     from symattn.verification.definitions.differential import Differential
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from symattn.verification.subject import Subject
 
 Specification: TypeAlias = (
-    "Attention | Block | Cached | Differential | Gradient | LayerNorm"
+    "Attention | Block | Cached | DepthAttention | Differential | Gradient | LayerNorm"
     " | LinearAttention | Merge | RMSNorm | Rotary | Softmax"
 )
 
@@ -518,6 +519,7 @@ KINDS: dict[str, SpecificationKind] = {
         OutputAndLogSums("Attention", "lse", LSE),
         OfBlock("Block", "blocks", ordered=False),
         OfDefinition("Cached", "caches", "cached"),
+        OfDefinition("DepthAttention", "depth", "depth"),
         OfDefinition("Differential", "differential"),
         OfGradient("Gradient", "gradients", "gradient"),
         OfNorm("LayerNorm", "norms", ordered=False),

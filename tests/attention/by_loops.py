@@ -108,14 +108,16 @@ def heads_of(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], lis
 
 
 def both_normed(spec: Attention, given: Given, q: list[Rows], k: list[Rows]) -> tuple[list[Rows], list[Rows]]:
-    """Queries and keys, each row of each head normalised, or the rows of all heads of a token as one."""
+    """Queries and keys, each row of each head normalised, or the rows of all heads of a token as one; or keys alone."""
+    keys = normed_rows(spec, given, "k", k)
+    return (q if spec.qk_norm_of == "keys" else normed_rows(spec, given, "q", q)), keys
+
+
+def normed_rows(spec: Attention, given: Given, name: str, heads: list[Rows]) -> list[Rows]:
     if spec.qk_norm_over == "heads":
-        return normed_over_heads(spec, given, "q", q), normed_over_heads(spec, given, "k", k)
-    q, k = (
-        [[normed(str(spec.qk_norm), r, spec.eps, given.get(f"g_{n}"), given.get(f"beta_{n}")) for r in x] for x in xs]
-        for n, xs in (("q", q), ("k", k))
-    )
-    return q, k
+        return normed_over_heads(spec, given, name, heads)
+    kind, gain, bias = str(spec.qk_norm), given.get(f"g_{name}"), given.get(f"beta_{name}")
+    return [[normed(kind, row, spec.eps, gain, bias) for row in rows] for rows in heads]
 
 
 def normed_over_heads(spec: Attention, given: Given, name: str, heads: list[Rows]) -> list[Rows]:

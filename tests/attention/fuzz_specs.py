@@ -258,6 +258,8 @@ class Maker:
         kind = self.spec.qk_norm
         q_heads, k_heads = (self.h, self.spec.key_heads) if self.spec.qk_norm_over == "heads" else (1, 1)
         for role, width in (("q", q_heads * self.d), ("k", k_heads * self.d_s)):
+            if role == "q" and self.spec.qk_norm_of == "keys":
+                continue
             if kind in ("rms", "layer"):
                 self._maybe(f"g_{role}", (width,))
             if kind == "layer":
@@ -350,6 +352,7 @@ def fields(rng: Random) -> dict[str, Any]:
         "qk_norm": ("rms", "layer", "l2"),
         "qk_norm_place": ("after",),
         "qk_norm_over": ("heads",),
+        "qk_norm_of": ("keys",),
         "value_norm": ("rms",),
         "eps": (Fraction(1, 4), 0.125),
         "position": tuple(make(rng) for make in POSITIONS),

@@ -140,6 +140,8 @@ VARIANTS: dict[str, Definition] = {
     "RMS norm without ε, of keys with gains": _v("g_k", qk_norm="rms"),
     "RMS norm over all heads": _v("g_q of heads, g_k", qk_norm="rms", eps=0.25, qk_norm_over="heads"),
     "layer norm over all heads": _v("beta_q of heads, g_k", qk_norm="layer", qk_norm_over="heads", causal=True),
+    "RMS norm of keys": _v("g_k", qk_norm="rms", eps=0.25, qk_norm_of="keys"),
+    "layer norm of keys": _v("g_k, beta_k", qk_norm="layer", eps=0.5, qk_norm_of="keys", scale=1),
     "layer norm": _v("g_q, g_k, beta_q, beta_k", qk_norm="layer", eps=0.5),
     "unit length": _v(qk_norm="l2"),
     "RMS norm of values": _v("g_v", value_norm="rms", eps=0.25),

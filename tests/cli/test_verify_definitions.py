@@ -17,6 +17,7 @@ from symattn import (
     Attention,
     Block,
     Cached,
+    DepthAttention,
     Differential,
     Grade,
     Gradient,
@@ -135,7 +136,8 @@ SPECS = [
     LayerNorm(eps=1e-6, one_plus=True), RMSNorm(eps=0), Rotary(layout="interleaved", width=2), Rotary(start=3),
     LinearAttention(feature="relu", causal=False, gate=None), Block(attention=Attention(heads=2), norm=None),
     Gradient(LinearAttention()), Gradient(LinearAttention.named("qwen3-next")),
-    Merge(), Merge(base=2), Differential(factor=0.5, norm="rms", eps=0.25), Softmax(Attention(mask="boolean")),
+    Merge(), Merge(base=2), DepthAttention(eps=0.25, layers="inner"),
+    Differential(factor=0.5, norm="rms", eps=0.25), Softmax(Attention(mask="boolean")),
 ]  # fmt: skip
 
 

@@ -35,12 +35,13 @@ _WORDS = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "unit"}
 
 # -- norms of queries, keys and values ---------------------------------------------------------------------------------
 def norming(flow: Flow, place: str) -> None:
-    """Normalise queries and keys, at this place beside their rotation.
+    """Normalise queries and keys, or keys alone, at this place beside their rotation.
 
-    Over all heads: Groeneveld et al., OLMo 2 (2024), §3.3; MiniMax-M2 (2025).
+    Over all heads: Groeneveld et al., OLMo 2 (2024), §3.3; MiniMax-M2 (2025). Keys alone: Kimi Team, Attention
+    Residuals (2026), where the keys are outputs of layers and the query is learned.
     """
     if flow.spec.qk_norm_place == place:
-        for role in "qk":
+        for role in flow.spec.normed_roles:
             across = flow.spec.qk_norm_over == "heads"
             _add_norm_step(flow, role, str(flow.spec.qk_norm), across)
 

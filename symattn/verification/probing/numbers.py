@@ -251,7 +251,7 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield what norms take, with tiny, huge, and nearly equal entries, and with a mean far from 0."""
-    normed = {"q", "k"} if maker.spec.qk_norm is not None else set()
+    normed = set(maker.spec.normed_roles)
     # Norms have these effects only on the arrays that they take.
     normed |= {"v"} if maker.spec.value_norm is not None else set()
     if not normed:

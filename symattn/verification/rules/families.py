@@ -160,7 +160,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
                     "position", words, rotated, partial(rotating.by_field, name), grid
                 )
     if spec.qk_norm in ("rms", "layer"):
-        normed = ("q_normed", "k_normed")
+        normed = tuple(f"{role}_normed" for role in spec.normed_roles)
         yield MistakeFamily(
             "norm", "ε is {}", normed, norms.by_eps, _make_logarithmic_grid(1e-13, 10, 30)
         )

@@ -258,23 +258,28 @@ def _heads_output(spec: Attention, names: frozenset[str]) -> str:
 def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     assert spec.qk_norm is not None
     kind: Kind = spec.qk_norm
-    for roles, words in (("qk", "queries and keys"), ("k", "keys"), ("q", "queries")):
+    own = spec.normed_roles
+    nouns = {"qk": "queries and keys", "k": "keys", "q": "queries"}
+    for roles in ("qk", "k", "q") if own == "qk" else own:
         steps: dict[str, Any] = {f"{r}_normed": lambda at: at.first * 1 for r in roles}
-        yield in_steps("norm", f"{words} are not normalised", **steps)
+        yield in_steps("norm", f"{nouns[roles]} are not normalised", **steps)
+    if own == "k":
+        yield from _yield_mistakes_of_other_roles(spec, right(kind))
     across = spec.qk_norm_over == "heads"
     for words, how in norms(kind, spec.eps, _axes_of_other_norms(spec.heads > 1 and not across)):
-        yield _make_role_norm_mistake("qk", words, how)
+        yield _make_role_norm_mistake(own, words, how)
     good = right(kind)
     if across:
         yield from _yield_mistakes_across_heads(spec, names, good)
     # Without ε the root alone divides, which shows for tiny entries.
-    for role, noun in (("q", "queries"), ("k", "keys")) if spec.eps else ():
+    for role in own if spec.eps and own == "qk" else "":
         without_eps = replace(good, divisor=lambda xp, v, e: xp.sqrt(v))
-        yield _make_role_norm_mistake(role, f"ε is left out of the norm of the {noun}", without_eps)
+        words = f"ε is left out of the norm of the {nouns[role]}"
+        yield _make_role_norm_mistake(role, words, without_eps)
     # An l2 norm has neither gain nor bias.
     if kind == "l2":
         return
-    for role, noun in (("q", "queries"), ("k", "keys")):
+    for role in own if own == "qk" else "":
         without = {
             "gain": lambda y, g, b: affine(y, None, b),
             "bias": lambda y, g, b: affine(y, g, None),
@@ -286,25 +291,39 @@ def _yield_query_and_key_mistakes(spec: Attention, names: frozenset[str]) -> Ite
                 "bias",
             ):
                 yield _make_role_norm_mistake(
-                    role, f"the {part} of the {noun} is left out", replace(good, affine=way)
+                    role, f"the {part} of the {nouns[role]} is left out", replace(good, affine=way)
                 )
-    if "g_q" in names:
+    if f"g_{own[0]}" in names:
         yield _make_role_norm_mistake(
-            "qk",
+            own,
             "1 is added to the gain",
             replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)),
         )
         # Some models store g − 1, so that a gain of 0 is the identity.
         words = "the gain, stored as an offset from one, is used without the 1"
         yield _make_role_norm_mistake(
-            "qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b))
+            own, words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b))
         )
         # Gains for all heads have other lengths where keys have fewer heads.
-        if not across or spec.group == 1:
+        if own == "qk" and (not across or spec.group == 1):
             exchanged = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
             yield in_place_of("norm", "the gains of queries and keys are exchanged", **exchanged)
         words = "gains of the norm are read from the last column to the first"
-        yield in_inputs("norm", words, g_q=np.flip, g_k=np.flip)
+        yield in_inputs("norm", words, **{f"g_{role}": np.flip for role in own})
+
+
+def _yield_mistakes_of_other_roles(spec: Attention, good: Norm) -> Iterator[Mistake]:
+    """Yield mistakes in which queries or values are normalised, where keys alone should be."""
+    yield in_fields("norm", "queries are normalised too, not keys alone", qk_norm_of="both")
+
+    def scores_of_normed_queries(at: At) -> Any:
+        return at.right(good(at.first, spec.eps))
+
+    left: Wrong = lambda at: at.first * 1  # noqa: E731
+    words = "queries are normalised, not keys"
+    yield in_steps("norm", words, k_normed=left, scores=scores_of_normed_queries)
+    if spec.qk_norm == "rms" and spec.value_norm is None:
+        yield in_fields("norm", "values are normalised too, not keys alone", value_norm="rms")
 
 
 def _yield_mistakes_across_heads(
@@ -313,7 +332,7 @@ def _yield_mistakes_across_heads(
     """Yield mistakes in a norm over the columns of all heads: over fewer of them, or with gains of other columns."""
 
     def mistake(words: str, how: Callable[[At], Any]) -> Mistake:
-        return in_steps("norm", words, q_normed=how, k_normed=how)
+        return in_steps("norm", words, **{f"{role}_normed": how for role in spec.normed_roles})
 
     words = "each head is normalised by itself, not all heads together"
     yield mistake(words, lambda at: _normed_in_groups(good, at, 1))
@@ -327,7 +346,7 @@ def _yield_mistakes_across_heads(
         return _normed(replace(good, measure=lambda mean, y, n: mean(y * y) * heads), at)
 
     yield mistake("the squares of all heads are divided by the width of one head", with_one_width)
-    if "g_q" not in names:
+    if f"g_{spec.normed_roles[0]}" not in names:
         return
     words = "each head is normalised by itself, with the gains of the first head"
     yield mistake(words, lambda at: _normed_in_groups(good, at, 1, _gains_of_first_head))

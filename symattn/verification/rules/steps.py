@@ -45,7 +45,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield in_steps("dropout", words, dropped=left_out, output=_output_dropped)
     if isinstance(spec.position, Rotary) and spec.qk_norm is not None:
         other = "before" if spec.qk_norm_place == "after" else "after"
-        words = f"queries and keys are normalised {other} the rotation, not {spec.qk_norm_place}"
+        nouns = "queries and keys" if spec.qk_norm_of == "both" else "keys"
+        words = f"{nouns} are normalised {other} the rotation, not {spec.qk_norm_place}"
         yield in_fields("norm", words, qk_norm_place=other)
 
 

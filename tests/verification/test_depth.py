@@ -1,0 +1,159 @@
+"""Attention over depth: against loops, in its usual forms, and with mistakes that are found and named."""
+
+from collections.abc import Callable
+from math import exp, sqrt
+
+import numpy as np
+import pytest
+
+from symattn import Attention, DepthAttention, Domain, Verdict, kind, verify
+from symattn.programs.verifying import Options, verified
+from symattn.verification.definitions.depth import subject
+from tests.refusals import refuses
+
+Array = np.ndarray
+NORMED = DepthAttention(eps=0.125)
+INNER = DepthAttention(eps=0.125, layers="inner")
+BARE = DepthAttention(norm=None)
+FEW = Domain(max_tokens=20, max_width=12)
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+def by_loops(w: Array, outputs: Array, gain: Array | None, eps: float) -> Array:
+    """Number by number, for outputs (layers, items, tokens, columns)."""
+    layers, items, tokens, width = outputs.shape
+    result = np.zeros((items, tokens, width))
+    for item in range(items):
+        for token in range(tokens):
+            scores = []
+            for layer in range(layers):
+                x = [float(number) for number in outputs[layer, item, token]]
+                root = sqrt(sum(number * number for number in x) / width + eps) if gain is not None else 1.0
+                gains = gain if gain is not None else [1.0] * width
+                scores.append(sum(w[c] * x[c] / root * gains[c] for c in range(width)))
+            terms = [exp(score) for score in scores]
+            for c in range(width):
+                result[item, token, c] = sum(terms[k] * outputs[k, item, token, c] for k in range(layers)) / sum(terms)
+    return result
+
+
+@pytest.mark.parametrize("spec", [NORMED, INNER, BARE])
+def test_every_way_is_that_of_loops(spec: DepthAttention) -> None:
+    rng = np.random.default_rng(3)
+    w, outputs = rng.standard_normal(4), rng.standard_normal((5, 2, 3, 4))
+    gain = rng.uniform(0.5, 2, 4) if spec.norm else None
+    loops = by_loops(w, outputs, gain, float(spec.eps))
+    given = {"w": w, "outputs": outputs if spec.layers == "first" else np.moveaxis(outputs, 0, 2)}
+    given |= {} if gain is None else {"gain": gain}
+    for way in (spec, *subject(spec).ways):
+        assert np.allclose(way(**given), loops, rtol=1e-12)
+
+
+def test_it_is_an_attention_of_one_query_with_a_norm_of_keys() -> None:
+    spec = Attention(scale=1, qk_norm="rms", qk_norm_of="keys", eps=0.125)
+    rng = np.random.default_rng(4)
+    w, outputs = rng.standard_normal(4), rng.standard_normal((5, 4))
+    assert np.allclose(spec(w[None], outputs, outputs)[0], NORMED(w, outputs[:, None])[0])
+
+
+def test_a_query_of_zeros_gives_the_mean_exactly() -> None:
+    exact = kind("exact")
+    w, outputs = exact.lift(np.zeros(2)), exact.lift(np.array([[[1.0, 4.0]], [[2.0, 0.0]], [[0.0, 0.0]]]))
+    assert str(NORMED(w, outputs)) == "exact([[1, 4/3]])"
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+def rms(x: Array, eps: float = 0.125) -> Array:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(eps))
+
+
+def weighted(scores: Array, values: Array, axis: int = 0) -> Array:
+    e = np.exp(scores - scores.max(axis, keepdims=True))
+    return ((e / e.sum(axis, keepdims=True))[..., None] * values).sum(0)
+
+
+def stacked(w: Array, outputs: Array, gain: Array) -> Array:
+    return weighted(rms(outputs) * gain @ w, outputs)
+
+
+def divided(w: Array, outputs: Array, gain: Array) -> Array:
+    """Scores of the outputs themselves, divided by their roots."""
+    root = np.sqrt((outputs * outputs).mean(-1) + outputs.dtype.type(0.125))
+    return weighted(outputs @ (w * gain) / root, outputs)
+
+
+def over_tokens(w: Array, outputs: Array, gain: Array) -> Array:
+    return weighted(rms(outputs) * gain @ w, outputs, axis=-1)
+
+
+def of_normed_values(w: Array, outputs: Array, gain: Array) -> Array:
+    keys = rms(outputs) * gain
+    return weighted(keys @ w, keys)
+
+
+def without_norm(w: Array, outputs: Array, gain: Array) -> Array:
+    return weighted(outputs * gain @ w, outputs)
+
+
+def with_query_normed(w: Array, outputs: Array, gain: Array) -> Array:
+    return weighted(rms(outputs) * gain @ rms(w), outputs)
+
+
+def scaled(w: Array, outputs: Array, gain: Array) -> Array:
+    return weighted(rms(outputs) * gain @ w / np.sqrt(w.shape[-1]).astype(w.dtype), outputs)
+
+
+def without_newest(w: Array, outputs: Array, gain: Array) -> Array:
+    return stacked(w, outputs[:-1] if len(outputs) > 1 else outputs, gain)
+
+
+def with_residual(w: Array, outputs: Array, gain: Array) -> Array:
+    return stacked(w, outputs, gain) + outputs[-1]
+
+
+def keys_of_sums(w: Array, outputs: Array, gain: Array) -> Array:
+    return weighted(rms(outputs.cumsum(0)) * gain @ w, outputs)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("function", [stacked, divided])
+def test_right_programs_have_no_fault(function: Callable[..., Array]) -> None:
+    report = verified(function, NORMED, Options(verdict_alone=True, examples=2, domain=FEW))
+    assert report.verdict is Verdict.NO_FAULT
+
+
+WRONG = [
+    (over_tokens, "softmax-over-tokens"), (of_normed_values, "norm-of-other-role"), (without_norm, "norm-missing"),
+    (scaled, "scale-ignored"), (without_newest, "depth-layers"), (with_residual, "depth-residual"),
+    (keys_of_sums, "depth-sums"), (with_query_normed, "norm-of-other-role"),
+]  # fmt: skip
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("function", "code"), WRONG, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_mistake_is_named(function: Callable[..., Array], code: str) -> None:
+    faults = verify(function, NORMED, examples=3).faults
+    assert [fault.codes[0].code for fault in faults] == [code]
+
+
+def test_what_has_no_meaning_is_refused() -> None:
+    w, outputs = np.ones(3), np.ones((2, 1, 3))
+    refuses(NORMED, w[:2], outputs, says="w has the shape (2,), expected (3,)")
+    refuses(NORMED, w, w, says="outputs have the shape (3,); hint: (layers, …, d)")
+    refuses(BARE, w, outputs, gain=w, says="a gain belongs to norm")
+    refuses(DepthAttention, layers="last", says="layers must be 'first' or 'inner'")
+    refuses(Attention, qk_norm_of="keys", says="qk_norm_of='keys' belongs to qk_norm")
+
+
+@pytest.mark.torch
+def test_the_function_of_the_paper_has_no_fault() -> None:
+    import torch
+
+    def block_attn_res(blocks: torch.Tensor, w: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+        """A stack of block sums and the sum of this block so far: keys by a norm, a softmax over the stack."""
+        keys = torch.nn.functional.rms_norm(blocks, (blocks.shape[-1],), gain, 0.125)
+        scores = torch.einsum("d, n b t d -> n b t", w, keys)
+        return torch.einsum("n b t, n b t d -> b t d", scores.softmax(0), blocks)
+
+    report = verified(block_attn_res, NORMED, Options(verdict_alone=True, examples=2, domain=FEW))
+    assert report.verdict is Verdict.NO_FAULT
