@@ -1,7 +1,7 @@
 """``DepthAttention``: a learned query attends to the outputs of the layers before, for each token by itself.
 
-It is an ``Attention`` of one query whose keys and values are the same array, with a norm of the keys alone: the steps,
-the mistakes and the bounds are those of that attention. Code computes it in more ways: the gain of the norm may
+It is an ``Attention`` of one query whose keys and values are the same array, and whose keys have a norm. The steps, the
+mistakes and the bounds are those of that attention. Code computes it in more ways: the gain of the norm may
 multiply the query, and the root may divide the product of query and output. Each is run on the kind ``rounded``.
 """
 
