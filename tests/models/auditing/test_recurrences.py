@@ -194,6 +194,18 @@ def test_a_wrong_state_space_is_found(change: Callable[[Any], Any]) -> None:
     assert all(call.certified for call in recurrent(report, "mamba2_chunk_scan"))
 
 
+def _reading_one_token_ahead(own: Any) -> Any:
+    """Cut the padded convolution one token on, so that the first token's sum has a term more than it may have."""
+
+    def convolved(x: Any, weight: Any, bias: Any = None, **_: Any) -> Any:
+        channels, taps = weight.shape
+        padded = torch.nn.functional.pad(x, (taps - 1, 1))
+        sums = torch.nn.functional.conv1d(padded, weight[:, None], bias, groups=channels)
+        return torch.nn.functional.silu(sums[..., 1:])
+
+    return convolved
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
@@ -201,6 +213,7 @@ def test_a_wrong_state_space_is_found(change: Callable[[Any], Any]) -> None:
             lambda own: lambda x, *rest, **kwargs: own(torch.nn.functional.pad(x, (0, 1))[..., 1:], *rest, **kwargs),
             "the convolution is one token late: it sees the next token",
         ),
+        (_reading_one_token_ahead, "the convolution is one token late: it sees the next token"),
         (_keywords(activation=None), "the activation of the convolution is left out"),
     ],
 )

@@ -5,7 +5,7 @@ Source: Goldberg, What every computer scientist should know about floating-point
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -38,7 +38,7 @@ class ConvolutionCall:
     """The arguments of a call in float64: x (channels, n), taps (channels, w), bias (channels, 1), an activation.
 
     ``chosen`` are the judged channels, batch and channel as one index. ``casts`` counts the factors of each product
-    that are rounded to the format first.
+    that are rounded to the format first. ``late`` is by how many tokens the sums are shifted, which is a mistake.
     """
 
     x: Floats
@@ -50,6 +50,7 @@ class ConvolutionCall:
     channels: int
     chosen: Sequence[int]
     casts: int = 0
+    late: int = 0
 
     @property
     def kind(self) -> str:
@@ -66,16 +67,12 @@ class ConvolutionCall:
     def output(self) -> Floats:
         """The exact output, (channels, n)."""
         function, _, _ = ACTIVATIONS[self.activation]
-        return function(self._convolve(self.taps) + self.bias)
-
-    def _convolve(self, taps: Floats, late: int = 0) -> Floats:
-        """Return Σ_j taps_j x_{t−w+1+j+late}; tokens outside of the sequence are zeros."""
-        return _sum_of_products(self.x, taps, late)
+        return function(_sum_of_products(self.x, self.taps, self.late) + self.bias)
 
     @cached_property
     def _terms(self) -> Floats:
         """How large the terms of each sum are together, (channels, n)."""
-        of_taps = _sum_of_products(np.abs(self.x), np.abs(self.taps))
+        of_taps = _sum_of_products(np.abs(self.x), np.abs(self.taps), self.late)
         return of_taps + np.abs(self.bias)
 
     @cached_property
@@ -118,26 +115,26 @@ class ConvolutionCall:
 
     def find_cause(self, got: Floats) -> str:
         """Return the one known mistake that explains a wrong result, in words; if several fit, these; or ""."""
-        function, _, _ = ACTIVATIONS[self.activation]
-        sums = self._convolve(self.taps)
-        late = "the convolution is one token late: it sees the next token"
-        wrong = [
-            (late, function(self._convolve(self.taps, late=1) + self.bias)),
-            # The sequence itself is shifted, and its first token lost.
-            (late, function(self._shifted()._convolve(self.taps) + self.bias)),
-            (
-                "the taps of the convolution are reversed",
-                function(self._convolve(self.taps[:, ::-1]) + self.bias),
-            ),
-            ("the bias of the convolution is left out", function(sums)),
-            ("the activation of the convolution is left out", sums + self.bias),
-        ]
-        fitting = [
-            words
-            for words, y in wrong
-            if not np.array_equal(y, self.output) and (np.abs(got - y) <= 2 * self.bound).all()
-        ]
+        fitting = [words for words, wrong in self._yield_mistakes() if wrong.explains(got, self)]
         return one_of(list(dict.fromkeys(fitting)))
+
+    def explains(self, got: Floats, right: ConvolutionCall) -> bool:
+        """Return whether a result is this call's, and not that of the right one."""
+        if np.array_equal(self.output, right.output):
+            return False
+        # Roundings are those of the wrong sums, whose terms may be larger than the right ones.
+        return bool((np.abs(got - self.output) <= 2 * self.bound).all())
+
+    def _yield_mistakes(self) -> Iterator[tuple[str, ConvolutionCall]]:
+        """Yield known mistakes in words, each as the call that would be right if it were meant."""
+        late = "the convolution is one token late: it sees the next token"
+        yield late, replace(self, late=1)
+        # The sequence itself is shifted, and its first token lost.
+        yield late, self._shifted()
+        yield "the taps of the convolution are reversed", replace(self, taps=self.taps[:, ::-1])
+        without = np.zeros_like(self.bias)
+        yield "the bias of the convolution is left out", replace(self, bias=without)
+        yield "the activation of the convolution is left out", replace(self, activation=None)
 
     def _shifted(self) -> ConvolutionCall:
         """Return the call for the tokens from the second on, and a token of zeros."""
@@ -145,8 +142,11 @@ class ConvolutionCall:
         return replace(self, x=with_zeros[:, 1:])
 
 
-def _sum_of_products(x: Floats, taps: Floats, late: int = 0) -> Floats:
-    """Return Σ_j taps_j x_{t−w+1+j+late}, tap by tap: windows of all tokens at once would be w times as large."""
+def _sum_of_products(x: Floats, taps: Floats, late: int) -> Floats:
+    """Return Σ_j taps_j x_{t−w+1+j+late}, tokens outside of the sequence being zeros.
+
+    It goes tap by tap, since windows of all tokens at once would be w times as large.
+    """
     width, length = taps.shape[1], x.shape[1]
     # Zeros before the first token, and after the last one if the taps are late.
     padded = np.pad(x, ((0, 0), (width - 1, late)))
