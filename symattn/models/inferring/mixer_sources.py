@@ -1,7 +1,9 @@
-"""Where the arguments of a recurrence come from: queries, keys and values by value, gates as functions of outputs.
+"""Where the arguments of a recurrence or a short convolution come from, and what becomes of its output.
 
-A gate is looked up as c f(x + b) for columns x of a module's output, f a sigmoid or a softplus, b a parameter of each
-column or 0, and c a number of each column: columns are compared after a division by their first token.
+Queries, keys and values are looked up by value among the outputs of modules. A gate is looked up as c f(x + b) for
+columns x of a module's output, f a sigmoid or a softplus, b a parameter of each column or 0, and c a number of each
+column: columns are compared after a division by their first token. A module that receives the output may receive it
+after a norm of some columns together and a gate c f(x), in either order.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.setting import Floats, Module, numbers
-from symattn.models.inferring.column_sources import EQUAL, Pool
+from symattn.models.inferring.column_sources import EQUAL, GATES, Pool, is_norm
 from symattn.models.inferring.traced_model import (
+    CONVOLUTION,
     MAX_COLUMNS,
     ModuleRun,
     TracedMixer,
@@ -23,6 +27,8 @@ from symattn.models.inferring.traced_model import (
 
 # Parameters with more numbers are matrices, and no offsets.
 _MAX_OFFSETS = 4096
+# Columns with each offset, together.
+_MAX_OFFSET_COLUMNS = 2**14
 _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "softplus": lambda x: np.logaddexp(0.0, x),
@@ -32,24 +38,57 @@ _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
 
 @dataclass(frozen=True)
 class _ScaledColumns:
-    """Columns (n, w) that may be a gate up to a factor of each, and how they are computed, in words."""
+    """Columns (n, w) that may be a gate up to a factor of each: a function of a module's output, and an offset.
+
+    Each column of the output gives ``repeated`` of them.
+    """
 
     columns: Floats
-    words: str
+    function: str
+    name: str
+    offset: str = ""
+    repeated: int = 1
+
+    def find(self, wanted: Floats) -> _FoundColumns | None:
+        """Return where columns (n, d) are found, up to a factor of each; None if one is not."""
+        pool = Pool([("", _divide_by_first_token(self.columns))])
+        sources = pool.find(_divide_by_first_token(wanted))
+        places = [source[1] for source in sources if source is not None]
+        if len(places) < len(sources):
+            return None
+        return _FoundColumns(min(places), wanted[0] / self.columns[0, places])
+
+    def words_from(self, found: _FoundColumns) -> str:
+        """Return the function, and the first of its columns."""
+        start = _from_column(found.first // self.repeated)
+        return f"{self.function}({self.name}{start}{self.offset})"
+
+
+@dataclass(frozen=True)
+class _FoundColumns:
+    """The first of the columns that are found, and the factor of each."""
+
+    first: int
+    factors: Floats
 
 
 def chain_of_mixer(run: TracedRun, mixer: TracedMixer) -> dict[str, str]:
     """Return in words where the arguments of a recurrence come from, by role; {} for a convolution."""
     call = mixer.call
-    if not isinstance(call, RecurrentCall):
+    if call is None:
         return {}
     sources = _MixerSources(run, mixer)
+    if isinstance(call, ConvolutionCall):
+        return sources.describe_convolution(call, mixer.out)
     # A state space has multiplied its values by the step of each token.
     direct = ("q", "k", "v") if call.keys_first else ("q", "k")
     result = {role: sources.describe_columns(_by_tokens(call.arrays[role])) for role in direct}
     for role in ("g", "beta"):
         if role in call.arrays:
             result[role] = sources.describe_gate(_by_tokens(call.arrays[role]))
+    if mixer.out is not None:
+        width = call.arrays["v"].shape[-1]
+        result["o"] = sources.describe_way_out(mixer.out, width)
     return result
 
 
@@ -62,14 +101,21 @@ class _MixerSources:
     """The outputs and parameters of the modules in and around the module of a recurrence."""
 
     def __init__(self, run: TracedRun, mixer: TracedMixer) -> None:
-        self.own = mixer.name + "."
+        self.own, self.module = mixer.name + ".", mixer.module
         self.outputs = {
             name.removeprefix(self.own): runs[0].gave
             for name, runs in run.runs.items()
             if name.startswith(self.own) and runs[0].gave.shape[1] <= MAX_COLUMNS
         }
         self.inputs = {name.removeprefix(self.own): runs[0] for name, runs in run.runs.items()}
+        self.receivers = {
+            name.removeprefix(self.own): runs[0]
+            for name, runs in run.runs.items()
+            if name.startswith(self.own)
+        }
         self.parameters = dict(_yield_offsets(mixer.module))
+        beside = (one.call for one in run.mixers if one.name == mixer.name)
+        self.is_before_recurrence = any(isinstance(call, RecurrentCall) for call in beside)
 
     def describe_columns(self, wanted: Floats) -> str:
         """Return the module whose output holds the columns, from which one on, and the modules before it."""
@@ -78,7 +124,7 @@ class _MixerSources:
         if len(names) != 1 or None in found:
             return "?"
         first = min(source[1] for source in found if source is not None)
-        start = f" from column {first} on" if first else ""
+        start = _from_column(first)
         before = self._find_module_before(self.inputs[names[0]])
         return f"{names[0]}{start}" + (f" ← {before}" if before else "")
 
@@ -90,15 +136,10 @@ class _MixerSources:
 
     def describe_gate(self, wanted: Floats) -> str:
         """Return a gate in words; ``?`` if it is none that is known."""
-        shape = _divide_by_first_token(wanted)
         for candidate in self._yield_candidates():
-            pool = Pool([("", _divide_by_first_token(candidate.columns))])
-            sources = pool.find(shape)
-            places = [source[1] for source in sources if source is not None]
-            if len(places) < len(sources):
-                continue
-            factors = wanted[0] / candidate.columns[0, places]
-            return f"{self._describe_factors(factors)}{candidate.words}"
+            found = candidate.find(wanted)
+            if found is not None:
+                return f"{self._describe_factors(found.factors)}{candidate.words_from(found)}"
         return self.describe_columns(wanted)
 
     def _yield_candidates(self) -> Iterator[_ScaledColumns]:
@@ -108,15 +149,138 @@ class _MixerSources:
                 aligned = offset.size in (1, gave.shape[1])
                 x = gave + offset if aligned else gave[:, :, None] + offset
                 flat = x.reshape(len(gave), -1)
+                repeated = flat.shape[1] // gave.shape[1]
                 for function, f in _FUNCTIONS.items():
                     with np.errstate(all="ignore"):
-                        yield _ScaledColumns(f(flat), f"{function}({name}{words})")
+                        yield _ScaledColumns(f(flat), function, name, words, repeated)
 
     def _yield_offsets_for(self, width: int) -> Iterator[tuple[Floats, str]]:
         yield np.zeros(1), ""
         for name, values in self.parameters.items():
-            if values.size == width or values.size * width <= MAX_COLUMNS:
+            if values.size == width or values.size * width <= _MAX_OFFSET_COLUMNS:
                 yield values, f" + {name}"
+
+    # -- convolutions --------------------------------------------------------------------------------------------------
+    def describe_convolution(self, call: ConvolutionCall, out: Floats | None) -> dict[str, str]:
+        """Return what a convolution receives, which parameter its taps are, and what becomes of its output."""
+        result = {"taps": self._describe_taps(call.taps)}
+        received = self.describe_columns(call.x.T)
+        # Columns of one module times others of it, as in LFM2.
+        received = received if received != "?" else self._describe_product(call.x.T)
+        if out is not None and not self.is_before_recurrence:
+            result |= {"x": received, "o": self.describe_way_out(out, out.shape[1])}
+        return result
+
+    def _describe_taps(self, taps: Floats) -> str:
+        for name, parameter in self.module.named_parameters():
+            if parameter.numel() != taps.size:
+                continue
+            if np.array_equal(numbers(parameter).reshape(taps.shape), taps):
+                return name
+        return "?"
+
+    def _describe_product(self, wanted: Floats) -> str:
+        """Return columns as a product of two blocks of outputs of modules; ``?`` if they are none."""
+        for name, block, first in self._yield_blocks(wanted.shape[1]):
+            with np.errstate(all="ignore"):
+                other = self.describe_columns(np.nan_to_num(wanted / block))
+            if other != "?":
+                return f"{name}{_from_column(first)} ⊙ {other}"
+        return "?"
+
+    def _yield_blocks(self, width: int) -> Iterator[tuple[str, Floats, int]]:
+        """Yield blocks of as many columns, each where another block of this width could end."""
+        for name, gave in self.outputs.items():
+            if name.endswith(CONVOLUTION):
+                continue
+            for first in range(0, gave.shape[1] - width + 1, width):
+                yield name, gave[:, first : first + width], first
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+    def describe_way_out(self, out: Floats, width: int) -> str:
+        """Return the module that receives an output (tokens, columns) of heads so wide, and what is done before.
+
+        The last step comes first, as in the steps of queries; ``?`` if it is none that is known.
+        """
+        receivers = {
+            name: one.given
+            for name, one in self.receivers.items()
+            if one.given.shape == out.shape and not is_norm(one.module)
+        }
+        for name, given in receivers.items():
+            steps = self._find_steps(given, out, width)
+            if steps is not None:
+                return " ← ".join([name, *steps])
+        return "?"
+
+    def _find_steps(self, given: Floats, out: Floats, width: int) -> list[str] | None:
+        """Return the steps from an output to what a module receives, last first; None if they are not known."""
+        if _are_equal(given, out):
+            return []
+        for step, normed in self._yield_norms(out, width):
+            gate = self._describe_factor(given, normed)
+            if gate is not None:
+                return [*gate, *step]
+        for name, block, first in self._yield_blocks(out.shape[1]):
+            for gate, function in GATES.items():
+                with np.errstate(all="ignore"):
+                    gated = out * function(block)
+                for step, normed in self._yield_norms(gated, width):
+                    gains = self._describe_factor(given, normed, with_gate=False)
+                    if gains is not None and step:
+                        return [*gains, *step, f"{gate}({name}{_from_column(first)})"]
+        return None
+
+    def _yield_norms(self, x: Floats, width: int) -> Iterator[tuple[list[str], Floats]]:
+        """Yield an array of heads so wide, and it after each RMS norm, with the words of the norm."""
+        yield [], x
+        norms = [one for one in self.module.modules() if is_norm(one)]
+        names = ("variance_epsilon", "eps", "epsilon")
+        own = [getattr(one, name, None) for one in norms for name in names]
+        sizes = [getattr(one, "group_size", None) for one in norms]
+        of_weights = (getattr(one, "weight", None) for one in norms)
+        sizes += [weight.numel() for weight in of_weights if weight is not None]
+        for size in dict.fromkeys([width, x.shape[1], *sizes]):
+            if not isinstance(size, int) or x.shape[1] % size:
+                continue
+            over = "a head" if size == width else f"{size} columns"
+            over = "all columns" if size == x.shape[1] > width else over
+            groups = x.reshape(len(x), -1, size)
+            mean_square = (groups**2).mean(-1, keepdims=True)
+            for eps in dict.fromkeys(e for e in own if isinstance(e, float)):
+                normed = groups / np.sqrt(mean_square + eps)
+                yield [f"rms norm over {over}, ε = {eps:g}"], normed.reshape(x.shape)
+
+    def _describe_factor(
+        self, given: Floats, x: Floats, with_gate: bool = True
+    ) -> list[str] | None:
+        """Return what x is multiplied by: numbers of its columns, and a gate; None if it is none that is known."""
+        with np.errstate(all="ignore"):
+            factor = np.nan_to_num(given / x)
+        if np.ptp(factor, axis=0).max() <= EQUAL * np.abs(factor).max():
+            return self._describe_gains(factor[0])
+        for name, gave in self.outputs.items() if with_gate else ():
+            for gate, function in GATES.items():
+                with np.errstate(all="ignore"):
+                    candidate = _ScaledColumns(np.nan_to_num(function(gave)), gate, name)
+                found = candidate.find(factor)
+                if found is not None:
+                    gains = self._describe_gains(found.factors)
+                    return [candidate.words_from(found), *gains]
+        return None
+
+    def _describe_gains(self, factors: Floats) -> list[str]:
+        """Return what multiplies each column: a parameter, of every head the same or not, or 1."""
+        if _are_equal(factors, np.ones_like(factors)):
+            return []
+        for name, values in self.parameters.items():
+            if factors.size % values.size:
+                continue
+            repeated = np.tile(values, factors.size // values.size)
+            for words, known in ((name, repeated), (f"1 + {name}", 1 + repeated)):
+                if _are_equal(factors, known):
+                    return [f"times {words}"]
+        return ["times a number of each column"]
 
     def _describe_factors(self, factors: Floats) -> str:
         """Return what multiplies each column, in words."""
@@ -130,6 +294,14 @@ class _MixerSources:
             if (distance <= EQUAL * np.abs(factors)).all():
                 return f"−exp({name}) "
         return "a number of each column times "
+
+
+def _from_column(first: int) -> str:
+    return f" from column {first} on" if first else ""
+
+
+def _are_equal(a: Floats, b: Floats) -> bool:
+    return bool(np.abs(a - b).max() <= EQUAL * np.abs(b).max())
 
 
 def _divide_by_first_token(columns: Floats) -> Floats:

@@ -71,12 +71,13 @@ class ModuleRun:
 class TracedMixer:
     """A call of a recurrence or a convolution: its module's name, what it received, its result's relative error.
 
-    ``reason`` says why the call could not be read.
+    ``out`` is its output (tokens, columns); ``reason`` says why the call could not be read.
     """
 
     name: str
     module: Module
     call: MixerCall | None = None
+    out: Floats | None = None
     error: float = 0.0
     reason: str = ""
 
@@ -142,7 +143,7 @@ class _Recorder:
         if isinstance(call, str):
             record.reason = call
         else:
-            record.call = call
+            record.call, record.out = call, columns(first(out))
             try:
                 record.error = measure_relative_error(call, out)
             except UnreadCall as reason:

@@ -285,6 +285,12 @@ def _scaled_by_values(own: Any) -> Any:
     return made
 
 
+def _gate_after_norm(own: Any) -> Any:
+    import torch
+
+    return lambda self, x, gate=None: own(self, x) * torch.nn.functional.silu(gate)
+
+
 PLANTS = (
     Plant("the mask lets one future token through in one layer", "hy_v3", "HYV3Attention.forward",
           _mask(_one_future_token)),
@@ -321,6 +327,8 @@ PLANTS = (
     Plant("the router sees the mean of all tokens", "deepseek_v32", "DeepseekV32TopkRouter.forward", _of_mean),
     Plant("one key more is chosen", "deepseek_v32", "DeepseekV32Indexer.__init__", _one_more_key),
     Plant("scores are scaled by the width of values", "axk1", "AXK1Attention.__init__", _scaled_by_values),
+    Plant("the norm behind a recurrence comes before its gate", "mamba2", "MambaRMSNormGated.forward",
+          _gate_after_norm),
     Plant("padding is read by latent attention", "deepseek_v32", "create_causal_mask", _without_padding, True),
 )  # fmt: skip
 

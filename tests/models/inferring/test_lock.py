@@ -39,6 +39,10 @@ def test_a_lock_has_a_line_for_each_kind_of_part(lock: Path) -> None:
     assert "kv_heads = num_key_value_heads, scale = 1/√d_k" in lines[0]
     assert "q = rotation ← q_proj" in lines[0]
     assert "convolution of 4 tokens, silu | state space of Mamba-2, gates of tokens, D x added" in lines[1]
+    assert "taps = conv1d.weight" in lines[1]
+    assert "g = −exp(A_log) softplus(in_proj from column 272 on + dt_bias)" in lines[1]
+    after = "times norm.weight ← rms norm over all columns, ε = 1e-05 ← silu(in_proj)"
+    assert f"o = out_proj ← {after}" in lines[1]
 
 
 def test_the_same_code_gives_the_same_lines(lock: Path) -> None:

@@ -32,8 +32,11 @@ def test_an_audit_of_a_model_without_a_row_finds_what_it_must_not_see(words: str
     assert not faults(right)
 
 
-@pytest.mark.parametrize("words", ["β is no sigmoid", "gates leave out their bias", "one key more is chosen"])
-def test_a_lock_holds_what_gives_gates_and_how_many_keys_are_chosen(words: str) -> None:
+@pytest.mark.parametrize(
+    "words",
+    ["gates leave out their bias", "one key more is chosen", "the norm behind a recurrence comes before its gate"],
+)
+def test_a_lock_holds_gates_the_number_of_chosen_keys_and_norms_behind(words: str) -> None:
     plant = _BY_WORDS[words]
     right = lines_of(plant.model_type)
     with planted(plant):
