@@ -22,8 +22,8 @@ from symattn.models.auditing.backward_hooks import Followed, WatchedCall
 from symattn.models.auditing.begun import Begun, CallSite, Draws, begun, draws_of, ended, watching
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.dependence.causality import promised_causal
-from symattn.models.auditing.dependence.mixing import check_causal
-from symattn.models.auditing.dependence.probing import probed
+from symattn.models.auditing.dependence.mixing import Dependence, check_causal
+from symattn.models.auditing.dependence.probing import probed, with_padding
 from symattn.models.auditing.layers.layer_hooks import Layers
 from symattn.models.auditing.mixers.mixer_judge import MixerReader, judge_mixer, read_mixer
 from symattn.models.auditing.patches import (
@@ -88,7 +88,7 @@ class Audit:
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
         self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
-        self._causal, self._probed = causal, set[int]()
+        self._causal, self._probed = causal, dict[int, Dependence]()
         self._reviewed, self._lock_path = reviewed, lock
         self._reviewed_by_model: WeakKeyDictionary[Module, ReviewedLayers] = WeakKeyDictionary()
         # Threads in which tiny models run that are none of the user's.
@@ -202,7 +202,7 @@ class Audit:
         if threading.get_ident() in self._inferring:
             return
         if not raised and self._is_outermost_audited(module):
-            self._probe_first_pass(module, args, kwargs)
+            self._probe_pass(module, args, kwargs)
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
         if len(doing.modules) == 1 and self in doing.followed:
@@ -269,11 +269,23 @@ class Audit:
         outer_modules = doing.modules[:-1]
         return module in self._names and not any(m in self._names for m in outer_modules)
 
-    def _probe_first_pass(self, module: Module, args: Args, kwargs: Kwargs) -> None:
-        """Probe the first pass of a model in which tokens can be changed; later passes are those of a cache."""
+    def _probe_pass(self, module: Module, args: Args, kwargs: Kwargs) -> None:
+        """Probe the first pass of a model in which tokens can be changed, and the first one with padding."""
         # Backward passes, and passes within a reading, are none of the model's own.
-        if id(module) in self._probed or not self._probes or doing.reading or in_backward():
+        if doing.reading or in_backward():
             return
+        known = self._probed.get(id(module))
+        if known is not None:
+            with self._lock, probing():
+                finding = with_padding(known, module, args, kwargs, self._names)
+            self._probed[id(module)] = finding
+            self.report.dependence = [
+                finding if one is known else one for one in self.report.dependence
+            ]
+        elif self._probes:
+            self._probe_first_pass(module, args, kwargs)
+
+    def _probe_first_pass(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         with self._lock:
             calls = {f.layer for f in self.report.findings}
             causal = promised_causal(module, kwargs) if self._causal is None else self._causal
@@ -286,7 +298,7 @@ class Audit:
             self.report.dependence = [d for d in self.report.dependence if not d.later]
             self.report.dependence.append(finding)
             if not finding.later:
-                self._probed.add(id(module))
+                self._probed[id(module)] = finding
                 self._probes -= 1
 
     # -- calls ---------------------------------------------------------------------------------------------------------

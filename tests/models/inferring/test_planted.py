@@ -1,12 +1,14 @@
 """Mistakes of kinds that no list names are found in tiny models, and the right code is not accused."""
 
+from contextlib import nullcontext
+
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from symattn import Verdict
+from symattn import Verdict, audit
 from symattn.models.inferring.lock import lines_of
-from symattn.models.inferring.tiny_models import tiny
+from symattn.models.inferring.tiny_models import TOKENS, tiny, tokens
 from tests.models.inferring.measure import audited, faults
 from tests.models.inferring.planted import PLANTS, Plant, findings, planted
 
@@ -30,6 +32,17 @@ def test_an_audit_of_a_model_without_a_row_finds_what_it_must_not_see(words: str
     assert wrong.verdict is Verdict.FAULT
     assert any(said in line for line in faults(wrong))
     assert not faults(right)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_padding_is_changed_in_the_first_pass_that_has_some(wrong: bool) -> None:
+    model, mask = tiny("lfm2").float(), torch.ones(1, TOKENS, dtype=torch.long)
+    mask[:, :5] = 0
+    with planted(_BY_WORDS["padding is read by a convolution"]) if wrong else nullcontext(), audit(model) as report:
+        for given in ({}, {"attention_mask": mask}):
+            model(tokens(), use_cache=False, **given)
+    assert bool(faults(report)) is wrong
+    assert all("the output of token 5 depends on padding, token 4" in words for words in faults(report))
 
 
 @pytest.mark.parametrize(

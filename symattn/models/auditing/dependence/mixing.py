@@ -71,7 +71,8 @@ class MixingPart:
 class Dependence:
     """The finding of one probed pass: parts that mix tokens, leaks outside of them, or why nothing was probed.
 
-    ``causal`` says what was promised: None if nothing was. ``later`` says that a later pass may still be probed.
+    ``causal`` says what was promised: None if nothing was. ``later`` says that a later pass may still be probed, and
+    ``padded`` that a token of padding was changed.
     """
 
     causal: bool | None = None
@@ -79,6 +80,7 @@ class Dependence:
     leaks: list[Leak] = field(default_factory=list)
     reason: str = ""
     later: bool = False
+    padded: bool = False
     RECORD = "causal, parts, leaks, reason"
 
     @property

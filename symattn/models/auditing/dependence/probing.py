@@ -284,15 +284,18 @@ class Probe:
 
     # -- the whole model -----------------------------------------------------------------------------------------------
     def first_changed(
-        self, run: Callable[[ChangedToken | None, Callable[..., Any]], None]
+        self,
+        run: Callable[[ChangedToken | None, Callable[..., Any]], None],
+        only_padding: bool = False,
     ) -> Iterator[Leak]:
         """Yield, for two tokens and one of padding, the first module in which a forbidden output changes.
 
         Rounding does not count. ``run`` runs the model with a token of its input changed, or with none, and calls its
-        second argument for each module that has run.
+        second argument for each module that has run. With ``only_padding``, no other token is changed.
         """
         base = self._collect_module_outputs(run, None)
-        for changed in self._yield_changed_tokens():
+        tokens = () if only_padding else self._yield_changed_tokens()
+        for changed in (*tokens, *self._yield_changed_padding()):
             outputs = self._collect_module_outputs(run, changed)
             place = _first_place(base, outputs, changed.forbidden)
             if place is None:
@@ -314,6 +317,8 @@ class Probe:
     def _yield_changed_tokens(self) -> Iterator[ChangedToken]:
         for token in self._choose_middle_tokens():
             yield ChangedToken(0, token, self._mask_forbidden_outputs(token))
+
+    def _yield_changed_padding(self) -> Iterator[ChangedToken]:
         padding = (~self.real).nonzero().tolist()
         if not padding:
             return
@@ -575,8 +580,6 @@ def probed(
 
     None if no argument of the model holds tokens.
     """
-    import torch
-
     layout = laid_out(root, args, kwargs)
     if layout is None:
         return None
@@ -584,11 +587,60 @@ def probed(
     real = _not_padding(kwargs.get("attention_mask"), tokens)
     if reason := _not_probed(root, kwargs, tokens, real):
         return Dependence(causal, reason=reason, later=True)
+    probe, run = _prepare_probe(root, args, kwargs, names, calls, causal, (tokens, key), real)
+    try:
+        run(None, probe.part, probe)
+        leaks = list(probe.first_changed(run))
+    except Unsteady:
+        return Dependence(causal, reason=_UNSTEADY)
+    # The code of a model may raise anything when it runs again.
+    except Exception as error:
+        return Dependence(causal, reason=f"a repeated pass raised {one_line(error)[:200]}")
+    found = _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
+    return replace(found, padded=not bool(real.all()))
+
+
+def with_padding(
+    known: Dependence, root: Module, args: Args, kwargs: Kwargs, names: Mapping[Module, str]
+) -> Dependence:
+    """Return what is known of a model, and which outputs depend on padding if these inputs are its first with padding.
+
+    Only a token of padding is changed: what mixes tokens was found in an earlier pass without any.
+    """
+    layout = laid_out(root, args, kwargs)
+    if known.padded or known.reason or layout is None:
+        return known
+    real = _not_padding(kwargs.get("attention_mask"), layout[0])
+    if real.all() or _not_probed(root, kwargs, layout[0], real):
+        return known
+    probe, run = _prepare_probe(root, args, kwargs, names, set(), known.causal, layout, real)
+    try:
+        leaks = list(probe.first_changed(run, only_padding=True))
+    # The model may run again with padding only: what was found without it stays.
+    except Exception:
+        return known
+    found = _assign_leaks_to_parts(known.causal, list(known.parts), leaks)
+    return replace(found, leaks=[*known.leaks, *found.leaks][:1], padded=True)
+
+
+def _prepare_probe(
+    root: Module,
+    args: Args,
+    kwargs: Kwargs,
+    names: Mapping[Module, str],
+    calls: set[str],
+    causal: bool | None,
+    layout: tuple[Tokens, int | str],
+    real: Tensor,
+) -> tuple[Probe, Callable[..., None]]:
+    """Return a probe of these inputs, and what runs the model with one token of them changed."""
+    import torch
+
+    tokens, key = layout
     kwargs = {k: x for k, x in kwargs.items() if k not in _LEFT_OUT}
     # A cache that one pass fills would change the next one.
     if "use_cache" in kwargs or hasattr(getattr(root, "config", None), "use_cache"):
         kwargs["use_cache"] = False
-    probe = Probe(root, names, calls, causal, tokens, real)
 
     def run(
         changed: ChangedToken | None, see: Callable[..., Any], repeating: Probe | None = None
@@ -599,15 +651,7 @@ def probed(
         with torch.no_grad(), torch.random.fork_rng(), _hook_every_module(repeating, see):
             root(*call_arguments[0], **call_arguments[1])
 
-    try:
-        run(None, probe.part, probe)
-        leaks = list(probe.first_changed(run))
-    except Unsteady:
-        return Dependence(causal, reason=_UNSTEADY)
-    # The code of a model may raise anything when it runs again.
-    except Exception as error:
-        return Dependence(causal, reason=f"a repeated pass raised {one_line(error)[:200]}")
-    return _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
+    return Probe(root, names, calls, causal, tokens, real), run
 
 
 def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> str:
