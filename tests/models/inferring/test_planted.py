@@ -6,11 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from symattn import Verdict, audit
-from symattn.models.inferring.lock import lines_of
-from symattn.models.inferring.tiny_models import TOKENS, tiny, tokens
-from tests.models.inferring.measure import audited, faults
-from tests.models.inferring.planted import PLANTS, Plant, findings, planted
+from symattn import Verdict, audit  # noqa: E402
+from symattn.models.inferring.lock import lines_of  # noqa: E402
+from symattn.models.inferring.tiny_models import TOKENS, tiny, tokens  # noqa: E402
+from tests.models.inferring.measure import audited, faults  # noqa: E402
+from tests.models.inferring.planted import PLANTS, Plant, findings, planted  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 _BY_WORDS = {plant.words: plant for plant in PLANTS}
