@@ -108,7 +108,8 @@ class CallFinding:
         certified = judged.sure == "certified" or (self.asked and not self.against_given)
         head = "CERTIFIED WRONG" if certified else "WRONG beyond rounding to nearest"
         # Keys of later tokens, and padding, are closed to every causal model.
-        is_unpromised = self.intent is None and bool(self.unknown)
+        # Keys of another layer are promised also by configurations of which nothing else is read.
+        is_unpromised = self.intent is None and bool(self.unknown) and bool(self.cells)
         source = "though no configuration is read" if is_unpromised else "against the configuration"
         what = "" if self.against_given else f", {source}"
         cells = f" ({self.cells} mask cells)" if self.cells else ""

@@ -26,6 +26,7 @@ from symattn.models.auditing.promises import (
 from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 from symattn.models.auditing.setting import Floats, Mask, Masking, Module, Tensor
+from symattn.models.auditing.shared_keys import hold_keys_against_layers
 from symattn.programs.frameworks import dtype_name
 from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
@@ -224,7 +225,8 @@ def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -
                 draws.kept[:] = [values]
             intent = begun.intent()
             at_most = begun.visible_at_most() if isinstance(intent, NoPromise) else None
-            return examine(begun.call, intent, search, dropped, at_most)
+            finding = examine(begun.call, intent, search, dropped, at_most)
+            return hold_keys_against_layers(finding, begun.received, begun.made.context)
     except UnreadCall as reason:
         return begun.made.unread(str(reason))
     except Exception as error:

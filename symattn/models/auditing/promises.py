@@ -207,9 +207,7 @@ def promised(
     if config is None or not hasattr(config, "model_type"):
         raise NoPromise(NO_CONFIGURATION)
     kind = _find_kind(module, name, config)
-    # Without an index of its own, the first number in the module's path is its layer.
-    own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
-    layer = own if isinstance(own, int) else int(numbers[0]) if numbers else 0
+    layer = number_of_layer(module, name) or 0
     try:
         spec = attention(config, layer=layer, kind=kind, called=True)
         return Promise(spec, kind, known(config)[1].scaled_before)
@@ -223,6 +221,13 @@ def promised(
         if isinstance(promise_or_reason, str):
             raise NoPromise(promise_or_reason) from None
         return promise_or_reason
+
+
+def number_of_layer(module: Module, name: str) -> int | None:
+    """Return the number of a module's layer; None if neither the module nor its path has one."""
+    own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
+    # Without an index of its own, the first number in the module's path is its layer.
+    return own if isinstance(own, int) else int(numbers[0]) if numbers else None
 
 
 def _find_kind(module: Module, name: str, config: Any) -> str:
