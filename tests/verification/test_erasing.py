@@ -19,8 +19,7 @@ from symattn.bounds.recurrent.replays import replay
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.definitions.linear import subject
-from symattn.verification.definitions.linear_chunk_mistakes import Chunks
-from symattn.verification.definitions.linear_chunk_mistakes import _by_wrong_chunks as by_wrong_chunks
+from symattn.verification.definitions.linear_chunk_mistakes import Chunks, compute_by_wrong_chunks
 from symattn.verification.definitions.linear_ways import apply_normalised_form
 from symattn.verification.definitions.recurrent_law import recurrences
 from tests.verification.erasing_programs import MORE, by_chunks, by_tokens, draw
@@ -65,7 +64,7 @@ def test_all_forms_are_a_loop_in_any_layout(model: str) -> None:
     rows, last = subject(spec, "bnhd").ways[0](**turned, initial_state=state)
     outputs = [spec(**call, initial_state=state), (np.moveaxis(rows, 2, 1), last)]
     # Chunks of four tokens, as mistakes of chunks have them, and of all tokens.
-    chunks = partial(by_wrong_chunks, Chunks(), 4)
+    chunks = partial(compute_by_wrong_chunks, Chunks(), 4)
     outputs.append(apply_normalised_form(spec, chunks, **given, initial_state=state))
     of = [recurrence(model, {n: a[i, j] for n, a in given.items()}, state[i, j]) for i in range(2) for j in range(3)]
     exact = [exact_values(x, size=4) for x in of]

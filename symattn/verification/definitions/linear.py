@@ -25,13 +25,11 @@ from symattn.verification.definitions.definition_subject import (
     Definition,
 )
 from symattn.verification.definitions.linear_bounds import bound_other_forms
-from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
+from symattn.verification.definitions.linear_erasure import ERASING_INPUTS
 from symattn.verification.definitions.linear_inputs import (
-    check_inputs_beside,
+    arrange_inputs,
     check_layout_of_heads,
-    check_shape_beside_values,
     list_linear_sizes,
-    make_columns,
     run_with_gate_columns,
     shorten_keys,
     yield_linear_inputs,
@@ -42,7 +40,9 @@ from symattn.verification.definitions.linear_mistakes import (
 )
 from symattn.verification.definitions.linear_names import fields_of
 from symattn.verification.definitions.linear_ways import (
+    LinearInputs,
     Produced,
+    Rows,
     apply_normalised_form,
     compute_by_pairs,
     compute_by_tokens,
@@ -51,14 +51,12 @@ from symattn.verification.definitions.linear_ways import (
 from symattn.verification.definitions.raw_gate_mistakes import yield_raw_gate_mistakes
 from symattn.verification.definitions.raw_gates import (
     ReadGates,
-    as_rows_of_heads,
     check_raw_gates,
     read_gates,
 )
 from symattn.verification.definitions.recurrent_law import (
     RecurrentLaw,
     explain_uncovered,
-    repeat_for_tokens,
 )
 from symattn.verification.reduce import TRIALS
 
@@ -239,47 +237,11 @@ class LinearAttention(Answering):
         >>> float(gated(one, one, one, g=np.zeros(1))[0, 0])
         2.0
         """
-        named = zip("pbwa", (p, b, w, a), strict=True)
-        erasing: dict[str, Any] = {name: x for name, x in named if x is not None}
-        beside = {"g": g, "beta": beta, "bonus": bonus, "dt": dt, "skip": skip, **erasing}
-        beside |= {"A_log": A_log, "dt_bias": dt_bias}
-        check_inputs_beside(self, {name: x for name, x in beside.items() if x is not None})
-        widths = {"d_k": q.shape[-1], "d_v": v.shape[-1]}
-        for name, last in ERASING_INPUTS[self.erase].items():
-            rows = (k if is_of_keys(self, name) else v).shape[:-1]
-            hint = f"one row a token, {name} (…, n, {last})"
-            check_shape_beside_values(name, erasing[name], (*rows, widths[last]), v, hint)
-        if g is not None and self.gate == "head":
-            if tuple(g.shape) != tuple(v.shape[-3:-2]) or v.ndim < 3:
-                raise InputError(
-                    f"LinearAttention: g has the shape {tuple(g.shape)} and v {tuple(v.shape)}; hint: one gate a head,"
-                    " g (h,) and v (…, h, n, d_v)"
-                )
-            g = repeat_for_tokens(g, v)
-        # Values without an axis of heads have no such numbers.
-        heads = tuple(v.shape[-3:-2]) or None
-        if self.bonus:
-            hint = "one number for each head and feature, bonus (h, d_k) and v (…, h, n, d_v)"
-            wanted = heads and (*heads, q.shape[-1])
-            bonus = check_shape_beside_values("bonus", bonus, wanted, v, hint)[..., None, :]
-        if self.skip:
-            hint = "one number a head, skip (h,) and v (…, h, n, d_v)"
-            skip = check_shape_beside_values("skip", skip, heads, v, hint)[..., None, None]
-        if self.step:
-            hint = "one step a token, dt (…, h, n) and v (…, h, n, d_v)"
-            dt = check_shape_beside_values("dt", dt, tuple(v.shape[:-1]), v, hint)
-        g, beta, dt = (make_columns(x, q) for x in (g, beta, dt))
-        if self.gate_form and g is not None:
-            hint = "one number a head, A_log (h,) and v (…, h, n, d_v)"
-            rates = check_shape_beside_values("A_log", A_log, heads, v, hint)
-            of_features = self.gate == "feature"
-            hint = "one number a head, dt_bias (h,), or with gate='feature' one for each feature, (h, d_k)"
-            wanted = heads and (*heads, q.shape[-1]) if of_features else heads
-            biases = check_shape_beside_values("dt_bias", dt_bias, wanted, v, hint)
-            g = read_gates(self, g, *as_rows_of_heads(self, rates, biases))
-        form = compute_by_pairs if not self.delta else compute_by_tokens
-        arrays = (q, k, v, g, beta, initial_state, bonus, dt, skip)
-        return apply_normalised_form(self, form, *arrays, **erasing)
+        inputs = LinearInputs(
+            q, k, v, g, beta, initial_state, bonus, dt, skip, p, b, w, a, A_log, dt_bias
+        )
+        form = compute_by_tokens if self.delta else compute_by_pairs
+        return apply_normalised_form(self, form, **arrange_inputs(self, inputs)._asdict())
 
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
@@ -365,11 +327,11 @@ def _count_linear_keys(
     """Return how keys are counted: each adds φ(q)·φ(k) times its value."""
 
     def run(table: Callable[[int, int], np.ndarray]) -> Compute:
-        def form(
-            spec: LinearAttention, q: Array, k: Array, v: Array, *more: Array | None
-        ) -> Produced:
+        def form(spec: LinearAttention, rows: Rows) -> Produced:
+            q, k = rows.q, rows.k
             counts = table(int(q.shape[-2]), int(k.shape[-2])).astype(float)
-            return Produced((q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)) @ v)
+            scores = q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)
+            return Produced(scores @ rows.v)
 
         return laid(partial(apply_normalised_form, spec, form))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from symattn.bounds.reference import float64_inputs
 from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import OtherForms
 from symattn.verification.definitions.linear_erasure import (
+    ERASING_INPUTS,
     Erasure,
     in_steps,
     join_steps,
-    read_erasing_inputs,
     read_erasure,
 )
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
+    LinearInputs,
     multiply_by_step,
     read_features,
     read_initial_state,
@@ -56,56 +57,53 @@ _OTHER_FORMS = {
 _CANCELLING = {"elu": 2.0}
 
 
-def _bound_of_forms(
-    spec: LinearAttention,
-    precision: Precision,
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any = None,
-    beta: Any = None,
-    initial_state: Any = None,
-    bonus: Any = None,
-    dt: Any = None,
-    skip: Any = None,
-    A_log: Any = None,
-    dt_bias: Any = None,
-    **erasing: Any,
-) -> Any:
+def _bound_of_forms(spec: LinearAttention, precision: Precision, **inputs: Any) -> Any:
     """Return how far any usual form may be off, (…, n, d_v), with states also the final one; None if there is no
     bound."""
-    errors: Any = None
+    x, errors = LinearInputs(**inputs), None
     if spec.gate_form:
-        g, errors = read_gates_with_errors(spec, g, A_log, dt_bias, precision)
+        gates, errors = read_gates_with_errors(spec, x.g, x.A_log, x.dt_bias, precision)
         if not np.isfinite(errors).all():
-            return _leave_unbounded(spec, q, v)
-    phi: Callable[[Any], Any] = FEATURES[spec.feature]
-    skipped = np.abs(skip * v) if spec.skip else None
-    multiplied = [a for a in (dt, beta, *erasing.values(), v) if a is not None]
-    # Factors of what is written or erased may each meet what underflows.
-    step = float(np.prod([1 + np.abs(a).max(initial=0.0) for a in multiplied]))
-    step = step if spec.step or spec.delta else 1.0
-    g, v = multiply_by_step(spec, g, v, dt)
-    scale = float(q.shape[-1]) ** -0.5 if spec.scale else 1.0
+            return _leave_unbounded(spec, x.q, x.v)
+        x = x._replace(g=gates)
+    terms, g, erased = _read_terms(spec, x, precision)
+    every = [(terms, g)]
+    if errors is not None:
+        every.append((_with_gates(spec, terms, g + errors), g + errors))
+    if spec.erase == "pair" and erased is not None:
+        return _bound_of_two_steps(spec, precision, every, erased, x.initial_state)
+    both = [one for one, _ in every]
+    if spec.state:
+        around = [_with_state_as_tokens(spec, one, x.initial_state) for one in both]
+        of_tokens = _allow(precision, *around)
+        return None if of_tokens is None else _split_state_bound(spec, terms, of_tokens)
+    result = _allow(precision, *both)
+    if result is None or not spec.normalised:
+        return result
+    return _bound_of_quotient(precision, both, result)
+
+
+class _Read(NamedTuple):
+    """The terms of sums over tokens, the gates of each token, and what it erases; None without these."""
+
+    terms: linear_forms.LinearTerms
+    g: Any
+    erased: Erasure | None
+
+
+def _read_terms(spec: LinearAttention, x: LinearInputs, precision: Precision) -> _Read:
+    """Return the arrays that forms read of the inputs."""
+    g, v = multiply_by_step(spec, x)
     sums: Any = linear.gate_sums(g)
-    cancelling, relative = _CANCELLING.get(spec.feature, 0.0), 0.0
-    if spec.qk_norm:
-        # Vectors are divided by their length, and so is what cancels in their features.
-        # p has no features.
-        normed = [phi(q), phi(k), *([erasing["p"]] if spec.erase == "vector" else [])]
-        squares = [(x**2).sum(axis=-1, keepdims=True) + float(spec.eps) for x in normed]
-        least = min(float(a.min(initial=np.inf)) for a in squares)
-        relative = linear_forms.error_of_norms(q.shape[-1], least, precision)
-        cancelling = cancelling / least**0.5 if cancelling else 0.0
-    keys = read_features(spec, k)
-    written, erased = v, None
+    cancelling, relative = _errors_of_features(spec, x, precision)
+    keys, written, erased = read_features(spec, x.k), v, None
     if spec.erase:
-        read = read_erasing_inputs(spec, erasing)
-        erased, written = read_erasure(spec, keys, v, beta, read)
+        erased, written = read_erasure(spec, keys, v, x.beta, x.read_erasing(spec))
     elif spec.delta:
-        erased, written = Erasure(beta * keys, keys), beta * v
+        erased, written = Erasure(x.beta * keys, keys), x.beta * v
+    scale = float(x.q.shape[-1]) ** -0.5 if spec.scale else 1.0
     terms = linear_forms.LinearTerms(
-        scale * read_features(spec, q),
+        scale * read_features(spec, x.q),
         keys,
         written,
         None if erased is None else erased.p,
@@ -116,30 +114,52 @@ def _bound_of_forms(
         spec.gate == "head" and not spec.step,
         reads=_sums_of_reads(spec, sums, g),
         reads_before=spec.reads == "before",
-        bonus=bonus if spec.bonus else None,
-        skipped=skipped,
-        step=step,
-        more_erased=_more_of_erased(spec, cancelling, beta, erasing),
+        bonus=x.bonus if spec.bonus else None,
+        skipped=np.abs(x.skip * x.v) if spec.skip else None,
+        step=_largest_of_factors(spec, x),
+        more_erased=_more_of_erased(spec, cancelling, x),
         erasing=sums - g if spec.erases == "before" else None,
     )
-    every = [(terms, g)]
-    if errors is not None:
-        every.append((_with_gates(spec, terms, g + errors), g + errors))
-    if spec.erase == "pair" and erased is not None:
-        return _bound_of_two_steps(spec, precision, every, erased, initial_state)
-    both = [one for one, _ in every]
-    if spec.state:
-        around = [_with_state_as_tokens(spec, one, initial_state) for one in both]
-        of_tokens = _allow(precision, *around)
-        return None if of_tokens is None else _split_state_bound(spec, terms, of_tokens)
-    result = _allow(precision, *both)
-    if result is None or not spec.normalised:
-        return result
-    ones = np.ones_like(v[..., :1])
+    return _Read(terms, g, erased)
+
+
+def _errors_of_features(
+    spec: LinearAttention, x: LinearInputs, precision: Precision
+) -> tuple[float, float]:
+    """Return what is added to |φ| for a sum that cancels, and the relative error of a product that a norm leaves."""
+    cancelling = _CANCELLING.get(spec.feature, 0.0)
+    if not spec.qk_norm:
+        return cancelling, 0.0
+    phi = FEATURES[spec.feature]
+    # p has no features.
+    vectors = [phi(x.q), phi(x.k), *([x.p] if spec.erase == "vector" else [])]
+    squares = [(a**2).sum(axis=-1, keepdims=True) + float(spec.eps) for a in vectors]
+    least = min(float(a.min(initial=np.inf)) for a in squares)
+    relative = linear_forms.error_of_norms(x.q.shape[-1], least, precision)
+    # Vectors are divided by their length, and so is what cancels in their features.
+    return (cancelling / least**0.5 if cancelling else 0.0), relative
+
+
+def _largest_of_factors(spec: LinearAttention, x: LinearInputs) -> float:
+    """Return the product of the factors of what is written or erased, each of which may meet what underflows."""
+    if not (spec.step or spec.delta):
+        return 1.0
+    factors = (x.dt, x.beta, *(getattr(x, name) for name in ERASING_INPUTS[spec.erase]), x.v)
+    return float(np.prod([1 + np.abs(a).max(initial=0.0) for a in factors if a is not None]))
+
+
+def _bound_of_quotient(
+    precision: Precision, both: Sequence[linear_forms.LinearTerms], result: Any
+) -> Any:
+    """Return the bound of sums of values over sums of weights, from the terms and the bound of the first sums.
+
+    |N'/D' − N/D| ≤ (|N' − N| + |N/D| |D' − D|) / (|D| − |D' − D|)
+    """
+    terms = both[0]
+    ones = np.ones_like(terms.v[..., :1])
     below = _allow(precision, *(replace(one, v=ones) for one in both))
     scores = linear.decayed_scores(terms.q, terms.k, terms.sums)
-    top, divisor = np.abs(scores @ v), np.abs(scores @ ones)
-    # |N'/D' − N/D| ≤ (|N' − N| + |N/D| |D' − D|) / (|D| − |D' − D|)
+    top, divisor = np.abs(scores @ terms.v), np.abs(scores @ ones)
     with np.errstate(divide="ignore", invalid="ignore"):
         moved = (result + top / divisor * below) / (divisor - below)
         moved = moved + 4 * float(precision.roughest.u) * (top / divisor + moved)
@@ -173,11 +193,9 @@ def _leave_unbounded(spec: LinearAttention, q: Any, v: Any) -> Any:
     return (outputs, np.full((*v.shape[:-2], *width), np.inf)) if spec.state else outputs
 
 
-def _more_of_erased(
-    spec: LinearAttention, cancelling: float, beta: Any, erasing: Mapping[str, Any]
-) -> Any:
+def _more_of_erased(spec: LinearAttention, cancelling: float, x: LinearInputs) -> Any:
     """Return what is added to |p| where the features of keys, which p is made of, may be sums that cancel."""
-    factor = erasing["b"] if spec.erase == "gates" else beta
+    factor = x.b if spec.erase == "gates" else x.beta
     has_keys = spec.delta and spec.erase in (None, "gates")
     return cancelling * np.abs(factor) if has_keys and cancelling else 0.0
 

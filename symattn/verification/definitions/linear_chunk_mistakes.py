@@ -18,6 +18,7 @@ from symattn.verification.definitions.linear_erasure import Erasure, in_steps, j
 from symattn.verification.definitions.linear_ways import (
     Form,
     Produced,
+    Rows,
     compute_by_pairs,
     scan_linear_state,
 )
@@ -31,15 +32,7 @@ if TYPE_CHECKING:
 _WIDTHS_OF_CORRECTED_CHUNKS = (16, 32, 64, 128)
 
 
-def _by_undecayed_corrections(
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    beta: Array | None,
-    state: Array | None,
-) -> Produced:
+def _by_undecayed_corrections(spec: LinearAttention, rows: Rows) -> Produced:
     def token(
         state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array
     ) -> tuple[Array, Array]:
@@ -47,7 +40,7 @@ def _by_undecayed_corrections(
         state = linear.decayed(state, g) + k.mT @ correction
         return state, q @ state
 
-    return scan_linear_state(spec, token, state, q, k, v, beta, g)
+    return scan_linear_state(spec, token, rows, rows.beta, rows.g)
 
 
 def list_wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
@@ -57,7 +50,9 @@ def list_wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     if spec.causal and not is_before:
         earlier = Chunks(lambda i, j: j < i)
         # So many tokens are one chunk.
-        result["mask", "a token does not see itself"] = partial(_by_wrong_chunks, earlier, 10**6)
+        result["mask", "a token does not see itself"] = partial(
+            compute_by_wrong_chunks, earlier, 10**6
+        )
     gated = {
         key: how
         for key, how in (_GATED_CHUNKS | (_GATED_CHUNKS_READ_BEFORE if is_before else {})).items()
@@ -81,17 +76,15 @@ def list_wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     widths = _WIDTHS_OF_CORRECTED_CHUNKS if spec.delta else WIDTHS[1:-1]
     for size in widths if spec.causal else ():
         for (step, cause), how in chunks.items():
-            result[step, cause.format(size)] = partial(_by_wrong_chunks, how, size)
+            result[step, cause.format(size)] = partial(compute_by_wrong_chunks, how, size)
     if spec.gate and spec.delta and not spec.erase:
         words = "what a token replaces is read from the state before it decays"
         result["values", words] = _by_undecayed_corrections
     return result
 
 
-def _by_pairs_with_decayed_keys(
-    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array, *more: Array | None
-) -> Produced:
-    return compute_by_pairs(spec, q, k * powers(g), v, g, *more)
+def _by_pairs_with_decayed_keys(spec: LinearAttention, rows: Rows) -> Produced:
+    return compute_by_pairs(spec, rows._replace(k=rows.k * powers(rows.g)))
 
 
 #: From the gates of a chunk, their sums up to each token, and the sums of those that have decayed what it reads.
@@ -207,46 +200,35 @@ def _substituted(below: Array, right: Array) -> Array:
     return rows
 
 
-def _by_wrong_chunks(
-    how: Chunks,
-    size: int,
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    beta: Array | None,
-    state: Array | None,
-) -> Produced:
+def compute_by_wrong_chunks(how: Chunks, size: int, spec: LinearAttention, rows: Rows) -> Produced:
+    """Compute the output from the state, by chunks of so many tokens of which a part may be wrong."""
+    q, k, v, gates, beta, _ = rows
     n, xp = int(k.shape[-2]), namespace_of(k)
-    # Without gates zeros stand in, so that one step serves both.
-    gates: Any = 0 * k[..., :1] if g is None else g
+    if gates is None:
+        # Without gates zeros stand in, so that one step serves both.
+        gates = 0 * k[..., :1]
     # A pair takes two steps a token.
-    steps, p, bare = 1, None, None
-    if isinstance(beta, Erasure):
-        p, bare = beta.p, beta.bare
-    if isinstance(beta, Erasure) and spec.erase == "pair":
-        steps = 2
-        q, k, v, gates, p = in_steps(q, k, v, gates, beta)
+    steps, is_given = 2 if spec.erase == "pair" else 1, isinstance(beta, Erasure)
+    corrections = [beta.p, beta.bare] if is_given else [beta]
+    if steps > 1:
+        q, k, v, gates, corrections[0] = in_steps(q, k, v, gates, beta)
     place = np.arange(steps * n)[:, None] // steps
     if how.decaying is not None:
         gates = xp.where(xp.asarray(how.decaying(place, size)), gates, 0)
     retention = 0 * gates[..., :1] + 1
     if how.kept is not None:
         retention = xp.where(xp.asarray(how.kept(place, size)), retention, 0)
-    corrections = beta if p is None else p
-    more = tuple(a for a in (corrections, bare) if a is not None)
-    bounds = [steps * at for at in (*range(0, n, size), n)]
-    first = linear.empty_state(k, v) if state is None else state
     is_before = spec.reads == "before"
     token = partial(
         how.token,
         reads_before=is_before,
         erases_before=spec.erases == "before",
-        is_given=p is not None,
+        is_given=is_given,
         steps=steps,
     )
-    end, output = linear.scan(token, first, bounds, q, k, v, gates, retention, *more)
+    bounds = [steps * at for at in (*range(0, n, size), n)]
+    arrays = (q, k, v, gates, retention, *(a for a in corrections if a is not None))
+    end, output = linear.scan(token, rows.first_state, bounds, *arrays)
     if steps > 1:
         output = output[..., 0 if is_before else 1 :: 2, :]
     return Produced(output, end)

@@ -44,6 +44,7 @@ from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
     Produced,
+    Rows,
     apply_normalised_form,
     compute_by_tokens,
     list_linear_forms,
@@ -163,16 +164,18 @@ def _divide_weights(spec: LinearAttention, q: Array, k: Array, v: Array, g: Any 
     return (scores / xp.sum(scores, axis=-1, keepdims=True)) @ v
 
 
-def _compute_as_chunk(
-    chunk: Compute, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Any, state: Any
-) -> Produced:  # fmt: skip
+#: The state after the tokens, and their outputs, from the specification.
+_Chunk = Callable[[LinearAttention, Rows], tuple[Any, Any]]
+
+
+def _compute_as_chunk(chunk: _Chunk, spec: LinearAttention, rows: Rows) -> Produced:
     """Compute all tokens as one chunk."""
+    q, first = rows.q, rows.first_state
     xp, n = namespace_of(q), int(q.shape[-2])
-    first = linear.empty_state(k, v) if state is None else state
     reads_before = spec.reads == "before"
     # A query that reads the state before its token reads the one after the token before.
     queries = xp.concat([q[..., 1:, :], q[..., :1, :]], axis=-2) if reads_before and n > 1 else q
-    end, output = chunk(spec, first, queries, k, v, g, beta)
+    end, output = chunk(spec, rows._replace(q=queries, state=first))
     if reads_before:
         of_first = q[..., :1, :] @ first
         later = output[..., : n - 1, :]
@@ -180,25 +183,22 @@ def _compute_as_chunk(
     return Produced(output, end)
 
 
-def _chunk_by_substitution(
-    spec: LinearAttention, state: Array, q: Array, k: Array, v: Array, g: Any, beta: Any
-) -> Any:
+def _chunk_by_substitution(spec: LinearAttention, rows: Rows) -> Any:
     """Return the state after the tokens and the output, of a triangular system that is solved by substitution."""
+    q, k, v, g, beta, state = rows
     if isinstance(beta, Erasure):
         before = spec.erases == "before"
         return linear.erasing_chunk(state, q, k, v, beta.p, beta.keys, g, before=before)
     return linear.delta_chunk(state, q, k, v, beta, g)
 
 
-def _chunk_by_doubling(
-    spec: LinearAttention, state: Array, q: Array, k: Array, v: Array, g: Any, beta: Any
-) -> Any:
+def _chunk_by_doubling(spec: LinearAttention, rows: Rows) -> Any:
     """Return the same by the inverse (I + L)⁻¹ = (I − L)(I + L²)(I + L⁴) …, as L of n tokens has Lⁿ = 0.
 
     Where keys are alike, terms far larger than the inverse cancel. Source: Yang et al. (2024), §3, for the inverse.
     """
-    erasure = beta if isinstance(beta, Erasure) else Erasure(beta * k, k)
-    written = v if isinstance(beta, Erasure) else beta * v
+    q, k, g, state = rows.q, rows.k, rows.g, rows.state
+    erasure, written = rows.erasure, rows.written
     sums = linear.gate_sums(g)
     reads = sums if g is None or sums is None or spec.erases == "after" else sums - g
     decaying = erasure.p if reads is None else erasure.p * namespace_of(g).exp(reads)
@@ -217,14 +217,7 @@ def _chunk_by_doubling(
 
 
 def _compute_with_summed_gates(
-    summed: Callable[[Array], Any],
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array,
-    beta: Any,
-    state: Any,
+    summed: Callable[[Array], Any], spec: LinearAttention, rows: Rows
 ) -> Produced:
     """Compute token by token with gates held fixed; their gradients come from sums of what q, k and p pull back.
 
@@ -232,19 +225,19 @@ def _compute_with_summed_gates(
     is q_i ⊙ dq_i + p_i ⊙ dp_i − k_i ⊙ dk_i, and dg sums it over a token and the later ones. The factors are 1 here,
     e^{G − G′} with G′ = G held fixed. ``summed`` is the sum of gates, or a wrong one.
     """
-    xp, fixed = namespace_of(g), detached(g)
-    moved = g - fixed
+    xp, fixed = namespace_of(rows.g), detached(rows.g)
+    moved = rows.g - fixed
     sums = summed(moved)
     before = sums - moved
     reads = before if spec.reads == "before" else sums
     written = xp.exp(-sums)
-    erased: Any = beta
+    moving = rows._replace(q=rows.q * xp.exp(reads), k=rows.k * written, g=fixed)
     if spec.delta:
-        of_keys = beta if isinstance(beta, Erasure) else Erasure(beta * k, k)
-        v = v if isinstance(beta, Erasure) else beta * v
+        of_keys = rows.erasure
         erasing = before if spec.erases == "before" else sums
-        erased = Erasure(of_keys.p * xp.exp(erasing), of_keys.keys * written)
-    result = compute_by_tokens(spec, q * xp.exp(reads), k * written, v, fixed, erased, state)
+        erasure = Erasure(of_keys.p * xp.exp(erasing), of_keys.keys * written)
+        moving = moving._replace(v=rows.written, beta=erasure)
+    result = compute_by_tokens(spec, moving)
     if result.state is None:
         return result
     return Produced(result.output, xp.exp(sums[..., -1:, :]).mT * result.state)
@@ -385,13 +378,9 @@ def _shared_erasing(spec: LinearAttention) -> dict[str, Callable[[Array], Any]]:
     return dict.fromkeys(of_keys, partial(repeat_heads, times=spec.values_per_key))
 
 
-def _erase_constants(
-    spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Any, state: Any
-) -> Produced:
+def _erase_constants(spec: LinearAttention, rows: Rows) -> Produced:
     """Compute token by token, with what each token erases held fixed."""
-    of_keys = beta if isinstance(beta, Erasure) else Erasure(beta * k, k)
-    values = v if isinstance(beta, Erasure) else beta * v
-    before = spec.erases == "before"
+    of_keys, before = rows.erasure, spec.erases == "before"
 
     def token(
         state: Array, q: Array, k: Array, v: Array, p: Array, e: Array, g: Array | None = None
@@ -401,26 +390,18 @@ def _erase_constants(
         state = kept - e.mT @ seen + k.mT @ v
         return state, q @ state
 
-    return scan_linear_state(spec, token, state, q, k, values, of_keys.p, of_keys.keys, g)
+    writing = rows._replace(v=rows.written)
+    return scan_linear_state(spec, token, writing, of_keys.p, of_keys.keys, rows.g)
 
 
-def _cut_between_chunks(
-    size: int,
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    beta: Any,
-    state: Any,
-) -> Produced:
+def _cut_between_chunks(size: int, spec: LinearAttention, rows: Rows) -> Produced:
     """Compute token by token, with the state that is handed from one chunk to the next held fixed."""
-    state = linear.empty_state(k, v) if state is None else state
-    outputs = []
+    q, k, v, g, beta, _ = rows
+    state, outputs = rows.first_state, []
     for lo in range(0, int(k.shape[-2]), size):
         cut = partial(_take_tokens, slice(lo, lo + size))
         erased = Erasure(*map(cut, beta)) if isinstance(beta, Erasure) else cut(beta)
-        chunk = compute_by_tokens(spec, cut(q), cut(k), cut(v), cut(g), erased, state)
+        chunk = compute_by_tokens(spec, Rows(cut(q), cut(k), cut(v), cut(g), erased, state))
         outputs.append(chunk.output)
         # The final state keeps its gradient.
         end, state = chunk.state, detached(chunk.state)

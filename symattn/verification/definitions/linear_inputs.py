@@ -16,8 +16,9 @@ from symattn.verification.definitions.attending import in_front, ordered, placed
 from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import Entries, Input
 from symattn.verification.definitions.linear_erasing import erasing_inputs
-from symattn.verification.definitions.linear_erasure import ERASING_INPUTS
-from symattn.verification.definitions.raw_gates import ReadGates, as_rows_of_heads
+from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
+from symattn.verification.definitions.linear_ways import LinearInputs
+from symattn.verification.definitions.raw_gates import ReadGates, as_rows_of_heads, read_gates
 from symattn.verification.definitions.recurrent_law import repeat_for_tokens
 
 if TYPE_CHECKING:
@@ -62,20 +63,77 @@ def field_of_input(spec: LinearAttention, name: str) -> str:
     return _FIELDS_OF_INPUTS.get(name, "")
 
 
-def check_inputs_beside(spec: LinearAttention, given: Mapping[str, Any]) -> None:
+def arrange_inputs(spec: LinearAttention, given: LinearInputs) -> LinearInputs:
+    """Return the inputs of a call as forms read them: one number a token as a column, and numbers of heads in front.
+
+    Raw gates become logarithms of decays. Raises ``InputError`` for gates, a bonus, a skip, rates or biases of other
+    heads than those of v, for an input that the specification has and that is left out, and for one that it does not
+    have.
+    """
+    v = given.v
+    _check_names_beside(spec, given)
+    _check_erasing_rows(spec, given)
+    if given.g is not None and spec.gate == "head":
+        given = given._replace(g=_repeat_gates_of_heads(given.g, v))
+    # Values without an axis of heads have no such numbers.
+    heads = tuple(v.shape[-3:-2]) or None
+    of_features = heads and (*heads, given.q.shape[-1])
+    if spec.bonus:
+        hint = "one number for each head and feature, bonus (h, d_k) and v (…, h, n, d_v)"
+        bonus = _check_shape_beside_values("bonus", given.bonus, of_features, v, hint)
+        given = given._replace(bonus=bonus[..., None, :])
+    if spec.skip:
+        hint = "one number a head, skip (h,) and v (…, h, n, d_v)"
+        skip = _check_shape_beside_values("skip", given.skip, heads, v, hint)
+        given = given._replace(skip=skip[..., None, None])
+    if spec.step:
+        hint = "one step a token, dt (…, h, n) and v (…, h, n, d_v)"
+        _check_shape_beside_values("dt", given.dt, tuple(v.shape[:-1]), v, hint)
+    columns = (_make_column(x, given.q) for x in (given.g, given.beta, given.dt))
+    given = given._replace(**dict(zip(("g", "beta", "dt"), columns, strict=True)))
+    if not spec.gate_form:
+        return given
+    hint = "one number a head, A_log (h,) and v (…, h, n, d_v)"
+    rates = _check_shape_beside_values("A_log", given.A_log, heads, v, hint)
+    hint = "one number a head, dt_bias (h,), or with gate='feature' one for each feature, (h, d_k)"
+    wanted = of_features if spec.gate == "feature" else heads
+    biases = _check_shape_beside_values("dt_bias", given.dt_bias, wanted, v, hint)
+    gates = read_gates(spec, given.g, *as_rows_of_heads(spec, rates, biases))
+    return given._replace(g=gates, A_log=None, dt_bias=None)
+
+
+def _check_names_beside(spec: LinearAttention, given: LinearInputs) -> None:
     """Raise ``InputError`` for an input that a specification does not have, and for one that is left out."""
     needed = inputs_beside(spec)
-    for name in given:
-        if name not in needed:
+    for name in _FIELDS_OF_INPUTS:
+        if getattr(given, name) is not None and name not in needed:
             hint = field_of_input(spec, name)
             raise InputError(f"LinearAttention takes no {name} here; hint: {hint}")
     for name in needed:
         # Those of heads have shapes to tell, below.
-        if name not in given and name not in _CHECKED_BY_SHAPE:
+        if getattr(given, name) is None and name not in _CHECKED_BY_SHAPE:
             raise InputError(f"LinearAttention: {name} is left out; hint: {', '.join(needed)}")
 
 
-def check_shape_beside_values(
+def _check_erasing_rows(spec: LinearAttention, given: LinearInputs) -> None:
+    widths = {"d_k": given.q.shape[-1], "d_v": given.v.shape[-1]}
+    for name, last in ERASING_INPUTS[spec.erase].items():
+        rows = (given.k if is_of_keys(spec, name) else given.v).shape[:-1]
+        hint = f"one row a token, {name} (…, n, {last})"
+        wanted = (*rows, widths[last])
+        _check_shape_beside_values(name, getattr(given, name), wanted, given.v, hint)
+
+
+def _repeat_gates_of_heads(g: Array, v: Array) -> Any:
+    if tuple(g.shape) != tuple(v.shape[-3:-2]) or v.ndim < 3:
+        raise InputError(
+            f"LinearAttention: g has the shape {tuple(g.shape)} and v {tuple(v.shape)}; hint: one gate a head,"
+            " g (h,) and v (…, h, n, d_v)"
+        )
+    return repeat_for_tokens(g, v)
+
+
+def _check_shape_beside_values(
     name: str, array: Array | None, wanted: tuple[int, ...] | None, v: Array, hint: str
 ) -> Array:
     """Return an input of this shape. Raises ``InputError`` for any other one, and if it is left out."""
@@ -85,6 +143,11 @@ def check_shape_beside_values(
             f"LinearAttention: {name} has the shape {shape} and v {tuple(v.shape)}; hint: {hint}"
         )
     return array
+
+
+def _make_column(x: Array | None, q: Array) -> Array | None:
+    """Return one number per token as a column; numbers for each feature, and columns, stay as they are."""
+    return x[..., None] if x is not None and x.ndim < q.ndim else x
 
 
 def check_layout_of_heads(spec: LinearAttention, layout: Layout) -> None:
@@ -219,8 +282,3 @@ def run_with_gate_columns(
         else:
             keywords["g"] = read(spec, keywords["g"], *rows)
     return run(**keywords)
-
-
-def make_columns(x: Array | None, q: Array) -> Array | None:
-    """Return one number per token as a column; numbers for each feature, and columns, stay as they are."""
-    return x[..., None] if x is not None and x.ndim < q.ndim else x

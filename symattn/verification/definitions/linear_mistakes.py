@@ -43,6 +43,7 @@ from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
     Produced,
+    Rows,
     apply_normalised_form,
     list_linear_forms,
     make_unit_values,
@@ -178,17 +179,9 @@ def _change_erasure(
     def run(**inputs: Any) -> Any:
         read = {**inputs, **read_erasing_inputs(spec, inputs)}
 
-        def changed(
-            spec: LinearAttention,
-            q: Array,
-            k: Array,
-            v: Array,
-            g: Any,
-            erasure: Erasure,
-            state: Any,
-        ) -> Produced:
-            other, keys, values = change(erasure, k, v, read)
-            return form(spec, q, keys, values, g, other, state)
+        def changed(spec: LinearAttention, rows: Rows) -> Produced:
+            other, keys, values = change(rows.beta, rows.k, rows.v, read)
+            return form(spec, rows._replace(k=keys, v=values, beta=other))
 
         return apply_normalised_form(spec, changed, **inputs)
 

@@ -17,6 +17,7 @@ from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
     Produced,
+    Rows,
     apply_normalised_form,
     read_features,
     repeat_for_values,
@@ -96,15 +97,7 @@ _OTHER_NORMS: dict[str, norms.Norm] = {
 
 
 def _output_of_half_normed_keys(
-    spec: LinearAttention,
-    where_written: bool,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None = None,
-    beta: Array | None = None,
-    initial_state: Array | None = None,
-    skip: Array | None = None,
+    spec: LinearAttention, where_written: bool, k: Array, **inputs: Any
 ) -> Any:
     """Compute the delta rule with keys that are normalised at one of their two places alone."""
     bare = repeat_for_values(spec, FEATURES[spec.feature](k))
@@ -118,15 +111,8 @@ def _output_of_half_normed_keys(
         state = state + beta * (k.mT @ (v - read @ state))
         return state, q @ state
 
-    def form(
-        spec: LinearAttention,
-        q: Array,
-        k: Array,
-        v: Array,
-        g: Array | None,
-        beta: Array | None,
-        state: Array | None,
-    ) -> Produced:
-        return scan_linear_state(spec, token, state, q, written, v, read, beta, g)
+    def form(spec: LinearAttention, rows: Rows) -> Produced:
+        with_keys = rows._replace(k=written)
+        return scan_linear_state(spec, token, with_keys, read, rows.beta, rows.g)
 
-    return apply_normalised_form(spec, form, q, k, v, g, beta, initial_state, skip=skip)
+    return apply_normalised_form(spec, form, k=k, **inputs)

@@ -18,6 +18,7 @@ from symattn.verification.definitions.linear_erasure import take_token_before
 from symattn.verification.definitions.linear_ways import (
     Form,
     Produced,
+    Rows,
     apply_normalised_form,
     scan_linear_state,
 )
@@ -127,22 +128,20 @@ def adding_own_products(run: Compute, spec: LinearAttention) -> Compute:
     return added
 
 
-def _read_nothing(spec: LinearAttention, q: Array, k: Array, v: Array, *more: object) -> Produced:
-    return Produced(0 * v)
+def _read_nothing(spec: LinearAttention, rows: Rows) -> Produced:
+    return Produced(0 * rows.v)
 
 
-def _by_decayed_states(
-    form: Form, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array, *more: Array | None
-) -> Produced:
+def _by_decayed_states(form: Form, spec: LinearAttention, rows: Rows) -> Produced:
     """Return ``form`` with the state that a token reads decayed by the token's own gate."""
-    return form(spec, q * powers(g), k, v, g, *more)
+    return form(spec, rows._replace(q=rows.q * powers(rows.g)))
 
 
 def _with_written_bonus(
     spec: LinearAttention, form: Form, k: Array, bonus: Array, **inputs: Any
 ) -> Any:
     """Return the run with b ⊙ k written in the place of k; the token itself is read by its bonus once."""
-    writing: Form = lambda other, q, k, *more: form(other, q, k * bonus, *more)  # noqa: E731
+    writing: Form = lambda other, rows: form(other, rows._replace(k=rows.k * bonus))  # noqa: E731
     bare = partial(apply_normalised_form, replace(spec, bonus=False, skip=False), writing)
     return adding_own_products(bare, spec)(k=k, bonus=bonus, **inputs)
 
@@ -253,16 +252,7 @@ _CORRECTIONS: dict[str, Correction] = {
 }
 
 
-def _by_corrections(
-    correction: Correction,
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    beta: Array | None,
-    state: Array | None,
-) -> Produced:
+def _by_corrections(correction: Correction, spec: LinearAttention, rows: Rows) -> Produced:
     def token(
         state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None
     ) -> tuple[Array, Array]:
@@ -270,7 +260,7 @@ def _by_corrections(
         state = state + k.mT @ correction(v, k @ state, beta)
         return state, q @ state
 
-    return scan_linear_state(spec, token, state, q, k, v, beta, g)
+    return scan_linear_state(spec, token, rows, rows.beta, rows.g)
 
 
 _OF_THE_TOKEN_BEFORE = "the state decays after a token is added, not before"

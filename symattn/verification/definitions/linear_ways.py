@@ -30,57 +30,115 @@ FEATURES: dict[str, Callable[[Array], Array]] = {
 }  # fmt: skip
 
 
+class LinearInputs(NamedTuple):
+    """The inputs of a ``LinearAttention``: None for those that a specification does not have, or a call leaves out.
+
+    Rows of tokens are (…, n, d). One number a token is a column (…, n, 1), as is one gate a head, for each of its
+    tokens. Numbers of heads broadcast with them: a bonus is (…, 1, d_k), and a skip (…, 1, 1).
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    g: Any = None
+    beta: Any = None
+    initial_state: Any = None
+    bonus: Any = None
+    dt: Any = None
+    skip: Any = None
+    p: Any = None
+    b: Any = None
+    w: Any = None
+    a: Any = None
+    A_log: Any = None
+    dt_bias: Any = None
+
+    def read_erasing(self, spec: LinearAttention) -> dict[str, Any]:
+        """Return p, b, w and a of the specification by name, as ``read_erasing_inputs``."""
+        return read_erasing_inputs(spec, self._asdict())
+
+
+class Rows(NamedTuple):
+    """The arrays that a form reads.
+
+    q, k   features, for each head of values, (…, n, f)
+    v      the values that are written, (…, n, d_v)
+    g      gates that broadcast with k, or None
+    beta   β as a column, or the ``Erasure`` in its place, or None
+    state  the state before the first token, (…, f, d_v), or None for zeros
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    g: Any = None
+    beta: Any = None
+    state: Any = None
+
+    @property
+    def first_state(self) -> Any:
+        """The state before the first token, as an array."""
+        return linear.empty_state(self.k, self.v) if self.state is None else self.state
+
+    @property
+    def erasure(self) -> Erasure:
+        """What the delta rule erases: β k along k, if no field of the specification says otherwise."""
+        given = self.beta
+        return given if isinstance(given, Erasure) else Erasure(given * self.k, self.k)
+
+    @property
+    def written(self) -> Any:
+        """What the delta rule writes: β v, if what is written does not have its factor already."""
+        return self.v if isinstance(self.beta, Erasure) else self.beta * self.v
+
+
 class Produced(NamedTuple):
     """The results of a form: the outputs (…, n, d_v) and the final state (…, f, d_v), None if it has none."""
 
-    output: Array
-    state: Array | None = None
+    output: Any
+    state: Any = None
 
 
-#: A form, from the specification, q and k as they are read, v, g, beta and the state before the first token (None:
-#: zeros).
-Form = Callable[..., Produced]
+#: A form of the sums over tokens, from the specification.
+Form = Callable[["LinearAttention", Rows], Produced]
 
 
 def apply_normalised_form(
-    spec: LinearAttention, form: Form, q: Array, k: Array, v: Array,
-    g: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, bonus: Array | None = None,
-    dt: Array | None = None, skip: Array | None = None, below: Form | None = None, **erasing: Array,
-) -> Any:  # fmt: skip
+    spec: LinearAttention, form: Form, below: Form | None = None, **inputs: Any
+) -> Any:
     """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised.
 
-    With a ``bonus`` (…, 1, d_k) each token reads itself as well; the step ``dt`` (…, n, 1) multiplies gates and the
-    values that are written, and ``skip`` (…, 1, 1) those that are added. With a ``state`` return the final state too.
-    Where the specification says what is erased, the form gets an ``Erasure`` of the inputs ``erasing`` in the place of
-    β, and the values that are written.
+    ``inputs`` are the fields of ``LinearInputs``. With a bonus each token reads itself as well; a step multiplies gates
+    and the values that are written, and a skip those that are added. With a state return the final one too. Where the
+    specification says what is erased, the form gets an ``Erasure`` in the place of β, and the values that are written.
     """
-    a, b = read_features(spec, q), read_features(spec, k)
+    x = LinearInputs(**inputs)
+    a, b = read_features(spec, x.q), read_features(spec, x.k)
     if spec.scale:
-        xp = namespace_of(q)
-        a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
-    state = read_initial_state(spec, b, v, initial_state) if spec.state else None
-    gates, written = multiply_by_step(spec, g, v, dt)
-    corrected: Any = beta
+        xp = namespace_of(x.q)
+        a = a / xp.sqrt(xp.asarray(x.q.shape[-1], dtype=x.q.dtype))
+    state = read_initial_state(spec, b, x.v, x.initial_state) if spec.state else None
+    gates, written = multiply_by_step(spec, x)
+    corrected = x.beta
     if spec.erase:
-        read = read_erasing_inputs(spec, erasing)
-        corrected, written = read_erasure(spec, b, v, beta, read)
-    result = form(spec, a, b, written, gates, corrected, state)
-    if spec.bonus and bonus is not None:
-        of_itself = linear.own_products(a, b, v, bonus)
+        corrected, written = read_erasure(spec, b, x.v, x.beta, x.read_erasing(spec))
+    result = form(spec, Rows(a, b, written, gates, corrected, state))
+    if spec.bonus and x.bonus is not None:
+        of_itself = linear.own_products(a, b, x.v, x.bonus)
         result = Produced(result.output + of_itself, result.state)
-    if spec.skip and skip is not None:
-        result = Produced(result.output + skip * v, result.state)
+    if spec.skip and x.skip is not None:
+        result = Produced(result.output + x.skip * x.v, result.state)
     if spec.normalised:
-        divisor = (below or form)(spec, a, b, make_unit_values(v), g, beta, None)
+        divisor = (below or form)(spec, Rows(a, b, make_unit_values(x.v), x.g, x.beta))
         return result.output / divisor.output
     if result.state is None or spec.state is None:
         return result.output
     return result.output, result.state if spec.state == "kv" else result.state.mT
 
 
-def multiply_by_step(spec: LinearAttention, g: Any, v: Any, dt: Any) -> tuple[Any, Any]:
+def multiply_by_step(spec: LinearAttention, x: LinearInputs) -> tuple[Any, Any]:
     """Return Δ g and Δ v, or both as they are without a step."""
-    return (dt * g, dt * v) if spec.step and dt is not None else (g, v)
+    return (x.dt * x.g, x.dt * x.v) if spec.step and x.dt is not None else (x.g, x.v)
 
 
 def read_initial_state(
@@ -109,16 +167,9 @@ def make_unit_values(v: Array) -> Array:
     return namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
 
 
-def compute_by_pairs(
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    beta: Array | None,
-    state: Array | None,
-) -> Produced:
+def compute_by_pairs(spec: LinearAttention, rows: Rows) -> Produced:
     """Return (φ(Q) φ(K)ᵀ ⊙ D) V, and what queries read of the state before all tokens."""
+    q, k, v, g, _, state = rows
     if not spec.causal:
         return Produced(q @ k.mT @ v)
     if spec.reads == "before":
@@ -132,60 +183,41 @@ def compute_by_pairs(
     return Produced(output, end)
 
 
-def compute_by_tokens(
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    beta: Array | Erasure | None,
-    state: Array | None,
-) -> Produced:
+def compute_by_tokens(spec: LinearAttention, rows: Rows) -> Produced:
     """Compute the output from the state, token by token."""
     if not spec.causal:
-        return Produced(q @ (k.mT @ v))
-    if isinstance(beta, Erasure):
+        return Produced(rows.q @ (rows.k.mT @ rows.v))
+    if isinstance(rows.beta, Erasure):
         erasing: Compute = partial(linear.erasing_token, before=spec.erases == "before")
-        return scan_linear_state(spec, erasing, state, q, k, v, beta.p, beta.keys, g)
+        return scan_linear_state(spec, erasing, rows, rows.beta.p, rows.beta.keys, rows.g)
     step: Compute = linear.delta_token if spec.delta else linear.gated_step
-    return scan_linear_state(spec, step, state, q, k, v, beta, g)
+    return scan_linear_state(spec, step, rows, rows.beta, rows.g)
 
 
 def scan_linear_state(
-    spec: LinearAttention,
-    step: Compute,
-    state: Array | None,
-    q: Array,
-    k: Array,
-    v: Array,
-    *more: Array | None,
+    spec: LinearAttention, step: Compute, rows: Rows, *more: Array | None
 ) -> Produced:
-    """Scan the tokens with a step that gives q S', or with q S where the state before a token is read."""
+    """Scan the tokens with a step that gives q S', or with q S where the state before a token is read.
+
+    The step takes the state, q, k and v, and what is not None of ``more``.
+    """
     extras = [x for x in more if x is not None]
     if spec.reads == "before":
         step = linear.reading_before(step)
-    first = linear.empty_state(k, v) if state is None else state
-    bounds = range(int(k.shape[-2]) + 1)
-    end, output = linear.scan(step, first, bounds, q, k, v, *extras)
+    bounds = range(int(rows.k.shape[-2]) + 1)
+    arrays = (rows.q, rows.k, rows.v, *extras)
+    end, output = linear.scan(step, rows.first_state, bounds, *arrays)
     return Produced(output, end)
 
 
-def _compute_by_chunks(
-    spec: LinearAttention,
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    beta: Array | None,
-    state: Array | None,
-) -> Produced:
+def _compute_by_chunks(spec: LinearAttention, rows: Rows) -> Produced:
     """Compute the output from the state, two tokens at a time."""
     # Chunks of two tokens have every part that longer ones have.
-    n, gates = int(k.shape[-2]), [x for x in (g,) if x is not None]
+    n, gates = int(rows.k.shape[-2]), [x for x in (rows.g,) if x is not None]
     bounds = [*range(0, n, 2), n]
-    first = linear.empty_state(k, v) if state is None else state
     chunk = linear.chunk_read_before if spec.reads == "before" else linear.gated_chunk
-    end, output = linear.scan(chunk, first, bounds, q, k, v, *gates)
+    arrays = (rows.q, rows.k, rows.v, *gates)
+    end, output = linear.scan(chunk, rows.first_state, bounds, *arrays)
     return Produced(output, end)
 
 
