@@ -16,13 +16,14 @@ from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
 
 #: Whether an edit leaves the path of execution as it is, see ``Repair``.
-ExecutionPath = Literal["same", "beyond", "other"]
+ExecutionPath = Literal["same", "beyond", "wider", "other"]
 _RESERVATIONS: dict[ExecutionPath, str] = {
     "same": "",
     "beyond": (
         "; its number is larger than every length that was tried, "
         "so it may only move the mistake to longer calls"
     ),
+    "wider": "; its output then has a wider format, so it may only avoid the mistake",
     "other": "; the code then takes another path, so it may only avoid the mistake",
 }
 #: What a repair claims no more than.
@@ -67,23 +68,28 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class RepairPart:
-    """One of the edits of a repair that takes two: its first line, and the text before and after."""
+    """One of the edits of a repair that takes two: its first line, and the text before and after.
+
+    The same text is changed at so many ``places``. Without ``old`` text the new one is a line of its own.
+    """
 
     line: int
     old: str
     new: str
+    places: int = 1
 
-    RECORD = "line, old, new"
+    RECORD = "line, old, new, places"
 
     @property
     def change(self) -> str:
         """The text before and after: `` `acc` → `acc * a` ``."""
-        # An insertion has no old text, a removal no new one.
+        # An inserted line has no old text, a removal no new one.
         if not self.new:
             return f"remove `{self.old}`"
         if not self.old:
-            return f"insert `{self.new}`"
-        return f"`{self.old}` → `{self.new}`"
+            return f"insert the line `{self.new}`"
+        several = f" at {self.places} places" if self.places > 1 else ""
+        return f"`{self.old}` → `{self.new}`{several}"
 
 
 @dataclass(frozen=True)
@@ -95,11 +101,13 @@ class Repair:
     old, new   the text before and after, in one line each; of two edits those of both
     rule       the rule that made the edit
     path       "other" if lines of the code run that did not run before, or another number of times; "beyond" if they
-               do not, and a new whole number is larger than every length that was tried; else "same"
+               do not, and a new whole number is larger than every length that was tried; "wider" if the output has
+               another format; else "same"
     grade      ``tested`` with its ``epsilon`` if the edited code agrees on residues, else ``sampled``
     tried      how many edits were tried, and ``possible`` how many the tiers that were searched have; each pair is one
     repaired   for how many of the ``wrong`` calls it gives what the definition does
     parts      two edits that make the repair together, in the order of the text; none if it is a single one
+    places     at how many places the same text is changed
     """
 
     file: str
@@ -116,8 +124,12 @@ class Repair:
     wrong: int
     digest: str = ""
     parts: tuple[RepairPart, ...] = ()
+    places: int = 1
 
-    RECORD = "file, line, column, end, old, new, parts?, rule, path, grade, epsilon, tried, possible, repaired, wrong"
+    RECORD = (
+        "file, line, column, end, old, new, places, parts?, rule, path, grade, epsilon, "
+        "tried, possible, repaired, wrong"
+    )
 
     @property
     def line(self) -> int:
@@ -143,7 +155,7 @@ class Repair:
     @property
     def change(self) -> str:
         """The place and the change: ``line 22 of attn.py: `acc` → `acc * a` ``; of two edits those of both."""
-        parts = self.parts or (RepairPart(self.line, self.old, self.new),)
+        parts = self.parts or (RepairPart(self.line, self.old, self.new, self.places),)
         first, *others = (f"{part.line}: {part.change}" for part in parts)
         place, _, change = first.partition(":")
         both = "".join(f", and line {other}" for other in others)

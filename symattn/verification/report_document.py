@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Decimal
 from itertools import islice
 
@@ -13,7 +13,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Root, equals, name
 from symattn.document.text import assignment, equal_sizes
 from symattn.verification.power import ONE_PERCENT, TWICE
-from symattn.verification.repair import NOT_MEANT
+from symattn.verification.repair import NOT_MEANT, Repair
 from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
 _MAX_FAULTS_IN_SHORT = 3  # the first with its evidence
@@ -63,7 +63,7 @@ _ABOUT = {
 def document(report: Report, show_output: bool = False) -> md.Document:
     """Return a report as a document: the verdict, the evidence, and as details how it was reached."""
     limits: list[md.Block] = [md.Note((words,)) for words in report.reservations]
-    opening = [*limits, *_describe_repairs(report)]
+    opening = [*limits, *describe_repairs(report.repairs)]
     closing = [
         *_describe_missing_evidence(report),
         # The grounds come after what is missing, since that limits them.
@@ -103,9 +103,9 @@ def _describe_function_printout(report: Report, show_output: bool) -> list[md.Bl
     return [md.Heading(("What it printed",)), md.Listing(printed)] if printed else []
 
 
-def _describe_repairs(report: Report) -> Iterator[md.Block]:
+def describe_repairs(repairs: Sequence[Repair]) -> Iterator[md.Block]:
     """Yield each repair in a sentence, and what is not claimed; or the edit that repairs most, which is no fix."""
-    whole = [repair for repair in report.repairs if repair.is_whole]
+    whole = [repair for repair in repairs if repair.is_whole]
     for number, repair in enumerate(whole):
         words = repair.words_of_both if repair.parts else repair.words
         yield md.Paragraph((f"{'Or' if number else 'Fix:'} {words}{':' if repair.parts else '.'}",))
@@ -113,7 +113,7 @@ def _describe_repairs(report: Report) -> Iterator[md.Block]:
             yield md.Items(tuple((f"line {part.line}: {part.change}",) for part in repair.parts))
     if whole:
         yield md.Note((NOT_MEANT,))
-    for repair in report.repairs[:1] if not whole else ():
+    for repair in repairs[:1] if not whole else ():
         yield md.Paragraph((f"The nearest edit, no fix: {repair.words}.",))
 
 

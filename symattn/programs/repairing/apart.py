@@ -1,20 +1,30 @@
-"""Trials of edits in the child process of a target, with its limits of time."""
+"""Trials of edits in the child process of a target, with its limits of time.
+
+The process may be that of a candidate that is not trusted: its answers have the form of those of ``Trials``, or the
+search ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun
-from symattn.programs.repairing.edits import Edit
+from symattn.programs.guard import Tampered
+from symattn.programs.repairing.edits import TIERS, Edit
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
+from symattn.verification.repair import Replacement
 
 if TYPE_CHECKING:
     from symattn.programs.child import Child
     from symattn.verification.semantics import IdentityResult
+
+
+#: What a process that ends counts as, in calls: its last chunk, and the wait for its end.
+_WORK_OF_END = 2000
 
 
 class TrialsInChild:
@@ -23,12 +33,16 @@ class TrialsInChild:
     def __init__(self, child: Child, samples: Samples) -> None:
         self._child, self._samples = child, samples
         self._opened_in: object = None
+        # by processes that have ended, and by this one
+        self._work_before, self._work = 0.0, 0.0
 
     def open(self) -> Opened | None:
         """See ``Trials.open``."""
         answer = self._child.ask("open_trials", self._samples)
         self._opened_in = self._child.process
-        return None if isinstance(answer, Failure) else answer
+        if answer is None or isinstance(answer, Failure):
+            return None
+        return _checked_answer(answer, _is_opened(answer))
 
     def add(self, samples: Sequence[JudgedSample]) -> None:
         """See ``Trials.add``."""
@@ -39,22 +53,40 @@ class TrialsInChild:
     def edits(self, tier: int) -> list[Edit]:
         """See ``Trials.edits``."""
         answer = self._ask_trials_in_child("edits", tier)
-        return [] if isinstance(answer, Failure) else answer
+        if isinstance(answer, Failure):
+            return []
+        return _checked_answer(answer, _is_list_of(answer, _is_edit))
 
     def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[Screened]:
         """See ``Trials.screen``."""
         answer = self._ask_trials_in_child("screen", list(several))
-        return [] if isinstance(answer, Failure) else answer
+        if isinstance(answer, Failure):
+            return []
+        numbers = range(len(several))
+        return _checked_answer(answer, _is_list_of(answer, lambda one: _is_screened(one, numbers)))
 
     def score(self, edits: Sequence[Edit]) -> list[float]:
         """See ``Trials.score``."""
         answer = self._ask_trials_in_child("score", list(edits))
-        return [0.0] * len(edits) if isinstance(answer, Failure) else answer
+        if isinstance(answer, Failure):
+            return [0.0] * len(edits)
+        is_right = _is_list_of(answer, _is_number) and len(answer) == len(edits)
+        return _checked_answer(answer, is_right)
+
+    def work_done(self) -> float:
+        """See ``Trials.work_done``; a process that ended has told nothing of its last questions."""
+        answer = self._ask_trials_in_child("work_done")
+        if not isinstance(answer, Failure):
+            self._work = float(_checked_answer(answer, _is_number(answer)))
+        return self._work_before + self._work
 
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]:
         """See ``Trials.repaired``."""
         answer = self._ask_trials_in_child("repaired", list(edits))
-        return (0, 1) if isinstance(answer, Failure) else answer
+        if isinstance(answer, Failure):
+            return 0, 1
+        is_right = type(answer) is tuple and [type(n) for n in answer] == [int, int]
+        return _checked_answer(answer, is_right)
 
     def version(self, edits: Sequence[Edit]) -> EditedInChild:
         """Return the edited function, called in the child."""
@@ -63,6 +95,7 @@ class TrialsInChild:
     def ready(self) -> bool:
         """Open the trials again if the process has ended since; return whether they are open."""
         if self._child.process is None or self._child.process is not self._opened_in:
+            self._work_before, self._work = self._work_before + self._work + _WORK_OF_END, 0.0
             return self.open() is not None
         return True
 
@@ -70,6 +103,53 @@ class TrialsInChild:
         if not self.ready():
             return Failure("ended", "the source cannot be opened again")
         return self._child.ask("trials", question, *rest)
+
+
+def _checked_answer(answer: Any, is_right: bool) -> Any:
+    """Return an answer of the child. Raises ``Tampered`` unless it has the form of one of ``Trials``."""
+    if not is_right:
+        raise Tampered("it answers for the judge's own code")
+    return answer
+
+
+def _is_list_of(answer: Any, is_right: Callable[[Any], bool]) -> bool:
+    return type(answer) is list and all(map(is_right, answer))
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) in (int, float)
+
+
+def _is_opened(x: Any) -> bool:
+    texts = isinstance(x, Opened) and type(x.file) is type(x.digest) is str
+    return texts and type(x.longest_block) is int
+
+
+def _is_screened(x: Any, numbers: range) -> bool:
+    if not isinstance(x, Screened):
+        return False
+    is_known = type(x.number) is int and x.number in numbers
+    flags = x.passes, x.strays, x.widens
+    return is_known and all(type(flag) is bool for flag in flags) and _is_number(x.gained)
+
+
+def _is_edit(x: Any) -> bool:
+    """Return whether an object is an edit of a text, with fields of their types."""
+    if not isinstance(x, Edit) or type(x.replacements) is not tuple or not x.replacements:
+        return False
+    whole = x.place, x.node, x.group, x.alike, x.times
+    texts = x.rule, x.old, x.new, x.expression
+    is_plain = all(type(n) is int for n in whole) and all(type(text) is str for text in texts)
+    return is_plain and x.tier in TIERS and all(map(_is_replacement, x.replacements))
+
+
+def _is_replacement(x: Any) -> bool:
+    if not isinstance(x, Replacement):
+        return False
+    # Columns are counted from 0, lines from 1.
+    starts, ends = (x.line, x.column), (x.end_line, x.end_column)
+    whole = all(type(n) is int for n in (*starts, *ends))
+    return whole and (1, 0) <= starts <= ends and x.end_column >= 0 and type(x.new) is str
 
 
 class EditedInChild:

@@ -178,11 +178,7 @@ def rescale_before(s: BlockStatement) -> Changes:
         if factor != name and factor_kind.is_real and factor_kind.broadcasts_to(kind):
             for sign in ("*", "/"):
                 new = f"{name} = {name} {sign} {factor}"
-                yield (
-                    [s.inserted_before(s.node, [s.indent(s.node) + new])],
-                    "",
-                    f"{new}  (a new line)",
-                )
+                yield [s.inserted_before(s.node, [s.indent(s.node) + new])], "", new
 
 
 def assign_at_end(s: BlockStatement) -> Changes:
@@ -196,11 +192,7 @@ def assign_at_end(s: BlockStatement) -> Changes:
         for other, other_kind in inner.items():
             if other != name and other_kind == kind and kind.name in NUMBERS:
                 new = f"{name} = {other}"
-                yield (
-                    [s.inserted_after(s.node, [s.indent(s.node) + new])],
-                    "",
-                    f"{new}  (a new line)",
-                )
+                yield [s.inserted_after(s.node, [s.indent(s.node) + new])], "", new
 
 
 def mask_block(s: BlockStatement) -> Changes:
@@ -223,11 +215,7 @@ def mask_block(s: BlockStatement) -> Changes:
             ):
                 mask = write_boolean_triangle(s.function, rows, columns, begins)
                 new = f"{name} = {s.function.xp}.where({mask}, {name}, -{s.function.xp}.inf)"
-                yield (
-                    [s.inserted_after(s.node, [s.indent(s.node) + new])],
-                    "",
-                    f"{new}  (a new line)",
-                )
+                yield [s.inserted_after(s.node, [s.indent(s.node) + new])], "", new
 
 
 BLOCK_RULES: tuple[BlockRule, ...] = (

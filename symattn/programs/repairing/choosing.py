@@ -4,17 +4,19 @@ All lines are searched. An edit by which the code takes another path comes last,
 a tile size of 1, a branch that is never taken. Among the others the smallest comes first, then likely rules. Two edits
 are tried only if no single one is found; if two faults are apart, the edit that repairs most wrong calls is reported.
 
-Work is counted in calls of edited functions, never by a clock; the budget of processor time is an upper limit.
+Work is counted in calls of edited functions, never by a clock: a third of what explaining may take. The budget of
+processor time is an upper limit.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
 from itertools import chain, combinations, islice
 from math import inf, isfinite
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,10 +48,10 @@ MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
 # In screening an error may exceed the bound by this factor; the last questions are strict.
 _MOST_SLACK = 8.0
-_SHARE_OF_BUDGET = 3  # the part of the budget of processor time: a third
+#: A third of explaining, counted in calls: so many for each second of the budget.
+_CALLS_OF_SECOND, _SHARE_OF_EXPLAINING = 2000, 3
 _TOKENS_OF_KERNEL = 40  # tokens of the last inputs of an interpreted kernel of short blocks,
 _BEYOND_BLOCKS = 3  # and beyond two blocks if these are longer
-_SHARE_FOR_KERNELS = 1  # interpreted kernels get all of it
 _FEW_ENTRIES = 1000  # of a wrong call of which no smaller one is sought,
 _SMALLER_TRIES, _TRIES_OF_SIZES = 16, 4  # calls in all, and with each choice of sizes,
 _SHRUNK = 2  # and the factor by which a smaller one must be smaller
@@ -68,8 +70,9 @@ _PAIRS_AT_ONCE = 1000  # pairs after which those that passed are examined
 _MOST_REFUTING, _MAX_REFUTING, _REFUTING_SEED = 2, 100_000, 67
 _MOST_COMPARED = 64  # edits of tiers 2 and 3 of which the parts that they repair are compared
 _PATIENCE = 0.1  # by how much more a partial repair must repair than the function as it is
+_PAIR = max(TIERS) + 1  # the tier of two edits at once
 #: Paths of execution after an edit, in the order in which edits are reported.
-_PATHS: tuple[ExecutionPath, ...] = ("same", "beyond", "other")
+_PATHS: tuple[ExecutionPath, ...] = ("same", "beyond", "wider", "other")
 _WHOLE_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 #: Findings about a single call, which an edit can repair.
 _FINDINGS = ("values", "not finite", "shape", "raises", "dtype", "mutates", "overwrites")
@@ -83,6 +86,7 @@ class TriesEdits(Protocol):
     def edits(self, tier: int) -> Sequence[Edit]: ...
     def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[Screened]: ...
     def score(self, edits: Sequence[Edit]) -> list[float]: ...
+    def work_done(self) -> float: ...
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]: ...
     def version(self, edits: Sequence[Edit]) -> Runner | None: ...
 
@@ -235,6 +239,30 @@ def _taken(several: Sequence[Several], waiting: dict[Several, None]) -> list[Sev
     return result
 
 
+class _Candidate(NamedTuple):
+    """Edits that pass all samples, with what orders them: the rank of their path, size, likelihood, number."""
+
+    rank: int
+    size: float
+    is_unlikely: bool
+    number: int
+    edits: Several
+
+
+def _parts_by_size(several: Sequence[Several]) -> Iterator[list[Several]]:
+    """Yield edits in parts of some hundreds, smaller edits before larger ones; a part has all edits of its sizes."""
+    part: list[Several] = []
+    last = 0.0
+    for size, edits in sorted(((sum(map(size_of, e)), e) for e in several), key=lambda x: x[0]):
+        if len(part) >= _CHUNK and size > last:
+            yield part
+            part = []
+        part.append(edits)
+        last = size
+    if part:
+        yield part
+
+
 class _EditSearch:
     """One search. ``tried`` counts the edits, each of which was called at least once."""
 
@@ -242,11 +270,16 @@ class _EditSearch:
         self, session: Session, trials: TriesEdits, opened: Opened, samples: Samples, wrong: int
     ) -> None:
         self._session, self._trials, self._opened = session, trials, opened
-        share = _SHARE_FOR_KERNELS if opened.has_kernels else _SHARE_OF_BUDGET
+        calls = _CALLS_OF_SECOND * session.budget / _SHARE_OF_EXPLAINING
+        # Edits of kernels are counted by themselves, since a call of one is interpreted.
+        units = inf if opened.has_kernels else calls
         self._effort = Effort(
-            inf, session.budget / share, lambda: getattr(session.runner, "spent", (0, 0))
+            units, session.budget, lambda: getattr(session.runner, "spent", (0, 0))
         )
+        self._work = 0.0  # of trials, as far as it is spent
         self._tried, self._cut = 0, False
+        # by tier, with ``_PAIR`` for two edits at once
+        self._tried_of: Counter[int] = Counter()
         self._accepted: list[tuple[ExecutionPath, Several, EditAnswer]] = []
         self._numbers = getattr(samples, "numbers", ())
         self._longest = _longest_of(session)
@@ -284,7 +317,7 @@ class _EditSearch:
                 # Some of them were tried before their turn, and all of them count.
                 now = _taken(part, waiting)[:left]
                 left -= len(now)
-                if self._settle_edit_candidates(now):
+                if self._settle_edit_candidates(now, by_size=not kernels):
                     return self._collect_accepted_repairs()
                 # They differ from an edit that was refused only in calls that it fails.
                 others = _taken(self._others_of_refused(ordered), waiting)[:left]
@@ -320,40 +353,61 @@ class _EditSearch:
         self._edits[tier] = result
         return result
 
-    def _settle_edit_candidates(self, several: Sequence[Several]) -> bool:
-        """Screen edits, put the last questions to the best, and return whether one is accepted on the same path."""
-        candidates: list[tuple[int, float, bool, int, Several]] = []
+    def _settle_edit_candidates(self, several: Sequence[Several], by_size: bool = False) -> bool:
+        """Screen edits, put the last questions to the best, and return whether one is accepted on the same path.
+
+        With ``by_size`` larger edits are screened only after the last questions to smaller ones: the smallest edit on
+        the same path comes first, so that the answer is the same.
+        """
+        asked: Counter[str] = Counter()
+        later: list[_Candidate] = []
+        for part in _parts_by_size(several) if by_size else [several]:
+            candidates = self._screen_edits(part)
+            later += (c for c in candidates if c.rank)
+            if self._examine_candidates([c for c in candidates if not c.rank], asked):
+                return True
+        return self._examine_candidates(later, asked)
+
+    def _screen_edits(self, several: Sequence[Several]) -> list[_Candidate]:
+        """Try edits on the samples, and return those that pass all of them."""
+        candidates: list[_Candidate] = []
         for start in range(0, len(several), _CHUNK):
             if self._effort.over:
                 self._cut = True
                 break
             chunk = several[start : start + _CHUNK]
             self._tried += len(chunk)
-            for screened in self._trials.screen(chunk):
+            self._tried_of.update(edits[0].tier if len(edits) == 1 else _PAIR for edits in chunk)
+            screened_edits = self._trials.screen(chunk)
+            self._spend_work_of_trials()
+            for screened in screened_edits:
                 edits = chunk[screened.number]
                 if len(edits) == 1:
                     self._gains.append((screened.gained, edits[0]))
                 if not screened.passes:
                     continue
                 size, likely = sum(map(size_of, edits)), all(e.likely for e in edits)
-                path: ExecutionPath
-                path = "other" if screened.strays else self._path_of_unchanged_lines(edits)
-                order = _PATHS.index(path), size, not likely, start + screened.number, edits
-                candidates.append(order)
+                path = _path_of_screened(screened) or self._path_of_unchanged_lines(edits)
+                number = start + screened.number
+                candidates.append(_Candidate(_PATHS.index(path), size, not likely, number, edits))
+        return candidates
+
+    def _examine_candidates(self, candidates: Sequence[_Candidate], asked: Counter[str]) -> bool:
+        """Put the last questions to candidates, the best first, and count those that are ``asked``."""
         # Edits on the same path first, then the smallest, then likely rules.
-        candidates.sort(key=lambda c: c[:4])
-        # An edit that passed all samples and gets no last questions counts as left out.
-        self._cut |= len(candidates) > MAX_CANDIDATES
-        searched = 0
-        for rank, *_, edits in candidates[:MAX_CANDIDATES]:
+        for rank, *_, edits in sorted(candidates, key=lambda c: c[:4]):
             # Beside an accepted edit, one that may only avoid the mistake adds nothing.
             if rank and self._accepted:
                 break
-            if searched == MAX_EXAMINED or self._effort.over:
+            is_over = asked["searched"] == MAX_EXAMINED or self._effort.over
+            # An edit that passed all samples and gets no last questions counts as left out.
+            if is_over or asked["candidates"] == MAX_CANDIDATES:
                 self._cut = True
                 break
             answer = self._examine_edited_version(edits)
-            searched += answer.new_search
+            self._effort.spend(calls=answer.work)
+            asked["candidates"] += 1
+            asked["searched"] += answer.new_search
             # The first of a group alone: its others are tried once.
             self._refused_groups |= {e.group for e in edits if e.group and not e.alike}
             if answer.grade is not None:
@@ -361,6 +415,12 @@ class _EditSearch:
                 if not rank:
                     return True
         return False
+
+    def _spend_work_of_trials(self) -> None:
+        """Count the work of trials since the last time."""
+        work = self._trials.work_done()
+        self._effort.spend(calls=work - self._work)
+        self._work = work
 
     def _path_of_unchanged_lines(self, edits: Several) -> ExecutionPath:
         """Return "beyond" for edits with a whole number larger than every length that was tried, else "same".
@@ -419,6 +479,7 @@ class _EditSearch:
                 self._cut = True
                 break
             scores += self._trials.score(edits[start : start + _CHUNK])
+            self._spend_work_of_trials()
         # Rounded, so that among edits that repair about as much the smallest comes first.
         order = sorted(range(len(scores)), key=lambda k: (-round(scores[k], 1), size_of(edits[k])))
         return [edits[k] for k in order if scores[k] > _PATIENCE][: 2 * _BEAM]
@@ -492,7 +553,17 @@ class _EditSearch:
             return ""
         if not self._cut:
             return f"No edit of its source that was tried makes it right: {self._tried:,}, one or two at a time."
-        return f"{self._tried:,} edits of its source were tried, and others were left out; none makes it right."
+        left = " and ".join(self._yield_untried_edits()) or "others"
+        hint = " (raise --budget)" if self._effort.over else ""
+        return f"{self._tried:,} edits of its source were tried, and {left} were left out; none makes it right{hint}."
+
+    def _yield_untried_edits(self) -> Iterator[str]:
+        """Yield how many edits of each tier, and pairs of edits, were left out."""
+        for tier, edits in self._edits.items():
+            if (left := len(edits) - self._tried_of[tier]) > 0:
+                yield f"{left:,} of tier {tier}"
+        if (left := self._possible_pairs - self._tried_of[_PAIR]) > 0:
+            yield f"{left:,} pairs"
 
     def _make_repair_of_edits(
         self, path: ExecutionPath, edits: Several, answer: EditAnswer
@@ -501,15 +572,23 @@ class _EditSearch:
         replacements = tuple(r for e in edits for r in e.replacements)
         possible = sum(map(len, self._edits.values())) + self._possible_pairs
         in_order = sorted(edits, key=_begin_of)
-        parts = tuple(RepairPart(e.line, e.old, e.new) for e in in_order)
-        # An insertion has no old text, a removal no new one.
+        parts = tuple(RepairPart(e.line, e.old, e.new, e.times) for e in in_order)
+        # An inserted line has no old text, a removal no new one.
         old = "; ".join(part.old for part in parts if part.old)
         new = "; ".join(part.new for part in parts if part.new)
         return Repair(
             self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
             path, answer.grade, answer.epsilon, self._tried, possible,
             self._wrong, self._wrong, self._opened.digest, parts if len(parts) > 1 else (),
+            1 if len(parts) > 1 else parts[0].places,
         )  # fmt: skip
+
+
+def _path_of_screened(screened: Screened) -> ExecutionPath | None:
+    """Return the path of an edit if it changes what the code does elsewhere, else None."""
+    if screened.strays:
+        return "other"
+    return "wider" if screened.widens else None
 
 
 def _order_of_accepted(accepted: tuple[ExecutionPath, Several, EditAnswer]) -> tuple[int, float]:

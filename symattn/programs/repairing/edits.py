@@ -42,6 +42,7 @@ class Edit:
 
     ``place`` is the number of the function among those that the sources reach, the same in every process. ``node`` is
     the number of the expression that changes, -1 for any other change, and ``expression`` what stands in its place.
+    An edit without ``old`` text inserts a line. A change of the same text at several places is made so many ``times``.
     Edits of one ``group`` gave the same values where they were evaluated, ``alike`` counts those before; 0 for none.
     """
 
@@ -56,6 +57,7 @@ class Edit:
     expression: str = field(default="", compare=False)
     group: int = field(default=0, compare=False)
     alike: int = field(default=0, compare=False)
+    times: int = 1
 
     @property
     def line(self) -> int:
@@ -379,7 +381,7 @@ def enumerate_edits(
     tiers: Sequence[int] = TIERS,
 ) -> list[Edit]:
     """Return all edits of the functions, in the order of their text, each text once."""
-    from symattn.programs.repairing import kernel_rules
+    from symattn.programs.repairing import bracket_rules, kernel_rules
     from symattn.programs.repairing.block_rules import BLOCK_RULES
 
     result: list[Edit] = []
@@ -390,7 +392,8 @@ def enumerate_edits(
         for r in expression_rules()
         if r.tier in tiers or (everywhere and r.tier == 1) or (parallel and r.likely)
     ]
-    block_rules = [r for r in (*BLOCK_RULES, *kernel_rules.BLOCK_RULES) if r.tier in tiers]
+    of_statements = (*BLOCK_RULES, *bracket_rules.BLOCK_RULES, *kernel_rules.BLOCK_RULES)
+    block_rules = [r for r in of_statements if r.tier in tiers]
     known_numbers: set[str] = set()  # of the module, which several functions may read
     strides = strides_of_functions(sources) if sources.has_kernels else {}
     for key in sources.editable:
@@ -511,11 +514,9 @@ class _EditsOfFunction:
         """Add each change of tier 1 at all places where the same text stands, if there are several."""
         for (_, old, new), replacements in self._same.items():
             if len(replacements) > 1 and not overlapping(replacements):
-                words = f"{new}  ({len(replacements)} times)"
-                change = EVERYWHERE, EVERYWHERE_TIER, self._function.place
-                self._result.append(
-                    Edit(*change, tuple(replacements), shorten(old), shorten(words))
-                )
+                change = EVERYWHERE, EVERYWHERE_TIER, self._function.place, tuple(replacements)
+                times = len(replacements)
+                self._result.append(Edit(*change, shorten(old), shorten(new), times=times))
 
     def _change_in_parallel(self) -> None:
         """Add each change of a likely rule at all places where the code is the same but for its names."""

@@ -213,7 +213,7 @@ def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacemen
                 # As kernels rescale an accumulator when the maximum grows.
                 new = f"{name} = {name} {sign} {form}"
                 lines = [s.indent(s.node) + new]
-                yield [s.inserted_before(s.node, lines)], "", f"{new}  (a new line)"
+                yield [s.inserted_before(s.node, lines)], "", new
 
 
 #: For rules that look at the kind of an expression, not at its form.

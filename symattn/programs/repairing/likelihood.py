@@ -22,7 +22,10 @@ _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
 
 def size_of(edit: Edit) -> float:
-    """Return how many tokens an edit changes or adds; one that it only removes counts less."""
+    """Return how many tokens an edit changes or adds; one that it only removes counts less.
+
+    A change of the same text at several places counts at each of them.
+    """
     old = _TOKENS.findall(edit.old)
     new = _TOKENS.findall(edit.new)
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
@@ -30,7 +33,7 @@ def size_of(edit: Edit) -> float:
     removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")
     added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
     numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
-    return float(changed + _REMOVED * removed + _ARBITRARY * numbers)
+    return edit.times * float(changed + _REMOVED * removed + _ARBITRARY * numbers)
 
 
 #: Rules with an edit for nearly every expression or line: each of these is rarely the mistake.

@@ -25,16 +25,21 @@ _OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
 _REFUTING = 2  # cases of an edit that refute others at once
 _FEWER = 4  # a part of the random inputs of a verification is drawn anew
 _FEWER_OF_KERNELS = 16  # the same for interpreted kernels
+_CALLS_OF_RESIDUES = 1000  # what the residues of a candidate count as
 
 
 @dataclass(frozen=True)
 class EditAnswer:
-    """The answer: the grade, if the edit is accepted, with its ε; else None and the reason."""
+    """The answer: the grade, if the edit is accepted, with its ε; else None and the reason.
+
+    ``work`` is what the answer took, counted in calls.
+    """
 
     grade: Grade | None
     epsilon: float | None = None
     reason: str = ""
     new_search: bool = False  # whether it took a new verification, which is slow
+    work: float = 0.0
 
 
 def examine(
@@ -46,16 +51,20 @@ def examine(
     takes at most so many tokens if ``most_tokens`` is not 0: interpreted kernels are slow, and get a few blocks.
     """
     refuting = [] if refuting is None else refuting
+    calls: list[Case] = []
     try:
-        if (failed := _find_failing_case(session, edited)) is not None:
-            return EditAnswer(None, reason=f"floats, {failed.case.group}")
+        if (failed := _find_failing_case(session, edited, calls)) is not None:
+            return EditAnswer(None, reason=f"floats, {failed.case.group}", work=len(calls))
         again = _session_of(session, edited, most_tokens)
         # Cases that refuted other edits come first: they are few, and may refute this one too.
+        calls += refuting
         if any(again.run_case(case).finding is not None for case in refuting):
-            return EditAnswer(None, reason="a case that refuted another edit")
-        answer = replace(_searched_anew(session, again, most_tokens > 0), new_search=True)
+            reason = "a case that refuted another edit"
+            return EditAnswer(None, reason=reason, work=len(calls))
+        answer = _searched_anew(session, again, most_tokens > 0)
+        answer = replace(answer, new_search=True, work=len(calls) + answer.work)
     except SymattnError as error:
-        return EditAnswer(None, reason=str(error))
+        return EditAnswer(None, reason=str(error), work=len(calls))
     if answer.grade is None:
         wrong = [
             r.case for r in again.records if r.finding is not None and r.case.alone is not False
@@ -64,12 +73,13 @@ def examine(
     return answer
 
 
-def _find_failing_case(session: Session, edited: Runner) -> CaseResult | None:
-    """Return a judged case that fails, or None."""
+def _find_failing_case(session: Session, edited: Runner, calls: list[Case]) -> CaseResult | None:
+    """Return a judged case that fails, or None; add the cases that are called to ``calls``."""
     again = _session_of(session, edited)
     for record in _groups_in_turn(session.records):
         if record.undecided or record.case.alone is False or may_lack_values(session, record.case):
             continue
+        calls.append(record.case)
         outcome = edited.run(record.case.inputs, record.case.memory)
         right = [part.expected for part in record.parts]
         subject = session.subject
@@ -117,12 +127,19 @@ def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> Sessi
 
 
 def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswer:
+    """Return the answer of residues and of a new search, with its work."""
+    # Without units the first cases of each group run alone: a call of a kernel is slow, and all judged ones passed.
+    granted = 0.0 if is_slow else for_finding(again.examples)
+    again.finding = again.effort_of(granted)
+    answer = _answer_of_new_search(session, again)
+    return replace(answer, work=_CALLS_OF_RESIDUES + granted - again.finding.units)
+
+
+def _answer_of_new_search(session: Session, again: Session) -> EditAnswer:
     # Residues show differences that no rounding explains, and need no bounds: they come first.
     again.identity = identity = hints.residues(again)
     if identity is not None and _is_refuted_by_residues(identity):
         return EditAnswer(None, reason="residues")
-    # Without units the first cases of each group run alone: a call of a kernel is slow, and all judged ones passed.
-    again.finding = again.effort_of(0.0 if is_slow else for_finding(again.examples))
     if engine.finds_fault(again):
         return EditAnswer(None, reason="a new search")
     # A candidate that refuses more than the original is no repair.

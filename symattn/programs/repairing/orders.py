@@ -170,6 +170,20 @@ def reduce_operand(p: Place) -> Changes:
 
 
 # -- constants ---------------------------------------------------------------------------------------------------------
+#: Calls that write a number into an array.
+_FILLING = (
+    "where",
+    "full",
+    "full_like",
+    "masked_fill",
+    "masked_fill_",
+    "fill_",
+    "fill",
+    "maximum",
+    "max",
+)
+
+
 def take_infinity(p: Place) -> Changes:
     """Infinity in place of a number, or of the largest one of a format."""
     if not p.xp:
@@ -190,6 +204,15 @@ def take_infinity(p: Place) -> Changes:
         and _name_of(node.value) == "finfo"
     ):
         yield f"-{p.xp}.inf" if node.attr == "min" else f"{p.xp}.inf"
+
+
+def fill_with_minus_infinity(p: Place) -> Changes:
+    """−∞ in place of a zero that is written into entries, or that a call fills in."""
+    is_written = isinstance(p.parent, ast.Assign) and isinstance(p.parent.targets[0], ast.Subscript)
+    is_filled = isinstance(p.parent, ast.Call) and _name_of(p.parent) in _FILLING
+    value = p.node.value
+    if p.xp and (is_written or is_filled) and type(value) in (int, float) and value == 0:
+        yield f"-{p.infinity}"
 
 
 def take_small_number(p: Place) -> Changes:
@@ -315,6 +338,15 @@ RULES: tuple[EditRule, ...] = (
         take_infinity,
         likely=True,
         added=LOOKED_AT,
+    ),
+    EditRule(
+        "infinity",
+        1,
+        ast.Constant,
+        fill_with_minus_infinity,
+        likely=True,
+        added=LOOKED_AT,
+        where="arrays",
     ),
     EditRule("exponent", 2, ANY, take_root, likely=True, added=LOOKED_AT, where="arrays"),
     EditRule("reduced", 2, ANY, reduce_operand, added=LOOKED_AT, where="arrays"),

@@ -48,6 +48,8 @@ _SPARE_PASSES_OF_KERNELS, _TIMES_PASSES_OF_KERNELS = 50, 4
 MOST_EVALUATED = 3000  # edits of a kernel of one tier that are evaluated
 LEAST_GAIN = 0.1  # of the entries of a call: an edit that makes fewer right repairs no part
 _EVALUATED_CALLS = 2  # wrong calls that each edit must change
+# work is counted in calls: one more for so many elements of the inputs, or passes of loops
+_ELEMENTS_OF_CALL, _PASSES_OF_CALL = 8192, 1000
 # passes in one call of a candidate: the last questions have inputs far larger than any sample
 MAX_PASSES_OF_LAST_CALLS = 10_000_000
 
@@ -103,7 +105,8 @@ class Opened:
 class Screened:
     """An edit, or several at once, by their number in a screened list: what they repair.
 
-    Those that pass all samples say whether they stray from the path of execution. Of others ``gained`` is the share of
+    Those that pass all samples say whether they stray from the path of execution, and whether the output of the first
+    sample has another format than without them, though that one is due. Of others ``gained`` is the share of
     the entries of the first sample that they make right beyond those that are; 1 if they pass it whole.
     """
 
@@ -111,6 +114,7 @@ class Screened:
     passes: bool
     strays: bool = False
     gained: float = 1.0
+    widens: bool = False
 
 
 class Trials:
@@ -127,6 +131,9 @@ class Trials:
         self._most_passes_of: dict[int, int] = {}  # by the id of the sample, if there are kernels
         # the share of the entries of the first sample that are right without edits
         self._right_at_first = 1.0
+        self._work = 0.0
+        # of the output of the first sample without edits; empty if none is due
+        self._formats: set[str] | None = None
         # the samples in the order for the second of two edits, by the first one
         self._orders: dict[Edit, tuple[JudgedSample, ...]] = {}
 
@@ -245,8 +252,13 @@ class Trials:
             self._begin_last_call()
         return result
 
+    def work_done(self) -> float:
+        """Return the work of all trials so far, counted in calls; compiling an edit counts as one."""
+        return self._work
+
     def _make_version_for_samples(self, edits: Sequence[Edit]) -> Target | None:
         """Return the target with edits of one function for samples, or None if they give no code."""
+        self._work += 1
         replacements = [r for edit in edits for r in edit.replacements]
         try:
             edited = self.sources.edited(self.sources.at(edits[0].place), replacements)
@@ -262,6 +274,9 @@ class Trials:
         self.sources.passes, self.sources.most_passes = 0, MAX_PASSES_OF_LAST_CALLS
 
     def _begin_call(self, sample: JudgedSample) -> None:
+        # The passes are those of the call before, which has ended.
+        elements = _count_sample_entries(sample)
+        self._work += 1 + elements // _ELEMENTS_OF_CALL + self.sources.passes // _PASSES_OF_CALL
         most = self._most_passes_of.get(id(sample), self._most_passes)
         self.sources.passes, self.sources.most_passes = 0, most
 
@@ -277,7 +292,7 @@ class Trials:
                 gained = share - self._right_at_first
                 if passes:
                     strays = self._is_execution_path_changed(edits, version)
-                    result.append(Screened(number, True, strays))
+                    result.append(Screened(number, True, strays, widens=self._is_widened(version)))
                 elif len(edits) == 1 and (share == 1 or gained > LEAST_GAIN):
                     result.append(Screened(number, False, gained=1.0 if share == 1 else gained))
         return result
@@ -403,6 +418,18 @@ class Trials:
             right = (ratios <= 1) | np.isnan(near)
             least = min(least, float(right.mean()) if right.size else 1.0)
         return least
+
+    def _is_widened(self, version: Target) -> bool:
+        """Return whether the output of the first sample has another format than before, where that one is due."""
+        if self._formats is None:
+            first = self._samples.first[0]
+            before = self._call_version_on_sample(
+                self._target.version(self.sources.rebuild()), first
+            )
+            is_due = before.error is None and holds(before.dtype, Format(self._samples.returned))
+            self._formats = {before.dtype} if is_due else set()
+        after = self._call_version_on_sample(version, self._samples.first[0])
+        return bool(self._formats) and after.dtype not in self._formats
 
     # -- the path of execution -----------------------------------------------------------------------------------------
     def _is_execution_path_changed(self, edits: Sequence[Edit], version: Target) -> bool:

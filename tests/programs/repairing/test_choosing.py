@@ -31,6 +31,9 @@ class Trials:
     def version(self, edits: Any) -> None:
         return None
 
+    def work_done(self) -> float:
+        return 0.0
+
 
 def test_edits_alike_to_a_refused_one_are_tried_next_and_once() -> None:
     edits = [Edit("operator", 1, 0, (Replacement(k, 0, k, 1, "a"),), "b", "a", True, k) for k in range(120)]
@@ -61,6 +64,9 @@ class TrialsByAnotherPath:
 
     def version(self, edits: Any) -> object:
         return object()
+
+    def work_done(self) -> float:
+        return 0.0
 
 
 @pytest.mark.parametrize(("same_path", "lines"), [(-1, 350 + 250), (2220, 350 + 250), (1280, 300)])
@@ -162,6 +168,17 @@ def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch
     session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
     assert note == "9 edits of its source were tried, and others were left out; none makes it right."
+
+
+def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
+    """A third of 3 s for explaining are 2000 calls; each edit takes ten."""
+    trials: Any = TrialsByAnotherPath()
+    trials.screen, trials.score = (lambda several: trials.screened.extend(several) or []), lambda edits: []
+    trials.work_done = lambda: 10.0 * len(trials.screened)
+    session: Any = SimpleNamespace(budget=3, runner=None, seed=0)
+    note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
+    left = "650 of tier 1 and 900 of tier 2 and 900 of tier 3 were left out"
+    assert note == f"250 edits of its source were tried, and {left}; none makes it right (raise --budget)."
 
 
 @pytest.mark.parametrize(("longest", "chosen"), [(1100, "len(k)"), (1500, "1400")])

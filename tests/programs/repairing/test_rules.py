@@ -90,6 +90,8 @@ BODIES = [
     ("exponent", 2, "return x / n", "return x / np.sqrt(n)"),
     ("reduced", 2, "return np.sin(x - y)", "return np.sin(x - y.mean(-1, keepdims=True))"),
     ("guard", 2, "return x / (y * y + 1e-2)", "return x / (y * y + 1e-5)"),
+    ("infinity", 1, "return np.where(m, x, 0)", "return np.where(m, x, -np.inf)"),
+    ("brackets", 2, "return np.abs(x) - y.T[0, 0]", "return np.abs(x - y.T[0, 0])"),
     ("brackets", 2, "return (x + y) * n", "return x * n + y"),
     ("brackets", 2, "return x / n - y", "return (x - y) / n"),
     ("order of operations", 2, "return np.exp(x) * y", "return np.exp(x * y)"),
