@@ -12,7 +12,9 @@ from symattn.document.codec import record
 from symattn.document.printable import Printable
 from symattn.document.text import equal_sizes
 from symattn.verification.codes import bracketed, code_of
+from symattn.verification.repair import Repair
 from symattn.verification.report import LargestSizes
+from symattn.verification.report_document import describe_repairs
 
 # Version of the form of the record, for its readers.
 SCHEMA = 1
@@ -121,10 +123,10 @@ class Seconds:
 class Judgement(Printable):
     """The result of ``judge``: the status, and why.
 
-    ``limits`` name what could not have been seen or was not tried. ``step`` and ``cause`` are known if a cause was
-    asked for and found. ``power`` gives for each step of the definition the smallest relative error of its numbers that
-    the calls would have shown, and ``worst_ratio`` is the largest error relative to what is allowed. ``tampering`` says
-    what the candidate did against the judge.
+    ``limits`` name what could not have been seen or was not tried. ``step``, ``cause`` and ``repairs``, edits of the
+    source, are known if a cause was asked for and found. ``power`` gives for each step of the definition the smallest
+    relative error of its numbers that the calls would have shown, and ``worst_ratio`` is the largest error relative to
+    what is allowed. ``tampering`` says what the candidate did against the judge.
 
     >>> from symattn import judge
     >>> judge(lambda q, k, v: v * 0, examples=0).status.value
@@ -155,11 +157,12 @@ class Judgement(Printable):
     notes: tuple[str, ...] = ()
     command: str = ""
     own_inputs: OwnInputs | None = None
+    repairs: tuple[Repair, ...] = ()
 
     RECORD = (
         "status, reason, exit_code, candidate, definition, definition_from, precision, domain, step, cause, code, "
         "location, counterexample, power, limits, tampering, sizes, calls, worst_ratio, grade, seeds, identity, "
-        "seconds, notes, command, own_inputs"
+        "seconds, notes, command, own_inputs, repairs"
     )
 
     @property
@@ -207,6 +210,7 @@ class Judgement(Printable):
         if self.cause is not None:
             code = bracketed(self.cause, self.step or "")
             blocks.append(md.Paragraph((f"Cause ({self.step}): {self.cause}{code}.",)))
+        blocks += describe_repairs(self.repairs)
         # Power is shown where the status rests on it.
         if self.power:
             blocks.append(_power_table(self.power))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from symattn.programs.specifications import Specification, words_of
 from symattn.programs.verify import meant
 from symattn.programs.verifying import Options, check_function, checked, verified
 from symattn.verification import engine
+from symattn.verification.repair import Repair
 from symattn.verification.report import Fault, Report
 
 # Fresh seeds are below this, so that every random generator takes them.
@@ -74,8 +76,8 @@ def judge(
     A candidate named by ``file.py:function`` or ``package.module:function`` runs in a process of its own; a function
     runs in this one, which is a limit. The inputs are drawn after the candidate was loaded, from a fresh seed that the
     judgement names, or from ``seed``. The first output that no correct implementation in this arithmetic gives ends the
-    search; its cause is sought only if ``why`` is true. ``PASS`` says that an error of 1 % in the numbers of any step
-    would have been noticed; otherwise the limits say what would not.
+    search; its cause, and edits of its source that make it right, are sought only if ``why`` is true. ``PASS`` says
+    that an error of 1 % in the numbers of any step would have been noticed; otherwise the limits say what would not.
 
     ``reference`` is the file of a benchmark with ``Model``, ``get_inputs`` and ``get_init_inputs``: the definition is
     then the one that it computes, which is sought unless it is given; ``candidate`` is a file with the class
@@ -180,8 +182,11 @@ class CandidateJudge:
             )
             # Causes are sought in a second run, since the first one stops at a wrong output.
             if self.why and judged["status"] is Status.FAIL:
-                explained = replace(how, fresh=draw, verdict_alone=False)
-                judged |= _fields_of_fault_cause(verified(self.candidate, spec, explained))
+                explained = replace(how, fresh=draw, verdict_alone=False, repair=True)
+                report = verified(self.candidate, spec, explained)
+                judged |= _fields_of_fault_cause(report) | {"repairs": self._own_repairs(report)}
+                # Such as how many edits were tried.
+                judged["notes"] = tuple(dict.fromkeys((*judged["notes"], *report.notes)))
         except CannotRun as error:
             judged = self._fields_of_failed_candidate(error)
         except Tampered as error:
@@ -203,6 +208,12 @@ class CandidateJudge:
             command=self._reproducing_command_line(spec, drawn),
             **judged,
         )
+
+    def _own_repairs(self, report: Report) -> tuple[Repair, ...]:
+        """Return the repairs of the candidate's own file; its process must name no other one."""
+        file = file_of_target(self.candidate)
+        own = None if file is None else file.resolve()
+        return tuple(r for r in report.repairs if Path(r.file).resolve() == own)
 
     def _fields_from_report(self, report: Report) -> dict[str, Any]:
         """Return the fields that a report decides."""

@@ -99,6 +99,9 @@ def test_the_cause_is_named_on_request() -> None:
     assert (judgement.status, judgement.step) == (Status.FAIL, "scale")
     assert "1/d_k" in judgement.cause
     assert (judgement.code, judgement.as_dict()["code"]) == ("scale-twice", "scale-twice")
+    assert judgement.repairs[0].is_whole
+    SCHEMA.validate(judgement.as_dict())
+    assert judge(scaled_by_width, examples=10).repairs == ()
 
 
 def test_other_definitions_and_definitions_that_are_none() -> None:
