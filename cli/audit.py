@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from .arguments import line
 from .choices import Choice, Whole
 from .errors import say
 from .groups import Grouped, under
-from .output import Output, concise, options
+from .output import Output, concise, options_with_sarif
 
 _ROWS = 32
 _JUDGED = under("How calls are judged")
@@ -53,7 +54,7 @@ _JUDGED = under("How calls are judged")
     help="A lock of symattn models lock: models without a row are compared with its reviewed lines.",
 )
 @concise
-@options
+@options_with_sarif
 def command(
     script: str,
     arguments: tuple[str, ...],
@@ -84,6 +85,8 @@ def command(
     from symattn.document.errors import InputError
     from symattn.models.auditing.audit import audit_script
 
+    from . import sarif
+
     if all_rows and rows is not None:
         raise InputError("--rows and --all-rows exclude each other; hint: give one of them")
     rows = None if all_rows else rows or _ROWS
@@ -95,4 +98,5 @@ def command(
     sys.stdout.flush()
     say(f"symattn: {script} ended with exit code {code}")
     document = replace(report.document(), command=line(click.get_current_context()))
-    return output.emit(replace(document, record={**document.record, "script_exit_code": code}))
+    document = replace(document, record={**document.record, "script_exit_code": code})
+    return output.emit(document, partial(sarif.of_audit, report, document, script))

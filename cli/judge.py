@@ -10,7 +10,7 @@ from .arguments import typed
 from .calling import calling, judging
 from .fields import NAMES, fields, given
 from .groups import Grouped
-from .output import Output, concise, options
+from .output import SARIF, Output, concise, options_with_sarif
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 @click.option(
     "--why/--no-why",
     default=None,
-    help="Seek the cause of a fault. Default: yes, except for -f json.",
+    help="Seek the cause of a fault, and edits that mend it. Default: yes, except for -f json.",
 )
 @concise
-@options
+@options_with_sarif
 def command(
     candidate: str, output: Output, reference: str | None, why: bool | None, **wishes: object
 ) -> int:
@@ -97,8 +97,13 @@ def command(
 
 
 def give(judgement: Judgement, output: Output) -> int:
-    """Print or write a judgement, as JSON of its own schema or as a document, and return its exit code."""
-    as_json = output.format == "json"
-    text = judgement.json() if as_json else output.rendered(judgement.document())
+    """Print or write a judgement, as JSON of its own schema, as SARIF or as a document; return its exit code."""
+    if output.format == SARIF:
+        from . import sarif
+
+        text = sarif.of_judgement(judgement)
+    else:
+        is_json = output.format == "json"
+        text = judgement.json() if is_json else output.rendered(judgement.document())
     compared = output.give(text, judgement.status.value)
     return judgement.exit_code if compared is None else compared

@@ -25,6 +25,7 @@ _HINT_WIDTH = 80  # columns
 COQ = "coq"  # no document: see ``prove``
 PATCHES = (".diff", ".patch")  # see ``verify --fix``
 FORMATS = ("text", "latex", "markdown", "html", "json")
+SARIF = "sarif"  # of commands that judge code
 _DOCUMENT = under("Output", "output")
 Detail = Literal["quiet", "usual", "verbose"]
 _SHARED = ("form", "path", "force", "fragment", "check", "ascii", "colour")
@@ -57,6 +58,7 @@ class Output:
         colour: stream.Colour = "auto",
         verbose: bool = False,
         quiet: bool = False,
+        formats: Sequence[str] = FORMATS,
     ) -> Output:
         """Return the options, checked. Raises UsageError, or InputError if the file must not be written."""
         target = Path(path) if path and path != "-" else None
@@ -68,6 +70,8 @@ class Output:
 
             files.check(target, force)
         chosen = form or _by_suffix(target or compared_file)
+        if chosen == SARIF and SARIF not in formats:
+            raise click.UsageError("SARIF is what verify, judge and audit write.")
         if fragment and chosen not in ("latex", "html"):
             raise click.UsageError(
                 f"--fragment belongs to latex and html, and the form is {chosen}."
@@ -84,8 +88,11 @@ class Output:
         )
         return cls(chosen, target, force, fragment, compared_file, plain, colour, detail)
 
-    def emit(self, document: Document) -> Status:
-        """Print, write or compare the document, and return the exit code."""
+    def emit(self, document: Document, sarif: Callable[[], str] | None = None) -> Status:
+        """Print, write or compare the document, and return the exit code; ``sarif`` gives its text in that format."""
+        if sarif is not None and self.format == SARIF:
+            compared_status = self.give(sarif(), answer_of(document))
+            return status(document) if compared_status is None else compared_status
         document = document.whole() if self.detail == "verbose" else document
         compared_status = self.give(self.rendered(document), answer_of(document))
         if compared_status is not None:
@@ -212,14 +219,14 @@ def _timeless(content: bytes) -> bytes:
     return re.sub(rb'^( *"seconds": )[\d.e-]+', rb"\g<1>0", text, flags=re.MULTILINE)
 
 
-def options(command: Callable[..., int]) -> Callable[..., int]:
+def options(command: Callable[..., int], formats: Sequence[str] = FORMATS) -> Callable[..., int]:
     """Give a command the shared options; it receives them as ``output``."""
 
     @_DOCUMENT(
         "-f",
         "--format",
         "form",
-        type=Choice(FORMATS),
+        type=Choice(formats),
         help="Format of the output. Default: text, or by the suffix of FILE.",
     )
     @_DOCUMENT(
@@ -251,9 +258,14 @@ def options(command: Callable[..., int]) -> Callable[..., int]:
     def with_output(*arguments: Any, **wishes: Any) -> int:
         shared = {name: wishes.pop(name) for name in _SHARED}
         shared |= {name: wishes.pop(name) for name in _CONCISE if name in wishes}
-        return command(*arguments, output=Output.of(**shared), **wishes)
+        return command(*arguments, output=Output.of(**shared, formats=formats), **wishes)
 
     return with_output
+
+
+def options_with_sarif(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command that judges code the shared options, SARIF among the formats."""
+    return options(command, (*FORMATS, SARIF))
 
 
 def concise(command: Callable[..., int]) -> Callable[..., int]:
@@ -270,6 +282,8 @@ def _by_suffix(path: Path | None) -> str:
         return "text"
     if path.suffix == ".v":
         return COQ
+    if path.suffix == ".sarif":
+        return SARIF
     from symattn.document.render import format_of
 
     return str(format_of(path))

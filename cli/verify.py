@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import click
 
@@ -10,7 +11,7 @@ from .calling import SEARCH, calling, judging
 from .choices import Choice, Whole
 from .fields import fields, given
 from .groups import Grouped
-from .output import Output, concise, options
+from .output import Output, concise, options_with_sarif
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
@@ -64,7 +65,7 @@ class _WithFix(Grouped):
 @click.option("--write-baseline", metavar="FILE", help="Write the faults to FILE, as accepted.")
 @click.option("--reason", metavar="TEXT", help="Why the faults are accepted.")
 @concise
-@options
+@options_with_sarif
 def command(
     target: str,
     output: Output,
@@ -93,11 +94,11 @@ def command(
     for every correct implementation in this arithmetic. TARGET can also be a trace, a .safetensors or .npz file with
     the arrays q, k, v and o of a run, or an .onnx file.
     """
-    from . import files
+    from . import files, sarif
     from .verifying import ExtraTasks, check_fix, give_fix
 
     if (report := files.report(click.get_current_context(), target, wishes)) is not None:
-        return output.emit(report.document())
+        return output.emit(report.document(), partial(sarif.of_report, report, target))
     for name, kind in (("array", "an ONNX model"), ("prove", "an ONNX model"), ("rows", "a trace")):
         if wishes.pop(name) not in (None, ()):
             raise click.UsageError(
@@ -120,11 +121,9 @@ def command(
             repair=fix != "no",
             **settings,
         )
-    return (
-        output.emit(report.document(show_output))
-        if fix in (None, "no")
-        else give_fix(fix, report, output)
-    )
+    if fix not in (None, "no"):
+        return give_fix(fix, report, output)
+    return output.emit(report.document(show_output), partial(sarif.of_report, report, target))
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:

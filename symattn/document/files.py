@@ -14,8 +14,12 @@ from symattn.document.errors import InputError
 MARK = "Made with symattn"
 """The mark of files by symattn: at the start of LaTeX and Markdown, in a comment, and at the end of text."""
 
-# LaTeX and Markdown start with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
-_HEAD = re.compile(rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\":\s*\d+,\s*\"kind\":\s*")
+# LaTeX and Markdown start with the mark in a comment, JSON with its schema, SARIF with the tool.
+_HEAD = re.compile(
+    rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\":\s*\d+,\s*\"kind\":\s*"
+    r"|\A\{[^{}]*sarif[^{}]*\{\s*\"tool\":\s*\{\s*\"driver\":\s*\{\s*\"name\":\s*\"symattn\""
+)
+# Text ends with the mark under a rule.
 _TAIL = re.compile(rf"^[─-]{{20,}}\n{MARK}\b[^\n]*\n*\Z", re.MULTILINE)
 # PDF and PNG name their creator.
 _MADE = re.compile(rf"\A%PDF-.*/Creator \({MARK}\b|\A\W?PNG\s.*?tEXtSoftware\0{MARK}\b", re.DOTALL)
