@@ -108,6 +108,7 @@ class Repair:
     repaired   for how many of the ``wrong`` calls it gives what the definition does
     parts      two edits that make the repair together, in the order of the text; none if it is a single one
     places     at how many places the same text is changed
+    tier       the tier of its rule, as docs/fix.md lists them; 4 for two edits
     """
 
     file: str
@@ -125,6 +126,7 @@ class Repair:
     digest: str = ""
     parts: tuple[RepairPart, ...] = ()
     places: int = 1
+    tier: int = 1
 
     RECORD = (
         "file, line, column, end, old, new, places, parts?, rule, path, grade, epsilon, "

@@ -580,7 +580,7 @@ class _EditSearch:
             self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
             path, answer.grade, answer.epsilon, self._tried, possible,
             self._wrong, self._wrong, self._opened.digest, parts if len(parts) > 1 else (),
-            1 if len(parts) > 1 else parts[0].places,
+            1 if len(parts) > 1 else parts[0].places, _PAIR if len(parts) > 1 else edits[0].tier,
         )  # fmt: skip
 
 

@@ -369,9 +369,16 @@ EVERYWHERE_TIER = 2
 def expression_rules() -> tuple[EditRule, ...]:
     """Return the rules that change an expression."""
     # Imported late, since the rules need this module.
-    from symattn.programs.repairing import expressions, kernel_rules, lengths, orders
+    from symattn.programs.repairing import (
+        argument_rules,
+        expressions,
+        kernel_rules,
+        lengths,
+        orders,
+    )
 
-    return (*expressions.RULES, *orders.RULES, *lengths.RULES, *kernel_rules.RULES)
+    of_arrays = *expressions.RULES, *orders.RULES, *lengths.RULES, *argument_rules.RULES
+    return (*of_arrays, *kernel_rules.RULES)
 
 
 def enumerate_edits(

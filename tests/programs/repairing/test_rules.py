@@ -90,6 +90,7 @@ BODIES = [
     ("exponent", 2, "return x / n", "return x / np.sqrt(n)"),
     ("reduced", 2, "return np.sin(x - y)", "return np.sin(x - y.mean(-1, keepdims=True))"),
     ("guard", 2, "return x / (y * y + 1e-2)", "return x / (y * y + 1e-5)"),
+    ("argument", 2, "return shifted(x)", "return shifted(x, by=x.shape[-1] - x.shape[-2])"),
     ("infinity", 1, "return np.where(m, x, 0)", "return np.where(m, x, -np.inf)"),
     ("brackets", 2, "return np.abs(x) - y.T[0, 0]", "return np.abs(x - y.T[0, 0])"),
     ("brackets", 2, "return (x + y) * n", "return x * n + y"),
@@ -137,7 +138,8 @@ BODIES = [
 
 def _function(folder: Path, name: str, body: str) -> Callable[..., Any]:
     path = folder / f"{name}.py"
-    text = f"import numpy as np\n\n\ndef {name}(x, y, m, n, one, half, ids):\n    {body}\n    # the end\n"
+    helper = "def shifted(a, by=0):\n    return a + by\n"
+    text = f"import numpy as np\n\n\n{helper}\n\ndef {name}(x, y, m, n, one, half, ids):\n    {body}\n    # the end\n"
     path.write_text(text, encoding="utf-8")
     return load(f"{path}:{name}").function
 

@@ -1,0 +1,64 @@
+"""The rule that gives a helper of the same file an argument which a call leaves to its default value."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from types import FunctionType
+
+from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
+from symattn.programs.repairing.lengths import differences, lengths
+
+
+def give_argument(p: Place) -> Iterator[ast.expr]:
+    """A parameter with a default value, such as ``offset=0``, given by name: a length, a difference, a name."""
+    node = p.node
+    helper = _helper_called(p)
+    if helper is None or any(isinstance(a, ast.Starred) for a in node.args):
+        return
+    given = {keyword.arg for keyword in node.keywords}
+    # ``f(**options)`` may give any of them.
+    if None in given:
+        return
+    parameters = list(inspect.signature(helper).parameters.values())
+    for number, parameter in enumerate(parameters):
+        by_name = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        is_given = parameter.name in given or number < len(node.args)
+        if not by_name or is_given or parameter.default is parameter.empty:
+            continue
+        for text in _values_like(p, parameter.default):
+            value = ast.parse(text, mode="eval").body
+            keywords = [*node.keywords, ast.keyword(parameter.name, value)]
+            yield ast.Call(node.func, node.args, keywords)
+
+
+def _helper_called(p: Place) -> FunctionType | None:
+    """Return the function of the user's file that a call names, or None."""
+    function = p.function.source.function
+    name = p.node.func.id if isinstance(p.node.func, ast.Name) else ""
+    helper = function.__globals__.get(name)
+    # A local name may hide the function of the module.
+    if not isinstance(helper, FunctionType) or name in function.__code__.co_varnames:
+        return None
+    is_own = helper.__code__.co_filename == function.__code__.co_filename
+    return helper if is_own else None
+
+
+def _values_like(p: Place, default: object) -> Iterator[str]:
+    """Yield expressions of the scope that may stand in place of a default value."""
+    if isinstance(default, bool):
+        yield str(not default)
+    elif isinstance(default, int):
+        yield from p.names("int")
+        yield from lengths(p.scope).values()
+        yield from differences(p.scope)
+    elif isinstance(default, float):
+        yield from p.names("float")
+    elif default is None:
+        yield from p.names("int", "float", "floats", "bools")
+
+
+RULES: tuple[EditRule, ...] = (
+    EditRule("argument", 2, ast.Call, give_argument, likely=True, added=LOOKED_AT, where="arrays"),
+)
