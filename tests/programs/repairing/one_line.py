@@ -573,7 +573,7 @@ LATER = [
         "i = np.arange(len(q))[:, None] + len(k)",
     ),
     OneLine(
-        "gradient-delta",
+        "gradient-output",
         Gradient(attention=Attention()),
         _GRADIENT_DELTA,
         "delta = (do * o).sum(axis=-1, keepdims=True)",

@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from symattn.document.evidence import Grade
@@ -203,3 +204,46 @@ def test_a_limit_beyond_all_lengths_comes_after_an_edit_without_one(
         (repair,) = _EditSearch(session, trials, Opened("f.py", ""), samples, 1).found().repairs  # type: ignore[arg-type]
         assert repair.path == (path if longest < 1400 else "same")
         assert ("may only move the mistake to longer calls" in repair.words) == (repair.path == "beyond")
+
+
+class TrialsAtRandom:
+    """Trials in which a few edits of several sizes pass, some of them by another path."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        texts = ["a", "a b", "a b c", "a b c d", "2"]
+        every = enumerate(rng.choice(texts, 1200))
+        self.every = [Edit("term", 1, 0, (Replacement(n, 0, n, 1, str(t)),), "b", str(t), n % 3 > 0) for n, t in every]
+        kinds = rng.choice(["passes", "strays", "fails"], 1200, p=[0.004, 0.004, 0.992])
+        self.passing = {n: kind == "strays" for n, kind in enumerate(kinds) if kind != "fails"}
+        self.right = {n for n in self.passing if rng.random() < 0.4}
+        self.screened: list[int] = []
+
+    def screen(self, several: Any) -> list[Screened]:
+        lines = [edit.line for (edit,) in several]
+        self.screened += lines
+        return [Screened(k, True, self.passing[n]) for k, n in enumerate(lines) if n in self.passing]
+
+    def version(self, edits: Any) -> Any:
+        return edits[0].line
+
+    def work_done(self) -> float:
+        return 0.0
+
+
+def test_small_edits_first_find_what_all_edits_of_a_tier_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, fewer = np.random.default_rng(5), 0
+    for _ in range(20):
+        trials: Any = TrialsAtRandom(rng)
+        answers = {n: EditAnswer(Grade.SAMPLED if n in trials.right else None, new_search=True) for n in trials.passing}
+        monkeypatch.setattr(choosing, "examine", lambda _, n, *rest, answers=answers: answers[n])
+        session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+        searches = [
+            _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
+            for _ in range(2)
+        ]
+        several = [(edit,) for edit in trials.every]
+        ends = [s._settle_edit_candidates(several, by_size=k > 0) for k, s in enumerate(searches)]
+        assert ends[0] == ends[1]
+        assert searches[0]._accepted == searches[1]._accepted
+        fewer += searches[1]._tried < searches[0]._tried
+    assert fewer > 5
