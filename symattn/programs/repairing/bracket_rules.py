@@ -134,5 +134,5 @@ def _columns_on_one_level(
 
 
 BLOCK_RULES: tuple[BlockRule, ...] = (
-    BlockRule("brackets", 2, move_bracket, likely=True, added=LOOKED_AT, where="arrays"),
+    BlockRule("brackets", 2, move_bracket, likely=True, added=LOOKED_AT, where="arrays", last=True),
 )

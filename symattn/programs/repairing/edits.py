@@ -18,7 +18,14 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any, Literal
 
-from symattn.programs.repairing.observing import NUMBERS, UNSEEN, Kind, Observed, places_of
+from symattn.programs.repairing.observing import (
+    COMPREHENSIONS,
+    NUMBERS,
+    UNSEEN,
+    Kind,
+    Observed,
+    places_of,
+)
 from symattn.programs.repairing.source import SourceFunction, Sources
 from symattn.programs.repairing.strides import Strides, are_exchangeable, strides_of_functions
 from symattn.verification.repair import Replacement, replaced
@@ -84,7 +91,10 @@ class EditRule:
 
 @dataclass(frozen=True)
 class BlockRule:
-    """A rule that changes a statement, or its place; ``change`` yields replacements, and the old and new text."""
+    """A rule that changes a statement, or its place; ``change`` yields replacements, and the old and new text.
+
+    A rule that comes ``last`` adds the edits that no other rule makes.
+    """
 
     name: str
     tier: int
@@ -92,6 +102,7 @@ class BlockRule:
     likely: bool = False
     added: str = ""
     where: Where = "everywhere"
+    last: bool = False
 
 
 @dataclass
@@ -457,6 +468,12 @@ class _EditsOfFunction:
     ) -> list[Edit]:
         scope: dict[str, Kind] = {}
         runs = True
+        last_rules = [rule for rule in block_rules if rule.last]
+        block_rules = [rule for rule in block_rules if not rule.last]
+        statements: list[tuple[ast.stmt, ast.AST, str, int | None, dict[str, Kind]]] = []
+        items: dict[
+            int, dict[str, Kind]
+        ] = {}  # the names of items, by the id of a node within a comprehension
         for node, parent, name, index in places_of(self._function.source.tree):
             if isinstance(node, ast.stmt):
                 # A statement that did not run in a wrong call cannot have spoiled it.
@@ -464,10 +481,15 @@ class _EditsOfFunction:
                 scope = self._scope_at(node)
                 if runs:
                     self._edit_statement(node, parent, name, index, scope, block_rules)
+                    statements.append((node, parent, name, index, scope))
             elif runs and _is_read(node, parent):
-                place = Place(node, parent, name, self._function.kind(node), scope, self._function)
+                items |= self._names_of_items(node, items.get(id(node), {}))
+                known = scope | items.get(id(node), {})
+                place = Place(node, parent, name, self._function.kind(node), known, self._function)
                 self._places.append(place)
                 self.add_at(place, rules)
+        for statement in statements:
+            self._edit_statement(*statement, last_rules)
         if EVERYWHERE_TIER in tiers:
             self._change_everywhere()
         if PARALLEL_TIER in tiers:
@@ -479,6 +501,15 @@ class _EditsOfFunction:
     def result(self) -> list[Edit]:
         """The edits so far."""
         return self._result
+
+    def _names_of_items(self, node: ast.AST, known: dict[str, Kind]) -> dict[int, dict[str, Kind]]:
+        """Return the names that are in scope within a comprehension, by the id of each node there; {} for others."""
+        if not isinstance(node, COMPREHENSIONS):
+            return {}
+        names = known | self._function.observed.scopes.get(getattr(node, "number", -1), {})
+        first = {id(n) for n in ast.walk(node.generators[0].iter)}
+        # What is iterated over first has no name of an item yet.
+        return {id(n): names for n in ast.walk(node) if n is not node and id(n) not in first}
 
     def add_at(self, place: Place, rules: Sequence[EditRule]) -> None:
         """Add the edits that rules make at one place."""

@@ -59,6 +59,9 @@ class Kind:
         return all(a in (1, b) for a, b in pairs)
 
 
+#: Expressions that name the items of something.
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
 #: The kind of an expression that did not run.
 UNSEEN = Kind("unseen")
 
@@ -126,6 +129,8 @@ def _package_of(array: object) -> str:
 @dataclass
 class Observed:
     """The kinds of expressions, by the number of their node, and of the names in scope at each statement.
+
+    A comprehension has a scope of its own: the names of its items.
 
     ``arrays`` counts the arrays of numbers that were seen, by the package of their type. ``of_wrong`` says that the
     output of the observed call was wrong: an edit of a statement that did not run in it cannot repair it.
@@ -214,6 +219,9 @@ class _Recording(ast.NodeTransformer):
             node.func = _unwrap_recorded_callee(node.func, function)
         if annotation is not None:
             node.annotation = annotation  # type: ignore[attr-defined]
+        if isinstance(node, COMPREHENSIONS) and hasattr(node, "number"):
+            # A condition that always holds, so that the names of each item are seen once.
+            node.generators[-1].ifs.insert(0, _record_names_of_items(node))
         for name, originals in bodies.items():
             setattr(node, name, _with_scopes(getattr(node, name), originals))
         return self._wrap_in_recording_call(node) if self._is_recorded(node) else node
@@ -233,6 +241,20 @@ class _Recording(ast.NodeTransformer):
     def _wrap_in_recording_call(self, node: Any) -> ast.AST:
         call = ast.Call(ast.Name(_SEEN, ast.Load()), [ast.Constant(node.number), node], [])
         return ast.copy_location(call, node)
+
+
+def names_of_items(node: Any) -> list[str]:
+    """Return the names that a comprehension gives its items, but for those that stand for nothing, such as ``_``."""
+    targets = [n for generator in node.generators for n in ast.walk(generator.target)]
+    return [n.id for n in targets if isinstance(n, ast.Name) and not n.id.startswith("_")]
+
+
+def _record_names_of_items(node: Any) -> ast.expr:
+    names = names_of_items(node)
+    keys: list[ast.expr | None] = [ast.Constant(name) for name in names]
+    values = ast.Dict(keys, [ast.Name(name, ast.Load()) for name in names])
+    record = ast.Call(ast.Name(_SCOPE, ast.Load()), [ast.Constant(node.number), values], [])
+    return ast.BoolOp(ast.Or(), [record, ast.Constant(True)])
 
 
 def _unwrap_recorded_callee(recorded: ast.expr, original: ast.expr) -> ast.expr:
