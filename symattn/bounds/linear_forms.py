@@ -36,6 +36,9 @@ B3  Gates that a program computes from raw ones, each within δ. Every product o
 
         (I − A') Z = (A' − A) Y,   M' − M = C' Z + (C' − C) Y.
 
+    Where steps Δ are made of raw ones, Δ v is off, too, by at most δ_Δ |v|: V' = |V| + δ_Δ |v| has the place of V in
+    the errors above, and C' Y'' is added, (I − A') Y'' = V' − |V|.
+
     Pivots of B2 are those at g + δ, which the doubling is for, too.
 
 Underflow adds η for each operation, carried on by the same edges. Where e^{−G_j} may overflow, forms of differences
@@ -122,8 +125,8 @@ def error_of_norms(width: int, least: float, precision: Precision) -> float:
 def allowed_of_moved_gates(
     terms: LinearTerms, slower: LinearTerms, precision: Precision
 ) -> Array | None:
-    """Return the largest error of all forms as ``allowed``, where gates may be off; ``slower`` has these with the
-    largest errors of gates added (B3)."""
+    """Return the largest error of all forms as ``allowed``, where gates, and values, may be off; ``slower`` has these
+    with the largest errors of gates, and of the sizes of values, added (B3)."""
     assert terms.sums is not None
     assert slower.sums is not None
     most = float((slower.sums - terms.sums).max(initial=0.0))
@@ -146,7 +149,8 @@ def _moved_by_gates(terms: LinearTerms, slower: LinearTerms) -> Array:
     of_edges = np.maximum(more_edges - edges, 0) + own * more_edges
     values = _solve_unit_triangular(edges, np.abs(terms.v))
     moved = _solve_unit_triangular(more_edges, of_edges @ values)
-    return np.asarray(more_ends @ moved + of_ends @ values)
+    more_values = _solve_unit_triangular(more_edges, np.abs(slower.v) - np.abs(terms.v))
+    return np.asarray(more_ends @ (moved + more_values) + of_ends @ values)
 
 
 def _bound_ends_and_edges(terms: LinearTerms) -> tuple[Array, Array]:

@@ -96,6 +96,8 @@ EXAMPLES: tuple[Any, ...] = (
     LinearAttention(feature="identity", normalised=False, gate="token", gate_form="sigmoid", lower_bound=-5),
     *(LinearAttention(feature="identity", normalised=False, gate="feature", delta=True, erase=rule, erases=when)
       for rule, when in _ERASURES),
+    LinearAttention(feature="identity", normalised=False, gate="head", step=True, step_form="softplus",
+                    step_least=0.25, step_most=1),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
     Block(attention=_HEADS, parallel=True), Differential(attention=Attention(causal=True)),
     Differential(attention=Attention(position=Rotary())), DepthAttention(eps=0.25),

@@ -221,7 +221,7 @@ def _check_shapes(spec: LinearAttention, values: dict[str, Array]) -> None:
     for name, a in values.items():
         if name != "final_state" and not np.isfinite(a).all():
             raise InputError(f"{name} has numbers that are not finite: there is no exact output")
-    if "dt" in values and values["dt"].min(initial=0.0) < 0:
+    if "dt" in values and spec.step_form is None and values["dt"].min(initial=0.0) < 0:
         raise InputError(
             "dt has a number below 0, with which states grow; hint: the step after its softplus, at least 0"
         )

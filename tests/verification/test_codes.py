@@ -69,6 +69,8 @@ _DEFINITIONS = (
     *(LinearAttention(normalised=False, delta=True, gate="token", state=state) for state in ("kv", "vk")),
     LinearAttention(normalised=False, gate="head"), LinearAttention.named("rwkv6"), Differential(attention=_HEADS),
     DepthAttention(), DepthAttention(norm=None, eps=0),
+    LinearAttention(normalised=False, gate="head", step=True, step_form="softplus", step_least=0.25, step_most=1),
+    LinearAttention(normalised=False, gate="head", step=True, step_form="softplus"),
     Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), Differential(attention=Attention(position=Rotary())),
     *map(LinearAttention.named, ("mamba2", "comba", "gdn2", "rwkv7")),
     replace(LinearAttention.named("gdn2"), values_per_key=2, state="kv"),

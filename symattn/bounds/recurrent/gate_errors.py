@@ -26,6 +26,10 @@ e^{−ẑ} overflows σ is below the reciprocal of the largest number. With m = 
 
     δ = |L| (m + γ(6) (σ + m)) + η.
 
+*Steps* of raw ones, Δ = s between limits, are a softplus with E = 1. A limit enlarges no distance, |min(ŝ, c) −
+min(s, c)| ≤ |ŝ − s|, and c is rounded where it may be taken. Gates Δ A are then off by δ_Δ |A|, and values Δ v by
+δ_Δ |v|, as they would be if keys were off by the share δ_Δ/Δ: key and value meet in their product alone.
+
 The law of recurrences reads δ as an error of the exponent: a product of decays between two tokens, e^{Σ g}, is off by a
 factor between e^{−Σδ} and e^{Σδ}, whatever the order of the sums, so that nothing of second order is left out
 (``sources``, item 10). Errors of gates are no roundings of mean 0: that of e^A is one for all tokens of a head. So the

@@ -48,11 +48,16 @@ from symattn.verification.definitions.linear_ways import (
     compute_by_tokens,
     yield_linear_ways,
 )
-from symattn.verification.definitions.raw_gate_mistakes import yield_raw_gate_mistakes
+from symattn.verification.definitions.raw_gate_mistakes import (
+    yield_numbered_step_mistakes,
+    yield_raw_gate_mistakes,
+    yield_raw_step_mistakes,
+)
 from symattn.verification.definitions.raw_gates import (
     ReadGates,
     check_raw_gates,
-    read_gates,
+    check_raw_steps,
+    read_raw,
 )
 from symattn.verification.definitions.recurrent_law import (
     RecurrentLaw,
@@ -96,6 +101,10 @@ class LinearAttention(Answering):
                     head, and dt_bias, one a head or for each of its features, ``softplus``, g = −e^{A_log} softplus(a
                     + dt_bias), or ``sigmoid``, g = L σ(e^{A_log} (a + dt_bias))
     lower_bound     the L of a sigmoid, a number below 0
+    step_form       what dt is: None, the step Δ; ``softplus``, raw steps, Δ = softplus(dt + dt_bias), with an input
+                    dt_bias, one number a head
+    step_least      the least Δ of raw steps, or None
+    step_most       the largest Δ of raw steps, or None
 
     A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), beta and dt (…, n),
     bonus (h, d_k), skip (h,), p, a and b (…, n, d_k), w (…, n, d_v), A_log (h,), and dt_bias (h,) or, with gates of
@@ -134,6 +143,9 @@ class LinearAttention(Answering):
     erases: Literal["after", "before"] = "after"
     gate_form: Literal["softplus", "sigmoid"] | None = None
     lower_bound: int | float | Fraction | None = None
+    step_form: Literal["softplus"] | None = None
+    step_least: int | float | Fraction | None = None
+    step_most: int | float | Fraction | None = None
 
     __repr__ = brief
 
@@ -142,6 +154,7 @@ class LinearAttention(Answering):
         if self.lower_bound is not None and not (finite(self.lower_bound) and self.lower_bound < 0):
             raise refusal(self, "lower_bound", "be a finite number below 0")
         check_raw_gates(self)
+        check_raw_steps(self)
         if (self.gate or self.delta) and not self.causal:
             raise InputError(
                 "LinearAttention: gates and the delta rule need an order of tokens; hint: causal=True"
@@ -274,13 +287,17 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         ways=tuple(map(laid, yield_linear_ways(spec))),
         mistakes=(
             *yield_raw_gate_mistakes(spec, partial(_make_laid_reading, spec, layout)),
+            *yield_raw_step_mistakes(spec, partial(_make_laid_reading, spec, layout)),
             *(replace(x, run=laid(x.run)) for x in yield_linear_mistakes(spec)),
         ),
         shapes=list_linear_sizes(spec, layout),
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
-        numbered=tuple(yield_added_number_mistake(spec, laid)),
+        numbered=(
+            *yield_added_number_mistake(spec, laid),
+            *yield_numbered_step_mistakes(spec, partial(_make_laid_reading, spec, layout)),
+        ),
         counted=_count_linear_keys(spec, layout, laid) if has_equal_steps else None,
         # The bound is on errors of raw gates, too, and reads these itself.
         other_forms=(
@@ -288,7 +305,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         ),
         by_column=bool(spec.gate),
         # Exponents Δ A are linear in one of both if the other is a whole number.
-        whole=("dt", "g") if spec.step else ("",),
+        whole=("dt", "g") if spec.step and not spec.step_form else ("",),
         costs=_RUNS_OF_A_SCAN if spec.delta else 1,
         trials=_TRIALS_OF_A_SCAN if spec.delta else TRIALS,
         in_wide_rows=shorten_keys if spec.delta and not spec.qk_norm else dict,
@@ -297,11 +314,11 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
 
 def make_laid(
-    spec: LinearAttention, layout: Layout, read: ReadGates | None = read_gates
+    spec: LinearAttention, layout: Layout, read: ReadGates | None = read_raw
 ) -> Callable[[Compute], Compute]:
     """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout.
 
-    The function gets the logarithms that ``read`` makes of raw gates; None: these, A_log and dt_bias as they are.
+    The function gets what ``read`` makes of raw gates or raw steps; None: these, A_log and dt_bias as they are.
     """
 
     def laid(run: Compute) -> Compute:

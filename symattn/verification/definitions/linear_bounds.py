@@ -30,7 +30,10 @@ from symattn.verification.definitions.linear_ways import (
     read_features,
     read_initial_state,
 )
-from symattn.verification.definitions.recurrent_law import read_gates_with_errors
+from symattn.verification.definitions.recurrent_law import (
+    read_gates_with_errors,
+    read_steps_with_errors,
+)
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -66,10 +69,20 @@ def _bound_of_forms(spec: LinearAttention, precision: Precision, **inputs: Any) 
         if not np.isfinite(errors).all():
             return _leave_unbounded(spec, x.q, x.v)
         x = x._replace(g=gates)
+    # What is written is Δ v, which is off as Δ is.
+    off_values: Any = 0.0
+    if spec.step_form:
+        steps, of_steps = read_steps_with_errors(spec, x.dt, x.dt_bias, precision)
+        if not np.isfinite(of_steps).all():
+            return _leave_unbounded(spec, x.q, x.v)
+        errors, off_values = of_steps * np.abs(x.g), of_steps * np.abs(x.v)
+        x = x._replace(dt=steps)
     terms, g, erased = _read_terms(spec, x, precision)
     every = [(terms, g)]
     if errors is not None:
-        every.append((_with_gates(spec, terms, g + errors), g + errors))
+        slower = _with_gates(spec, terms, g + errors)
+        largest = np.copysign(np.abs(slower.v) + off_values, slower.v)
+        every.append((replace(slower, v=largest), g + errors))
     if spec.erase == "pair" and erased is not None:
         return _bound_of_two_steps(spec, precision, every, erased, x.initial_state)
     both = [one for one, _ in every]

@@ -18,7 +18,12 @@ from symattn.verification.definitions.definition_subject import Entries, Input
 from symattn.verification.definitions.linear_erasing import erasing_inputs
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
 from symattn.verification.definitions.linear_ways import LinearInputs
-from symattn.verification.definitions.raw_gates import ReadGates, as_rows_of_heads, read_gates
+from symattn.verification.definitions.raw_gates import (
+    ReadGates,
+    as_rows_of_heads,
+    read_gates,
+    read_steps,
+)
 from symattn.verification.definitions.recurrent_law import repeat_for_tokens
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ _FIELDS_OF_INPUTS = {
     "dt": "gate='head' and step=True",
     "skip": "skip=True",
     "A_log": "gate='token' or gate='feature', and gate_form='softplus'",
-    "dt_bias": "gate='token' or gate='feature', and gate_form='softplus'",
+    "dt_bias": "gate='token' or gate='feature', and gate_form='softplus'; or step=True, and step_form='softplus'",
     "p": "delta=True and erase='vector'",
     "b": "delta=True and erase='gates' or erase='pair'",
     "w": "delta=True and erase='gates'",
@@ -52,7 +57,8 @@ def inputs_beside(spec: LinearAttention) -> tuple[str, ...]:
     """Return the names of the inputs beside q, k, v and a state."""
     has = {"g": spec.gate is not None, "beta": spec.has_beta, "bonus": spec.bonus}
     has |= {"dt": spec.step, "skip": spec.skip}
-    has |= dict.fromkeys(("A_log", "dt_bias"), spec.gate_form is not None)
+    has["A_log"] = spec.gate_form is not None
+    has["dt_bias"] = has["A_log"] or spec.step_form is not None
     return (*(name for name, is_input in has.items() if is_input), *ERASING_INPUTS[spec.erase])
 
 
@@ -66,9 +72,9 @@ def field_of_input(spec: LinearAttention, name: str) -> str:
 def arrange_inputs(spec: LinearAttention, given: LinearInputs) -> LinearInputs:
     """Return the inputs of a call as forms read them: one number a token as a column, and numbers of heads in front.
 
-    Raw gates become logarithms of decays. Raises ``InputError`` for gates, a bonus, a skip, rates or biases of other
-    heads than those of v, for an input that the specification has and that is left out, and for one that it does not
-    have.
+    Raw gates become logarithms of decays, and raw steps become steps. Raises ``InputError`` for gates, a bonus, a skip,
+    rates or biases of other heads than those of v, for an input that the specification has and that is left out, and
+    for one that it does not have.
     """
     v = given.v
     _check_names_beside(spec, given)
@@ -91,6 +97,10 @@ def arrange_inputs(spec: LinearAttention, given: LinearInputs) -> LinearInputs:
         _check_shape_beside_values("dt", given.dt, tuple(v.shape[:-1]), v, hint)
     columns = (_make_column(x, given.q) for x in (given.g, given.beta, given.dt))
     given = given._replace(**dict(zip(("g", "beta", "dt"), columns, strict=True)))
+    if spec.step_form:
+        hint = "one number a head, dt_bias (h,) and v (…, h, n, d_v)"
+        biases = _check_shape_beside_values("dt_bias", given.dt_bias, heads, v, hint)
+        return given._replace(dt=read_steps(spec, given.dt, biases[..., None, None]), dt_bias=None)
     if not spec.gate_form:
         return given
     hint = "one number a head, A_log (h,) and v (…, h, n, d_v)"
@@ -200,7 +210,10 @@ def yield_linear_inputs(spec: LinearAttention, layout: Layout) -> Iterator[Input
         words = "u time_first time_faaaa faaaa first"
         yield Input("bonus", f"{heads} d_k", words, step="values")
     if spec.step:
-        yield Input("dt", shape("n"), "delta delta_t steps", steps, step="values")
+        entries = raw if spec.step_form else steps
+        yield Input("dt", shape("n"), "delta delta_t steps", entries, step="values")
+    if spec.step_form:
+        yield Input("dt_bias", heads, "bias delta_bias", raw, step="values")
     if spec.skip:
         yield Input("skip", heads, "D d d_skip skip_weight", step="values")
     if spec.state:
@@ -259,9 +272,9 @@ def shorten_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def run_with_gate_columns(
     spec: LinearAttention, layout: Layout, read: ReadGates | None, run: Compute, **keywords: Any
 ) -> Any:
-    """Run with one gate and one β per token as columns, heads before tokens, and gates that are ``read`` of raw ones.
+    """Run with one gate and one β per token as columns, heads before tokens, and gates or steps ``read`` of raw ones.
 
-    Without ``read`` raw gates stay as they are, with A_log and dt_bias as rows of heads.
+    Without ``read`` raw gates and raw steps stay as they are, with A_log and dt_bias as rows of heads.
     """
     columns = [
         n for n in ("g", "beta", "dt") if n in keywords and not (n == "g" and spec.gate != "token")
@@ -281,4 +294,10 @@ def run_with_gate_columns(
             keywords |= dict(zip(names, rows, strict=True))
         else:
             keywords["g"] = read(spec, keywords["g"], *rows)
+    if spec.step_form:
+        biases = keywords.pop("dt_bias")[..., None, None]
+        if read is None:
+            keywords["dt_bias"] = biases
+        else:
+            keywords["dt"] = read(spec, keywords["dt"], biases)
     return run(**keywords)

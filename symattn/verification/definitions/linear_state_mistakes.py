@@ -75,7 +75,7 @@ def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
     """Yield steps Δ and terms D v that are left out, or in the wrong place."""
     run = partial(apply_normalised_form, spec, form)
     # A specification without a step or a skip ignores one.
-    bare = partial(apply_normalised_form, replace(spec, step=False, skip=False), form)
+    bare = partial(apply_normalised_form, replace(without_step(spec), skip=False), form)
     for words, (gates, values) in _STEPS.items() if spec.step else ():
         changed: Compute = partial(_output_of_steps, bare, gates, values)
         yield DefinitionMistake("values", words, adding_own_products(changed, spec))
@@ -90,7 +90,7 @@ def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
     yield DefinitionMistake("values", words, reading(run, skip=lambda d: 0 * d + 1))
     if spec.step:
         words = "the added term is D Δ x, not D x"
-        scaled = replace(spec, step=False)
+        scaled = without_step(spec)
         yield DefinitionMistake(
             "values",
             words,
@@ -100,6 +100,11 @@ def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
         )
     for words, change in _SKIPS_OF_HEADS.items():
         yield DefinitionMistake("values", words, reading(run, skip=change))
+
+
+def without_step(spec: LinearAttention) -> LinearAttention:
+    """Return the specification without a step, and without what only steps have."""
+    return replace(spec, step=False, step_form=None, step_least=None, step_most=None)
 
 
 def _output_of_steps(
@@ -117,7 +122,7 @@ def _output_of_steps(
 
 def adding_own_products(run: Compute, spec: LinearAttention) -> Compute:
     """Return a run without a bonus and a skip, and what these give added to its outputs."""
-    alone = partial(apply_normalised_form, replace(spec, state=None, step=False), _read_nothing)
+    alone = partial(apply_normalised_form, replace(without_step(spec), state=None), _read_nothing)
 
     def added(**inputs: Any) -> Any:
         outputs = run(**inputs)

@@ -1,4 +1,4 @@
-"""Known mistakes of ``LinearAttention`` in how raw gates become decays."""
+"""Known mistakes of ``LinearAttention`` in how raw gates become decays, and raw steps become steps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from symattn.arrays.array import Array
 from symattn.attention.layers.steps import sigmoid, softplus
 from symattn.attention.softmax import powers
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionMistake,
+    Numbered,
+)
 from symattn.verification.definitions.linear_state_mistakes import list_numbers_of_other_heads
 from symattn.verification.definitions.linear_ways import apply_normalised_form, list_linear_forms
-from symattn.verification.definitions.raw_gates import ReadGates, read_gates, take_lower_bound
+from symattn.verification.definitions.raw_gates import (
+    ReadGates,
+    limit_steps,
+    read_gates,
+    read_steps,
+    take_lower_bound,
+)
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -93,3 +105,83 @@ _WRONG_PARTS: dict[str, ReadGates] = {
 }
 _RATES_OF_HEADS = list_numbers_of_other_heads("the rate A", "the rates A of gates")
 _BIASES_OF_HEADS = list_numbers_of_other_heads("the gates' bias", "the biases of gates")
+
+
+# -- raw steps ---------------------------------------------------------------------------------------------------------
+def yield_raw_step_mistakes(
+    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
+) -> Iterator[DefinitionMistake]:
+    """Yield raw steps that become other steps; ``laid`` arranges a run with its way of reading steps."""
+    if spec.step_form is None:
+        return
+    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
+
+    def by(words: str, read: ReadGates) -> DefinitionMistake:
+        return DefinitionMistake("values", words, laid(run, read))
+
+    for words, read in _WRONG_STEPS.items():
+        yield by(words, read)
+    if spec.step_least is not None or spec.step_most is not None:
+        yield by("the limits of steps are left out", lambda spec, dt, b: softplus(dt + b))
+        yield by(
+            "raw steps are limited before their softplus, not after it",
+            lambda spec, dt, b: softplus(limit_steps(dt + b, spec.step_least, spec.step_most)),
+        )
+    if spec.step_least is not None and spec.step_most is not None:
+        words = "the lower limit of steps is left out"
+        yield by(words, lambda spec, dt, b: limit_steps(softplus(dt + b), None, spec.step_most))
+        words = "the upper limit of steps is left out"
+        yield by(words, lambda spec, dt, b: limit_steps(softplus(dt + b), spec.step_least, None))
+    for words, change in _BIASES_OF_STEPS.items():
+        yield by(words, partial(_read_steps_with_other_biases, change))
+
+
+def yield_numbered_step_mistakes(
+    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
+) -> Iterator[Numbered]:
+    """Yield steps that are cut off at a number, as by another ``dt_limit``, or by the range of their initial values."""
+    if spec.step_form is None:
+        return
+    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
+    grid = np.geomspace(1e-4, 20.0, 50)
+
+    def cut(below: bool, limit: float) -> Compute:
+        def read(spec: LinearAttention, dt: Array, b: Array) -> Any:
+            steps = softplus(dt + b)
+            if below:
+                return limit_steps(steps, limit, spec.step_most)
+            return limit_steps(steps, spec.step_least, limit)
+
+        return laid(run, read)
+
+    yield Numbered("values", "steps are cut off below {}", partial(cut, True), grid)
+    yield Numbered("values", "steps are cut off above {}", partial(cut, False), grid)
+
+
+def _read_steps_with_other_biases(
+    change: Callable[[Array], Any], spec: LinearAttention, dt: Array, dt_bias: Array
+) -> Any:
+    return read_steps(spec, dt, change(dt_bias))
+
+
+#: Wrong steps, which have the limits of the right ones.
+_WRONG_STEPS: dict[str, ReadGates] = {
+    "the softplus of raw steps is left out": lambda spec, dt, b: limit_steps(
+        dt + b, spec.step_least, spec.step_most
+    ),
+    "the softplus of raw steps is taken twice": lambda spec, dt, b: limit_steps(
+        softplus(softplus(dt + b)), spec.step_least, spec.step_most
+    ),
+    "raw steps have a sigmoid in place of the softplus": lambda spec, dt, b: limit_steps(
+        sigmoid(dt + b), spec.step_least, spec.step_most
+    ),
+    "raw steps have an exponential in place of the softplus": lambda spec, dt, b: limit_steps(
+        powers(dt + b), spec.step_least, spec.step_most
+    ),
+    "the bias is added after the softplus of raw steps, not before": lambda spec, dt, b: (
+        limit_steps(softplus(dt) + b, spec.step_least, spec.step_most)
+    ),
+    "the bias of raw steps is left out": lambda spec, dt, b: read_steps(spec, dt, 0 * b),
+    "the bias of raw steps is subtracted": lambda spec, dt, b: read_steps(spec, dt, -b),
+}
+_BIASES_OF_STEPS = list_numbers_of_other_heads("the steps' bias", "the biases of steps")

@@ -16,6 +16,7 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
+from symattn.attention.layers.steps import softplus
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.case_result import ByLaw, Expected
 from symattn.bounds.recurrent.gate_errors import bound_sigmoid_gates, bound_softplus_gates
@@ -32,7 +33,11 @@ from symattn.verification.definitions.linear_erasure import (
     read_erasing_inputs,
     read_erasure,
 )
-from symattn.verification.definitions.raw_gates import as_rows_of_heads, read_gates
+from symattn.verification.definitions.raw_gates import (
+    as_rows_of_heads,
+    read_gates,
+    read_steps,
+)
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -46,6 +51,8 @@ BY_TOKEN = ("g", "beta", "dt")
 BY_HEAD = ("bonus", "skip", "A_log", "dt_bias")
 #: Roundings of a norm in the narrower format: before the root (squares, their sum, ε), and from it on.
 STEPS_OF_SUM, STEPS_OF_NORM = 3, 10
+#: The bias of a raw step of models: softplus(−4) = 0.018.
+USUAL_STEP_BIAS = -4.0
 #: Sizes of several chunks of 64 tokens at once, and the mean of −g: states that decay within a chunk, and that last.
 SEVERAL_CHUNKS = (
     ({"n_q": 150, "n_k": 150, "d_k": 16, "d_v": 16}, 0.05),
@@ -122,8 +129,19 @@ def recurrences(
         bonuses = np.broadcast_to(values["bonus"], widths).reshape(-1, q.shape[-1])
     steps: Array | None = None
     if spec.step and gates is not None:
-        steps = values["dt"].reshape(-1, *values["dt"].shape[-2:])
+        dt = values["dt"]
+        if spec.step_form:
+            biases = values["dt_bias"][..., None, None]
+            dt, errors = read_steps_with_errors(spec, dt, biases, precision)
+            errors = errors.reshape(-1, *errors.shape[-2:])
+            gate_errors = errors * np.abs(gates)
+        steps = dt.reshape(-1, *dt.shape[-2:])
         gates = steps * gates
+        if spec.step_form:
+            # What is written, kᵀ Δ v, is off as it would be with other keys. A step of 0 has no relative error.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                of_steps = np.where(steps > 0, errors / steps, np.inf) * np.abs(k)
+            key_errors = np.nan_to_num(of_steps, nan=np.inf, posinf=np.inf)
     skips = np.broadcast_to(values["skip"] if spec.skip else 0.0, rows["v"].shape[:-2]).reshape(-1)
     erasing = _read_heads_of_erasure(spec, values, k, v, betas, key_errors, precision)
     arrays = (gates, betas, query_errors, key_errors, gate_errors, bonuses, steps, *erasing)
@@ -165,6 +183,27 @@ def read_gates_with_errors(
     if spec.lower_bound is None:
         return gates, bound_softplus_gates(biased, A_log, form)
     return gates, bound_sigmoid_gates(biased, A_log, float(spec.lower_bound), form)
+
+
+def read_steps_with_errors(
+    spec: LinearAttention, dt: Array, dt_bias: Array, precision: Precision
+) -> tuple[Array, Array]:
+    """Return the steps of raw ones in float64, and how far programs may be off in them in the roughest format.
+
+    The softplus is that of gates with the rate 1, whose bound counts more roundings. A limit enlarges no distance, and
+    is rounded itself, which matters where it may be taken.
+    """
+    form, biased = precision.roughest, dt + dt_bias
+    with np.errstate(over="ignore", invalid="ignore"):
+        free = np.asarray(softplus(biased))
+        steps = np.asarray(read_steps(spec, dt, dt_bias))
+        errors = bound_softplus_gates(biased, np.zeros(()), form)
+        least, most = (None if x is None else float(x) for x in (spec.step_least, spec.step_most))
+        near_least = 0.0 if least is None else np.where(free - errors <= least, least, 0.0)
+        near_most = 0.0 if most is None else np.where(free + errors >= most, most, 0.0)
+        of_limits = float(form.u) * (near_least + near_most)
+        errors = errors + of_limits + 2 * float(form.eta)
+    return steps, errors
 
 
 class _OfHeads(NamedTuple):
@@ -270,8 +309,9 @@ class RecurrentLaw:
                 return False
         # The law is proved for decays, not for states that grow.
         decays = gates is None or np.asarray(gates).max(initial=0.0) <= 0
-        # A step that is not negative keeps the sign of the gates.
-        decays = decays and np.asarray(inputs.get("dt", 0.0)).min(initial=0.0) >= 0
+        # A step that is not negative, as a softplus, keeps the sign of the gates.
+        if self.spec.step_form is None:
+            decays = decays and np.asarray(inputs.get("dt", 0.0)).min(initial=0.0) >= 0
         q, k, v = (np.shape(inputs[name]) for name in "qkv")
         return bool(decays and q == k and self._front_of_values(q) == v[:-1] and min(q) > 0)
 
@@ -391,7 +431,14 @@ class RecurrentLaw:
             result |= self._draw_raw_gates(inputs, decay, rng)
         elif "g" in inputs:
             result["g"] = -decay * rng.gamma(1.0, size=np.shape(inputs["g"]))
-        if "dt" in inputs:
+        if self.spec.step_form:
+            # Mamba-2 starts with steps between 0.001 and 0.1.
+            drawn = {
+                name: rng.standard_normal(np.shape(inputs[name])) for name in ("dt", "dt_bias")
+            }
+            result |= {"dt": drawn["dt"], "dt_bias": USUAL_STEP_BIAS + drawn["dt_bias"]}
+            result["g"] = result["g"] * np.exp(-USUAL_STEP_BIAS)
+        elif "dt" in inputs:
             result["dt"] = rng.gamma(1.0, size=np.shape(inputs["dt"]))
         if "beta" in inputs:
             # A sigmoid, whose values are between 0 and 1.
