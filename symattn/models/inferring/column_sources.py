@@ -105,11 +105,14 @@ class Turn:
 class ColumnOrigin:
     """How columns came about: the steps from a projection to them, last first, and their rotation and norm.
 
+    ``projection`` is the step of the module that they come from, and ``first`` the first of its columns.
     ``across`` says that the norm is over the columns of all heads together, ``late`` that it follows the rotation.
     ``factor`` is what multiplies them, ``factors`` what multiplies each token where tokens differ, else None.
     """
 
     steps: list[str] = field(default_factory=list)
+    projection: str = ""
+    first: int = 0
     turn: Turn | None = None
     norm: str = ""
     eps: float = 0.0
@@ -175,8 +178,10 @@ class ColumnSources:
         names = list(dict.fromkeys(names))
         if not names:
             raise UnknownOrigin
-        origin = ColumnOrigin(["rotation"] if turn else [], turn)
+        origin = ColumnOrigin(["rotation"] if turn else [], turn=turn)
         one = self.runs[names[0]]
+        places = [s[1] for s in sources if s is not None and s[0] == names[0]]
+        places += turn.columns if turn and turn.source == names[0] else []
         # Without a norm, or at the limit of steps, the origin is this module.
         if not is_norm(one.module) or depth >= _MAX_DEPTH:
             origin.steps += [
@@ -184,10 +189,8 @@ class ColumnSources:
                 *(f"beside {name.removeprefix(self.own)}" for name in names[1:]),
             ]
             origin.own = names[0].startswith(self.own)
+            origin.projection, origin.first = names[0].removeprefix(self.own), min(places)
             return origin
-        places = (
-            turn.columns if turn else [s[1] for s in sources if s is not None and s[0] == names[0]]
-        )
         return self._through_norm(origin, names[0], min(places), wanted.shape[1], depth)
 
     def way_out(self, out: Floats, forms: list[str]) -> str | None:
@@ -267,6 +270,7 @@ class ColumnSources:
         if inner is not None:
             origin.steps += inner.steps
             origin.own = inner.own
+            origin.projection, origin.first = inner.projection, inner.first
             origin.special += inner.special
             origin.special += [f"times {inner.factor:.6g}"] * (inner.factor != 1)
             # Without gains a length is the same before and after a rotation.

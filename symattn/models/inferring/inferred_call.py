@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,12 @@ from symattn.attention.spec import Attention
 from symattn.attention.temperatures import Temperature
 from symattn.models.auditing.call_judge import output
 from symattn.models.auditing.setting import CallSetting, Floats, Mask
-from symattn.models.inferring.column_sources import ColumnOrigin, ColumnSources, UnknownOrigin
+from symattn.models.inferring.column_sources import (
+    EQUAL,
+    ColumnOrigin,
+    ColumnSources,
+    UnknownOrigin,
+)
 from symattn.models.inferring.tiny_models import TOKENS
 from symattn.models.inferring.traced_model import TracedCall, TracedRun
 
@@ -206,6 +212,7 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
             facts.unknown.append(f"where {_ROLES[role]} come from")
             continue
         _note_origin(facts, role, origins[0])
+        _note_heads(facts, role, origins, array.shape[-1])
     after: list[str] = []
     facts.chain["o"] = sources.way_out(call.out, after) or ""
     # Attention has a field for sigmoids alone.
@@ -270,6 +277,32 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
     elif origin.norm:
         facts.unknown.append(f"the norm of {words}")
     facts.rotation = origin.turn or facts.rotation
+
+
+def _factor_in_words(origin: ColumnOrigin) -> str:
+    return f"times {origin.factor:.6g}"
+
+
+def _note_heads(facts: CallFacts, role: str, origins: Sequence[ColumnOrigin], width: int) -> None:
+    """Note where heads are projected, if not side by side from the first column on, and heads that differ."""
+    factors = np.array([one.factor for one in origins])
+    kinds = {tuple(step for step in one.steps if step != _factor_in_words(one)) for one in origins}
+    if len(kinds) > 1 or np.ptp(factors) > EQUAL * abs(factors[0]):
+        facts.missing.append(f"heads of {_ROLES[role]} that differ in their steps")
+        return
+    places = [one.first for one in origins]
+    gaps = {int(gap) for gap in np.diff(places)}
+    words = []
+    if len(gaps) > 1 or (gaps and min(gaps) < 0):
+        words.append(f"heads from columns {', '.join(map(str, places))} on")
+    else:
+        words += [f"from column {places[0]} on"] * (places[0] > 0)
+        words += [f"heads {gap} columns apart" for gap in gaps - {width, 0}]
+    if words:
+        projection = origins[0].projection
+        steps = facts.chain[role].split(" ← ")
+        where = f"{projection} ({', '.join(words)})"
+        facts.chain[role] = " ← ".join(where if step == projection else step for step in steps)
 
 
 def _settle_rotation_and_norms(facts: CallFacts) -> None:

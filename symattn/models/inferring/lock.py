@@ -117,7 +117,9 @@ class LockCheck(WithVerdict):
         rows += [("+", line) for line in self.new]
         cells = tuple(((sign,), (Code(line),)) for sign, line in rows)
         blocks: tuple[Block, ...] = (Table(headers("", "line"), cells),) if rows else ()
-        words = f"{len(self.gone)} lines are gone and {len(self.new)} are new, of {self.types} model types"
+        gone = f"{len(self.gone)} line{'s are' if len(self.gone) != 1 else ' is'} gone"
+        new = f"{len(self.new)} {'are' if len(self.new) != 1 else 'is'} new"
+        words = f"{gone} and {new}, of {self.types} model type{'s' * (self.types != 1)}"
         return Document(
             "listing",
             "models",

@@ -14,7 +14,7 @@ from cli.main import main  # noqa: E402
 from symattn import InputError, audit  # noqa: E402
 from symattn.attention.temperatures import Temperature  # noqa: E402
 from symattn.models.inferring.column_sources import Turn  # noqa: E402
-from symattn.models.inferring.inference import InferredPart  # noqa: E402
+from symattn.models.inferring.inference import InferredPart, parts_of  # noqa: E402
 from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts  # noqa: E402
 from symattn.models.inferring.lock import line_of, lines_of  # noqa: E402
 from symattn.models.inferring.scaled_rotations import settle_scaled_rotation  # noqa: E402
@@ -64,7 +64,26 @@ def _made(change: dict[str, Any]) -> Any:
 def test_changed_code_gives_other_lines(lock: Path, change: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     with patch(_LLAMA + "LlamaAttention.__init__", _made(change)):
         assert main(["models", "check", str(lock)]) == 1
-    assert "1 lines are gone and 1 are new, of 2 model types" in " ".join(capsys.readouterr().out.split())
+    assert "1 line is gone and 1 is new, of 2 model types" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_line_says_where_heads_are_projected() -> None:
+    steps = parts_of(tiny("gpt_neox"))[0].chain
+    assert steps["q"] == "rotation ← query_key_value (heads 48 columns apart)"
+    assert steps["v"] == "query_key_value (from column 32 on, heads 48 columns apart)"
+
+
+def test_a_head_that_differs_from_the_first_is_noticed() -> None:
+    own = patch(_LLAMA + "apply_rotary_pos_emb").get_original()[0]
+
+    def with_one_head_doubled(q: Any, k: Any, cos: Any, sin: Any, **more: Any) -> Any:
+        factors = torch.ones(q.shape[1], 1, 1, dtype=q.dtype)
+        factors[1] = 2
+        return own(q * factors, k, cos, sin, **more)
+
+    with patch(_LLAMA + "apply_rotary_pos_emb", with_one_head_doubled):
+        parts = parts_of(tiny("llama"))
+    assert all(part.missing == ["heads of queries that differ in their steps"] for part in parts)
 
 
 @pytest.mark.parametrize("text", ["no lock", None])

@@ -128,7 +128,7 @@ def _format_of_products(*tensors: Tensor) -> Format:
 def _describe_heads(queries: int, keys: int, length: int, judged: int, batch: int) -> str:
     count = f"GQA {queries}:{keys}" if queries != keys else f"{queries} heads"
     some = f", {judged} of {batch * queries} heads judged" if judged < batch * queries else ""
-    return f"{count} {length} tokens{some}"
+    return f"{count} {length} token{'s' * (length != 1)}{some}"
 
 
 # -- the delta rule ----------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def read_convolution(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     some = f", {len(chosen)} of {every} judged" if len(chosen) < every else ""
     return ConvolutionCall(
         numbers(x[items.tolist(), places.tolist()]), taps[places], offset[places], activation, form,
-        f"{channels} channels{some} {length} tokens {form.name}", channels, chosen,
+        f"{channels} channels{some} {length} token{'s' * (length != 1)} {form.name}", channels, chosen,
         # Factors of finer formats are rounded first.
         casts=sum(_format_of(factor).u < form.u for factor in (x, weight)),
     )  # fmt: skip
