@@ -69,8 +69,8 @@ def command(
     spec, cut, origin = specified(settings)
     secret = () if reference is None else (reference,)
     named = typed(click.get_current_context())
-    specifies = (
-        origin is not None or "definition" in named or any(field in named for field in NAMES)
+    specifies = origin is not None or any(
+        name in named for name in ("definition", "like", "config", *NAMES)
     )
     with progress("judging") as show:
         how = TargetOptions(

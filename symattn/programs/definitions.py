@@ -35,6 +35,7 @@ from symattn.programs.layouts import (
 )
 from symattn.programs.modules import HeldModule
 from symattn.programs.names import Function, parameters
+from symattn.programs.packed import Wrapper
 from symattn.programs.request import Request
 from symattn.programs.specifications import definitions_of, kind_of
 from symattn.programs.target import preferred, settled
@@ -219,7 +220,7 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
     failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
-            sizes = function.sizes if isinstance(function, HeldModule) else {}
+            sizes = function.sizes if isinstance(function, Wrapper) else {}
             forms = tuple(_of_sizes(s, sizes) for s in definitions_of(request.spec, layout))
         except InputError as error:
             refused.append(error)
@@ -392,8 +393,8 @@ class Adapted:
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """Return the convention, with the order and form of the definition."""
         how = self.convention
-        # The sizes of a module are fixed by its weights.
-        sizes = tuple(self.function.sizes.items()) if isinstance(self.function, HeldModule) else ()
+        # The sizes of a module are fixed by its weights, those of a kernel by its benchmark.
+        sizes = tuple(self.function.sizes.items()) if isinstance(self.function, Wrapper) else ()
         order, form = self.place
         fills = (
             bool(self._derived)

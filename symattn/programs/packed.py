@@ -68,6 +68,7 @@ class Wrapper:
 
     note = ""  # for the report
     is_self_contained = False  # whether a call imports no further module of symattn
+    sizes: Mapping[str, int] = {}  # those of a definition's axes that the function has alone
 
     def __init__(
         self, function: Function, own: Iterable[Parameter], reading: object, name: str

@@ -497,6 +497,8 @@ class OfGradient(OfDefinition):
 class OfLinearAttention(OfDefinition):
     """A linear attention, whose output a law of roundings judges."""
 
+    by_name = True
+
     def judge_output(
         self, out: object, arrays: dict[str, Any], spec: Any, others: Mapping[str, Any], **how: Any
     ) -> OutputVerdict:

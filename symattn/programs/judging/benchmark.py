@@ -17,8 +17,10 @@ import numpy as np
 from symattn.arrays.formats import HALF
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs import frameworks
+from symattn.programs.judging.recurrences import cut_recurrence
 from symattn.programs.loading import load_module
 from symattn.programs.modules import heads_of
+from symattn.programs.names import PLACED, parameters
 from symattn.programs.refusing import one_line
 
 #: The classes of a reference and of a candidate in KernelBench's files.
@@ -36,6 +38,7 @@ class Benchmark:
     """The contents of a benchmark's file: the arguments of its model, and the inputs of one call.
 
     ``shapes`` are those of the inputs as the file makes them; in ``arrays`` leading axes may be cut to a few items.
+    ``names`` are those of the model's parameters that take the arrays.
     ``problem`` says why there are no inputs. ``heads`` are numbers that a model of tokens may have: the one that it
     names, else whole numbers among its arguments and attributes that divide the width, and 1.
     """
@@ -46,10 +49,16 @@ class Benchmark:
     dtype: str = "float32"
     heads: tuple[int, ...] = (1,)
     problem: str = ""
+    names: tuple[str, ...] = ()
 
     def name_of(self, path: str, model: str) -> str:
         """Return the target that is an instance of a class in a file: ``ref.py:Model(8)``."""
         return f"{path}:{model}({', '.join(map(repr, self.init))})"
+
+    @property
+    def shapes_by_name(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the inputs by the names of the model's parameters; empty if these are unknown."""
+        return dict(zip(self.names, self.shapes, strict=False))
 
     @property
     def tokens(self) -> bool:
@@ -81,7 +90,11 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
         return Benchmark(init, problem=one_line(error))
     floats = [dtype for values, dtype, _ in arrays if values.dtype.kind == "f"]
     most_scores = _MAX_SCORES_IN_HALF if set(floats) & {*HALF} else None
-    small_arrays = _cut_together([values for values, _, _ in arrays], most_scores)
+    names = _names_of_inputs(instance, inputs)
+    values = [values for values, _, _ in arrays]
+    # Gates and rates have fewer axes than keys, so that an axis is one by its meaning.
+    of_recurrence = cut_recurrence(dict(zip(names, values, strict=False)), _MAX_ENTRIES)
+    small_arrays = of_recurrence or _cut_together(values, most_scores)
     problem = "" if len(arrays) == len(inputs) else "some of its inputs are no arrays"
     shapes = tuple(shape for _, _, shape in arrays)
     return Benchmark(
@@ -91,6 +104,18 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
         floats[0] if floats else "float32",
         _plausible_heads(instance, init, shapes),
         problem,
+        names,
+    )
+
+
+def _names_of_inputs(model: Any, inputs: Sequence[object]) -> tuple[str, ...]:
+    """Return the names of the parameters that take the arrays by position; empty if a model names too few."""
+    names = [p.name for p in parameters(model) or () if p.kind in PLACED]
+    taken = zip(names, inputs, strict=False)
+    return (
+        tuple(name for name, value in taken if hasattr(value, "dtype"))
+        if len(names) >= len(inputs)
+        else ()
     )
 
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from symattn.attention.codec import json_text
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Layout
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
+from symattn.document.keywords import plain
 from symattn.programs.judging.definition_axes import compute_axis
 from symattn.programs.judging.kernel_form import (
     Q_LATENT,
@@ -26,7 +29,16 @@ from symattn.programs.judging.kernel_form import (
     batch_of,
     role_of,
 )
+from symattn.programs.judging.recurrences import (
+    domain_of_recurrence,
+    factor_of,
+    layout_of_arrays,
+    letters_by_name,
+    plausible_recurrences,
+)
+from symattn.programs.judging.recurrent_form import RecurrentForm, sizes_of_axes
 from symattn.programs.specifications import Specification
+from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 
 #: The function of the reference's text.
@@ -34,6 +46,8 @@ RUN = "run"
 _LARGEST = 2**22  # bytes of a file
 #: Fields without which a file is no definition of a kernel.
 _FIELDS = ("axes", "inputs", "outputs", "reference")
+#: Names of the offsets of sequences whose tokens stand one after the other.
+_OFFSETS_OF_SEQUENCES = {plain("cu_seqlens"), plain("cu_seq_lens")}
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 
 
@@ -42,7 +56,8 @@ class KernelDefinition:
     """The contents of the file: the values of constant axes, the axes of each array, and the text of the reference.
 
     ``computed`` has the expressions of axes that depend on variable ones. ``outputs`` have their axes and format, and
-    ``inputs`` that are plain numbers have no axes. ``drawn_by`` names the reference's function that draws inputs.
+    ``inputs`` that are plain numbers have no axes. ``drawn_by`` names the reference's function that draws inputs,
+    and ``dtypes`` are the formats of its arrays.
     """
 
     constants: dict[str, int]
@@ -52,32 +67,132 @@ class KernelDefinition:
     reference: str
     computed: dict[str, str] = field(default_factory=dict)
     drawn_by: str = ""
+    dtypes: dict[str, str] = field(default_factory=dict)
 
     def batch(self) -> RequestBatch | None:
         """Return how the kernel takes several requests in one call, if so. Raises ``InputError`` if that is unread."""
         return batch_of(self.inputs, self.constants)
 
+    @cached_property
+    def recurrences(self) -> tuple[LinearAttention, ...]:
+        """The linear attentions that the reference may compute; none if its arrays are not those of one."""
+        arrays = self._axes_of_recurrence
+        numbers = {name for name, axes in self.inputs.items() if not axes} - {self._offsets}
+        is_read = all(role_of(name) == "scale" for name in numbers)
+        # Three arrays are those of an attention with softmax.
+        if not is_read or len(arrays) <= len("qkv"):
+            return ()
+        return plausible_recurrences(arrays, len(self.outputs) > 1)
+
+    @cached_property
+    def _offsets(self) -> str:
+        """The input with the offsets of sequences; "" if there is none."""
+        names = [name for name in self.inputs if plain(name) in _OFFSETS_OF_SEQUENCES]
+        return names[0] if len(names) == 1 else ""
+
+    @cached_property
+    def _axes_of_recurrence(self) -> dict[str, tuple[int | str, ...]]:
+        """The axes of its arrays, as sizes where these are constant; with an axis for several sequences."""
+        own = {
+            name: tuple(self.constants.get(axis, axis) for axis in axes)
+            for name, axes in self.inputs.items()
+            if axes and name != self._offsets
+        }
+        if not self._offsets:
+            return own
+        tokens = self._names_with_tokens
+        return {name: ("", *axes) if name in tokens else axes for name, axes in own.items()}
+
+    @cached_property
+    def _names_with_tokens(self) -> tuple[str, ...]:
+        """The arrays whose first axis is that of the queries."""
+        queries = next((axes for name, axes in self.inputs.items() if role_of(name) == "q"), ())
+        return tuple(name for name, axes in self.inputs.items() if axes and axes[:1] == queries[:1])
+
+    @property
+    def joins_sequences(self) -> bool:
+        """Return whether it is a linear attention of several sequences in one call."""
+        return bool(self.recurrences and self._offsets)
+
+    @property
+    def keeps_wide_states(self) -> bool:
+        """Return whether it is a linear attention that returns its states in float32."""
+        of_states = [dtype for _, dtype in self.outputs.values()][1:]
+        return bool(self.recurrences) and bool(of_states) and set(of_states) == {"float32"}
+
+    @property
+    def layout(self) -> Layout | None:
+        """The order of axes in which the definition has its arrays; None if it is sought."""
+        if self.recurrences:
+            return layout_of_arrays(self._axes_of_recurrence)
+        # Kernels of several requests have tokens before heads.
+        return None if self.batch() is None else "bnhd"
+
+    def _recurrent_form(self, spec: LinearAttention) -> RecurrentForm:
+        """Return how the kernel takes the arrays of a linear attention."""
+        arrays = self._axes_of_recurrence
+        letters = letters_by_name(spec, layout_of_arrays(arrays), arrays)
+        tokens = self._names_with_tokens if self._offsets else ()
+        # Beside tokens, what has an axis of sequences are states.
+        states = tuple(name for name in arrays if name not in tokens and "b" in letters[name])
+        return RecurrentForm(
+            tuple(arrays),
+            tokens,
+            states,
+            next(name for name in arrays if role_of(name) == "k"),
+            next((name for name in self.inputs if role_of(name) == "scale"), ""),
+            self._offsets,
+            sizes_of_axes(letters, arrays),
+            tuple(name for name in arrays if self.dtypes.get(name) == "float32"),
+        )
+
     def forms(self) -> tuple[KernelForm, ...]:
         """Return the ways to take the inputs and to return logarithms that the file leaves open."""
-        plain = KernelForm(self.inputs, self.outputs, self.constants, self.batch())
+        if self.recurrences:
+            recurrent = self._recurrent_form(self.recurrences[0])
+            return (KernelForm(self.inputs, self.outputs, self.constants, recurrent=recurrent),)
+        usual = KernelForm(self.inputs, self.outputs, self.constants, self.batch())
         roles = {role_of(name) for name in self.inputs}
-        attends = {"q", "k", "v"} <= roles or plain.batch is not None
+        attends = {"q", "k", "v"} <= roles or usual.batch is not None
         # The file does not say whether logarithms are natural or to the base 2.
         return (
-            (plain, replace(plain, base_two=True))
+            (usual, replace(usual, base_two=True))
             if attends and len(self.outputs) > 1
-            else (plain,)
+            else (usual,)
         )
 
     def domain(self) -> Domain:
         """Return what constant axes promise of widths, and requests of one query of the numbers of queries."""
         arrays = [axes for axes in self.inputs.values() if axes]
         width = self.constants.get(arrays[0][-1]) if arrays else None
+        if self.recurrences:
+            return domain_of_recurrence(self._axes_of_recurrence, Domain())
         batch = self.batch()
         if batch is not None and batch.latents is not None:
             width = batch.latents.width
         usual = Domain(decoding=batch is not None and batch.decodes)
         return usual if width is None else replace(usual, min_width=width, max_width=width)
+
+    def letters_of_workload(
+        self, spec: LinearAttention, sizes: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return the sizes of a linear attention's axes, by letter, at those of a workload.
+
+        Sequences are as long as those of the workload are on average.
+        """
+        arrays = self._axes_of_recurrence
+        letters = letters_by_name(spec, layout_of_arrays(arrays), arrays)
+        result: dict[str, int] = {}
+        for name, axes in arrays.items():
+            for letter, axis in zip(letters[name], axes, strict=True):
+                size = axis if isinstance(axis, int) else sizes.get(axis)
+                if size is not None:
+                    factor = factor_of(letter)
+                    result.setdefault(letter.split("*")[-1], max(size // factor, 1))
+        if self._offsets:
+            count = max(sizes[self.inputs[self._offsets][0]] - 1, 1)
+            result["b"], result["n"] = count, max(result["n"] // count, 1)
+        return result
 
     def sizes(self, given: Mapping[str, int], where: str) -> dict[str, int]:
         """Return the sizes of all axes, given those of the variable ones. Raises ``InputError`` if one is unknown."""
@@ -90,6 +205,8 @@ class KernelDefinition:
 
         ``numbers`` are the values of inputs that are plain numbers, where workloads say them.
         """
+        if self.recurrences:
+            return self.recurrences
         by_role = {role_of(name): axes for name, axes in self.inputs.items()}
         said = {role_of(name): value for name, value in (numbers or {}).items()}
         batch = self.batch()
@@ -100,16 +217,16 @@ class KernelDefinition:
             by_role |= {"q": by_role[Q_LATENT], "k": (), "v": ()}
         if {"q", "k", "v"} <= by_role.keys():
             heads, kv_heads = (self._count_heads_by_axes(by_role[name]) for name in "qk")
-            plain = Attention(
+            unmasked = Attention(
                 heads=heads,
                 kv_heads=kv_heads if kv_heads != heads else None,
                 lse=len(self.outputs) > 1,
             )
-            plain = replace(
-                plain, scale=_own_scale(said.get("scale"), self.constants.get(by_role["q"][-1]))
+            unmasked = replace(
+                unmasked, scale=_own_scale(said.get("scale"), self.constants.get(by_role["q"][-1]))
             )
-            masked = replace(plain, causal=True)
-            return plain, masked, replace(masked, alignment="top-left")
+            masked = replace(unmasked, causal=True)
+            return unmasked, masked, replace(masked, alignment="top-left")
         # A norm takes an array, and at most a gain and a bias, which have one axis.
         vectors = [axes for axes in self.inputs.values() if len(axes) == 1]
         if len(vectors) <= 2 and any(len(axes) > 1 for axes in self.inputs.values()):
@@ -145,12 +262,12 @@ def read_definition(path: str) -> KernelDefinition:
     }
     _add_computed(constants, computed, path)
     shapes = {name: _read_axes_of_array(path, name, array, axes) for name, array in inputs.items()}
-    dtypes = [
-        str(_read_entry_field(array, "dtype"))
-        for array in inputs.values()
+    dtypes = {
+        name: str(_read_entry_field(array, "dtype"))
+        for name, array in inputs.items()
         if _read_entry_field(array, "shape")
-    ]
-    floats = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
+    }
+    floats = [dtype for dtype in dtypes.values() if dtype.startswith(("float", "bfloat"))]
     # Without floats nothing is rounded, and no tolerance is needed.
     if not floats:
         raise InputError(f"{path}: no input is an array of floats")
@@ -162,7 +279,7 @@ def read_definition(path: str) -> KernelDefinition:
     left = {name: text for name, text in computed.items() if name not in constants}
     drawn_by = str(content.get("custom_inputs_entrypoint") or "")
     return KernelDefinition(
-        constants, shapes, outputs, floats[0], content["reference"], left, drawn_by
+        constants, shapes, outputs, floats[0], content["reference"], left, drawn_by, dtypes
     )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import Tensor, import_torch
+from symattn.programs.judging.recurrent_form import RecurrentForm, RecurrentKernel
 from symattn.programs.names import Function, meaning, parameters
 from symattn.programs.packed import Wrapper
 
@@ -150,7 +151,8 @@ class RequestBatch:
 class KernelForm:
     """The axes of a kernel's inputs, the axes and formats of its outputs, and how it takes several requests, if so.
 
-    ``base_two`` says that the logarithms of the sums are those to the base 2.
+    ``base_two`` says that the logarithms of the sums are those to the base 2. A kernel of linear attention has a
+    ``recurrent`` form.
     """
 
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class KernelForm:
     constants: Mapping[str, int] = field(default_factory=dict)
     batch: RequestBatch | None = None
     base_two: bool = False
+    recurrent: RecurrentForm | None = None
 
     def around(self, function: Function, name: str) -> Function:
         """Return the kernel as a function of the definition's inputs that returns its outputs."""
@@ -169,6 +172,8 @@ class KernelForm:
             result = Returning(result, self, name)
         if self.batch is not None:
             result = Batched(result, self.batch, name)
+        if self.recurrent is not None:
+            result = RecurrentKernel(result, self.recurrent, name)
         if self.base_two:
             result = NaturalLogarithms(result, name)
         return result

@@ -8,7 +8,7 @@ from functools import partial
 from math import isqrt, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from symattn.programs.judging.judgement import (
     Status,
 )
 from symattn.programs.judging.judging import CandidateJudge, identity_of, shown_fault
+from symattn.programs.judging.recurrences import domain_of_recurrence, plausible_recurrences
 from symattn.programs.judging.workloads import (
     Workloads,
     find_workloads,
@@ -49,6 +50,8 @@ from symattn.programs.judging.workloads import (
 )
 from symattn.programs.specifications import Specification, kind_of, words_of
 from symattn.verification import engine, power
+from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.weights import Softmax
 from symattn.verification.engine import Session
@@ -69,6 +72,10 @@ _RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
 _OWN_INPUTS_NOT_TRIED = "the benchmark's own inputs were not tried"
 #: Scores of the benchmark's own inputs, where heads of several numbers are not cut; in half precision bounds are slow.
 _MAX_OWN_SCORES, _MAX_OWN_SCORES_IN_HALF = 1 << 26, 1 << 25
+#: Entries of the states after all tokens of the benchmark's own inputs.
+_MAX_OWN_STATES = 1 << 27
+#: Known mistakes of a step, each of which is a run of a definition at the benchmark's own inputs.
+_MAX_MISTAKES_OF_STEP = 4
 #: The mistake whose smallest visible part is reported.
 _TWICE = "twice as large"
 
@@ -115,18 +122,24 @@ class ByReference:
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
             )
         # The shapes of the benchmark become promises, so that no other sizes are tried.
-        how = self._adopt_benchmark_options(_domain_of_benchmark_shapes(benchmark), benchmark.dtype)
-        specs = tuple(plausible(benchmark))
+        specs = tuple(plausible(benchmark)) if self.definition is None else (self.definition,)
+        tried = [
+            (
+                spec,
+                self._adopt_benchmark_options(_domain_of_shapes(spec, benchmark), benchmark.dtype),
+            )
+            for spec in specs
+        ]
         refute = partial(_judge_own_inputs, benchmark=benchmark)
         target = benchmark.name_of(self.reference, MODEL)
         definition, how, reason, convention = self._find_reference_definition(
-            target, specs, [how], process, refute
+            target, tried, process, refute
         )
         if definition is None or convention is None:
             return self._make_invalid_judgement(reason, clock)
         layout = _layout_of_arrays(convention, definition, benchmark)
         # The candidate takes the same arrays, so that no other order of axes is tried.
-        promised = _domain_of_benchmark_shapes(benchmark, _axis_of_tokens(layout))
+        promised = _domain_of_shapes(definition, benchmark, _axis_of_tokens(layout))
         how = self._adopt_benchmark_options(promised, benchmark.dtype)
         how = replace(how, layout=how.layout or layout)
         target = named(self.candidate, benchmark)
@@ -152,9 +165,11 @@ class ByReference:
         how = replace(
             self._adopt_benchmark_options(kernel.domain(), kernel.dtype), framework="torch"
         )
-        # Kernels of several requests have tokens before heads.
-        if forms[0].batch is not None:
-            how = replace(how, layout="bnhd")
+        if kernel.layout is not None:
+            how = replace(how, layout=kernel.layout)
+        # A state in float32 is the sum over all tokens, so that sums are in float32.
+        if kernel.keeps_wide_states and how.contract is None:
+            how = replace(how, contract="fused")
         known = kernel.plausible({} if workloads is None else workloads.numbers)
         # The first form by which the reference computes a known definition decides.
         ways = [replace(how, form=form) for form in forms]
@@ -193,7 +208,9 @@ class ByReference:
             text = Path(folder) / "reference.py"
             text.write_text(kernel.reference, encoding="utf-8")
             target = f"{text}:{RUN}"
-            found = self._find_reference_definition(target, known, ways, None, refute)
+            specs = known if self.definition is None else (self.definition,)
+            tried = [(spec, how) for how in ways for spec in specs]
+            found = self._find_reference_definition(target, tried, None, refute)
             # The path of the temporary file means nothing to the user.
             found = found._replace(reason=found.reason.replace(str(text), self.reference))
         if found.definition is not None:
@@ -237,30 +254,28 @@ class ByReference:
     def _find_reference_definition(
         self,
         target: str,
-        known: Sequence[Specification],
-        ways: Sequence[TargetOptions],
+        ways: Sequence[tuple[Specification, TargetOptions]],
         process: Process | None,
         refute: Refute,
     ) -> Recognised:
         """Return the definition that the reference computes, on the first groups of inputs, and how it is called.
 
-        ``refute`` says why it is another at the benchmark's sizes, if it is. ``ways`` are those in which it may take
-        its inputs, which one process tries.
+        ``refute`` says why it is another at the benchmark's sizes, if it is. ``ways`` are the definitions with ways to
+        take their inputs, which one process tries.
         """
-        name, first = self._name_of_reference_model, ways[0]
-        specs = [self.definition] if self.definition is not None else [*known]
-        if not specs:
+        name = self._name_of_reference_model
+        if not ways:
             hint = "hint: give it by --definition"
             words = f"{name} has inputs of no definition that is tried; {hint}"
-            return Recognised(None, first, words)
+            return Recognised(None, self.how, words)
+        specs, first = [*dict.fromkeys(spec for spec, _ in ways)], ways[0][1]
         limits = ProcessLimits() if first.time_limit is None else ProcessLimits(first.time_limit)
         tried = [
             (spec, way, replace(way, dtype="float32", contract=None, secret=None))
-            for way in ways
-            for spec in specs
+            for spec, way in ways
         ]
         try:
-            request = tried[0][2].request(specs[0])
+            request = tried[0][2].request(tried[0][0])
             child = Child(target, request, limits, process, server=first.server)
         except InputError as error:
             # The first definition needs inputs that the model does not take.
@@ -351,7 +366,7 @@ def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmar
             inputs = _draw_tokens_of_benchmark(session, benchmark)
         else:
             inputs = by_definition(session.runner, benchmark.arrays)
-        is_too_large = bool(_describe_too_many_scores(inputs, session.precision))
+        is_too_large = bool(_describe_too_large(spec, inputs, session.precision))
     except UNFIT:
         return ""  # other inputs than those of the definition, as the judgement then says
     if is_too_large:
@@ -375,6 +390,16 @@ def _draw_tokens_of_benchmark(session: Session, benchmark: Benchmark) -> dict[st
     rng = np.random.default_rng(session.seed)
     columns = max(width // heads, 1)
     return maker.make(Sizes(n, n, columns, columns, width), FAMILIES["normal"](rng), rng)
+
+
+def _describe_too_large(spec: Specification, inputs: Inputs, precision: Precision) -> str:
+    """Return why inputs of a definition are too large to be bounded; "" if they are not."""
+    if isinstance(spec, Attention):
+        return _describe_too_many_scores(inputs, precision)
+    count = np.size(inputs["v"]) * np.shape(inputs["k"])[-1]
+    if count <= _MAX_OWN_STATES:
+        return ""
+    return f"their states have {count} entries, and {_MAX_OWN_STATES} are bounded at most"
 
 
 def _describe_too_many_scores(inputs: Inputs, precision: Precision) -> str:
@@ -417,6 +442,11 @@ def named(candidate: str, benchmark: Benchmark) -> str:
 
 def plausible(benchmark: Benchmark) -> Iterator[Specification]:
     """Yield the definitions that a reference may compute, the likeliest first."""
+    recurrences = plausible_recurrences(benchmark.shapes_by_name)
+    # With gates or other arrays beside q, k, v it is no attention with softmax.
+    if recurrences and len(benchmark.shapes) > len("qkv"):
+        yield from recurrences
+        return
     # Token inputs are layers, the others attention.
     if benchmark.tokens:
         for heads in benchmark.heads:
@@ -437,6 +467,7 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
         Attention(causal=True, alignment="top-left"),
         Attention(scale=1),
     )
+    yield from recurrences
 
 
 def _count_grouped_heads(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
@@ -453,6 +484,14 @@ def _count_grouped_heads(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[in
         heads, kv_heads = of_queries[axis], of_keys[axis]
         if 0 < kv_heads < heads and heads % kv_heads == 0:
             yield heads, kv_heads
+
+
+def _domain_of_shapes(spec: Specification, benchmark: Benchmark, axis: int = -2) -> Domain:
+    """Return what a benchmark's shapes promise to a function of a definition; ``axis`` is that of tokens."""
+    shapes = benchmark.shapes_by_name
+    if isinstance(spec, LinearAttention):
+        return domain_of_recurrence(shapes, Domain()) if shapes else Domain()
+    return _domain_of_benchmark_shapes(benchmark, axis)
 
 
 def _domain_of_benchmark_shapes(benchmark: Benchmark, axis: int = -2) -> Domain:
@@ -490,7 +529,7 @@ def _with_own_inputs(
     judgement: Judgement, target: str, spec: Specification, how: TargetOptions, benchmark: Benchmark
 ) -> Judgement:
     """Return the judgement with that of one call with the benchmark's own inputs, and what these could show."""
-    # Only an attention has its inputs by name in a benchmark.
+    # Layers hold weights, so that a benchmark's arrays are not all inputs of a definition.
     if not kind_of(spec).by_name or benchmark.problem or benchmark.tokens:
         why = benchmark.problem or f"they are not the inputs of {words_of(spec)} alone"
         return judgement.limited(f"{_OWN_INPUTS_NOT_TRIED}: {why}")
@@ -498,7 +537,7 @@ def _with_own_inputs(
         session = how.session(child, spec)
         try:
             inputs = by_definition(child, benchmark.arrays)
-            if too_many := _describe_too_many_scores(inputs, session.precision):
+            if too_many := _describe_too_large(spec, inputs, session.precision):
                 return judgement.limited(f"{_OWN_INPUTS_NOT_TRIED}: {too_many}")
             judged = judge_case(session, Case("benchmark", "the benchmark's own inputs", inputs))
         except UNFIT as error:
@@ -514,11 +553,13 @@ def _with_own_inputs(
         return judgement.limited(f"the benchmark's own inputs were not judged: {reason}")
     # How small an error these inputs alone would have shown.
     tried = [(inputs, [part.expected for part in judged.parts])]
-    attention: Any = spec
-    smallest_errors = power.smallest_seen(attention, inputs, [inputs], tried)
-    rows = [PowerOfStep(one.step, _TWICE, one.size) for one in smallest_errors]
+    if isinstance(spec, Attention):
+        smallest_errors = power.smallest_seen(spec, inputs, [inputs], tried)
+        rows = [PowerOfStep(one.step, _TWICE, one.size) for one in smallest_errors]
+    else:
+        rows = _rows_of_known_mistakes(session, inputs, tried)
     # Outputs that ignore some of the inputs, such as a constant.
-    for mistake in _yield_input_blind_mistakes(attention):
+    for mistake in _yield_input_blind_mistakes(spec):
         share = power.least_shown(mistake, tried)
         rows.append(PowerOfStep("output", mistake.words, 1.0 if 2 * share < 1 else None))
     shapes = tuple(a.shape for a in benchmark.arrays)
@@ -526,7 +567,24 @@ def _with_own_inputs(
     return replace(judgement, own_inputs=own)
 
 
-def _yield_input_blind_mistakes(spec: Attention) -> Iterator[power.Mutation]:
+def _rows_of_known_mistakes(
+    session: Session, inputs: Inputs, tried: Sequence[power.Tried]
+) -> list[PowerOfStep]:
+    """Return for each step how much of a known mistake of a definition one call would have shown."""
+    subject = session.subject
+    assert isinstance(subject, Definition), "an attention has its own errors"
+    mistakes: dict[str, list[power.Mutation]] = {}
+    for m in subject.mistakes:
+        # In float64 a mistake that only loses digits has no effect.
+        if m.exact:
+            outputs = partial(subject.run, m.run)
+            mistakes.setdefault(m.step, []).append(power.Mutation(m.step, m.cause, outputs))
+    by_step = {step: [alike[:_MAX_MISTAKES_OF_STEP]] for step, alike in mistakes.items()}
+    shown = power.powers(subject.right, by_step, [inputs], tried)
+    return [PowerOfStep(one.step, one.mistake, one.share if one.seen else None) for one in shown]
+
+
+def _yield_input_blind_mistakes(spec: Specification) -> Iterator[power.Mutation]:
     """Yield mistakes that ignore inputs: what a benchmark lets through at its inputs if nothing shows them."""
 
     def mistake(
@@ -538,6 +596,10 @@ def _yield_input_blind_mistakes(spec: Attention) -> Iterator[power.Mutation]:
 
         return power.Mutation("output", words, outputs)
 
+    if not isinstance(spec, Attention):
+        # The output of a recurrence has the shape of its values.
+        yield mistake("all zeros", lambda v, shape: np.zeros(v.shape))
+        return
     yield mistake("all zeros", lambda v, shape: np.zeros(shape))
     # With fewer key heads, the mean of the values has not the heads of the output.
     if spec.kv_heads is None:

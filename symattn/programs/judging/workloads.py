@@ -26,6 +26,8 @@ from symattn.programs.judging.judgement import Judgement, Status
 from symattn.programs.judging.judging import shown_fault
 from symattn.programs.specifications import Specification
 from symattn.verification import engine
+from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.engine import Session
 
 _MOST_BYTES = 2**22  # of the file
@@ -145,7 +147,7 @@ def with_workloads(
     for words in unjudged:
         judgement = judgement.limited(words)
     words = f"of the {len(given.sizes)} sizes of {given.path}, {len(tried)} were tried, with random inputs"
-    if kernel.batch() is not None:
+    if kernel.batch() is not None or kernel.joins_sequences:
         words += ", and requests that are as long as the workload's are on average"
     whole = len(tried) == len(given.sizes)
     if whole:
@@ -180,12 +182,26 @@ def _judge_at_sizes(
     """Yield the judgement of a call with random inputs of each size. Raises what ``UNFIT`` names."""
     rng = np.random.default_rng(seed)
     for sizes in tried:
-        arrays = [
-            session.precision.input.rounded(rng.standard_normal(shape))
-            for shape in _yield_workload_shapes(kernel, sizes)
-        ]
-        inputs = by_definition(session.runner, arrays)
+        inputs = _draw_at_sizes(session, kernel, sizes, rng)
         yield session.run_case(Case("workloads", equal_sizes(sizes), inputs))
+
+
+def _draw_at_sizes(
+    session: Session, kernel: KernelDefinition, sizes: Mapping[str, int], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Return random inputs of these sizes, by the definition's names."""
+    subject = session.subject
+    if isinstance(subject, Definition) and isinstance(subject.described, LinearAttention):
+        # Normal numbers are no gates: those decay.
+        names = [i.name for i in subject.inputs if i.name in session.runner.convention.inputs]
+        letters = kernel.letters_of_workload(subject.described, sizes)
+        numbers = subject.families["normal"](rng)
+        return subject.draw(names, letters, numbers, session.precision, rng)
+    arrays = [
+        session.precision.input.rounded(rng.standard_normal(shape))
+        for shape in _yield_workload_shapes(kernel, sizes)
+    ]
+    return by_definition(session.runner, arrays)
 
 
 def _yield_workload_shapes(

@@ -1,0 +1,232 @@
+"""Which linear attention a benchmark's reference may compute: what the names, axes and sizes of its inputs allow.
+
+A gate with fewer axes than the keys is one a token or a head; with as many axes it is one for each feature. Norms, a
+scale and the layout of a state leave no trace in the inputs: they are tried in turn, the published models first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symattn.bounds.called_target import Layout
+from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError
+from symattn.document.keywords import plain
+from symattn.programs.names import meaning
+from symattn.verification.definitions.definition_subject import Input
+from symattn.verification.definitions.linear import LinearAttention
+from symattn.verification.definitions.linear_inputs import yield_linear_inputs
+from symattn.verification.definitions.linear_names import RECURRENCES
+
+#: The axes of an array: their sizes, or their names where sizes are open.
+Axes = Sequence[int | str]
+#: Orders of axes by the number of those of q. Names of heads and tokens may be exchanged.
+_LAYOUTS: Mapping[int, Layout] = {2: "nd", 3: "bnd", 4: "bhnd"}
+_AXES_OF_HEADS = (-3, -2)
+#: Norms of queries and keys in libraries: none, with an ε, and without one.
+_NORMS: tuple[dict[str, Any], ...] = (
+    {"qk_norm": None, "eps": 0},
+    {"qk_norm": "l2", "eps": Fraction(1, 10**6)},
+    {"qk_norm": "l2", "eps": 0},
+)
+_STATES = (None, "kv", "vk")
+#: Names of the state before the first token.
+_STATE_NAMES = {
+    plain(name) for name in ["initial_state", "state", "h0", "s0", "initial", "recurrent_state"]
+}
+#: The sum of keys times values alone, which no published model in the list has.
+_UNGATED: dict[str, Any] = {"feature": "identity", "normalised": False}
+_ROLES = ("q", "k", "v")
+
+
+def plausible_recurrences(
+    arrays: Mapping[str, Axes], returns_state: bool | None = None
+) -> tuple[LinearAttention, ...]:
+    """Return the linear attentions that have these arrays as inputs, the likeliest first.
+
+    ``returns_state`` says whether there is a second output; None if that is unknown, so that an initial state decides.
+    """
+    by_role = {meaning(name): axes for name, axes in arrays.items()}
+    if not by_role.keys() >= {*_ROLES} or len(by_role["q"]) not in _LAYOUTS:
+        return ()
+    layout = _LAYOUTS[len(by_role["q"])]
+    values_per_key = _count_values_per_key(by_role["q"], by_role["v"])
+    specs = [
+        spec
+        for spec in _yield_specifications(values_per_key)
+        if returns_state in (None, spec.state is not None) and _takes(spec, layout, arrays)
+    ]
+    # Where no array is a state of its own, one that starts from zeros is rarely returned.
+    stateless = [spec for spec in specs if spec.state is None]
+    return (*stateless, *(spec for spec in specs if spec.state is not None))
+
+
+def domain_of_recurrence(arrays: Mapping[str, Axes], usual: Domain) -> Domain:
+    """Return what the sizes of a benchmark's arrays promise: no longer sequences, and equal widths where they are."""
+    by_role = {meaning(name): axes for name, axes in arrays.items()}
+    length = by_role["v"][_axis_of_tokens(arrays)]
+    most = length if isinstance(length, int) else usual.max_tokens
+    return replace(
+        usual,
+        max_tokens=max(min(most, usual.max_tokens), 1),
+        same_width=by_role["q"][-1] == by_role["v"][-1],
+    )
+
+
+def _axis_of_tokens(arrays: Mapping[str, Axes]) -> int:
+    """Return the axis of tokens of q, k, v, counted from the last one.
+
+    A state, and numbers for each head, tell which of two axes is that of heads. Otherwise the longer one, or the one of
+    no constant size, is that of tokens.
+    """
+    v = next(axes for name, axes in arrays.items() if meaning(name) == "v")
+    if len(v) < 4:
+        return -2
+    # A state (…, h, d_k, d_v) has its heads where it has no columns.
+    of_heads = {axes[0] for axes in arrays.values() if len(axes) == 1}
+    of_heads |= {axes[-3] for name, axes in arrays.items() if plain(name) in _STATE_NAMES}
+    is_of_heads = [v[axis] in of_heads for axis in _AXES_OF_HEADS]
+    if sum(is_of_heads) == 1:
+        return _AXES_OF_HEADS[is_of_heads.index(False)]
+    first, second = (v[axis] for axis in _AXES_OF_HEADS)
+    if isinstance(first, int) and isinstance(second, int):
+        return _AXES_OF_HEADS[0] if first > second else _AXES_OF_HEADS[1]
+    return _AXES_OF_HEADS[1] if isinstance(first, int) else _AXES_OF_HEADS[0]
+
+
+def cut_recurrence(
+    arrays: Mapping[str, np.ndarray], max_entries: int
+) -> tuple[np.ndarray, ...] | None:
+    """Return the arrays of a linear attention with a few heads of a few items; None if they are of something else.
+
+    Tokens stay, since later ones depend on all before. An array has at most ``max_entries``, if one head has.
+    """
+    specs = plausible_recurrences({name: a.shape for name, a in arrays.items()})
+    if not specs or len(arrays) <= len(_ROLES):
+        return None
+    spec = specs[0]
+    shapes = {name: a.shape for name, a in arrays.items()}
+    letters = letters_by_name(spec, layout_of_arrays(shapes), arrays)
+    largest = max(arrays, key=lambda name: arrays[name].size)
+    sizes = dict(zip(letters[largest], arrays[largest].shape, strict=True))
+    kept: dict[str, int] = {}
+    for letter in ("b", "h"):
+        whole = next((axis for axis in sizes if axis.split("*")[-1] == letter), None)
+        if whole is None:
+            continue
+        per_letter = factor_of(whole)
+        items = sizes[whole] // per_letter
+        rest = prod(kept.get(axis, size) for axis, size in sizes.items() if axis != whole)
+        kept[whole] = per_letter * max(1, min(items, max_entries // max(rest * per_letter, 1)))
+        kept[letter] = kept[whole] // per_letter
+    return tuple(
+        np.ascontiguousarray(a[tuple(slice(_kept_size(axis, kept)) for axis in letters[name])])
+        for name, a in arrays.items()
+    )
+
+
+def layout_of_arrays(arrays: Mapping[str, Axes]) -> Layout:
+    """Return the likely order of the axes of q, k, v."""
+    q = next(axes for name, axes in arrays.items() if meaning(name) == "q")
+    layout = _LAYOUTS[len(q)]
+    return "bnhd" if layout == "bhnd" and _axis_of_tokens(arrays) == -3 else layout
+
+
+def letters_by_name(
+    spec: LinearAttention, layout: Layout, names: Iterable[str]
+) -> dict[str, list[str]]:
+    """Return the letters of the axes of each array, by the name of its parameter."""
+    inputs = [*yield_linear_inputs(spec, layout)]
+    words, letters = _inputs_by_word(inputs), {i.name: i.shape.split() for i in inputs}
+    return {name: letters[words[plain(name)]] for name in names}
+
+
+def factor_of(axis: str) -> int:
+    """Return the number before the letter of an axis, as in ``2*h``."""
+    factor, star, _ = axis.rpartition("*")
+    return int(factor) if star else 1
+
+
+def _kept_size(axis: str, kept: Mapping[str, int]) -> int | None:
+    """Return how many items along an axis are kept; None for all."""
+    items = kept.get(axis.split("*")[-1])
+    return None if items is None else items * factor_of(axis)
+
+
+def _yield_specifications(values_per_key: int) -> Iterator[LinearAttention]:
+    """Yield the published recurrences, and those with another norm, scale, state or form of gates, each once."""
+    known: list[LinearAttention] = []
+    for changes in sorted(product(range(3), range(2), range(3), range(2)), key=_count_changes):
+        for fields in (*(named.fields for named in RECURRENCES.values()), _UNGATED):
+            spec = _with_changes({**fields, "values_per_key": values_per_key}, *changes)
+            if spec is not None and spec not in known:
+                known.append(spec)
+                yield spec
+
+
+def _count_changes(changes: Sequence[int]) -> int:
+    return sum(change > 0 for change in changes)
+
+
+def _with_changes(
+    fields: Mapping[str, Any], norm: int, scale: int, state: int, form: int
+) -> LinearAttention | None:
+    """Return a recurrence with the norm and the layout of the state that these numbers count; None if there is none.
+
+    Norms are counted from the model's own one; ``scale`` and ``form`` exchange whether there is a scale, and raw gates.
+    """
+    own_norm = {"qk_norm": fields.get("qk_norm"), "eps": fields.get("eps", 0)}
+    norms = [own_norm, *(other for other in _NORMS if other != own_norm)]
+    if norm >= len(norms):
+        return None
+    changed: dict[str, Any] = {**fields, **norms[norm], "state": _STATES[state]}
+    changed["scale"] = bool(fields.get("scale", False)) != bool(scale)
+    changed["gate_form"] = "softplus" if form else None
+    try:
+        return LinearAttention(**changed)
+    except InputError:
+        return None  # fields that exclude each other
+
+
+def _count_values_per_key(q: Axes, v: Axes) -> int:
+    """Return how many heads of values there are for each of queries; 1 if no axis shows several."""
+    for axis in _AXES_OF_HEADS:
+        # Without an axis in front of the tokens there are no heads.
+        if len(q) < -axis or len(v) != len(q):
+            continue
+        of_keys, of_values = q[axis], v[axis]
+        if isinstance(of_keys, int) and isinstance(of_values, int) and of_values > of_keys > 0:
+            return of_values // of_keys if of_values % of_keys == 0 else 1
+    return 1
+
+
+def _takes(spec: LinearAttention, layout: Layout, arrays: Mapping[str, Axes]) -> bool:
+    """Return whether the arrays are the inputs of a linear attention, by their names and numbers of axes."""
+    try:
+        inputs = [*yield_linear_inputs(spec, layout)]
+    except InputError:
+        return False
+    needed = {i.name: i for i in inputs}
+    words = _inputs_by_word(inputs)
+    matched: dict[str, Axes] = {}
+    for name, axes in arrays.items():
+        own = words.get(plain(name))
+        if own is None or own in matched or len(needed[own].shape.split()) != len(axes):
+            return False
+        matched[own] = axes
+    return all(i.name in matched for i in inputs if i.needed)
+
+
+def _inputs_by_word(inputs: Sequence[Input]) -> dict[str, str]:
+    """Return {plain name of a parameter: input}; own names precede other words."""
+    result: dict[str, str] = {}
+    for i in inputs:
+        result = {plain(word): i.name for word in i.words.split()} | result
+    return result | {plain(i.name): i.name for i in inputs}

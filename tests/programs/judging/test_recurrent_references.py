@@ -1,0 +1,196 @@
+"""References of benchmarks that compute a linear attention, and the kernels judged by them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symattn import LinearAttention, judge
+from symattn.bounds.domain import Domain
+from symattn.programs.judging.definition_file import read_definition
+from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.recurrences import cut_recurrence, domain_of_recurrence, plausible_recurrences
+
+ROWS = {"q": (2, 64, 4, 8), "k": (2, 64, 4, 8), "v": (2, 64, 4, 8)}
+MODULE = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, q, k, v, g, beta):
+        q, k = (x / torch.sqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+        state = torch.zeros(*v.shape[:1], *v.shape[2:], k.shape[-1]).to(v).transpose(-1, -2)
+        out = []
+        for i in range(q.shape[1]):
+            state = state * g[:, i, :, None, None].exp()
+            read = torch.einsum("bhd,bhde->bhe", k[:, i], state)
+            state = state + k[:, i, :, :, None] * (BETA * (v[:, i] - read))[:, :, None]
+            out.append(torch.einsum("bhd,bhde->bhe", q[:, i] / q.shape[-1] ** 0.5, state))
+        return torch.stack(out, 1)
+
+
+def get_inputs():
+    q, k, v = (torch.randn(2, 20, 2, 8) for _ in range(3))
+    return [q, k, v, -torch.rand(2, 20, 2), torch.rand(2, 20, 2)]
+
+
+def get_init_inputs():
+    return []
+""".replace("BETA", "beta[:, i, :, None]")
+PACKED = """
+import torch
+
+
+def run(q, k, v, g, beta, cu_seqlens, initial_state, scale):
+    repeat = v.shape[1] // q.shape[1]
+    q, k = (x.repeat_interleave(repeat, 1) for x in (q, k))
+    out, states = torch.zeros_like(v), []
+    for s in range(len(cu_seqlens) - 1):
+        state = initial_state[s]
+        for i in range(int(cu_seqlens[s]), int(cu_seqlens[s + 1])):
+            state = state * g[i].exp()[:, None, None]
+            u = beta[i][:, None] * (v[i] - torch.einsum("hk,hvk->hv", k[i], state))
+            state = state + u[:, :, None] * k[i][:, None]
+            out[i] = torch.einsum("hk,hvk->hv", q[i] * scale, state)
+        states.append(state)
+    return out, torch.stack(states)
+"""
+
+
+def packed_definition() -> dict[str, object]:
+    shapes = {
+        "q": ["t", "hq", "d"], "k": ["t", "hq", "d"], "v": ["t", "hv", "d"], "g": ["t", "hv"], "beta": ["t", "hv"],
+        "cu_seqlens": ["ends"], "initial_state": ["s", "hv", "d", "d"], "scale": None,
+    }  # fmt: skip
+    variable = {axis: {"type": "var"} for axis in ("t", "s", "ends")}
+    constant = {axis: {"type": "const", "value": size} for axis, size in (("hq", 2), ("hv", 4), ("d", 8))}
+    outputs = {"output": shapes["v"], "final_state": shapes["initial_state"]}
+    as_file = {
+        name: {"shape": shape, "dtype": "int64" if name == "cu_seqlens" else "float32"}
+        for name, shape in (shapes | outputs).items()
+    }
+    return {
+        "axes": variable | constant,
+        "inputs": {name: as_file[name] for name in shapes},
+        "outputs": {name: as_file[name] for name in outputs},
+        "reference": PACKED,
+    }
+
+
+def test_names_and_axes_say_which_recurrences_are_plausible() -> None:
+    gated = plausible_recurrences({**ROWS, "g": (2, 64, 4), "beta": (2, 64, 4)})
+    assert gated[0] == LinearAttention.named("gated-deltanet")
+    by_feature = plausible_recurrences({**ROWS, "gk": (2, 64, 4, 8), "beta": (2, 64, 4)})
+    assert by_feature[0] == LinearAttention.named("kda")
+    shared = {**ROWS, "v": (2, 64, 8, 8), "g": (2, 64, 8), "beta": (2, 64, 8), "h0": (2, 8, 8, 8)}
+    assert {(spec.values_per_key, spec.state) for spec in plausible_recurrences(shared, True)} == {(2, "kv"), (2, "vk")}
+    raw = {**ROWS, "a": (2, 64, 4), "A_log": (4,), "dt_bias": (4,), "beta": (2, 64, 4)}
+    assert {spec.gate_form for spec in plausible_recurrences(raw)} == {"softplus"}
+    assert not plausible_recurrences({**ROWS, "temperature": (4,)})
+    assert not plausible_recurrences({"x": (2, 64, 32)})
+
+
+def test_heads_are_told_from_tokens() -> None:
+    """A state has the heads; else the longer axis has the tokens."""
+    long = {**ROWS, "g": (2, 64, 4), "beta": (2, 64, 4)}
+    assert domain_of_recurrence(long, Domain()).max_tokens == 64
+    one = {"q": (3, 1, 8, 16), "k": (3, 1, 8, 16), "v": (3, 1, 8, 16), "g": (3, 1, 8), "state": (3, 8, 16, 16)}
+    assert domain_of_recurrence(one, Domain()).max_tokens == 1
+    turned = {"q": (3, 8, 2, 16), "k": (3, 8, 2, 16), "v": (3, 8, 2, 16), "g": (3, 8, 2), "state": (3, 8, 16, 16)}
+    assert domain_of_recurrence(turned, Domain()).max_tokens == 2
+
+
+def test_batches_and_heads_are_cut_and_tokens_stay() -> None:
+    shapes = {**ROWS, "v": (2, 64, 8, 8), "g": (2, 64, 8), "beta": (2, 64, 8), "A_log": (8,), "dt_bias": (8,)}
+    cut = cut_recurrence({name: np.zeros(shape) for name, shape in shapes.items()}, 1024)
+    assert cut is not None
+    assert [a.shape for a in cut[:5]] == [(1, 64, 1, 8)] * 2 + [(1, 64, 2, 8)] + [(1, 64, 2)] * 2
+    assert [a.shape for a in cut[5:]] == [(2,)] * 2
+    assert cut_recurrence({name: np.zeros(shape) for name, shape in ROWS.items()}, 1024) is None
+
+
+@pytest.mark.torch
+def test_a_module_of_a_recurrence_judges_kernels(tmp_path: Path) -> None:
+    reference, kernel = tmp_path / "reference.py", tmp_path / "kernel.py"
+    reference.write_text(MODULE)
+    as_kernel = MODULE.replace("class Model", "class ModelNew")
+    kernel.write_text(as_kernel.replace("beta[:, i, :, None] *", "1.0 *"))
+    wrong = judge(str(kernel), reference=str(reference))
+    assert wrong.status is Status.FAIL
+    assert wrong.definition.startswith("LinearAttention(feature='identity', normalised=False, gate='token', delta=True")
+    kernel.write_text(
+        "import torch\nclass ModelNew:\n    def __call__(self, q, k, v, g, beta):\n        return 0 * v\n"
+    )
+    assert judge(str(kernel), reference=str(reference)).status is Status.FAIL
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_right_recurrence_passes_at_the_own_inputs_too(tmp_path: Path) -> None:
+    reference, kernel = tmp_path / "reference.py", tmp_path / "kernel.py"
+    reference.write_text(MODULE)
+    kernel.write_text(MODULE.replace("class Model", "class ModelNew"))
+    right = judge(str(kernel), reference=str(reference), examples=5)
+    assert right.passed, right
+    assert right.own_inputs is not None
+    shown = {row.mistake: row.smallest for row in right.own_inputs.power}
+    assert shown["all zeros"] == 1
+    assert all(smallest is not None for smallest in shown.values())
+
+
+def test_a_file_says_how_a_kernel_takes_sequences(tmp_path: Path) -> None:
+    path = tmp_path / "definition.json"
+    path.write_text(json.dumps(packed_definition()))
+    kernel = read_definition(str(path))
+    assert kernel.layout == "bnhd"
+    assert kernel.domain().same_width
+    assert kernel.keeps_wide_states
+    (form,) = kernel.forms()
+    assert form.recurrent is not None
+    assert (form.recurrent.offsets, form.recurrent.scale) == ("cu_seqlens", "scale")
+    assert dict(form.recurrent.sizes) == {"h": 2, "d_k": 8, "d_v": 8}
+    letters = kernel.letters_of_workload(kernel.recurrences[0], {"t": 30, "s": 3, "ends": 4})
+    assert letters == {"b": 3, "n": 10, "h": 2, "d_k": 8, "d_v": 8}
+    # An input that nobody reads leaves nothing to be sought.
+    unread = packed_definition()
+    unread["inputs"] = {**unread["inputs"], "mode": {"shape": None, "dtype": "int32"}}  # type: ignore[dict-item]
+    path.write_text(json.dumps(unread))
+    assert not read_definition(str(path)).recurrences
+
+
+@pytest.mark.torch
+def test_sequences_that_run_together_fail(tmp_path: Path) -> None:
+    path, kernel = tmp_path / "definition.json", tmp_path / "kernel.py"
+    path.write_text(json.dumps(packed_definition()))
+    together = PACKED.replace("state = initial_state[s]", "state = initial_state[s] if s == 0 else state")
+    kernel.write_text(together)
+    wrong = judge(str(kernel), reference=str(path))
+    assert wrong.status is Status.FAIL
+    assert "values_per_key=2, state='vk'" in wrong.definition
+    kernel.write_text(PACKED.replace("x.repeat_interleave(repeat, 1)", "x.repeat(1, repeat, 1)"))
+    assert judge(str(kernel), reference=str(path)).status is Status.FAIL
+
+
+@pytest.mark.torch
+def test_what_a_kernel_changes_in_joined_arrays_is_returned(tmp_path: Path) -> None:
+    """A kernel that updates its states in place changes an input of its caller."""
+    import torch
+
+    path = tmp_path / "definition.json"
+    path.write_text(json.dumps(packed_definition()))
+    (form,) = read_definition(str(path)).forms()
+
+    def run(q, k, v, g, beta, cu_seqlens, initial_state, scale):  # type: ignore[no-untyped-def]
+        initial_state += 1
+        assert cu_seqlens.tolist() == [0, 8, 13, 18, 19]
+        return v, initial_state
+
+    rng = np.random.default_rng(0)
+    shapes = {"q": (2, 5, 2, 8), "k": (2, 5, 2, 8), "v": (2, 5, 4, 8), "g": (2, 5, 4), "beta": (2, 5, 4)}
+    arrays = {name: torch.as_tensor(rng.normal(size=shape)) for name, shape in shapes.items()}
+    states = torch.zeros(2, 4, 8, 8, dtype=torch.float64)
+    output, final = form.around(run, "run")(*arrays.values(), states)
+    assert torch.equal(output, arrays["v"])
+    assert (states == 1).all()
+    assert (final == 1).all()
