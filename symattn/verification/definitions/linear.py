@@ -40,9 +40,9 @@ from symattn.verification.definitions.linear_mistakes import (
 )
 from symattn.verification.definitions.linear_names import fields_of
 from symattn.verification.definitions.linear_ways import (
+    FormRows,
     LinearInputs,
     Produced,
-    Rows,
     apply_normalised_form,
     compute_by_pairs,
     compute_by_tokens,
@@ -344,7 +344,7 @@ def _count_linear_keys(
     """Return how keys are counted: each adds φ(q)·φ(k) times its value."""
 
     def run(table: Callable[[int, int], np.ndarray]) -> Compute:
-        def form(spec: LinearAttention, rows: Rows) -> Produced:
+        def form(spec: LinearAttention, rows: FormRows) -> Produced:
             q, k = rows.q, rows.k
             counts = table(int(q.shape[-2]), int(k.shape[-2])).astype(float)
             scores = q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)

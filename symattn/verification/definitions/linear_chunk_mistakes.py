@@ -17,8 +17,8 @@ from symattn.attention.softmax import powers
 from symattn.verification.definitions.linear_erasure import Erasure, in_steps, join_steps
 from symattn.verification.definitions.linear_ways import (
     Form,
+    FormRows,
     Produced,
-    Rows,
     compute_by_pairs,
     scan_linear_state,
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _WIDTHS_OF_CORRECTED_CHUNKS = (16, 32, 64, 128)
 
 
-def _by_undecayed_corrections(spec: LinearAttention, rows: Rows) -> Produced:
+def _by_undecayed_corrections(spec: LinearAttention, rows: FormRows) -> Produced:
     def token(
         state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array
     ) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ def list_wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     return result
 
 
-def _by_pairs_with_decayed_keys(spec: LinearAttention, rows: Rows) -> Produced:
+def _by_pairs_with_decayed_keys(spec: LinearAttention, rows: FormRows) -> Produced:
     return compute_by_pairs(spec, rows._replace(k=rows.k * powers(rows.g)))
 
 
@@ -140,12 +140,12 @@ class Chunks:
         bare: Array | None = None,
         reads_before: bool = False,
         erases_before: bool = False,
-        is_given: bool = False,
+        is_erasing: bool = False,
         steps: int = 1,
     ) -> tuple[Array, Array]:
         """Return the state after a chunk, and the outputs of its tokens; ``kept`` is 1 for tokens that are added.
 
-        If ``is_given``, ``beta`` has the rows p of what is erased, ``bare`` these without a factor, and v is what is
+        If ``is_erasing``, ``beta`` has the rows p of what is erased, ``bare`` these without a factor, and v is what is
         written. A token has so many ``steps``.
         """
         xp, sums = namespace_of(q), namespace_of(g).cumulative_sum(g, axis=-2)
@@ -158,7 +158,7 @@ class Chunks:
         without_itself = reads_before and not self.itself
         if beta is not None:
             decays, of_keys = xp.exp(self.read(g, sums, erasing)), self.between(g, sums, erasing)
-            p, one = (beta, 0 * beta[..., :1] + 1) if is_given else (k, beta)
+            p, one = (beta, 0 * beta[..., :1] + 1) if is_erasing else (k, beta)
             # b of the triangular system: what a token writes, less what the state has for its key.
             right = one * (v - (p * decays) @ state)
             of_system = bare if bare is not None and self.is_bare else p
@@ -200,7 +200,9 @@ def _substituted(below: Array, right: Array) -> Array:
     return rows
 
 
-def compute_by_wrong_chunks(how: Chunks, size: int, spec: LinearAttention, rows: Rows) -> Produced:
+def compute_by_wrong_chunks(
+    how: Chunks, size: int, spec: LinearAttention, rows: FormRows
+) -> Produced:
     """Compute the output from the state, by chunks of so many tokens of which a part may be wrong."""
     q, k, v, gates, beta, _ = rows
     n, xp = int(k.shape[-2]), namespace_of(k)
@@ -208,8 +210,8 @@ def compute_by_wrong_chunks(how: Chunks, size: int, spec: LinearAttention, rows:
         # Without gates zeros stand in, so that one step serves both.
         gates = 0 * k[..., :1]
     # A pair takes two steps a token.
-    steps, is_given = 2 if spec.erase == "pair" else 1, isinstance(beta, Erasure)
-    corrections = [beta.p, beta.bare] if is_given else [beta]
+    steps, is_erasing = 2 if spec.erase == "pair" else 1, isinstance(beta, Erasure)
+    corrections = [beta.p, beta.bare] if is_erasing else [beta]
     if steps > 1:
         q, k, v, gates, corrections[0] = in_steps(q, k, v, gates, beta)
     place = np.arange(steps * n)[:, None] // steps
@@ -223,7 +225,7 @@ def compute_by_wrong_chunks(how: Chunks, size: int, spec: LinearAttention, rows:
         how.token,
         reads_before=is_before,
         erases_before=spec.erases == "before",
-        is_given=is_given,
+        is_erasing=is_erasing,
         steps=steps,
     )
     bounds = [steps * at for at in (*range(0, n, size), n)]

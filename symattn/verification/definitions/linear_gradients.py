@@ -43,8 +43,8 @@ from symattn.verification.definitions.linear_erasure import (
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
+    FormRows,
     Produced,
-    Rows,
     apply_normalised_form,
     compute_by_tokens,
     list_linear_forms,
@@ -165,10 +165,10 @@ def _divide_weights(spec: LinearAttention, q: Array, k: Array, v: Array, g: Any 
 
 
 #: The state after the tokens, and their outputs, from the specification.
-_Chunk = Callable[[LinearAttention, Rows], tuple[Any, Any]]
+_Chunk = Callable[[LinearAttention, FormRows], tuple[Any, Any]]
 
 
-def _compute_as_chunk(chunk: _Chunk, spec: LinearAttention, rows: Rows) -> Produced:
+def _compute_as_chunk(chunk: _Chunk, spec: LinearAttention, rows: FormRows) -> Produced:
     """Compute all tokens as one chunk."""
     q, first = rows.q, rows.first_state
     xp, n = namespace_of(q), int(q.shape[-2])
@@ -183,7 +183,7 @@ def _compute_as_chunk(chunk: _Chunk, spec: LinearAttention, rows: Rows) -> Produ
     return Produced(output, end)
 
 
-def _chunk_by_substitution(spec: LinearAttention, rows: Rows) -> Any:
+def _chunk_by_substitution(spec: LinearAttention, rows: FormRows) -> Any:
     """Return the state after the tokens and the output, of a triangular system that is solved by substitution."""
     q, k, v, g, beta, state = rows
     if isinstance(beta, Erasure):
@@ -192,7 +192,7 @@ def _chunk_by_substitution(spec: LinearAttention, rows: Rows) -> Any:
     return linear.delta_chunk(state, q, k, v, beta, g)
 
 
-def _chunk_by_doubling(spec: LinearAttention, rows: Rows) -> Any:
+def _chunk_by_doubling(spec: LinearAttention, rows: FormRows) -> Any:
     """Return the same by the inverse (I + L)⁻¹ = (I − L)(I + L²)(I + L⁴) …, as L of n tokens has Lⁿ = 0.
 
     Where keys are alike, terms far larger than the inverse cancel. Source: Yang et al. (2024), §3, for the inverse.
@@ -217,7 +217,7 @@ def _chunk_by_doubling(spec: LinearAttention, rows: Rows) -> Any:
 
 
 def _compute_with_summed_gates(
-    summed: Callable[[Array], Any], spec: LinearAttention, rows: Rows
+    summed: Callable[[Array], Any], spec: LinearAttention, rows: FormRows
 ) -> Produced:
     """Compute token by token with gates held fixed; their gradients come from sums of what q, k and p pull back.
 
@@ -378,7 +378,7 @@ def _shared_erasing(spec: LinearAttention) -> dict[str, Callable[[Array], Any]]:
     return dict.fromkeys(of_keys, partial(repeat_heads, times=spec.values_per_key))
 
 
-def _erase_constants(spec: LinearAttention, rows: Rows) -> Produced:
+def _erase_constants(spec: LinearAttention, rows: FormRows) -> Produced:
     """Compute token by token, with what each token erases held fixed."""
     of_keys, before = rows.erasure, spec.erases == "before"
 
@@ -394,14 +394,14 @@ def _erase_constants(spec: LinearAttention, rows: Rows) -> Produced:
     return scan_linear_state(spec, token, writing, of_keys.p, of_keys.keys, rows.g)
 
 
-def _cut_between_chunks(size: int, spec: LinearAttention, rows: Rows) -> Produced:
+def _cut_between_chunks(size: int, spec: LinearAttention, rows: FormRows) -> Produced:
     """Compute token by token, with the state that is handed from one chunk to the next held fixed."""
     q, k, v, g, beta, _ = rows
     state, outputs = rows.first_state, []
     for lo in range(0, int(k.shape[-2]), size):
         cut = partial(_take_tokens, slice(lo, lo + size))
         erased = Erasure(*map(cut, beta)) if isinstance(beta, Erasure) else cut(beta)
-        chunk = compute_by_tokens(spec, Rows(cut(q), cut(k), cut(v), cut(g), erased, state))
+        chunk = compute_by_tokens(spec, FormRows(cut(q), cut(k), cut(v), cut(g), erased, state))
         outputs.append(chunk.output)
         # The final state keeps its gradient.
         end, state = chunk.state, detached(chunk.state)

@@ -69,69 +69,69 @@ def field_of_input(spec: LinearAttention, name: str) -> str:
     return _FIELDS_OF_INPUTS.get(name, "")
 
 
-def arrange_inputs(spec: LinearAttention, given: LinearInputs) -> LinearInputs:
+def arrange_inputs(spec: LinearAttention, inputs: LinearInputs) -> LinearInputs:
     """Return the inputs of a call as forms read them: one number a token as a column, and numbers of heads in front.
 
     Raw gates become logarithms of decays, and raw steps become steps. Raises ``InputError`` for gates, a bonus, a skip,
     rates or biases of other heads than those of v, for an input that the specification has and that is left out, and
     for one that it does not have.
     """
-    v = given.v
-    _check_names_beside(spec, given)
-    _check_erasing_rows(spec, given)
-    if given.g is not None and spec.gate == "head":
-        given = given._replace(g=_repeat_gates_of_heads(given.g, v))
+    v = inputs.v
+    _check_names_beside(spec, inputs)
+    _check_erasing_rows(spec, inputs)
+    if inputs.g is not None and spec.gate == "head":
+        inputs = inputs._replace(g=_repeat_gates_of_heads(inputs.g, v))
     # Values without an axis of heads have no such numbers.
     heads = tuple(v.shape[-3:-2]) or None
-    of_features = heads and (*heads, given.q.shape[-1])
+    of_features = heads and (*heads, inputs.q.shape[-1])
     if spec.bonus:
         hint = "one number for each head and feature, bonus (h, d_k) and v (…, h, n, d_v)"
-        bonus = _check_shape_beside_values("bonus", given.bonus, of_features, v, hint)
-        given = given._replace(bonus=bonus[..., None, :])
+        bonus = _check_shape_beside_values("bonus", inputs.bonus, of_features, v, hint)
+        inputs = inputs._replace(bonus=bonus[..., None, :])
     if spec.skip:
         hint = "one number a head, skip (h,) and v (…, h, n, d_v)"
-        skip = _check_shape_beside_values("skip", given.skip, heads, v, hint)
-        given = given._replace(skip=skip[..., None, None])
+        skip = _check_shape_beside_values("skip", inputs.skip, heads, v, hint)
+        inputs = inputs._replace(skip=skip[..., None, None])
     if spec.step:
         hint = "one step a token, dt (…, h, n) and v (…, h, n, d_v)"
-        _check_shape_beside_values("dt", given.dt, tuple(v.shape[:-1]), v, hint)
-    columns = (_make_column(x, given.q) for x in (given.g, given.beta, given.dt))
-    given = given._replace(**dict(zip(("g", "beta", "dt"), columns, strict=True)))
+        _check_shape_beside_values("dt", inputs.dt, tuple(v.shape[:-1]), v, hint)
+    columns = (_make_column(x, inputs.q) for x in (inputs.g, inputs.beta, inputs.dt))
+    inputs = inputs._replace(**dict(zip(("g", "beta", "dt"), columns, strict=True)))
     if spec.step_form:
         hint = "one number a head, dt_bias (h,) and v (…, h, n, d_v)"
-        biases = _check_shape_beside_values("dt_bias", given.dt_bias, heads, v, hint)
-        return given._replace(dt=read_steps(spec, given.dt, biases[..., None, None]), dt_bias=None)
+        biases = _check_shape_beside_values("dt_bias", inputs.dt_bias, heads, v, hint)
+        return inputs._replace(dt=read_steps(spec, inputs.dt, biases[..., None, None]), dt_bias=None)
     if not spec.gate_form:
-        return given
+        return inputs
     hint = "one number a head, A_log (h,) and v (…, h, n, d_v)"
-    rates = _check_shape_beside_values("A_log", given.A_log, heads, v, hint)
+    rates = _check_shape_beside_values("A_log", inputs.A_log, heads, v, hint)
     hint = "one number a head, dt_bias (h,), or with gate='feature' one for each feature, (h, d_k)"
     wanted = of_features if spec.gate == "feature" else heads
-    biases = _check_shape_beside_values("dt_bias", given.dt_bias, wanted, v, hint)
-    gates = read_gates(spec, given.g, *as_rows_of_heads(spec, rates, biases))
-    return given._replace(g=gates, A_log=None, dt_bias=None)
+    biases = _check_shape_beside_values("dt_bias", inputs.dt_bias, wanted, v, hint)
+    gates = read_gates(spec, inputs.g, *as_rows_of_heads(spec, rates, biases))
+    return inputs._replace(g=gates, A_log=None, dt_bias=None)
 
 
-def _check_names_beside(spec: LinearAttention, given: LinearInputs) -> None:
+def _check_names_beside(spec: LinearAttention, inputs: LinearInputs) -> None:
     """Raise ``InputError`` for an input that a specification does not have, and for one that is left out."""
     needed = inputs_beside(spec)
     for name in _FIELDS_OF_INPUTS:
-        if getattr(given, name) is not None and name not in needed:
+        if getattr(inputs, name) is not None and name not in needed:
             hint = field_of_input(spec, name)
             raise InputError(f"LinearAttention takes no {name} here; hint: {hint}")
     for name in needed:
         # Those of heads have shapes to tell, below.
-        if getattr(given, name) is None and name not in _CHECKED_BY_SHAPE:
+        if getattr(inputs, name) is None and name not in _CHECKED_BY_SHAPE:
             raise InputError(f"LinearAttention: {name} is left out; hint: {', '.join(needed)}")
 
 
-def _check_erasing_rows(spec: LinearAttention, given: LinearInputs) -> None:
-    widths = {"d_k": given.q.shape[-1], "d_v": given.v.shape[-1]}
+def _check_erasing_rows(spec: LinearAttention, inputs: LinearInputs) -> None:
+    widths = {"d_k": inputs.q.shape[-1], "d_v": inputs.v.shape[-1]}
     for name, last in ERASING_INPUTS[spec.erase].items():
-        rows = (given.k if is_of_keys(spec, name) else given.v).shape[:-1]
+        rows = (inputs.k if is_of_keys(spec, name) else inputs.v).shape[:-1]
         hint = f"one row a token, {name} (…, n, {last})"
         wanted = (*rows, widths[last])
-        _check_shape_beside_values(name, getattr(given, name), wanted, given.v, hint)
+        _check_shape_beside_values(name, getattr(inputs, name), wanted, inputs.v, hint)
 
 
 def _repeat_gates_of_heads(g: Array, v: Array) -> Any:

@@ -42,8 +42,8 @@ from symattn.verification.definitions.linear_state_mistakes import (
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
+    FormRows,
     Produced,
-    Rows,
     apply_normalised_form,
     list_linear_forms,
     make_unit_values,
@@ -179,7 +179,7 @@ def _change_erasure(
     def run(**inputs: Any) -> Any:
         read = {**inputs, **read_erasing_inputs(spec, inputs)}
 
-        def changed(spec: LinearAttention, rows: Rows) -> Produced:
+        def changed(spec: LinearAttention, rows: FormRows) -> Produced:
             other, keys, values = change(rows.beta, rows.k, rows.v, read)
             return form(spec, rows._replace(k=keys, v=values, beta=other))
 

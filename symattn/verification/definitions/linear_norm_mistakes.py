@@ -16,8 +16,8 @@ from symattn.verification.definitions.definition_mistakes import DefinitionMista
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
+    FormRows,
     Produced,
-    Rows,
     apply_normalised_form,
     read_features,
     repeat_for_values,
@@ -111,7 +111,7 @@ def _output_of_half_normed_keys(
         state = state + beta * (k.mT @ (v - read @ state))
         return state, q @ state
 
-    def form(spec: LinearAttention, rows: Rows) -> Produced:
+    def form(spec: LinearAttention, rows: FormRows) -> Produced:
         with_keys = rows._replace(k=written)
         return scan_linear_state(spec, token, with_keys, read, rows.beta, rows.g)
 

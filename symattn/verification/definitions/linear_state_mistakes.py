@@ -17,8 +17,8 @@ from symattn.verification.definitions.linear_chunk_mistakes import transpose_if_
 from symattn.verification.definitions.linear_erasure import take_token_before
 from symattn.verification.definitions.linear_ways import (
     Form,
+    FormRows,
     Produced,
-    Rows,
     apply_normalised_form,
     scan_linear_state,
 )
@@ -133,11 +133,11 @@ def adding_own_products(run: Compute, spec: LinearAttention) -> Compute:
     return added
 
 
-def _read_nothing(spec: LinearAttention, rows: Rows) -> Produced:
+def _read_nothing(spec: LinearAttention, rows: FormRows) -> Produced:
     return Produced(0 * rows.v)
 
 
-def _by_decayed_states(form: Form, spec: LinearAttention, rows: Rows) -> Produced:
+def _by_decayed_states(form: Form, spec: LinearAttention, rows: FormRows) -> Produced:
     """Return ``form`` with the state that a token reads decayed by the token's own gate."""
     return form(spec, rows._replace(q=rows.q * powers(rows.g)))
 
@@ -257,7 +257,7 @@ _CORRECTIONS: dict[str, Correction] = {
 }
 
 
-def _by_corrections(correction: Correction, spec: LinearAttention, rows: Rows) -> Produced:
+def _by_corrections(correction: Correction, spec: LinearAttention, rows: FormRows) -> Produced:
     def token(
         state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None
     ) -> tuple[Array, Array]:

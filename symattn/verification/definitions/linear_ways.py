@@ -33,7 +33,7 @@ FEATURES: dict[str, Callable[[Array], Array]] = {
 class LinearInputs(NamedTuple):
     """The inputs of a ``LinearAttention``: None for those that a specification does not have, or a call leaves out.
 
-    Rows of tokens are (…, n, d). One number a token is a column (…, n, 1), as is one gate a head, for each of its
+    FormRows of tokens are (…, n, d). One number a token is a column (…, n, 1), as is one gate a head, for each of its
     tokens. Numbers of heads broadcast with them: a bonus is (…, 1, d_k), and a skip (…, 1, 1).
     """
 
@@ -58,7 +58,7 @@ class LinearInputs(NamedTuple):
         return read_erasing_inputs(spec, self._asdict())
 
 
-class Rows(NamedTuple):
+class FormRows(NamedTuple):
     """The arrays that a form reads.
 
     q, k   features, for each head of values, (…, n, f)
@@ -82,13 +82,15 @@ class Rows(NamedTuple):
 
     @property
     def erasure(self) -> Erasure:
-        """What the delta rule erases: β k along k, if no field of the specification says otherwise."""
-        given = self.beta
-        return given if isinstance(given, Erasure) else Erasure(given * self.k, self.k)
+        """The erasure of the delta rule: β k along k, if no field of the specification says otherwise."""
+        corrected = self.beta
+        if isinstance(corrected, Erasure):
+            return corrected
+        return Erasure(corrected * self.k, self.k)
 
     @property
     def written(self) -> Any:
-        """What the delta rule writes: β v, if what is written does not have its factor already."""
+        """The values of the delta rule: β v, if v does not have its factor already."""
         return self.v if isinstance(self.beta, Erasure) else self.beta * self.v
 
 
@@ -100,7 +102,7 @@ class Produced(NamedTuple):
 
 
 #: A form of the sums over tokens, from the specification.
-Form = Callable[["LinearAttention", Rows], Produced]
+Form = Callable[["LinearAttention", FormRows], Produced]
 
 
 def apply_normalised_form(
@@ -122,14 +124,14 @@ def apply_normalised_form(
     corrected = x.beta
     if spec.erase:
         corrected, written = read_erasure(spec, b, x.v, x.beta, x.read_erasing(spec))
-    result = form(spec, Rows(a, b, written, gates, corrected, state))
+    result = form(spec, FormRows(a, b, written, gates, corrected, state))
     if spec.bonus and x.bonus is not None:
         of_itself = linear.own_products(a, b, x.v, x.bonus)
         result = Produced(result.output + of_itself, result.state)
     if spec.skip and x.skip is not None:
         result = Produced(result.output + x.skip * x.v, result.state)
     if spec.normalised:
-        divisor = (below or form)(spec, Rows(a, b, make_unit_values(x.v), x.g, x.beta))
+        divisor = (below or form)(spec, FormRows(a, b, make_unit_values(x.v), x.g, x.beta))
         return result.output / divisor.output
     if result.state is None or spec.state is None:
         return result.output
@@ -167,7 +169,7 @@ def make_unit_values(v: Array) -> Array:
     return namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
 
 
-def compute_by_pairs(spec: LinearAttention, rows: Rows) -> Produced:
+def compute_by_pairs(spec: LinearAttention, rows: FormRows) -> Produced:
     """Return (φ(Q) φ(K)ᵀ ⊙ D) V, and what queries read of the state before all tokens."""
     q, k, v, g, _, state = rows
     if not spec.causal:
@@ -183,7 +185,7 @@ def compute_by_pairs(spec: LinearAttention, rows: Rows) -> Produced:
     return Produced(output, end)
 
 
-def compute_by_tokens(spec: LinearAttention, rows: Rows) -> Produced:
+def compute_by_tokens(spec: LinearAttention, rows: FormRows) -> Produced:
     """Compute the output from the state, token by token."""
     if not spec.causal:
         return Produced(rows.q @ (rows.k.mT @ rows.v))
@@ -195,7 +197,7 @@ def compute_by_tokens(spec: LinearAttention, rows: Rows) -> Produced:
 
 
 def scan_linear_state(
-    spec: LinearAttention, step: Compute, rows: Rows, *more: Array | None
+    spec: LinearAttention, step: Compute, rows: FormRows, *more: Array | None
 ) -> Produced:
     """Scan the tokens with a step that gives q S', or with q S where the state before a token is read.
 
@@ -210,7 +212,7 @@ def scan_linear_state(
     return Produced(output, end)
 
 
-def _compute_by_chunks(spec: LinearAttention, rows: Rows) -> Produced:
+def _compute_by_chunks(spec: LinearAttention, rows: FormRows) -> Produced:
     """Compute the output from the state, two tokens at a time."""
     # Chunks of two tokens have every part that longer ones have.
     n, gates = int(rows.k.shape[-2]), [x for x in (rows.g,) if x is not None]
