@@ -62,9 +62,12 @@ class Moved:
 
 
 class OwnProducts(NamedTuple):
-    """What tokens add to their own outputs through a bonus and a skip, each (n, 1): the ``value`` c = Σ q b k + D, its
-    ``size`` Σ |q̂| |b| |k̂| + |D| as a program reads q and k, how far c ``moved`` by that, ``squares``
-    Σ (q b k)² + D², and ``beside``, the larger of Σ |q̂| and Σ |k̂|, which b k and q b meet; 0 without a bonus."""
+    """The parts that tokens add to their own outputs through a bonus and a skip, each (n, 1).
+
+    These are the ``value`` c = Σ q b k + D, its ``size`` Σ |q̂| |b| |k̂| + |D| as a program reads q and k, how far c
+    ``moved`` by that, ``squares`` Σ (q b k)² + D², and ``beside``, the larger of Σ |q̂| and Σ |k̂|, which b k and q b
+    meet; 0 without a bonus.
+    """
 
     value: Array
     size: Array

@@ -89,88 +89,124 @@ def recurrences(
     The states before the first token, ``initial_state``, are zeros unless they are given. In the ``precision`` programs
     may normalise queries and keys, and make gates of raw ones.
     """
-    rows = {name: values[name] for name in "qkv"}
-    if spec.values_per_key > 1:
-        # np.repeat puts the copies of a key head next to each other, as value heads are.
-        rows |= {name: np.repeat(rows[name], spec.values_per_key, axis=-3) for name in "qk"}
-    q, k, v = (a.reshape(-1, *a.shape[-2:]) for a in rows.values())
-    if spec.feature == "relu":
-        q, k = np.maximum(q, 0), np.maximum(k, 0)
-    query_errors: Array | None = None
-    key_errors: Array | None = None
-    if spec.qk_norm is not None:
-        (q, query_errors), (k, key_errors) = (
-            _normalise(x, float(spec.eps), precision) for x in (q, k)
-        )
-    # The scale is 1/√d_k on queries alone, and scales their error too.
-    if spec.scale:
-        root = np.sqrt(q.shape[-1])
-        q, query_errors = (
-            q / root,
-            None if query_errors is None else query_errors / root + _lost(precision),
-        )
+    front = values["v"].shape[:-2]
+    v = _join_heads(values["v"])
+    read = _read_queries_and_keys(spec, values, precision)
+    gates, gate_errors = _read_heads_of_gates(spec, values, precision)
+    steps, step_errors = _read_heads_of_steps(spec, values, precision)
+    if steps is not None and gates is not None:
+        if step_errors is not None:
+            gate_errors = step_errors * np.abs(gates)
+            read = read.with_key_errors(_divide_errors(step_errors, steps))
+        gates = steps * gates
+    betas = _join_heads(values["beta"]) if "beta" in values else None
+    erasing = _read_heads_of_erasure(spec, values, read.k, v, betas, read.key_errors, precision)
     # A state of all heads is a matrix d_k × d_v for each of them.
+    width = read.q.shape[-1]
+    no_states = np.zeros((len(v), width, v.shape[-1]))
     state = values.get("initial_state")
-    shape = (len(q), q.shape[-1], v.shape[-1])
-    states = np.zeros(shape) if state is None else state.reshape(shape)
-    of_tokens = [values.get("g"), values.get("beta")]
-    gate_errors: Array | None = None
-    if spec.gate_form:
-        rates_and_biases = as_rows_of_heads(spec, values["A_log"], values["dt_bias"])
-        of_tokens[0], errors = read_gates_with_errors(
-            spec, values["g"], *rates_and_biases, precision
-        )
-        gate_errors = errors.reshape(-1, *errors.shape[-2:])
-    gates, betas = (None if a is None else a.reshape(-1, *a.shape[-2:]) for a in of_tokens)
+    # One bonus and one skip for each head, whatever stands in front of the heads.
+    skips = np.broadcast_to(values["skip"] if spec.skip else 0.0, front).reshape(-1)
     bonuses: Array | None = None
     if spec.bonus:
-        # One for each head, whatever stands in front of the heads.
-        widths = (*rows["v"].shape[:-2], q.shape[-1])
-        bonuses = np.broadcast_to(values["bonus"], widths).reshape(-1, q.shape[-1])
-    steps: Array | None = None
-    if spec.step and gates is not None:
-        dt = values["dt"]
-        if spec.step_form:
-            biases = values["dt_bias"][..., None, None]
-            dt, errors = read_steps_with_errors(spec, dt, biases, precision)
-            errors = errors.reshape(-1, *errors.shape[-2:])
-            gate_errors = errors * np.abs(gates)
-        steps = dt.reshape(-1, *dt.shape[-2:])
-        gates = steps * gates
-        if spec.step_form:
-            # What is written, kᵀ Δ v, is off as it would be with other keys. A step of 0 has no relative error.
-            with np.errstate(divide="ignore", invalid="ignore"):
-                of_steps = np.where(steps > 0, errors / steps, np.inf) * np.abs(k)
-            key_errors = np.nan_to_num(of_steps, nan=np.inf, posinf=np.inf)
-    skips = np.broadcast_to(values["skip"] if spec.skip else 0.0, rows["v"].shape[:-2]).reshape(-1)
-    erasing = _read_heads_of_erasure(spec, values, k, v, betas, key_errors, precision)
-    arrays = (gates, betas, query_errors, key_errors, gate_errors, bonuses, steps, *erasing)
-    for head in range(len(q)):
-        gate, beta, of_query, of_key, of_gate, bonus, rates, p, w_v, p_errors, keys = (
-            None if a is None else a[head] for a in arrays
-        )
+        bonuses = np.broadcast_to(values["bonus"], (*front, width)).reshape(-1, width)
+    by_field: dict[str, Any] = {
+        **read._asdict(),
+        **erasing._asdict(),
+        "v": v,
+        "g": gates,
+        "gate_errors": gate_errors,
+        "beta": betas,
+        "state": no_states if state is None else state.reshape(no_states.shape),
+        "bonus": bonuses,
+        "rates": steps,
+    }
+    for head in range(len(v)):
+        of_head = {name: None if a is None else a[head] for name, a in by_field.items()}
         yield Recurrence(
-            q[head],
-            k[head],
-            v[head],
-            gate,
-            beta,
-            states[head],
-            query_errors=of_query,
-            key_errors=of_key,
-            gate_errors=of_gate,
+            **of_head,
+            skip=float(skips[head]),
             # One gate for a head is constant over its tokens, which the law can use.
             constant=spec.gate == "head" and not spec.step,
             reads_before=spec.reads == "before",
-            bonus=bonus,
-            rates=rates,
-            skip=float(skips[head]),
-            p=p,
-            w_v=w_v,
-            p_errors=p_errors,
             erases_before=spec.erases == "before",
-            erased_keys=keys,
         )
+
+
+def _join_heads(a: Array) -> Array:
+    """Return arrays (…, n, d) with one axis of heads, (h, n, d)."""
+    return a.reshape(-1, *a.shape[-2:])
+
+
+class _QueriesAndKeys(NamedTuple):
+    """Queries and keys as sums read them, and how far programs may be off in them (None: not at all), (h, n, d_k)."""
+
+    q: Array
+    k: Array
+    query_errors: Array | None = None
+    key_errors: Array | None = None
+
+    def with_key_errors(self, relative: Array) -> _QueriesAndKeys:
+        """Return the same with keys that may be off by so much more, relatively."""
+        before = 0 * self.k if self.key_errors is None else self.key_errors
+        with np.errstate(invalid="ignore"):
+            errors = before + relative * (np.abs(self.k) + before)
+        return self._replace(key_errors=np.nan_to_num(errors, nan=np.inf, posinf=np.inf))
+
+
+def _read_queries_and_keys(
+    spec: LinearAttention, values: Mapping[str, Array], precision: Precision
+) -> _QueriesAndKeys:
+    q, k = values["q"], values["k"]
+    if spec.values_per_key > 1:
+        # np.repeat puts the copies of a key head next to each other, as value heads are.
+        q, k = (np.repeat(a, spec.values_per_key, axis=-3) for a in (q, k))
+    q, k = _join_heads(q), _join_heads(k)
+    if spec.feature == "relu":
+        q, k = np.maximum(q, 0), np.maximum(k, 0)
+    read = _QueriesAndKeys(q, k)
+    if spec.qk_norm is not None:
+        eps = float(spec.eps)
+        (q, of_q), (k, of_k) = (_normalise(x, eps, precision) for x in (q, k))
+        read = _QueriesAndKeys(q, k, of_q, of_k)
+    if not spec.scale:
+        return read
+    # The scale is 1/√d_k on queries alone, and scales their error too.
+    root, of_q = np.sqrt(q.shape[-1]), read.query_errors
+    scaled = None if of_q is None else of_q / root + _lost(precision)
+    return read._replace(q=read.q / root, query_errors=scaled)
+
+
+def _read_heads_of_gates(
+    spec: LinearAttention, values: Mapping[str, Array], precision: Precision
+) -> tuple[Array | None, Array | None]:
+    """Return the logarithms of decays of each head, and how far programs may be off in them; None without these."""
+    if spec.gate is None:
+        return None, None
+    if spec.gate_form:
+        rates_and_biases = as_rows_of_heads(spec, values["A_log"], values["dt_bias"])
+        gates, errors = read_gates_with_errors(spec, values["g"], *rates_and_biases, precision)
+        return _join_heads(gates), _join_heads(errors)
+    return _join_heads(values["g"]), None
+
+
+def _read_heads_of_steps(
+    spec: LinearAttention, values: Mapping[str, Array], precision: Precision
+) -> tuple[Array | None, Array | None]:
+    """Return the steps of each head, and how far programs may be off in them; None without these."""
+    if not spec.step:
+        return None, None
+    if spec.step_form is None:
+        return _join_heads(values["dt"]), None
+    biases = values["dt_bias"][..., None, None]
+    steps, errors = read_steps_with_errors(spec, values["dt"], biases, precision)
+    return _join_heads(steps), _join_heads(errors)
+
+
+def _divide_errors(errors: Array, steps: Array) -> Array:
+    """Return relative errors; ∞ for a step of 0. What is written, kᵀ Δ v, is off as it would be with other keys."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(steps > 0, errors / steps, np.inf)
 
 
 def read_gates_with_errors(
@@ -212,7 +248,7 @@ class _OfHeads(NamedTuple):
     p: Array | None = None
     w_v: Array | None = None
     p_errors: Array | None = None
-    keys: Array | None = None
+    erased_keys: Array | None = None
 
 
 def _read_heads_of_erasure(
