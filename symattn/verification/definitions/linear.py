@@ -17,7 +17,7 @@ from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import check_layout, in_order, tokens_axis
+from symattn.verification.definitions.attending import check_layout, tokens_axis
 from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import (
     FAMILIES,
@@ -25,12 +25,11 @@ from symattn.verification.definitions.definition_subject import (
     Definition,
 )
 from symattn.verification.definitions.linear_bounds import bound_other_forms
-from symattn.verification.definitions.linear_erasure import ERASING_INPUTS
 from symattn.verification.definitions.linear_inputs import (
     arrange_inputs,
     check_layout_of_heads,
     list_linear_sizes,
-    run_with_gate_columns,
+    make_laid,
     shorten_keys,
     yield_linear_inputs,
 )
@@ -57,7 +56,6 @@ from symattn.verification.definitions.raw_gates import (
     ReadGates,
     check_raw_gates,
     check_raw_steps,
-    read_raw,
 )
 from symattn.verification.definitions.recurrent_law import (
     RecurrentLaw,
@@ -311,25 +309,6 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         in_wide_rows=shorten_keys if spec.delta and not spec.qk_norm else dict,
         law=None if explain_uncovered(spec) else RecurrentLaw(spec, layout),
     )
-
-
-def make_laid(
-    spec: LinearAttention, layout: Layout, read: ReadGates | None = read_raw
-) -> Callable[[Compute], Compute]:
-    """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout.
-
-    The function gets what ``read`` makes of raw gates or raw steps; None: these, A_log and dt_bias as they are.
-    """
-
-    def laid(run: Compute) -> Compute:
-        # Gates of features have the axes of keys; gates of tokens become columns later.
-        of_features = ("g",) if spec.gate == "feature" else ()
-        turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
-        columns = partial(run_with_gate_columns, spec, layout, read, run)
-        # A final state has no axis of tokens.
-        return in_order(layout, turned, columns, unturned=(1,))
-
-    return laid
 
 
 def _make_laid_reading(

@@ -171,7 +171,7 @@ def _bound_of_quotient(
     terms = both[0]
     ones = np.ones_like(terms.v[..., :1])
     below = _allow(precision, *(replace(one, v=ones) for one in both))
-    scores = linear.decayed_scores(terms.q, terms.k, terms.sums)
+    scores: Any = linear.decayed_scores(terms.q, terms.k, terms.sums)
     top, divisor = np.abs(scores @ terms.v), np.abs(scores @ ones)
     with np.errstate(divide="ignore", invalid="ignore"):
         moved = (result + top / divisor * below) / (divisor - below)

@@ -33,13 +33,14 @@ from symattn.verification.definitions.definition_mistakes import (
     reading,
 )
 from symattn.verification.definitions.definition_subject import Definition, Family, Input
-from symattn.verification.definitions.linear import LinearAttention, make_laid
+from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear import subject as subject_of_attention
 from symattn.verification.definitions.linear_erasure import (
     ERASING_INPUTS,
     Erasure,
     is_of_keys,
 )
+from symattn.verification.definitions.linear_inputs import make_laid
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,

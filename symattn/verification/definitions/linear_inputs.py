@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import log2
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,16 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.bounds.called_target import Layout
 from symattn.document.errors import InputError
-from symattn.verification.definitions.attending import in_front, ordered, placed
+from symattn.verification.definitions.attending import in_front, in_order, ordered, placed
 from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import Entries, Input
-from symattn.verification.definitions.linear_erasing import erasing_inputs
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
 from symattn.verification.definitions.linear_ways import LinearInputs
 from symattn.verification.definitions.raw_gates import (
     ReadGates,
     as_rows_of_heads,
     read_gates,
+    read_raw,
     read_steps,
 )
 from symattn.verification.definitions.recurrent_law import repeat_for_tokens
@@ -47,8 +47,14 @@ _FIELDS_OF_INPUTS = {
     "w": "delta=True and erase='gates'",
     "a": "delta=True and erase='pair'",
 }
-
-
+#: Other names of these inputs; a and b of a pair are also called by the letters of diagonal-plus-low-rank rules.
+_WORDS_OF_ERASING = {
+    ("vector", "p"): "auxiliary auxiliary_key aux pk",
+    ("gates", "b"): "erase erase_gate beta",
+    ("gates", "w"): "write write_gate",
+    ("pair", "a"): "alpha removal",
+    ("pair", "b"): "beta",
+}
 #: Inputs whose shapes are checked by themselves, also where they are left out.
 _CHECKED_BY_SHAPE = ("bonus", "dt", "skip", "A_log", "dt_bias")
 
@@ -100,7 +106,9 @@ def arrange_inputs(spec: LinearAttention, inputs: LinearInputs) -> LinearInputs:
     if spec.step_form:
         hint = "one number a head, dt_bias (h,) and v (…, h, n, d_v)"
         biases = _check_shape_beside_values("dt_bias", inputs.dt_bias, heads, v, hint)
-        return inputs._replace(dt=read_steps(spec, inputs.dt, biases[..., None, None]), dt_bias=None)
+        return inputs._replace(
+            dt=read_steps(spec, inputs.dt, biases[..., None, None]), dt_bias=None
+        )
     if not spec.gate_form:
         return inputs
     hint = "one number a head, A_log (h,) and v (…, h, n, d_v)"
@@ -205,7 +213,7 @@ def yield_linear_inputs(spec: LinearAttention, layout: Layout) -> Iterator[Input
         yield Input("dt_bias", letters, "g_bias gate_bias bias", raw, step="values")
     if spec.has_beta:
         yield Input("beta", shape("n"), "b betas", steps, step="values")
-    yield from erasing_inputs(spec, of_keys, shape)
+    yield from _yield_erasing_inputs(spec, of_keys, shape)
     if spec.bonus:
         words = "u time_first time_faaaa faaaa first"
         yield Input("bonus", f"{heads} d_k", words, step="values")
@@ -222,6 +230,20 @@ def yield_linear_inputs(spec: LinearAttention, layout: Layout) -> Iterator[Input
         words = "state h0 s0 initial recurrent_state ssm_state"
         letters = " ".join([*front, *width])
         yield Input("initial_state", letters, words, needed=False, step="cache")
+
+
+def _yield_erasing_inputs(
+    spec: LinearAttention, of_keys: Callable[..., str], of_values: Callable[..., str]
+) -> Iterator[Input]:
+    """Yield p, or b and w, or a and b; ``of_keys`` and ``of_values`` make shapes of heads of keys and of values."""
+    gates: Entries = lambda shape, rng: rng.integers(0, 9, shape) / 8.0  # noqa: E731
+    # Entries up to 1/2, with which states of a few features hardly grow.
+    vectors: Entries = lambda shape, rng: rng.integers(-4, 5, shape) / 8.0  # noqa: E731
+    for name, last in ERASING_INPUTS[spec.erase].items():
+        shape = of_keys if is_of_keys(spec, name) else of_values
+        entries = gates if spec.erase == "gates" else vectors
+        words = _WORDS_OF_ERASING[spec.erase or "", name]
+        yield Input(name, shape("n", last), words, entries, step="values")
 
 
 def list_linear_sizes(spec: LinearAttention, layout: Layout) -> tuple[dict[str, int], ...]:
@@ -269,7 +291,26 @@ def shorten_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {**inputs, "k": k * k.dtype.type(2.0 ** (-1 - round(log2(k.shape[-1]) / 2)))}
 
 
-def run_with_gate_columns(
+def make_laid(
+    spec: LinearAttention, layout: Layout, read: ReadGates | None = read_raw
+) -> Callable[[Compute], Compute]:
+    """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout.
+
+    The function gets what ``read`` makes of raw gates or raw steps; None: these, A_log and dt_bias as they are.
+    """
+
+    def laid(run: Compute) -> Compute:
+        # Gates of features have the axes of keys; gates of tokens become columns later.
+        of_features = ("g",) if spec.gate == "feature" else ()
+        turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
+        columns = partial(_run_with_gate_columns, spec, layout, read, run)
+        # A final state has no axis of tokens.
+        return in_order(layout, turned, columns, unturned=(1,))
+
+    return laid
+
+
+def _run_with_gate_columns(
     spec: LinearAttention, layout: Layout, read: ReadGates | None, run: Compute, **keywords: Any
 ) -> Any:
     """Run with one gate and one β per token as columns, heads before tokens, and gates or steps ``read`` of raw ones.

@@ -24,7 +24,7 @@ from symattn.verification.definitions.definition_mistakes import (
     reading,
 )
 from symattn.verification.definitions.linear_chunk_mistakes import list_wrong_forms
-from symattn.verification.definitions.linear_erasing import yield_erasing_mistakes
+from symattn.verification.definitions.linear_erasing_mistakes import yield_erasing_mistakes
 from symattn.verification.definitions.linear_erasure import (
     ERASING_INPUTS,
     Erasure,

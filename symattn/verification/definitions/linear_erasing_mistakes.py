@@ -1,4 +1,4 @@
-"""Linear attention that erases along a vector of its own: the inputs, and known mistakes."""
+"""Known mistakes of ``LinearAttention`` in what is erased along a vector of its own."""
 
 from __future__ import annotations
 
@@ -12,40 +12,14 @@ from symattn.verification.definitions.definition_mistakes import (
     DefinitionMistake,
     reading,
 )
-from symattn.verification.definitions.definition_subject import Entries, Input
 from symattn.verification.definitions.linear_erasure import (
     ERASING_INPUTS,
     Erasure,
-    is_of_keys,
     take_token_before,
 )
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
-
-#: Other words for them; a and b of a pair are also called by the letters of diagonal-plus-low-rank rules.
-_WORDS = {
-    ("vector", "p"): "auxiliary auxiliary_key aux pk",
-    ("gates", "b"): "erase erase_gate beta",
-    ("gates", "w"): "write write_gate",
-    ("pair", "a"): "alpha removal",
-    ("pair", "b"): "beta",
-}
-
-
-def erasing_inputs(
-    spec: LinearAttention, of_keys: Callable[..., str], of_values: Callable[..., str]
-) -> Iterator[Input]:
-    """Yield p, or b and w, or a and b; ``of_keys`` and ``of_values`` make shapes of heads of keys and of values."""
-    gates: Entries = lambda shape, rng: rng.integers(0, 9, shape) / 8.0  # noqa: E731
-    # Entries up to 1/2, with which states of a few features hardly grow.
-    vectors: Entries = lambda shape, rng: rng.integers(-4, 5, shape) / 8.0  # noqa: E731
-    for name, last in ERASING_INPUTS[spec.erase].items():
-        shape = of_keys if is_of_keys(spec, name) else of_values
-        entries = gates if spec.erase == "gates" else vectors
-        words = _WORDS[spec.erase or "", name]
-        yield Input(name, shape("n", last), words, entries, step="values")
-
 
 #: From the erasure, the keys and the values that are written, and the inputs by name: the first three, wrong.
 _Change = Callable[[Erasure, Any, Any, Mapping[str, Any]], tuple[Erasure, Any, Any]]
