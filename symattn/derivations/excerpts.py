@@ -21,7 +21,8 @@ from symattn.document.model import (
     Steps,
     Text,
 )
-from symattn.document.render.common import headings, numbered, numbers_of, plain_text
+from symattn.document.render import common
+from symattn.document.text import plain_text
 
 MAX_RESULTS_PRINTED_WHOLE = 2
 """A derivation with more results prints its answer in short unless all of it is asked for."""
@@ -86,11 +87,11 @@ def excerpt(document: Document, step: object = None, part: object = None) -> Doc
 
 def parts_of(document: Document) -> list[DocumentSection]:
     """Return the sections of level 1, whose steps and headings hold their numbers."""
-    numbers = iter(headings(document))
+    numbers = iter(common.headings(document))
     parts = [DocumentSection("", "", ())]
-    for block, first in numbered(document):
+    for block, first in common.numbered(document):
         if isinstance(block, Steps):
-            block = replace(block, numbers=tuple(numbers_of(block, first)))
+            block = replace(block, numbers=tuple(common.numbers_of(block, first)))
         elif isinstance(block, Heading):
             number, _ = next(numbers)
             block = replace(block, number=number)
@@ -137,9 +138,11 @@ def _with_numbers(block: Block, document: Document) -> Block:
     if not isinstance(block, Steps):
         return block
     number_of: dict[int, int] = {}
-    for group, first in numbered(document):
+    for group, first in common.numbered(document):
         if isinstance(group, Steps):
-            number_of.update(zip(map(id, group.items), numbers_of(group, first), strict=True))
+            number_of.update(
+                zip(map(id, group.items), common.numbers_of(group, first), strict=True)
+            )
     return replace(block, numbers=tuple(number_of[id(step)] for step in block.items))
 
 
@@ -165,9 +168,9 @@ def _defined_before(document: Document, first: Block) -> Iterator[Block]:
 
 def _excerpt_numbered_step(document: Document, wanted: object) -> tuple[Block, ...]:
     numbered_steps: dict[int, Step] = {}
-    for block, first in numbered(document):
+    for block, first in common.numbered(document):
         if isinstance(block, Steps):
-            numbered_steps.update(zip(numbers_of(block, first), block.items, strict=True))
+            numbered_steps.update(zip(common.numbers_of(block, first), block.items, strict=True))
     if not numbered_steps:
         raise InputError(f"derive {document.name} has no numbered steps")
     number = int(str(wanted)) if str(wanted).isdecimal() else 0

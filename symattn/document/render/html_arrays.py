@@ -10,7 +10,7 @@ from typing import Any
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import SUPERSCRIPTS
-from symattn.document.render.common import as_rows, depth, entry
+from symattn.document.render import common
 from symattn.document.render.mathml import fence, mathml, show
 from symattn.document.text import text as plain
 
@@ -30,7 +30,7 @@ def cells_of(origin: md.Origin, values: md.Values) -> Cells:
     places = as_rows_of(origin.places, values.exact)
     letters = as_rows_of(origin.letters, values.exact)
     rows = zip(places, letters, strict=True)
-    entries = zip(as_rows(values.exact), as_rows(values.decimal), strict=True)
+    entries = zip(common.as_rows(values.exact), common.as_rows(values.decimal), strict=True)
     return [
         [cell(origin.array, *four) for four in zip(*pair, *values_of_row, strict=True)]
         for pair, values_of_row in zip(rows, entries, strict=True)
@@ -53,7 +53,7 @@ def attributes_of(values: md.Values) -> str:
 
 def as_rows_of(nested: Any, like: object) -> list[list[Any]]:
     """Return nested places or letters as rows, if the array ``like`` is nested like them."""
-    levels = depth(like)
+    levels = common.depth(like)
     return (
         [[nested]]
         if levels == 0
@@ -67,7 +67,7 @@ def cell(
     array: str, place: tuple[int, ...], letter: nt.Node, exact: object, decimal: object
 ) -> str:
     """Return the attributes of one cell."""
-    value, digits = (plain(entry(x)) for x in (exact, decimal))
+    value, digits = (plain(common.entry(x)) for x in (exact, decimal))
     name_in_page = "-".join((array, *map(str, place)))
     attributes = {"c": name_in_page, "n": plain(letter), "t": value}
     attributes |= {"d": digits} if digits != value else {}
@@ -111,8 +111,8 @@ def _shape_of_nested_tuples(array: object) -> tuple[int, ...]:
 
 def _write_mathml_matrix(array: object, cells: Cells | None) -> str:
     """Return a number, or a vector or matrix in square brackets."""
-    rows = [[show(entry(x), False) for x in row] for row in as_rows(array)]
-    if depth(array) == 0:
+    rows = [[show(common.entry(x), False) for x in row] for row in common.as_rows(array)]
+    if common.depth(array) == 0:
         return rows[0][0]
     named = cells or [[""] * len(row) for row in rows]
     inner = "".join(
@@ -177,7 +177,7 @@ def number(digits: str) -> float:
 
 def decimal_of(digits: str) -> str:
     """Return digits as text of a page: 6.03·10⁻⁶."""
-    mantissa, _, power = plain(entry(digits)).partition("e")
+    mantissa, _, power = plain(common.entry(digits)).partition("e")
     raised = ""
     if power:
         raised = "".join(SUPERSCRIPTS[c] for c in str(int(power)))

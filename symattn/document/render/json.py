@@ -8,9 +8,9 @@ from typing import Any
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.codec import Record, record
-from symattn.document.render.common import heading, plain_text
+from symattn.document.render import common
 from symattn.document.tex import tex
-from symattn.document.text import text
+from symattn.document.text import plain_text, text
 
 SCHEMA = 1  # rises when a reader of older documents would misread a field
 
@@ -76,7 +76,7 @@ def _record_block_entries(block: md.Block) -> tuple[str, list[Any]]:
                 }
             ]
         case md.Table():
-            columns = [heading(c) for c in block.columns]
+            columns = [common.heading(c) for c in block.columns]
             rows = [[plain_text(cell) for cell in row] for row in block.rows]
             return "tables", [{"columns": columns, "rows": rows, "shaded": block.shaded}]
         case md.Note():

@@ -12,19 +12,10 @@ from importlib.resources import files
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade, at_least_checked
-from symattn.document.render.common import (
-    indexed,
-    ledger,
-    made,
-    numbered,
-    numbers_of,
-    plain_text,
-    runs,
-    sheets,
-    steps_are,
-)
+from symattn.document.render import common
 from symattn.document.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 from symattn.document.tex import COLOURS, escape_text, tex
+from symattn.document.text import plain_text
 
 # Letters of alignments in a ``tabular``.
 _LETTERS = {"left": "l", "right": "r", "centre": "c"}
@@ -67,7 +58,7 @@ def _write_latex_column_groups(writer: LatexWriter, block: md.Table) -> list[str
     if not any(c.group for c in block.columns):
         return []
     cells, rules = [], ""
-    for title, start, end in runs(block):
+    for title, start, end in common.runs(block):
         cells.append(
             f"\\multicolumn{{{end - start}}}{{c}}{{{writer.prose(title)}}}" if title else ""
         )
@@ -113,7 +104,7 @@ def render(document: md.Document, *, fragment: bool = False) -> str:
     """Render the document for pdflatex; ``fragment`` leaves out preamble, title page and colours."""
     writer = LatexWriter(fragment)
     body = writer.body(document)
-    comment = "% " + made(document.command).replace("\n", " ")
+    comment = "% " + common.made(document.command).replace("\n", " ")
     if fragment:
         # The fragment says which packages it needs.
         packages = "amsmath,amssymb,graphicx" if r"\resizebox" in body else "amsmath,amssymb"
@@ -188,7 +179,7 @@ class LatexWriter:
         self.nested = any(
             isinstance(block, md.Heading) and block.level > 1 for block in document.blocks
         )
-        for block, number in numbered(document):
+        for block, number in common.numbered(document):
             # a display that continues a paragraph must not begin another, which would add an empty line
             joint = (
                 "\n" if isinstance(last, md.Paragraph) and isinstance(block, md.Steps) else "\n\n"
@@ -197,8 +188,8 @@ class LatexWriter:
                 joint = "\n\\SAafterheading\n"
             out += (joint if last else "") + self.block(block, number)
             last = block
-        graded = ledger(document)
-        result = [f"{escape_text(steps_are(n))} {evidence_text(e)}." for e, n in graded]
+        graded = common.ledger(document)
+        result = [f"{escape_text(common.steps_are(n))} {evidence_text(e)}." for e, n in graded]
         if result:
             out += "\n\n" + self.small(" ".join(result))
         return out
@@ -294,7 +285,7 @@ def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
     lines = setter(writer)
     rows = []
     before: md.Step | None = None
-    for step, own in zip(block.items, numbers_of(block, number), strict=True):
+    for step, own in zip(block.items, common.numbers_of(block, number), strict=True):
         room = lines.line - first_sides(block)
         # Only the last row has the number.
         *upper, last = step_rows(lines, step, before, room)
@@ -369,7 +360,7 @@ def values(writer: LatexWriter, block: md.Values) -> str:
     head = f"\\medskip\\noindent\\textbf{{{escape_text(called)}}}"
     right = r"\quad ".join(side)
     lines = [head + (f"\\quad\\hfill {right}" if side else "") + "\\par\\nopagebreak"]
-    for index, values in sheets(block):
-        shown = sheet(setter(writer, _INDENT), values, indexed(block.symbol, index))
+    for index, values in common.sheets(block):
+        shown = sheet(setter(writer, _INDENT), values, common.indexed(block.symbol, index))
         lines.append(f"\\noindent\\qquad$\\displaystyle {shown}$\\par")
     return "\n".join([*lines, f"\\noindent\\qquad {grade}\\par"] if crowded and grade else lines)

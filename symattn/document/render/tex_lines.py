@@ -10,7 +10,7 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.measure import width
 from symattn.document.precedence import minus
-from symattn.document.render.common import all_integers, as_rows, chain, depth, entry, packed
+from symattn.document.render import common
 from symattn.document.tex import relation_sign
 
 ERRORS = "error in ulp"
@@ -45,11 +45,11 @@ def first_sides(block: md.Steps) -> float:
 
 def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float) -> list[str]:
     """Return a step as rows ``first & = side …``: one if it fits, else one per side; long sums break before + and −."""
-    first, links, whole = chain(step, before)
+    first, links, whole = common.chain(step, before)
     if isinstance(whole, nt.Row):
         return [
             "& " + setter.fitted(row, setter.line)
-            for row in packed(whole, lambda r: width(r) <= setter.line)
+            for row in common.packed(whole, lambda r: width(r) <= setter.line)
         ]
     if whole is not None:
         shown = setter.fitted(whole, setter.line)
@@ -98,7 +98,7 @@ def centred(setter: Setter, formula: nt.Node) -> str:
     if width(formula) <= setter.line:
         return setter.show(formula)
     if isinstance(formula, nt.Row):
-        rows = packed(formula, lambda r: width(r) <= setter.line)
+        rows = common.packed(formula, lambda r: width(r) <= setter.line)
         return _write_tex_environment("gathered", [setter.fitted(row, setter.line) for row in rows])
     if isinstance(formula, nt.Relation):
         return _write_tex_environment(
@@ -110,7 +110,7 @@ def centred(setter: Setter, formula: nt.Node) -> str:
 def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
     """Return symbol = exact ≈ decimal, on two lines if needed, and below it entries in other arithmetic, labelled."""
     links = [("=", entries(values.exact))]
-    if not all_integers(values.exact):
+    if not common.all_integers(values.exact):
         links.append((r"\approx", entries(values.decimal)))
     room = setter.line - 1.5 - width(symbol)
     rows = [f"& {sign} {setter.fitted(x, room)}" for sign, x in links]
@@ -121,7 +121,7 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
         used = sum(width(x) + 1.5 for _, x in links)
     rows[0] = f"{setter.show(symbol)} {rows[0]}"
     for label, other in values.others.items():
-        matrix = depth(other) == 2
+        matrix = common.depth(other) == 2
         # Errors of a matrix are summed up; those of a vector are shown.
         alone = label == ERRORS and matrix
         name = nt.Words(_summarise_matrix_errors(other) if alone else label)
@@ -138,7 +138,7 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
         else:
             rows.append(rf"& \phantom{{{{}}={{}}}} {words}")
             used = more
-    return _write_tex_environment("aligned", rows, spaced=depth(values.exact) == 2)
+    return _write_tex_environment("aligned", rows, spaced=common.depth(values.exact) == 2)
 
 
 def _summarise_matrix_errors(errors: Any) -> str:
@@ -164,7 +164,7 @@ def _summarise_matrix_errors(errors: Any) -> str:
 
 def entries(values: object) -> nt.Node:
     """Return a number, a vector or a matrix, of nodes or digits, as a node."""
-    rows = [[entry(x) for x in row] for row in as_rows(values)]
+    rows = [[common.entry(x) for x in row] for row in common.as_rows(values)]
     return nt.matrix(rows) if isinstance(values, (tuple, list)) else rows[0][0]
 
 
