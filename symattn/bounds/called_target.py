@@ -20,9 +20,10 @@ Front = Literal["none", "taken", "promised"]
 AXES: Mapping[Layout, int] = {layout: len(layout.replace("c", "hd")) for layout in get_args(Layout)}
 #: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only;
 #: ``reused``: those of the last such call, with other contents, and the output is overwritten after it was read.
+#: ``interpreted``: contiguous, and NumPy runs the programs that JAX would compile (``programs.interpreting``).
 Memory = Literal[
-    "contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen", "reused"
-]
+    "contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen", "reused", "interpreted",
+]  # fmt: skip
 #: Memory layouts with gaps, or with axes in another order.
 APART: tuple[Memory, ...] = ("strided", "transposed", "reversed", "fortran")
 Alignment = Literal["bottom-right", "top-left"]
@@ -96,7 +97,8 @@ class Convention:
     ``layout`` names the axes of q, k, v: batch, heads, tokens, d; c for the columns of all heads side by side; ``nd``
     has no batch, and an axis of heads first if the specification has several. ``front`` says whether the function
     takes further axes in front as well, and whether its documentation promises that. ``reservations`` are notes on
-    forms of the inputs that the function takes as well, and for which another verdict holds.
+    forms of the inputs that the function takes as well, and for which another verdict holds. ``compiles`` says that a
+    call at sizes not seen before takes long, since JAX compiles a program for them, and that NumPy can run it instead.
     """
 
     arguments: tuple[Argument, ...]
@@ -107,6 +109,7 @@ class Convention:
     notes: tuple[str, ...] = ()
     front: Front = "none"
     reservations: tuple[str, ...] = ()
+    compiles: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -199,7 +202,7 @@ class Outcome:
     ``others`` holds its further items where they are arrays of numbers, in the layout in which they came, else None.
     ``mutated`` names inputs that the call changed; ``overwrote`` says that it changed the array which the call before
     it had returned; ``views`` names inputs whose memory the output shares. ``runtime`` says what itself computes wrong
-    under the function.
+    under the function. ``interpreted`` says that NumPy ran a program that JAX would have compiled.
     """
 
     output: NDArray[np.float64] | None = None
@@ -214,6 +217,7 @@ class Outcome:
     views: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     runtime: str = ""
+    interpreted: bool = False
 
     @property
     def has_fitting_types(self) -> bool:
@@ -224,7 +228,7 @@ class Outcome:
             return False
         arrays = [a for a in (self.output, *self.others) if a is not None]
         texts = (self.dtype, self.stdout, self.runtime, *self.mutated, *self.views, *self.warnings)
-        numbers = (self.returned, self.overwrote, *self.shape)
+        numbers = (self.returned, self.overwrote, self.interpreted, *self.shape)
         failed = self.error is not None
         return (
             # float64 holds every narrower format exactly, so that all outputs come in it.

@@ -37,7 +37,8 @@ OF_VALUES: tuple[Finding, ...] = ("values", "not finite", "shape")
 class Case:
     """Inputs to try, and their purpose.
 
-    ``alone`` says whether these inputs alone show a fault, whatever the function was called with before.
+    ``alone`` says whether these inputs alone show a fault, whatever the function was called with before. With
+    ``interpreted``, NumPy runs the programs that JAX would compile for the call.
     """
 
     group: str
@@ -45,6 +46,12 @@ class Case:
     inputs: Inputs
     memory: Memory = "contiguous"
     alone: bool = True
+    interpreted: bool = False
+
+    @property
+    def way(self) -> Memory:
+        """How the runner is to make the call."""
+        return "interpreted" if self.interpreted else self.memory
 
     @cached_property
     def size(self) -> int:

@@ -32,6 +32,7 @@ from symattn.bounds.called_target import (
 from symattn.document.errors import InputError
 from symattn.programs import frameworks, guard
 from symattn.programs.frameworks import Tensor, Tensors, suspects
+from symattn.programs.interpreting import interpreting
 from symattn.programs.layouts import argument, from_layout, placed
 from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, one_line, refuses, where
@@ -95,9 +96,12 @@ class Target:
             for a, array in passed.items()
             if not isinstance(array, (int, float))
         }
+        interpreted: list[bool] = []
+        instead = interpreting() if memory == "interpreted" else contextlib.nullcontext(interpreted)
         with (
             suspects(self.convention.framework, self.convention.dtype) as runtimes,
             self.around_call(),
+            instead as interpreted,
         ):
             report = watch(self._function, *placed(self.convention.arguments, passed))
         first = _first_of(report.output)
@@ -119,6 +123,7 @@ class Target:
             ),
             warnings=report.warnings,
             runtime=next(filter(None, runtimes), ""),
+            interpreted=bool(interpreted),
         )
         result = outcome if report.error else self._with_output(outcome, report.output, inputs)
         # Spoiled, as a caller of reused memory may overwrite a result before the next call.

@@ -473,7 +473,9 @@ class Child(AbstractContextManager["Child"]):
             answer = self._restart_target_if_ended()
         if isinstance(answer, Failure):
             raise _kind_of(answer)(f"{self._target} cannot be called: it {answer.message}")
-        return _checked_type(answer, Convention)
+        convention = _checked_type(answer, Convention)
+        # A candidate that is not trusted may compute something else where NumPy runs its programs.
+        return convention if self._secret is None else replace(convention, compiles=False)
 
     def _restart_target_if_ended(self) -> Any:
         """Restart the target if its process has ended; return a ``Failure`` if that is impossible."""

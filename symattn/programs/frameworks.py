@@ -324,13 +324,13 @@ def wanted(function: Function) -> Framework | None:
     return named.pop() if len(named) == 1 else None  # type: ignore[return-value]
 
 
-def has_torch(function: Function) -> bool:
-    """Return whether the module of a function, or an enclosing function, has names from torch."""
+def has_names_of(package: str, function: Function) -> bool:
+    """Return whether the module of a function, or an enclosing function, has names from a package."""
     function = without_partial(function)
     function = inspect.unwrap(function)
     function = function if hasattr(function, "__globals__") else type(function).__call__
     objects = (*getattr(function, "__globals__", {}).values(), *_list_captured_objects(function))
-    return any(_top_level_package_of(thing) == "torch" for thing in objects)
+    return any(_top_level_package_of(thing) == package for thing in objects)
 
 
 def is_of_jax(function: Function) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
@@ -16,7 +17,7 @@ from symattn.bounds.called_target import (
 )
 from symattn.bounds.domain import Domain
 from symattn.document.errors import MissingExtra
-from symattn.programs import frameworks, modules, packed, triton_host
+from symattn.programs import frameworks, interpreting, modules, packed, triton_host
 from symattn.programs.calls import Target
 from symattn.programs.hosts import host_of
 from symattn.programs.names import Function
@@ -41,7 +42,19 @@ def target(
     ``InputError`` and ``MissingExtra``.
     """
     triton_host.prepare()
-    return kind_of(request.spec).target(function, request, name, agreed)
+    result = kind_of(request.spec).target(function, request, name, agreed)
+    if _compiles_for_new_sizes(function, result.convention):
+        result.convention = replace(result.convention, compiles=True)
+    return result
+
+
+def _compiles_for_new_sizes(function: Function, how: Convention) -> bool:
+    """Return whether a function may compile programs of JAX for new sizes which NumPy can run in their place."""
+    if how.dtype not in interpreting.FORMATS or interpreting.COMPILER not in sys.modules:
+        return False
+    layer = host_of(function)
+    of_layer = layer is not None and layer.xp is sys.modules.get("jax.numpy")
+    return how.framework == "jax" or of_layer or frameworks.has_names_of("jax", function)
 
 
 def target_of_attention(
@@ -173,7 +186,12 @@ def _make_convention_trial(function: Function, request: Request, name: str) -> C
         return Target(function, how).reads_outside(inputs)
 
     return ConventionTrial(
-        function, request, name, lambda how, inputs: Target(function, how).run(inputs), outside
+        function,
+        request,
+        name,
+        # Such calls tell meanings apart, for which JAX need not compile.
+        lambda how, inputs: Target(function, how).run(inputs, "interpreted"),
+        outside,
     )
 
 
@@ -204,7 +222,7 @@ def preferred(
     """
     first, *others = request.frameworks
     one = attempt(replace(request, framework=first))
-    unclear = request.likely is None and frameworks.has_torch(function)
+    unclear = request.likely is None and frameworks.has_names_of("torch", function)
     if not others or one.right or (one.right is False and not unclear):
         return one, () if request.framework or request.likely else (_NUMPY,)
     arrays, other = _GIVEN[first], _GIVEN[others[0]]

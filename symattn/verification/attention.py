@@ -423,6 +423,6 @@ def _try_leading_axes(session: Session, rng: Random) -> None:
         if session.domain.batch:
             session.take(case)
         else:
-            judged = session.run_case(case)
+            judged = session.run_without_compiling(case)
             # Without a promise of batches the first wrong case is a note, no fault.
             session.in_front = session.in_front or (judged if judged.finding else None)

@@ -58,6 +58,9 @@ _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many score
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 # How the numbers of an output can be wrong.
 _BEYOND = ("values", "not finite")
+# programs of JAX are compiled for one of so many sizes, and for calls with so many times the entries
+_ONE_COMPILED_OF = 16
+_MUCH_LARGER = 4
 _SMALLER_SEED = 31  # of the cases in which only some sizes are large
 _FOR_LAST = 0.25  # share of the processor time that is reserved for the last groups
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
@@ -123,6 +126,11 @@ class Session:
     verdict_alone: bool = False  # nothing more is tried once a call alone shows a fault for certain
     stops_at_fault: bool = False  # the same, in the order of a verification that seeks causes
     convicting: CaseResult | None = None  # this call, if nothing more is to be tried after it
+    # sizes for which programs of JAX are compiled, and the place of each among those that need not be
+    compiled_sizes: set[Hashable] = field(default_factory=set)
+    places_of_sizes: dict[Hashable, int] = field(default_factory=dict)
+    largest_compiled: int = 0  # entries of the largest call with compiled programs
+    distrusts_numpy: bool = False  # NumPy was wrong where a compiled program is right
     wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
     def __post_init__(self) -> None:
@@ -204,7 +212,7 @@ class Session:
         # A call and its bound cost more than other runs, so that entries count less.
         self.effort.spend(case.size // LIGHTER)
         self.lengths.update(np.shape(a)[-2] for a in case.inputs.values() if np.ndim(a) > 1)
-        outcome = self.runner.run(case.inputs, case.memory)
+        outcome = self.runner.run(case.inputs, case.way)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
         return outcome
@@ -255,6 +263,23 @@ class Session:
         # Power rests on cases judged by all ways; few are enough once residues have decided.
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, outcome, len(self.records) < whole)
+
+    def run_without_compiling(self, case: Case, or_smaller: bool = False) -> CaseResult:
+        """Call the function, and judge its output; where JAX would compile for the sizes alone, NumPy may compute it.
+
+        Whatever is wrong then is asked of JAX's own programs, and so are all further calls if NumPy was to blame.
+        """
+        # A case that was sent ahead keeps its way.
+        case = case if case.interpreted else self.choose_way(case)
+        case = replace(case, interpreted=case.interpreted and not self.distrusts_numpy)
+        judged = self.run_case(case, or_smaller)
+        # The smaller case that may stand for a wrong one is JAX's own result.
+        is_wrong = judged.finding is not None or judged.outcome.error is not None
+        if is_wrong and judged.case.interpreted:
+            judged = self.run_case(replace(case, interpreted=False), or_smaller)
+            is_right = judged.finding is None and judged.outcome.error is None
+            self.distrusts_numpy = is_right
+        return judged
 
     def judge_by_all_ways(self, judged: CaseResult) -> CaseResult:
         """Return a call that some way of computing does not allow, compared with all of them."""
@@ -324,10 +349,31 @@ class Session:
         """Yield the cases, sent several at a time to the function's own process if it has one."""
         send = getattr(self.runner, "ahead", None)
         left = iter(cases)
-        while some := list(islice(left, _AHEAD)):
+        while some := [self.choose_way(case) for case in islice(left, _AHEAD)]:
             if send is not None and not self.over:
-                send([(case.inputs, case.memory) for case in some if self.returns(case)])
+                send([(case.inputs, case.way) for case in some if self.returns(case)])
             yield from some
+
+    def choose_way(self, case: Case) -> Case:
+        """Return the case as it is to be called: where JAX would compile programs for its sizes, NumPy may run them.
+
+        Compiled are the programs of the first sizes, of one in ``_ONE_COMPILED_OF``, and of much larger ones. Where
+        anything but numbers and sizes matters, JAX makes the call as the user would.
+        """
+        if not self.runner.convention.compiles or self.distrusts_numpy:
+            return case
+        sizes = tuple((name, np.shape(a)) for name, a in case.inputs.items())
+        is_empty = any(np.size(a) == 0 for a in case.inputs.values())
+        is_plain = case.memory == "contiguous" and not is_empty
+        is_large = case.size > _MUCH_LARGER * self.largest_compiled
+        if is_plain and not is_large and sizes not in self.compiled_sizes:
+            # The place of new sizes among all decides whether they are compiled.
+            place = self.places_of_sizes.setdefault(sizes, len(self.places_of_sizes) + 1)
+            if place % _ONE_COMPILED_OF:
+                return replace(case, interpreted=True)
+        self.compiled_sizes.add(sizes)
+        self.largest_compiled = max(self.largest_compiled, case.size)
+        return case
 
     def share(self, name: str, cases: Iterable[Case], kept: float = 0.0) -> Iterator[Case]:
         """Yield the first few cases of a group, and the others while more effort remains than is ``kept``."""
@@ -351,7 +397,7 @@ class Session:
         """
         if self.over or not self.admits(case) or not self.returns(case):
             return None
-        judged = self.run_case(case, or_smaller=True)
+        judged = self.run_without_compiling(case, or_smaller=True)
         if judged.outcome.late and self.is_small(case):
             judged = self.run_case(case)  # a busy machine may delay one call, not two
         return self.keep(judged)
@@ -910,6 +956,7 @@ def _beyond_bounds(session: Session) -> Iterator[str]:
 def _yield_session_notes(session: Session) -> Iterator[str]:
     yield from session.runner.notes
     yield from session.runner.convention.notes
+    yield from _yield_interpreted_call_note(session)
     yield from _yield_returned_array_notes(session)
     # Sorted, so that the note does not depend on the order of calls.
     warned = {w for r in session.records for w in r.outcome.warnings}
@@ -919,6 +966,17 @@ def _yield_session_notes(session: Session) -> Iterator[str]:
         )
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
+
+
+def _yield_interpreted_call_note(session: Session) -> Iterator[str]:
+    """Yield a note on how many of the judged calls were computed by NumPy in the place of JAX's compiler."""
+    judged = (*session.records, *session.larger)
+    interpreted = sum(r.outcome.interpreted for r in judged)
+    if interpreted:
+        yield (
+            f"For {interpreted} of {len(judged)} judged calls, NumPy ran what JAX would have compiled for their sizes "
+            "alone, in the same formats; what was wrong there was judged by JAX's own result."
+        )
 
 
 def _yield_returned_array_notes(session: Session) -> Iterator[str]:

@@ -141,6 +141,7 @@ def test_a_module_is_called_with_other_weights() -> None:
     report = verify(layer(False), Attention(heads=2), examples=1)
     assert report.verdict.value == "no fault"
     assert any("in place of its own: q_proj.weight, k_proj.weight" in note for note in report.notes)
+    assert any("NumPy ran what JAX would have compiled" in note for note in report.notes)
 
 
 def test_a_wrong_module_is_named() -> None:

@@ -1,0 +1,387 @@
+"""Programs of JAX that are not compiled yet, run by NumPy: the same operations in the same formats.
+
+XLA compiles each operation anew for each shape, some 40 ms each, while a verification calls a function at more than a
+hundred shapes. JAX calls, traces and caches the user's function as always; ``interpreting`` changes only what happens
+where a traced program would be compiled. So code that depends on sizes or on numbers runs as it stands. Results differ
+from XLA's by the rounding of sums, products and exponentials: both are legal, and whoever judges them asks XLA itself
+where NumPy's are wrong.
+
+What NumPy does not compute as JAX says (half precision, gathers, casts of large numbers, callbacks) is compiled.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
+Array = np.ndarray
+#: The module of JAX that compiles every program, and the name of its function, which returns the outputs first.
+COMPILER, _COMPILES = "jax._src.pjit", "_pjit_call_impl_python"
+FORMATS = ("float32", "float64")  # in half precision, XLA rounds in places of its own choice
+
+
+class NotInterpreted(Exception):
+    """Raised for a program that NumPy does not run as JAX says, so that it has to be compiled."""
+
+
+@contextmanager
+def interpreting() -> Iterator[list[bool]]:
+    """Run programs of JAX that are not compiled yet by NumPy; yield a list with an entry for each that was so run.
+
+    Nothing changes if JAX is not imported, or has no such function.
+    """
+    ran: list[bool] = []
+    compiler = sys.modules.get(COMPILER)
+    compiled: Callable[..., Any] | None = getattr(compiler, _COMPILES, None)
+    if compiler is None or compiled is None:
+        yield ran
+        return
+
+    def run_or_compile(*args: Any, jaxpr: ClosedJaxpr, **options: Any) -> Any:
+        try:
+            outputs = _outputs_of_call(jaxpr, args, options)
+        except Exception:
+            # Whatever NumPy does not do, XLA does; an error of the user's function is raised elsewhere.
+            return compiled(*args, jaxpr=jaxpr, **options)
+        ran.append(True)
+        # Without an executable JAX keeps nothing for this shape, so that a later call can compile it.
+        return outputs, None, None, []
+
+    setattr(compiler, _COMPILES, run_or_compile)
+    try:
+        yield ran
+    finally:
+        setattr(compiler, _COMPILES, compiled)
+
+
+def _outputs_of_call(
+    jaxpr: ClosedJaxpr, args: Sequence[Any], options: Mapping[str, Any]
+) -> list[Any]:
+    """Return the outputs of a program as arrays of JAX."""
+    import jax
+
+    variables = [*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars]
+    # A program of numbers alone is the same at all sizes, and compiled once.
+    if all(v.aval.shape == () for v in variables):
+        raise NotInterpreted
+    # JAX promotes weak types in another way, and does not return arrays that were donated.
+    is_weak = any(v.aval.weak_type for v in jaxpr.jaxpr.outvars)
+    if is_weak or any(options.get("donated_invars", ())):
+        raise NotInterpreted
+    outputs = evaluate(jaxpr, args)
+    # Copies, since JAX may keep the memory of what it is given.
+    return [jax.device_put(np.array(x, order="C")) for x in outputs]
+
+
+def evaluate(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Array]:
+    """Return the outputs of a jaxpr in the formats that it states. Raises ``NotInterpreted``."""
+    with np.errstate(all="ignore"):
+        return _evaluate(closed.jaxpr, closed.consts, args)
+
+
+def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Array]:
+    if jaxpr.effects:
+        raise NotInterpreted
+    known: dict[Any, Array] = {}
+
+    def value_of(atom: Any) -> Array:
+        # A literal is the only atom with a value of its own.
+        return _in_format(atom.val, atom) if hasattr(atom, "val") else known[atom]
+
+    variables = (*jaxpr.constvars, *jaxpr.invars)
+    for variable, value in zip(variables, (*consts, *args), strict=True):
+        known[variable] = _in_format(value, variable)
+    for equation in jaxpr.eqns:
+        rule = _RULES.get(equation.primitive.name)
+        if rule is None:
+            raise NotInterpreted
+        result = rule(equation, *map(value_of, equation.invars))
+        results = result if isinstance(result, list) else [result]
+        for variable, value in zip(equation.outvars, results, strict=True):
+            known[variable] = _checked(np.asarray(value), variable)
+    return [value_of(atom) for atom in jaxpr.outvars]
+
+
+def _in_format(value: Any, variable: Any) -> Array:
+    """Return an argument or a constant in the format of its variable."""
+    return _checked(np.asarray(value).astype(variable.aval.dtype, copy=False), variable)
+
+
+def _checked(value: Array, variable: Any) -> Array:
+    """Return a value that has the format and the shape of its variable."""
+    dtype, shape = np.dtype(variable.aval.dtype), tuple(variable.aval.shape)
+    is_known = dtype.kind in "biu" or dtype.name in FORMATS
+    # Reductions of empty arrays have values of their own in JAX.
+    if not is_known or value.dtype != dtype or value.shape != shape or not value.size:
+        raise NotInterpreted
+    return value
+
+
+# -- rules: the values of an equation, from the equation and its arguments ----------------------------------------
+Rule = Callable[..., "Array | list[Array]"]
+
+
+def _flushed(x: Array) -> Array:
+    """Return the numbers with 0 in place of those below the normal range, as XLA computes on a CPU."""
+    if x.dtype.kind != "f":
+        return x
+    is_tiny = np.abs(x) < np.finfo(x.dtype).tiny
+    return np.where(is_tiny, x.dtype.type(0), x) if is_tiny.any() else x
+
+
+def _elementwise(function: Callable[..., Any]) -> Rule:
+    return lambda equation, *args: _flushed(np.asarray(function(*map(_flushed, args))))
+
+
+def _of_floats(function: Callable[..., Any]) -> Rule:
+    """Return the rule of a function that NumPy computes in the format of its arguments, if these are floats."""
+
+    def run(equation: JaxprEqn, *args: Array) -> Array:
+        if any(x.dtype.kind != "f" for x in args):
+            raise NotInterpreted  # division of integers, for example, truncates in JAX
+        return _flushed(np.asarray(function(*map(_flushed, args))))
+
+    return run
+
+
+def _power(equation: JaxprEqn, x: Array) -> Array:
+    """Return a power with a whole exponent, by products."""
+    exponent = equation.params["y"]
+    if x.dtype.kind != "f" or not 0 < abs(exponent) <= 8:
+        raise NotInterpreted
+    result: Array = reduce(operator.mul, [x] * abs(exponent))
+    return result if exponent > 0 else np.reciprocal(result)
+
+
+def _cast(equation: JaxprEqn, x: Array) -> Array:
+    dtype = np.dtype(equation.params["new_dtype"])
+    # NumPy and XLA differ in numbers that the new type does not have.
+    if x.dtype.kind == "f" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if not (np.isfinite(x).all() and (x > limits.min).all() and (x < limits.max).all()):
+            raise NotInterpreted
+    return x.astype(dtype)
+
+
+def _select(equation: JaxprEqn, which: Array, *cases: Array) -> Array:
+    if which.dtype != bool or len(cases) != 2:
+        raise NotInterpreted
+    return np.where(which, cases[1], cases[0])
+
+
+def _round(equation: JaxprEqn, x: Array) -> Array:
+    if int(equation.params["rounding_method"]) != 1:  # away from zero
+        raise NotInterpreted
+    result: Array = np.rint(x)
+    return result
+
+
+def _reduction(function: Callable[..., Any]) -> Rule:
+    def run(equation: JaxprEqn, x: Array) -> Array:
+        result = np.asarray(function(_flushed(x), axis=tuple(equation.params["axes"])))
+        return _flushed(result.astype(x.dtype, copy=False))
+
+    return run
+
+
+def _cumulative(function: Callable[..., Array]) -> Rule:
+    def run(equation: JaxprEqn, x: Array) -> Array:
+        axis = equation.params["axis"]
+        turn = partial(np.flip, axis=axis) if equation.params["reverse"] else np.asarray
+        return turn(function(turn(x), axis=axis)).astype(x.dtype, copy=False)
+
+    return run
+
+
+def _dot_general(equation: JaxprEqn, a: Array, b: Array) -> Array:
+    (in_a, in_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
+    # An algorithm, such as products in bfloat16, is XLA's to follow; its plain precisions are all whole on a CPU.
+    precision = equation.params["precision"]
+    is_plain = precision is None or isinstance(precision, tuple)
+    if a.dtype != b.dtype or a.dtype.kind != "f" or not is_plain:
+        raise NotInterpreted
+    free_a = [k for k in range(a.ndim) if k not in (*in_a, *batch_a)]
+    free_b = [k for k in range(b.ndim) if k not in (*in_b, *batch_b)]
+    batch = [a.shape[k] for k in batch_a]
+    rows, columns = [a.shape[k] for k in free_a], [b.shape[k] for k in free_b]
+    a, b = _flushed(a), _flushed(b)
+    left = a.transpose(*batch_a, *free_a, *in_a).reshape(*batch, _product(rows), -1)
+    right = b.transpose(*batch_b, *in_b, *free_b).reshape(*batch, -1, _product(columns))
+    return _flushed((left @ right).reshape(*batch, *rows, *columns))
+
+
+def _product(numbers: Sequence[int]) -> int:
+    return reduce(operator.mul, numbers, 1)
+
+
+def _iota(equation: JaxprEqn) -> Array:
+    shape, along = equation.params["shape"], equation.params["dimension"]
+    row = np.arange(shape[along]).astype(equation.params["dtype"])
+    lengths = [n if k == along else 1 for k, n in enumerate(shape)]
+    return np.broadcast_to(row.reshape(lengths), shape)
+
+
+def _broadcast_in_dim(equation: JaxprEqn, x: Array) -> Array:
+    shape, axes = equation.params["shape"], equation.params["broadcast_dimensions"]
+    lengths = [1] * len(shape)
+    for axis, length in zip(axes, x.shape, strict=True):
+        lengths[axis] = length
+    return np.broadcast_to(x.reshape(lengths), shape)
+
+
+def _reshape(equation: JaxprEqn, x: Array) -> Array:
+    if equation.params.get("dimensions") is not None:
+        raise NotInterpreted
+    return x.reshape(equation.params["new_sizes"])
+
+
+def _slice(equation: JaxprEqn, x: Array) -> Array:
+    params = equation.params
+    steps = params["strides"] or [1] * x.ndim
+    cuts = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
+    return x[tuple(slice(*cut) for cut in cuts)]
+
+
+def _clamped_starts(x: Array, starts: Sequence[Array], sizes: Sequence[int]) -> list[int]:
+    """Return the starts of a slice, moved so that it lies within the array, as in JAX."""
+    most = [n - size for n, size in zip(x.shape, sizes, strict=True)]
+    return [min(max(int(start), 0), last) for start, last in zip(starts, most, strict=True)]
+
+
+def _dynamic_slice(equation: JaxprEqn, x: Array, *starts: Array) -> Array:
+    sizes = equation.params["slice_sizes"]
+    first = _clamped_starts(x, starts, sizes)
+    return x[tuple(slice(k, k + n) for k, n in zip(first, sizes, strict=True))]
+
+
+def _dynamic_update_slice(equation: JaxprEqn, x: Array, new: Array, *starts: Array) -> Array:
+    first = _clamped_starts(x, starts, new.shape)
+    result = x.copy()
+    result[tuple(slice(k, k + n) for k, n in zip(first, new.shape, strict=True))] = new
+    return result
+
+
+def _pad(equation: JaxprEqn, x: Array, value: Array) -> Array:
+    widths = equation.params["padding_config"]
+    if any(low < 0 or high < 0 or between for low, high, between in widths):
+        raise NotInterpreted
+    return np.pad(x, [(low, high) for low, high, _ in widths], constant_values=value)
+
+
+def _split(equation: JaxprEqn, x: Array) -> list[Array]:
+    ends = np.cumsum(equation.params["sizes"])[:-1]
+    return list(np.split(x, ends, axis=equation.params["axis"]))
+
+
+def _concatenate(equation: JaxprEqn, *parts: Array) -> Array:
+    return np.concatenate(parts, axis=equation.params["dimension"])
+
+
+def _call(name: str) -> Rule:
+    """Return the rule of a call, whose parameter ``name`` is the called jaxpr."""
+
+    def run(equation: JaxprEqn, *args: Array) -> list[Array]:
+        return _called(equation.params[name], args)
+
+    return run
+
+
+def _called(jaxpr: Any, args: Sequence[Any]) -> list[Array]:
+    """Return the outputs of a jaxpr with or without constants."""
+    consts = getattr(jaxpr, "consts", ())
+    return _evaluate(getattr(jaxpr, "jaxpr", jaxpr), consts, args)
+
+
+def _scan(equation: JaxprEqn, *args: Array) -> list[Array]:
+    params = equation.params
+    n_consts, n_carried = params["num_consts"], params["num_carry"]
+    consts = args[:n_consts]
+    carried, rows = [*args[n_consts : n_consts + n_carried]], args[n_consts + n_carried :]
+    order = range(params["length"])
+    outputs: list[list[Array]] = []
+    for k in reversed(order) if params["reverse"] else order:
+        results = _called(params["jaxpr"], (*consts, *carried, *(x[k] for x in rows)))
+        carried = results[:n_carried]
+        outputs.append(results[n_carried:])
+    outputs = outputs[::-1] if params["reverse"] else outputs
+    return [*carried, *map(np.stack, zip(*outputs, strict=True))]
+
+
+def _while(equation: JaxprEqn, *args: Array) -> list[Array]:
+    params = equation.params
+    of_condition, of_body = params["cond_nconsts"], params["body_nconsts"]
+    given, consts = args[:of_condition], args[of_condition : of_condition + of_body]
+    carried = [*args[of_condition + of_body :]]
+    while _called(params["cond_jaxpr"], (*given, *carried))[0]:
+        carried = _called(params["body_jaxpr"], (*consts, *carried))
+    return carried
+
+
+def _branch(equation: JaxprEqn, index: Array, *args: Array) -> list[Array]:
+    branches = equation.params["branches"]
+    return _called(branches[min(max(int(index), 0), len(branches) - 1)], args)
+
+
+Functions = Mapping[str, Callable[..., Any]]
+_OF_NUMBERS: Functions = {
+    "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
+    "sign": np.sign, "max": np.maximum, "min": np.minimum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "not": np.bitwise_not, "square": np.square, "is_finite": np.isfinite,
+    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+}  # fmt: skip
+_OF_FLOATS: Functions = {
+    "div": np.divide, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
+    "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "pow": np.power, "floor": np.floor,
+    "ceil": np.ceil, "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "logistic": lambda x: np.reciprocal(np.exp(-x) + x.dtype.type(1)),
+}  # fmt: skip
+_REDUCTIONS: Functions = {
+    "reduce_sum": np.sum, "reduce_max": np.max, "reduce_min": np.min, "reduce_and": np.all, "reduce_or": np.any,
+}  # fmt: skip
+_CUMULATIVE: Functions = {
+    "cumsum": np.cumsum, "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate,
+}  # fmt: skip
+_UNCHANGED = ("stop_gradient", "copy", "copy_p")
+#: The rule of each primitive, by its name.
+_RULES: Mapping[str, Rule] = {
+    **{name: _elementwise(f) for name, f in _OF_NUMBERS.items()},
+    **{name: _of_floats(f) for name, f in _OF_FLOATS.items()},
+    **{name: _reduction(f) for name, f in _REDUCTIONS.items()},
+    **{name: _cumulative(f) for name, f in _CUMULATIVE.items()},
+    **dict.fromkeys(_UNCHANGED, lambda equation, x: x),
+    "optimization_barrier": lambda equation, *args: list(args),
+    "integer_pow": _power,
+    "convert_element_type": _cast,
+    "select_n": _select,
+    "round": _round,
+    "dot_general": _dot_general,
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": _reshape,
+    "squeeze": lambda equation, x: np.squeeze(x, tuple(equation.params["dimensions"])),
+    "transpose": lambda equation, x: np.transpose(x, equation.params["permutation"]),
+    "rev": lambda equation, x: np.flip(x, tuple(equation.params["dimensions"])),
+    "slice": _slice,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "pad": _pad,
+    "split": _split,
+    "concatenate": _concatenate,
+    "jit": _call("jaxpr"),
+    "checkpoint": _call("jaxpr"),
+    "custom_jvp_call": _call("call_jaxpr"),
+    "custom_vjp_call": _call("call_jaxpr"),
+    "scan": _scan,
+    "while": _while,
+    "cond": _branch,
+}
