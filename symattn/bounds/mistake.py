@@ -19,6 +19,7 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.reference import Change, Values, Variant
 
 Wrong = Callable[["At"], Any]
+Compute = Callable[..., Any]  # from arrays by name, of any kind, to an array or a tuple of arrays
 
 
 class Where(NamedTuple):
@@ -30,31 +31,43 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake: the step at which it is made, what it is in words, and how it changes the definition.
+    """A known mistake: the step that it is in, the cause in words, and the wrong way of computing.
 
-    ``where`` says in which cases it is made (None: in all).
-    ``around`` are variants between which a function with this mistake may lie, if roundings decide: such a mistake is
-    judged in float64, as is one for which balls would be too narrow (``in_floats``). ``general`` says that it is an
-    operation on any array: a mistake of a step with the same numbers is preferred, as its words say more.
+    way        for an attention a ``Variant`` of its steps; for a definition a function of its arrays by name
+    exact      whether it gives another result in exact arithmetic; otherwise it only loses digits
+    where      in which cases it is made (None: in all)
+    around     ways between which a function with this mistake may lie, if roundings decide; it is judged in float64
+    in_floats  whether it is judged in float64 in any case, because balls would be too narrow
+    general    whether it is an operation on any array: a mistake of a step with the same numbers is preferred, as its
+               words say more
+    spec       the specification that a definition with it amounts to, if any
+    change     for a mistake outside of a definition: makes it in any way of computing
+    reads      the one input of a definition that it changes
     """
 
     step: str
     cause: str
-    variant: Variant
+    way: Variant | Compute
+    exact: bool = True
     where: Where | None = None
-    around: tuple[Variant, ...] = ()
+    around: tuple[Any, ...] = ()
     in_floats: bool = False
     general: bool = False
+    spec: Any = None
+    change: Callable[[Compute], Compute] | None = None
+    reads: str = ""
 
     @property
-    def exact(self) -> bool:
-        """Return whether it changes the output in exact numbers."""
-        return True
+    def variant(self) -> Variant:
+        """The way, of a mistake of an attention."""
+        assert isinstance(self.way, Variant)
+        return self.way
 
     @property
-    def computes(self) -> object:
-        """A key for what the mistake computes, in whichever step it is made."""
-        return self.variant
+    def run(self) -> Compute:
+        """The way, of a mistake of a definition."""
+        assert not isinstance(self.way, Variant)
+        return self.way
 
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------
@@ -268,7 +281,7 @@ def where_scaled(spec: Attention, mistake: Mistake) -> Mistake:
     """Return a mistake in the scale; if the specification has no scale, it is made after one of 1."""
     variant = mistake.variant
     if not_scaled(spec) and "scaled" in variant.steps and variant.spec is None:
-        return replace(mistake, variant=replace(variant, spec=scaled_by_one))
+        return replace(mistake, way=replace(variant, spec=scaled_by_one))
     return mistake
 
 

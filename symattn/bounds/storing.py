@@ -256,4 +256,4 @@ def _make_mistake_of_stores(
         replace(v, inputs=round_inputs if inputs else None)
         for v in (mistake.variant, *mistake.around)
     )
-    return replace(mistake, variant=variant, around=tuple(around), in_floats=True)
+    return replace(mistake, way=variant, around=tuple(around), in_floats=True)

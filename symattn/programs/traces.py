@@ -17,7 +17,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, shares
 from symattn.bounds.judgement import Measured
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import float64_outputs, run
 from symattn.bounds.scores import score_errors
 from symattn.bounds.sharp.sample import chosen, only
@@ -32,7 +32,7 @@ from symattn.programs.question import Question
 from symattn.programs.trace_files import TracePiece, count, floats, pieces, read
 from symattn.verification.arithmetic.suspects import BitSample, explained, share_left
 from symattn.verification.definitions import lse
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, changes
+from symattn.verification.definitions.definition_mistakes import changes
 from symattn.verification.diagnosis.screening import LITTLE, plainest
 from symattn.verification.report import STEPS, Check, Fault, Report
 
@@ -327,7 +327,7 @@ class _JudgedTrace:
 
 # -- the one mistake that explains a wrong array, by how far it reduces the distance from the definition ---------------
 # with the share of the squared distance that is left
-_Explained = tuple[Mistake | DefinitionMistake, float]
+_Explained = tuple[Mistake, float]
 
 
 def _find_mistake_in_trace(piece: TracePiece, precision: Precision, name: str) -> _Explained | None:

@@ -204,9 +204,7 @@ class OfAttention(Subject):
         return (self.spec(**arrays),)
 
     # -- causes --------------------------------------------------------------------------------------------------------
-    def search(
-        self, session: Session, wrong: list[CaseResult], right: list[CaseResult]
-    ) -> Search[Any]:
+    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search:
         """Return a search among the mistakes of ``rules``."""
         from symattn.verification.diagnosis.attention import InAttention
 
@@ -258,7 +256,7 @@ class OfAttention(Subject):
         return tuple(n for n in TOKENS if n in inputs)
 
     def explained(
-        self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]
+        self, example: Counterexample, smallest: CaseResult, cause: Cause
     ) -> Counterexample:
         """Return the counterexample with the steps to its worst row, if exactly one mistake explains it."""
         mistake = cause.only if cause.sure else None

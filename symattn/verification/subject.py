@@ -199,9 +199,7 @@ class Subject(ABC):
 
     # -- causes --------------------------------------------------------------------------------------------------------
     @abstractmethod
-    def search(
-        self, session: Session, wrong: list[CaseResult], right: list[CaseResult]
-    ) -> Search[Any]:
+    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search:
         """Return a search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
 
     @abstractmethod
@@ -217,7 +215,7 @@ class Subject(ABC):
         return dict(inputs)
 
     def explained(
-        self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]
+        self, example: Counterexample, smallest: CaseResult, cause: Cause
     ) -> Counterexample:
         """Return the counterexample with what its cause shows in addition."""
         return example

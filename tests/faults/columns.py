@@ -25,12 +25,13 @@ from symattn import Attention, Report, SymattnError
 from symattn.attention import inputs
 from symattn.bounds import reference
 from symattn.bounds.called_target import Layout
+from symattn.bounds.mistake import Compute
 from symattn.document.codec import called
 from symattn.programs.target import narrowed
 from symattn.programs.verifying import Options, subject_of
 from symattn.verification import engine
 from symattn.verification.definitions import attending, lse
-from symattn.verification.definitions.definition_mistakes import Compute, Later
+from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 from tests.faults.collection.entries import Entry, Wrong

@@ -24,10 +24,10 @@ PART = 0.1  # of the squared error that a true cause may leave: roundings are fa
 
 def audited(program: Callable[..., Any], spec: Any, **told: Any) -> tuple[list[str], list[str]]:
     """Return the causes that ``verify`` names, and a line for each input that contradicts one."""
-    seen: list[tuple[Any, tuple[Cause[Any], ...]]] = []
+    seen: list[tuple[Any, tuple[Cause, ...]]] = []
     inner = faults.causes
 
-    def kept(session: Any) -> tuple[Cause[Any], ...]:
+    def kept(session: Any) -> tuple[Cause, ...]:
         found = inner(session)
         seen.append((session, found))
         return found
@@ -43,7 +43,7 @@ def audited(program: Callable[..., Any], spec: Any, **told: Any) -> tuple[list[s
     return [fault.cause for fault in report.faults if fault.cause], against
 
 
-def _against(session: Any, cause: Cause[Any]) -> Iterator[str]:
+def _against(session: Any, cause: Cause) -> Iterator[str]:
     """Yield the inputs at which the function is not what the first mistakes of a sure cause give."""
     if not cause.sure:
         return
@@ -59,7 +59,7 @@ def _against(session: Any, cause: Cause[Any]) -> Iterator[str]:
                     yield f"“{mistake.cause}”: not at {session.subject.sizes(judged)}"
 
 
-def _differs(cause: Cause[Any], judged: CaseResult, mistake: Any) -> bool:
+def _differs(cause: Cause, judged: CaseResult, mistake: Any) -> bool:
     """Return whether y is far from the mistake's output o_m: Σ (y − o_m)² > ``PART`` of Σ (y − o)² or Σ (o_m − o)², of
     entries in which the function or the mistake is further than the bound from the right output o."""
     if getattr(mistake, "around", ()):

@@ -10,6 +10,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT
+from symattn.bounds.mistake import Mistake
 from symattn.bounds.sharp.backward_bounds import NAMES, SharpGradient, of_sums, sampled
 from symattn.bounds.sharp.limits import Stores, W, half_ulp
 from symattn.bounds.sharp.sample import chosen
@@ -21,7 +22,6 @@ from symattn.models.auditing.call_judge import one_of, together
 from symattn.models.auditing.received import Received, UnreadCall, read
 from symattn.models.auditing.setting import CallSetting, Floats, Tensor, heads_apart, numbers
 from symattn.programs.gradients import nearest
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.gradients import dropping, mistakes, of_wrong_attention
 
 # -- what is added to scores -------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def cause(head: Judged) -> str:
 
 
 def _add_fitting_mistakes(
-    tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[_Fitting] = ()
+    tried: Iterator[Mistake], head: Judged, before: Sequence[_Fitting] = ()
 ) -> list[_Fitting]:
     """Add mistakes that fit to those of ``before``; of mistakes with the same result, the first."""
     fitting = list(before)

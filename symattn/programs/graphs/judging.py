@@ -27,7 +27,6 @@ from symattn.programs.graphs.values import Value
 from symattn.programs.program import read
 from symattn.programs.specifications import kind_of
 from symattn.verification.arithmetic.suspects import BitSample, explained
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.definition_mistakes import expected as expected_gradients
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
@@ -310,7 +309,7 @@ _Place = tuple[int, ...]
 _Floats = tuple[
     np.ndarray,
     Callable[[np.ndarray, _Place], bool],
-    Callable[[np.ndarray, _Place], Mistake | DefinitionMistake | None],
+    Callable[[np.ndarray, _Place], Mistake | None],
 ]
 
 
@@ -346,7 +345,7 @@ def _of_gradient(largest: Sizes, program: GraphProgram, inputs: Mapping[str, Val
     arrays = _with_upstream(inputs)
     right = expected_gradients(known, arrays, _JUDGED, known.ways[:1])[program.output]
 
-    def explain(got: np.ndarray, at: _Place) -> DefinitionMistake | None:
+    def explain(got: np.ndarray, at: _Place) -> Mistake | None:
         every = _every_gradient(program, inputs)
         possible = (
             m for m in (*known.mistakes, *known.others) if _gives_gradients(known, m, arrays, every)
@@ -382,7 +381,7 @@ def _every_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> list[
 
 def _gives_gradients(
     known: Definition,
-    mistake: DefinitionMistake,
+    mistake: Mistake,
     arrays: Mapping[str, Value],
     every: Sequence[Value],
 ) -> bool:

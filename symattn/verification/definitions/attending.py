@@ -17,14 +17,10 @@ from symattn.attention.temperatures import counts_places_from_last_key
 from symattn.bounds import extras, reference
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification import rules
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Later,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import Later, Numbered
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
 from symattn.verification.definitions.inner_attention import (
     Attended,
@@ -183,7 +179,7 @@ def enclosed_run(spec: Attention, arrays: Inputs) -> reference.Run:
         return reference.run(spec, arrays)
 
 
-def known_mistakes(wrong: WrongAttention) -> Iterator[DefinitionMistake]:
+def known_mistakes(wrong: WrongAttention) -> Iterator[Mistake]:
     """Yield the mistakes by rule in the steps of the attention of a definition."""
     yield from wrong.convert_mistakes(rules.known(wrong.spec, wrong.names))
 

@@ -14,15 +14,11 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block, norm_places
 from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Later,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import Later, Numbered
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.rules.norms import norms as of_norms
@@ -112,10 +108,10 @@ _PARTS = ("attention", "the feed-forward layer")
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
-    def mistake(step: str, cause: str, **fields: Any) -> DefinitionMistake:
+def _yield_block_mistakes(spec: Block) -> Iterator[Mistake]:
+    def mistake(step: str, cause: str, **fields: Any) -> Mistake:
         other = replace(spec, **fields)
-        return DefinitionMistake(step, cause, other, spec=other)
+        return Mistake(step, cause, other, spec=other)
 
     places = {
         "pre": "before each part",
@@ -123,10 +119,8 @@ def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         "inner": "after each part, before its residual",
     }
 
-    def parts(
-        step: str, cause: str, change: Callable[[list[Part]], list[Part]]
-    ) -> DefinitionMistake:
-        return DefinitionMistake(step, cause, partial(_run_changed_block, spec, change))
+    def parts(step: str, cause: str, change: Callable[[list[Part]], list[Part]]) -> Mistake:
+        return Mistake(step, cause, partial(_run_changed_block, spec, change))
 
     if spec.norm:
         for order, words in places.items():
@@ -138,15 +132,13 @@ def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
                 yield moved
                 for late in (False, True) if spec.activation and not spec.parallel else ():
                     one = f"the norm of {_PARTS[late]} stands {_of_one(words)}, not {_of_one(places[spec.order])}"
-                    yield DefinitionMistake(
-                        "norm", one, partial(_in_two_orders, spec, moved.spec, late)
-                    )
+                    yield Mistake("norm", one, partial(_in_two_orders, spec, moved.spec, late))
         other = "rms" if spec.norm == "layer" else "layer"
         yield mistake(
             "norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other
         )
         for words, taken in _NORMS_TAKEN.items():
-            yield DefinitionMistake("norm", words, partial(_with_other_norms, spec, taken))
+            yield Mistake("norm", words, partial(_with_other_norms, spec, taken))
         for norm in norm_places(spec):
             words = f"the norm of {_name_block_sublayer(norm)} is left out"
             yield parts(
@@ -186,7 +178,7 @@ def _yield_block_mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         yield mistake("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
 
 
-def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
+def _by_rule(spec: Block) -> Iterator[Mistake]:
     """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
     names = frozenset(("x", "w_q", "w_k", "w_v", "w_o"))
     # The attention of a block takes tokens and projections, and no masks of its own.
@@ -197,7 +189,7 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
     for words, how in (
         of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ()
     ):
-        yield DefinitionMistake(
+        yield Mistake(
             "norm",
             f"in the norms: {words}",
             partial(_run_changed_block, spec, partial(_replace_block_norms, places, how, spec.eps)),
@@ -207,13 +199,11 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
             wrong = partial(
                 _run_changed_block, spec, partial(_replace_block_norms, [name], how, spec.eps)
             )
-            yield DefinitionMistake(
-                "norm", f"in the norm of {_name_block_sublayer(name)}: {words}", wrong
-            )
+            yield Mistake("norm", f"in the norm of {_name_block_sublayer(name)}: {words}", wrong)
     if spec.activation:
         f: Any = ACTIVATIONS[spec.activation].run
         for words, hidden in HIDDEN[spec.gated].items():
-            yield DefinitionMistake(
+            yield Mistake(
                 "project",
                 words,
                 partial(

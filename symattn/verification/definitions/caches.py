@@ -18,10 +18,11 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import RIGHT, Run, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
     InnerAttention,
@@ -146,7 +147,7 @@ def _define_cached_attention(
             laid(partial(_attend_with_cache, spec, keywise=True)),
         ),
         mistakes=tuple(
-            DefinitionMistake(s, c, laid(partial(_attend_with_cache, spec, **how)))
+            Mistake(s, c, laid(partial(_attend_with_cache, spec, **how)))
             for s, c, how in _yield_cache_mistakes(spec, static)
         ),
         # The mistakes of the attention to all slots, except those of masks and positions.

@@ -12,14 +12,9 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Numbered,
-    explains,
-)
+from symattn.verification.definitions.definition_mistakes import Numbered, explains
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.diagnosis import outofrange, parts, screening
@@ -35,12 +30,12 @@ _ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
 
 
 @dataclass
-class InDefinition(AttentionSearch[DefinitionMistake]):
+class InDefinition(AttentionSearch):
     """A search among the definition's own mistakes, and further ones."""
 
     # All wrong cases, 30 right ones and no failed calls are judged by balls.
     judged = (10**6, 30, 0)
-    _known_of: dict[Any, Sequence[DefinitionMistake]] = field(default_factory=dict)
+    _known_of: dict[Any, Sequence[Mistake]] = field(default_factory=dict)
     _before_change: screening.ComputedValues[Outputs] = field(
         default_factory=screening.ComputedValues
     )
@@ -51,7 +46,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         assert isinstance(self.session.subject, Definition)
         return self.session.subject
 
-    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[DefinitionMistake]:
+    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         """See ``AttentionSearch``."""
         wrong = self._wrong_attention
         yield from () if wrong is None else wrong.convert_mistakes(mistakes)
@@ -67,7 +62,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         inner = self.subject.inner
         return None if inner is None else inner.wrong
 
-    def constants(self) -> list[DefinitionMistake]:
+    def constants(self) -> list[Mistake]:
         """See ``Search``."""
         return [*definition_mistakes.constants(self.subject)]
 
@@ -76,7 +71,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         """See ``Search``."""
         return self.subject.described
 
-    def every(self) -> list[DefinitionMistake]:
+    def every(self) -> list[Mistake]:
         """The definition's own mistakes, and those by rule."""
         return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
 
@@ -85,7 +80,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         yield from self.subject.numbered
         yield from definition_mistakes.of_outputs(self.subject)
 
-    def ways(self) -> Sequence[Way[DefinitionMistake]]:
+    def ways(self) -> Sequence[Way]:
         """See ``Search``: further mistakes come after the definition's own."""
         first = (
             self.known,
@@ -113,7 +108,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         )
 
     @property
-    def decided(self) -> Sequence[Way[DefinitionMistake]]:
+    def decided(self) -> Sequence[Way]:
         """See ``Search``: besides mistakes with the same residues, those of the attention that only floats show."""
         by_weights = (self._by_weights, self._by_weights_of_lengths)
         return (
@@ -125,19 +120,19 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             self._yield_storage_mistake,
         )
 
-    def _further_known(self) -> list[DefinitionMistake]:
+    def _further_known(self) -> list[Mistake]:
         """Return likely ones among the further mistakes of the definition."""
         return self._select_likely_mistakes(self.subject.others)
 
-    def _of_arrays(self) -> list[DefinitionMistake]:
+    def _of_arrays(self) -> list[Mistake]:
         """Return likely changes of the entries of an input or an output."""
         return self._select_likely_mistakes(definition_mistakes.of_arrays(self.subject))
 
-    def _select_entry_mistakes(self) -> Iterator[DefinitionMistake]:
+    def _select_entry_mistakes(self) -> Iterator[Mistake]:
         """Return likely changes of the entries of an array within the attention."""
         return self.likely_by_rule([*self.entries_of_attention()])
 
-    def _select_tile_mistakes(self) -> list[DefinitionMistake]:
+    def _select_tile_mistakes(self) -> list[Mistake]:
         """Return likely mistakes of tiles of unusual widths."""
         return self._select_likely_mistakes(self.widths_of_tiles())
 
@@ -149,7 +144,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         shapes = [part.got.shape for r in self.wrong for part in r.parts if part.got is not None]
         return axes if all(len(shape) == len(letters) for shape in shapes) else {}
 
-    def in_part(self, mistake: DefinitionMistake, part: parts.OutputPart) -> DefinitionMistake:
+    def in_part(self, mistake: Mistake, part: parts.OutputPart) -> Mistake:
         """See ``Search``: both outputs are computed, and joined."""
         subject = self.subject
 
@@ -159,14 +154,14 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
 
         # The change and the specification would make the mistake in every part.
         return replace(
-            mistake, cause=f"{mistake.cause}, for {part.words}", run=run, change=None, spec=None
+            mistake, cause=f"{mistake.cause}, for {part.words}", way=run, change=None, spec=None
         )
 
-    def further(self) -> list[DefinitionMistake]:
+    def further(self) -> list[Mistake]:
         """The operators on inputs, and the further mistakes of the definition."""
         return [*definition_mistakes.of_arrays(self.subject), *self.subject.others]
 
-    def _of_operations(self) -> list[DefinitionMistake]:
+    def _of_operations(self) -> list[Mistake]:
         """Return likely replacements of one operation, recorded on inputs whose sizes differ."""
         subject = self.subject
         wrong = {subject.outputs[k] for r in self.wrong for k in r.wrong}
@@ -176,7 +171,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         accepted = partial(screening.leaves_little, self, self.telling)
         for way in subject.recorded or subject.ways:
             result = self._select_likely_mistakes(
-                DefinitionMistake(
+                Mistake(
                     operations.step_to_blame(new.step, step),
                     words,
                     partial(recording.run_replaced, way, new),
@@ -187,7 +182,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
                 return result
         return []
 
-    def _counted_keys(self) -> Iterator[DefinitionMistake]:
+    def _counted_keys(self) -> Iterator[Mistake]:
         """Yield the mistake of wrongly counted keys, as the function's own weights show it."""
         way = self.subject.counted
         if way is not None:
@@ -198,7 +193,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             keys = other_keys(partial(self._read_key_counts, way), sizes, square)
             if keys is not None:
                 table = lambda n, m: keys(Pairs(n, m, 0), way.open(n, m))  # noqa: E731
-                yield DefinitionMistake("mask", keys.words, way.run(table))
+                yield Mistake("mask", keys.words, way.run(table))
 
     def _read_key_counts(self, way: CountedKeys, size: tuple[int, int]) -> Counted | None:
         """Read from one call how often keys are counted; None if it cannot be read."""
@@ -228,9 +223,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             way.normalised,
         )
 
-    def _select_likely_mistakes(
-        self, mistakes: Iterable[DefinitionMistake]
-    ) -> list[DefinitionMistake]:
+    def _select_likely_mistakes(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
         self.begin()
         survivors = self.survivors([*mistakes])
@@ -241,21 +234,21 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         self.begin()  # the effort spent on the many is not charged to the few that are left
         return likely
 
-    def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
+    def rules_out(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""
         return (
             super().rules_out(judged, mistake)
             and screening.left(self, [judged], mistake) > screening.LITTLE
         )
 
-    def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
+    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Decide by exact outputs whether a mistake explains a case; in floats as in ``InAttention``."""
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
         subject, precision, among = self.subject, self.session.precision, self.among
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
 
-    def confirmed(self, mistake: DefinitionMistake, wrong: Sequence[CaseResult]) -> bool:
+    def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """Require that each wrong output is explained in some case: in others the mistake may leave it undecidable.
 
         A mistake that is judged in floats must leave little of the error.
@@ -272,9 +265,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             any(ask(r, mistake, frozenset([k])) for r in cases if k in r.wrong) for k in outputs
         )
 
-    def combined(
-        self, first: DefinitionMistake, second: DefinitionMistake
-    ) -> Sequence[DefinitionMistake]:
+    def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``both``: if both change one input, either may come first."""
         same = first.reads and first.reads == second.reads
         orders = ((first, second), (second, first)) if same else ((first, second),)
@@ -284,7 +275,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             if (m := definition_mistakes.both(*order, self._mistakes_of)) is not None
         ]
 
-    def _mistakes_of(self, spec: Any) -> Sequence[DefinitionMistake]:
+    def _mistakes_of(self, spec: Any) -> Sequence[Mistake]:
         if spec not in self._known_of:
             # Definitions are slow to build, and pairs ask for them often.
             self._known_of[spec] = (
@@ -292,13 +283,13 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
             )
         return self._known_of[spec]
 
-    def found(self) -> tuple[tuple[DefinitionMistake, ...], bool]:
+    def found(self) -> tuple[tuple[Mistake, ...], bool]:
         """See ``Search``; nothing is found among the definition's mistakes if only the range of a format is left."""
         if all(r.finding == "not finite" for r in self.wrong) and self._beyond_range:
             return (), False
         return super().found()
 
-    def otherwise(self, found: tuple[DefinitionMistake, ...]) -> tuple[Cause[Any], ...]:
+    def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
         """Return one cause for each wrong output, if that explains them all."""
         if not found and self._beyond_range:
             return (Cause(tuple(self.wrong), self._beyond_range, self),)
@@ -355,7 +346,7 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def slack(
-        self, judged: CaseResult, mistake: DefinitionMistake, part: Part, wrong: np.ndarray
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
     ) -> np.ndarray:
         """Return several times the definition's bound, scaled up for larger numbers, plus rounding of the result."""
         allowed = part.expected.allowed
@@ -375,15 +366,15 @@ class InDefinition(AttentionSearch[DefinitionMistake]):
         )
         return np.asarray(_LEGAL * (legal + relative * np.abs(wrong)))
 
-    def on_residues(self, inputs: dict[str, Any], mistake: DefinitionMistake) -> Sequence[Any]:
+    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
         """See ``Search``."""
         return self.subject.run(mistake.run, inputs)
 
-    def run(self, judged: CaseResult, mistake: DefinitionMistake) -> list[np.ndarray]:
+    def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """See ``Search``."""
         return self.run_way(judged, mistake.run)
 
-    def run_as_scores(self, judged: CaseResult, mistake: DefinitionMistake) -> list[np.ndarray]:
+    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """See ``Search``."""
         # Float64 is the format of the scores already.
         if self.session.precision.score.name == "float64":

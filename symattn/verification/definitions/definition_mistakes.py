@@ -35,7 +35,7 @@ from symattn.bounds.case_result import (
     matches,
 )
 from symattn.bounds.judge import Legal, explained, is_far_off, judge, union
-from symattn.bounds.mistake import Where
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification.rules.operators import operators
@@ -43,7 +43,6 @@ from symattn.verification.rules.operators import operators
 if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Definition
 
-Compute = Callable[..., Any]  # from arrays by name, of any kind, to an array or a tuple of arrays
 Remade: TypeAlias = "Callable[[Any], Definition]"
 
 
@@ -56,34 +55,6 @@ class DefinitionForm:
 
     def __call__(self, **keywords: Any) -> Any:
         return self.run(**keywords)
-
-
-@dataclass(frozen=True)
-class DefinitionMistake:
-    """A known mistake: the step that it is in, the cause in words, and the wrong computation.
-
-    ``exact``: it gives another result in exact arithmetic; otherwise it only loses digits. ``where`` says in which
-    cases it is made (None: in all). ``spec`` is the specification that it amounts to, if any; ``change``, for a mistake
-    outside of the definition, makes it in any way of computing; ``reads`` is the one input that it changes. ``around``,
-    ``in_floats`` and ``general`` are those of ``bounds.mistake.Mistake``, for a mistake of an attention inside.
-    """
-
-    step: str
-    cause: str
-    run: Compute
-    exact: bool = True
-    where: Where | None = None
-    spec: Any = None
-    change: Callable[[Compute], Compute] | None = None
-    reads: str = ""
-    around: tuple[Compute, ...] = ()
-    in_floats: bool = False
-    general: bool = False
-
-    @property
-    def computes(self) -> object:
-        """A key for the mistake's computation, wherever it is made."""
-        return self.run
 
 
 @dataclass(frozen=True)
@@ -100,21 +71,19 @@ class Numbered:
     grid: Sequence[float]
     spec: Callable[[float], Any] = lambda x: None
 
-    def mistake(self, x: float, written: str) -> DefinitionMistake:
+    def mistake(self, x: float, written: str) -> Mistake:
         """Return the mistake with the number x, which is ``written`` in words."""
-        return DefinitionMistake(
-            self.step, self.words.format(written), self.run(x), spec=self.spec(x)
-        )
+        return Mistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
 
 
-class Later(UserList[DefinitionMistake]):
+class Later(UserList[Mistake]):
     """Mistakes that are built when first needed: of many definitions, only the ways are used."""
 
-    def __init__(self, make: Callable[[], Iterable[DefinitionMistake]]) -> None:
+    def __init__(self, make: Callable[[], Iterable[Mistake]]) -> None:
         self._make = make
 
     @cached_property
-    def data(self) -> list[DefinitionMistake]:  # type: ignore[override]
+    def data(self) -> list[Mistake]:  # type: ignore[override]
         """The mistakes, built on first use."""
         return list(self._make())
 
@@ -195,20 +164,18 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
         yield Numbered(subject.step, words, times, grid)
 
 
-def constants(subject: Definition) -> Iterator[DefinitionMistake]:
+def constants(subject: Definition) -> Iterator[Mistake]:
     """Yield outputs that are 0, and outputs that are an input as it is."""
     way = subject.ways[0]
     for k, name in enumerate(subject.outputs):
         noun = _name_changed_output(subject, name)
         zero = _change_one_output(way, k, lambda y: y * 0)
-        yield DefinitionMistake(subject.step, f"{noun} is 0", zero)
+        yield Mistake(subject.step, f"{noun} is 0", zero)
         # With several outputs, equality with an input is no evidence for one of them.
         for i in subject.inputs if len(subject.outputs) == 1 else ():
             if i.made is None and i.entries is None and i.shape:
                 words = f"{noun} is the input {i.name} as it is"
-                yield DefinitionMistake(
-                    subject.step, words, partial(_return_input_unchanged, i.name)
-                )
+                yield Mistake(subject.step, words, partial(_return_input_unchanged, i.name))
 
 
 def _return_input_unchanged(name: str, /, **keywords: Any) -> Any:
@@ -216,14 +183,12 @@ def _return_input_unchanged(name: str, /, **keywords: Any) -> Any:
     return keywords[name] * 1
 
 
-def changes(subject: Definition) -> Iterator[DefinitionMistake]:
+def changes(subject: Definition) -> Iterator[Mistake]:
     """Yield mistakes outside of the definition: an output with the other sign, outputs or inputs exchanged."""
     way = subject.ways[0]
 
-    def mistake(
-        cause: str, change: Callable[[Compute], Compute], step: str = ""
-    ) -> DefinitionMistake:
-        return DefinitionMistake(step or subject.step, cause, change(way), change=change)
+    def mistake(cause: str, change: Callable[[Compute], Compute], step: str = "") -> Mistake:
+        return Mistake(step or subject.step, cause, change(way), change=change)
 
     for k, name in enumerate(subject.outputs):
         yield mistake(
@@ -242,7 +207,7 @@ def changes(subject: Definition) -> Iterator[DefinitionMistake]:
             yield mistake(words, change, one.step)
 
 
-def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
+def of_arrays(subject: Definition) -> Iterator[Mistake]:
     """Yield every operator of the grammar on every numeric input, and on every output, with the axes of the first; and
     inputs that are read in place of others."""
     way = subject.ways[0]
@@ -254,14 +219,12 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
             )
             where = ", where they have the same shape" * (one.shape != other.shape)
             words = f"the input {other.name} is read in place of {one.name}, too{where}"
-            yield DefinitionMistake(
-                one.step or subject.step, words, read(way), change=read, reads=one.name
-            )
+            yield Mistake(one.step or subject.step, words, read(way), change=read, reads=one.name)
     tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
     for k, name in enumerate(subject.outputs):
         for operator in operators(tokens):
             run = _change_one_output(way, k, operator.run)
-            yield DefinitionMistake(
+            yield Mistake(
                 subject.step,
                 operator.words.format(f"entries of {_name_changed_output(subject, name)}"),
                 run,
@@ -275,7 +238,7 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
             change = partial(reading, **{i.name: operator.run})
             words = operator.words.format(f"entries of {i.name}")
             step = operator.blamed(i.step or subject.step)
-            yield DefinitionMistake(step, words, change(way), change=change, reads=i.name)
+            yield Mistake(step, words, change(way), change=change, reads=i.name)
 
 
 #: The meaning of axes by letter; all others are columns.
@@ -337,10 +300,10 @@ def _run_with_inputs_replaced(run: Compute, of: dict[str, str], /, **keywords: A
 
 
 def both(
-    first: DefinitionMistake,
-    second: DefinitionMistake,
-    mistakes_of: Callable[[Any], Sequence[DefinitionMistake]],
-) -> DefinitionMistake | None:
+    first: Mistake,
+    second: Mistake,
+    mistakes_of: Callable[[Any], Sequence[Mistake]],
+) -> Mistake | None:
     """Return two mistakes at once: one changes any way of computing, or is another specification with the other in it.
 
     ``mistakes_of`` returns the mistakes of a specification. None if neither mistake is of these kinds.
@@ -354,7 +317,7 @@ def both(
             # Words identify a mistake in the other specification's list.
             run = next((m.run for m in of if m.cause == other.cause), None)
         if run is not None:
-            return DefinitionMistake(
+            return Mistake(
                 first.step, f"{first.cause}; and {second.cause}", run, first.exact or second.exact
             )
     return None
@@ -473,7 +436,7 @@ def explains(
     subject: Definition,
     precision: Precision,
     judged: CaseResult,
-    mistake: DefinitionMistake,
+    mistake: Mistake,
     among: frozenset[int] | None = None,
 ) -> bool | None:
     """Return whether a mistake reproduces the outputs, all or those ``among``; None if that is undecidable.
@@ -516,7 +479,7 @@ def explains(
 
 
 def _by_mistake_in_floats(
-    subject: Definition, judged: CaseResult, mistake: DefinitionMistake
+    subject: Definition, judged: CaseResult, mistake: Mistake
 ) -> list[Expected]:
     """Return the outputs of a mistake in float64, allowed to be off relatively as much as the definition's."""
     outputs = float64_outputs(partial(subject.run, mistake.run), judged.case.inputs)

@@ -31,19 +31,14 @@ from symattn.bounds.case_result import (
 )
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.mistake import At
+from symattn.bounds.mistake import At, Compute, Mistake
 from symattn.bounds.reference import canonical, float64_outputs, trace
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.attention import LAST, LATER
 from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionForm,
-    DefinitionMistake,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import DefinitionForm, Numbered
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.definitions.recurrent_law import (
     HELD_OUT_CHUNKS,
@@ -194,10 +189,10 @@ class Definition(Subject):
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     ways: tuple[Compute, ...]
-    mistakes: Sequence[DefinitionMistake]
+    mistakes: Sequence[Mistake]
     shapes: tuple[Mapping[str, int], ...]
     families: Mapping[str, Family] = field(default_factory=lambda: FAMILIES)
-    others: Sequence[DefinitionMistake] = ()
+    others: Sequence[Mistake] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     distant: Callable[[float], Family] | None = None
     empties: Callable[[dict[str, Array]], Iterator[tuple[str, dict[str, Array]]]] | None = None
@@ -892,9 +887,7 @@ class Definition(Subject):
         return self.run(self.ways[0], arrays)
 
     # -- causes --------------------------------------------------------------------------------------------------------
-    def search(
-        self, session: Session, wrong: list[CaseResult], right: list[CaseResult]
-    ) -> Search[Any]:
+    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search:
         """Return the search among the definition's mistakes."""
         # Imported here, as that module imports this one.
         from symattn.verification.definitions.definition_causes import InDefinition

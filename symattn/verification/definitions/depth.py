@@ -24,15 +24,12 @@ from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.bounds import reference
 from symattn.bounds.called_target import Layout
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.codec import called
 from symattn.document.errors import InputError, Undecided
 from symattn.document.keywords import Answering
 from symattn.verification.definitions import attending, lse
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Later,
-)
+from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.definitions.norms import (
@@ -164,7 +161,7 @@ def subject(spec: DepthAttention) -> Definition:
         ways=tuple(map(run_by, _yield_ways(spec))),
         mistakes=Later(
             lambda: (
-                DefinitionMistake(step, words, run_by(attend))
+                Mistake(step, words, run_by(attend))
                 for step, words, attend in _yield_mistakes(spec)
             )
         ),

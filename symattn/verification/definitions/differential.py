@@ -26,16 +26,12 @@ from symattn.attention.scores import per_head, weighted_values
 from symattn.attention.spec import Attention
 from symattn.bounds import mistake, reference
 from symattn.bounds.called_target import Layout
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions import attending, lse
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Later,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import Later, Numbered
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
 from symattn.verification.definitions.norms import affine_folded, folded, mean_square, stored
@@ -260,7 +256,7 @@ def subject(spec: Differential, layout: Layout = "nd") -> Definition:
         outputs=("output",),
         inputs=_list_inputs(spec, layout),
         ways=tuple(map(laid, _list_ways(spec))),
-        mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in _yield_mistakes(spec))),
+        mistakes=Later(lambda: (replace(m, way=laid(m.run)) for m in _yield_mistakes(spec))),
         others=Later(lambda: _yield_wrong_attentions(spec, wrong, laid)),
         numbered=(
             *attending.by_number(attention, made, {*reference.SCORES, "weights"}),
@@ -372,7 +368,7 @@ def _of_variants(
 
 def _yield_wrong_attentions(
     spec: Differential, wrong: WrongAttention, laid: Callable[[Compute], Compute]
-) -> Iterator[DefinitionMistake]:
+) -> Iterator[Mistake]:
     """Yield the mistakes of the attention: in both halves, then in one of them."""
     yield from attending.known_mistakes(wrong)
     for place, word in enumerate(("first", "second")):
@@ -386,28 +382,28 @@ def _yield_wrong_attentions(
         yield from attending.known_mistakes(one)
 
 
-def _yield_mistakes(spec: Differential) -> Iterator[DefinitionMistake]:
+def _yield_mistakes(spec: Differential) -> Iterator[Mistake]:
     """Yield mistakes in the difference, in its halves, and in the norm."""
     for words, wrong in _WRONG_DIFFERENCES.items():
-        yield DefinitionMistake("weights", words, partial(_run, spec, wrong, rms_norm))
+        yield Mistake("weights", words, partial(_run, spec, wrong, rms_norm))
     for words, exchanged in _WRONG_HALVES.items():
-        yield DefinitionMistake("split", words, partial(_run_with_other_halves, spec, exchanged))
+        yield Mistake("split", words, partial(_run_with_other_halves, spec, exchanged))
     if spec.attention.scale is None and spec.attention.score == "dot":
         words = "scores are scaled by 1/√(2 d_k), the width of both halves"
         narrow = partial(_run, spec, _scale_by_both_widths, rms_norm)
-        yield DefinitionMistake("scale", words, narrow)
+        yield Mistake("scale", words, narrow)
     if isinstance(spec.attention.position, Rotary):
         words = "whole heads are rotated, not each of their halves"
         rotated = partial(_run, spec, _rotate_whole_heads, rms_norm)
-        yield DefinitionMistake("position", words, rotated)
+        yield Mistake("position", words, rotated)
     if spec.attention.masks_anything:
         for place, word in enumerate(("first", "second")):
             unmasked = partial(_run, spec, partial(_without_mask, place), rms_norm)
-            yield DefinitionMistake("mask", f"the {word} softmax has no mask", unmasked)
+            yield Mistake("mask", f"the {word} softmax has no mask", unmasked)
     if spec.factor == "given" and spec.attention.heads > 1:
         for words, other in _FACTORS_OF_OTHER_HEADS.items():
             wrong_factors = partial(_run_with_other_factors, spec, other)
-            yield DefinitionMistake("weights", words, wrong_factors)
+            yield Mistake("weights", words, wrong_factors)
     if spec.norm is not None:
         yield from _yield_norm_mistakes(spec)
 
@@ -586,11 +582,11 @@ def _run_with_other_factors(spec: Differential, other: Callable[[Any], Any], **i
 
 
 # -- mistakes of the norm ----------------------------------------------------------------------------------------------
-def _yield_norm_mistakes(spec: Differential) -> Iterator[DefinitionMistake]:
+def _yield_norm_mistakes(spec: Differential) -> Iterator[Mistake]:
     """Yield mistakes in the norm, in its place, and in the factor after it."""
 
-    def mistaken(words: str, how: Callable[..., Any]) -> DefinitionMistake:
-        return DefinitionMistake("norm", words, partial(how, spec))
+    def mistaken(words: str, how: Callable[..., Any]) -> Mistake:
+        return Mistake("norm", words, partial(how, spec))
 
     yield mistaken("the norm of the output is left out", _run_without_norm)
     yield mistaken(

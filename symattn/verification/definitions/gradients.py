@@ -25,11 +25,11 @@ from symattn.attention.softmax import log_sum_exp, softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.bounds.mistake import before, root, step
+from symattn.bounds.mistake import Compute, Mistake, before, root, step
 from symattn.bounds.reference import Change, Values, Variant, usual, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, WrongAttention, with_leading_axes
 
@@ -136,7 +136,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         costs=8,  # a derivative takes as long as so many forward passes
         ways=tuple(map(laid, _list_backward_ways(attention))),
         recorded=tuple(map(laid, _yield_recordable_backward(attention))),
-        mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
+        mistakes=Later(lambda: (replace(m, way=laid(m.run)) for m in mistakes(attention))),
     )
 
 
@@ -265,7 +265,7 @@ def _combine_shared_head_gradients(how: str, g: Array, times: int) -> Array:
     return apart[..., 0 if how == "first" else -1, :, :]
 
 
-def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
+def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes: in the formulas, if attention is plain up to a cap, a bias and a sink; and in single steps."""
     if usual(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in (
         "given",
@@ -281,20 +281,18 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
                 _without_sink,
                 None,
             }:
-                yield DefinitionMistake("backward", cause, partial(formulas, spec))
+                yield Mistake("backward", cause, partial(formulas, spec))
     without_dropout = replace(spec, dropout=0)
     if spec.dropout and usual(without_dropout) and spec.scale not in ("given", "1/d_k"):
         yield from _dropping_given(without_dropout, Fraction(str(spec.dropout)))
     steps = {step.name for step in spec.pipeline(_list_gradient_inputs(spec))}
     for cause, names in _PASSED.items():
         if steps.issuperset(names):
-            yield DefinitionMistake(
-                "backward", cause, partial(_gradient_with_identity_steps, spec, names)
-            )
+            yield Mistake("backward", cause, partial(_gradient_with_identity_steps, spec, names))
     for words, lost in _STOPPED.items():
         named = " and ".join(f"d{name.upper()}" for name in lost)
         cause = f"the gradient stops at the {words}: {named} {'are' if len(lost) > 1 else 'is'} 0"
-        yield DefinitionMistake("backward", cause, partial(_zero_lost_gradients, spec, lost))
+        yield Mistake("backward", cause, partial(_zero_lost_gradients, spec, lost))
 
 
 #: Steps that a backward pass may treat as if they changed nothing.
@@ -349,7 +347,7 @@ def _gradient_with_identity_steps(
 
 def of_wrong_attention(
     spec: Attention, laid: Callable[[Compute], Compute] = lambda run: run
-) -> Iterator[DefinitionMistake]:
+) -> Iterator[Mistake]:
     """Yield the exact gradient of every known wrong variant of attention, as mistakes."""
 
     return attending.known_mistakes(wrong_attention(spec, laid))
@@ -391,7 +389,7 @@ def _read_backward_attention(
     return np.asarray(weights @ inputs["v"])
 
 
-def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
+def dropping(spec: Attention, factors: Any) -> Iterator[Mistake]:
     """Yield mistakes in the formulas for plain attention with dropout, whose ``factors`` are 0 or 1/(1 − r).
 
     The right ones, with the factors c (…, n_q, n_k): dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)).
@@ -416,14 +414,14 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
         if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
             named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
     for cause, formulas in named.items():
-        yield DefinitionMistake("backward", cause, partial(formulas, spec))
+        yield Mistake("backward", cause, partial(formulas, spec))
 
 
-def _dropping_given(spec: Attention, rate: Fraction) -> Iterator[DefinitionMistake]:
+def _dropping_given(spec: Attention, rate: Fraction) -> Iterator[Mistake]:
     """Yield the mistakes of ``dropping`` whose factors come from the input ``drop``, True for a kept weight."""
     # The factors come with the call, so a mistake is chosen by its place here.
     for number, mistake in enumerate(dropping(spec, 1.0)):
-        yield replace(mistake, run=partial(_with_dropped, spec, rate, number))
+        yield replace(mistake, way=partial(_with_dropped, spec, rate, number))
 
 
 def _with_dropped(

@@ -19,9 +19,8 @@ from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import Variant
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
 from symattn.verification.probing.probes import Group
 from symattn.verification.subject import Array, Cases, Random
 
@@ -64,10 +63,10 @@ class WrongAttention:
     lead: str = ""
     takes: Callable[[Mistake], bool] = lambda mistake: True
 
-    def convert_mistakes(self, mistakes: Iterable[Mistake]) -> Iterator[DefinitionMistake]:
+    def convert_mistakes(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         """Yield the mistakes of the definition that these mistakes of its attention are."""
         for mistake in filter(self.takes, mistakes):
-            yield DefinitionMistake(
+            yield Mistake(
                 self.blamed or mistake.step,
                 self.lead + mistake.cause,
                 self.run(mistake.variant),

@@ -14,11 +14,11 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, check, finite, refusal
 from symattn.bounds.called_target import Layout
+from symattn.bounds.mistake import Compute
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import check_layout, tokens_axis
-from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import (
     FAMILIES,
     CountedKeys,
@@ -286,7 +286,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         mistakes=(
             *yield_raw_gate_mistakes(spec, partial(_make_laid_reading, spec, layout)),
             *yield_raw_step_mistakes(spec, partial(_make_laid_reading, spec, layout)),
-            *(replace(x, run=laid(x.run)) for x in yield_linear_mistakes(spec)),
+            *(replace(x, way=laid(x.run)) for x in yield_linear_mistakes(spec)),
         ),
         shapes=list_linear_sizes(spec, layout),
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},

@@ -13,8 +13,8 @@ from symattn.arrays.precision import Precision
 from symattn.attention import linear
 from symattn.bounds import linear_forms
 from symattn.bounds.called_target import Inputs
+from symattn.bounds.mistake import Compute
 from symattn.bounds.reference import float64_inputs
-from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import OtherForms
 from symattn.verification.definitions.linear_erasure import (
     ERASING_INPUTS,

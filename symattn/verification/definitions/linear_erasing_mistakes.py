@@ -7,11 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    reading,
-)
+from symattn.bounds.mistake import Compute, Mistake
+from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.linear_erasure import (
     ERASING_INPUTS,
     Erasure,
@@ -88,26 +85,26 @@ def yield_erasing_mistakes(
     spec: LinearAttention,
     run_of: Callable[[LinearAttention], Compute],
     run_changed: Callable[[Callable[..., tuple[Erasure, Any, Any]]], Compute],
-) -> Iterator[DefinitionMistake]:
+) -> Iterator[Mistake]:
     """Yield what is erased along another vector, by another amount, with another sign, or at another moment.
 
     ``run_of`` is the right form of a specification, and ``run_changed`` this one's with another erasure, other keys and
     other values from a function of these, and of what was given by name, as the form reads it.
     """
     for words, change in (_CHANGES | _CHANGES_OF_RULES[spec.erase or ""]).items():
-        yield DefinitionMistake("values", words, run_changed(change))
+        yield Mistake("values", words, run_changed(change))
     for words, change in _GATED_CHANGES.items() if spec.gate else ():
         # Of a pair the keys that are written may differ from those that erase.
         if spec.erase == "pair" or words.startswith("a token's"):
-            yield DefinitionMistake("values", words, run_changed(change))
+            yield Mistake("values", words, run_changed(change))
     if spec.qk_norm and spec.erase == "vector":
         words = "p is not divided by its length"
         bare: _Change = lambda x, k, v, given: (x._replace(p=given["beta"] * given["bare p"]), k, v)  # noqa: E731
-        yield DefinitionMistake("norm", words, run_changed(bare))
+        yield Mistake("norm", words, run_changed(bare))
     for name in {"p", "a"} & ERASING_INPUTS[spec.erase].keys():
         words = f"a token erases along the {name} of the token before"
         changed = reading(run_of(spec), **{name: take_token_before})
-        yield DefinitionMistake("values", words, changed)
+        yield Mistake("values", words, changed)
     if spec.gate:
         # The same erasure at the other moment.
         is_before = spec.erases == "before"
@@ -116,4 +113,4 @@ def yield_erasing_mistakes(
         if is_before:
             words = "the state after the token's own gate decays it, not before"
         cause = f"what a token replaces is read from {words}"
-        yield DefinitionMistake("values", cause, run_of(other), spec=other)
+        yield Mistake("values", cause, run_of(other), spec=other)

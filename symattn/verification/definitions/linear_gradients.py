@@ -24,14 +24,10 @@ from symattn.attention.derivative import detached, vjp
 from symattn.attention.norms import unit
 from symattn.attention.projections import repeat_heads
 from symattn.bounds.called_target import Inputs, Layout
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.codec import called
 from symattn.document.keywords import UPSTREAM
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Later,
-    reading,
-)
+from symattn.verification.definitions.definition_mistakes import Later, reading
 from symattn.verification.definitions.definition_subject import Definition, Family, Input
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear import subject as subject_of_attention
@@ -78,13 +74,13 @@ def subject(spec: LinearAttention, layout: Layout, wrap: Callable[[Any], Any]) -
     def differentiated(run: Compute) -> Compute:
         return partial(_differentiate, run, names)
 
-    def mistakes() -> Iterator[DefinitionMistake]:
+    def mistakes() -> Iterator[Mistake]:
         yield from _yield_backward_mistakes(spec, names, laid)
         for mistake in forward.mistakes:
             other = None if mistake.spec is None else wrap(mistake.spec)
             run = differentiated(mistake.run)
             yield replace(
-                mistake, step="backward", cause=_LEAD + mistake.cause, run=run, spec=other
+                mistake, step="backward", cause=_LEAD + mistake.cause, way=run, spec=other
             )
 
     runs = [*yield_linear_ways(spec), *_yield_backward_ways(spec)]
@@ -256,14 +252,14 @@ _STOPPED = {
 
 def _yield_backward_mistakes(
     spec: LinearAttention, names: tuple[str, ...], laid: Callable[[Compute], Compute]
-) -> Iterator[DefinitionMistake]:
+) -> Iterator[Mistake]:
     """Yield mistakes of the backward pass alone; ``laid`` arranges the arrays of a function in a layout."""
     form = list_linear_forms(spec)[0]
     right = partial(apply_normalised_form, spec, form)
 
-    def by(words: str, wrong: Compute, **changes: Any) -> DefinitionMistake:
+    def by(words: str, wrong: Compute, **changes: Any) -> Mistake:
         run = partial(_differentiate_wrongly, laid(wrong), names, changes)
-        return DefinitionMistake("backward", words, run)
+        return Mistake("backward", words, run)
 
     for name in names:
         at, zero = _STOPPED[name]

@@ -11,9 +11,9 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.bounds.called_target import Layout
+from symattn.bounds.mistake import Compute
 from symattn.document.errors import InputError
 from symattn.verification.definitions.attending import in_front, in_order, ordered, placed
-from symattn.verification.definitions.definition_mistakes import Compute
 from symattn.verification.definitions.definition_subject import Entries, Input
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
 from symattn.verification.definitions.linear_ways import LinearInputs

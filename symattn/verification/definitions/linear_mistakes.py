@@ -17,12 +17,8 @@ from symattn.attention.constants import number
 from symattn.attention.layers.steps import gelu, sigmoid, silu, softplus, tanh
 from symattn.attention.projections import repeat_heads, tile_heads
 from symattn.attention.softmax import powers, softmax
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Numbered,
-    reading,
-)
+from symattn.bounds.mistake import Compute, Mistake
+from symattn.verification.definitions.definition_mistakes import Numbered, reading
 from symattn.verification.definitions.linear_chunk_mistakes import list_wrong_forms
 from symattn.verification.definitions.linear_erasing_mistakes import yield_erasing_mistakes
 from symattn.verification.definitions.linear_erasure import (
@@ -96,7 +92,7 @@ _OTHERS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
+def yield_linear_mistakes(spec: LinearAttention) -> Iterator[Mistake]:
     """Yield all known mistakes of a specification, those with the plainest words first."""
     form = list_linear_forms(spec)[0]
     phi, plain = (
@@ -104,9 +100,9 @@ def yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
         partial(apply_normalised_form, replace(spec, feature="identity"), form),
     )
 
-    def of(step: str, cause: str, **fields: Any) -> DefinitionMistake:
+    def of(step: str, cause: str, **fields: Any) -> Mistake:
         other = replace(spec, **fields)
-        return DefinitionMistake(
+        return Mistake(
             step,
             cause,
             partial(apply_normalised_form, other, list_linear_forms(other)[0]),
@@ -119,13 +115,9 @@ def yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
             yield of("score", f"the feature map is {words}", feature=name)
     for words, feature in _OTHERS.items():
         cause = f"the feature map is {words}, not {spec.feature}"
-        yield DefinitionMistake("score", cause, reading(plain, q=feature, k=feature))
-    yield DefinitionMistake(
-        "score", "the feature map is applied to queries alone", reading(plain, q=phi)
-    )
-    yield DefinitionMistake(
-        "score", "the feature map is applied to keys alone", reading(plain, k=phi)
-    )
+        yield Mistake("score", cause, reading(plain, q=feature, k=feature))
+    yield Mistake("score", "the feature map is applied to queries alone", reading(plain, q=phi))
+    yield Mistake("score", "the feature map is applied to keys alone", reading(plain, k=phi))
     yield from yield_norm_mistakes(spec, form)
     is_after = spec.reads == "after"
     if spec.causal and not spec.gate and not spec.delta and not spec.state and is_after:
@@ -139,11 +131,11 @@ def yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
         )
         yield from yield_erasing_mistakes(spec, as_given, partial(_change_erasure, spec, form))
     for (step, cause), wrong in list_wrong_forms(spec).items():
-        yield DefinitionMistake(step, cause, partial(apply_normalised_form, spec, wrong))
+        yield Mistake(step, cause, partial(apply_normalised_form, spec, wrong))
         for noun, above, below in (
             (("values", wrong, form), ("weights", form, wrong)) if spec.normalised else ()
         ):
-            yield DefinitionMistake(step, f"{cause}, in the sum of the {noun} alone",
+            yield Mistake(step, f"{cause}, in the sum of the {noun} alone",
                           partial(apply_normalised_form, spec, above, below=below))  # fmt: skip
     if spec.normalised:
         yield from _yield_normaliser_mistakes(spec, form)
@@ -163,7 +155,7 @@ def yield_linear_mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
             if (symbol, power) != ("d_k", -1):
                 scaled: Compute = partial(_output_of_scaled_queries, plain, power, axis)
                 run = adding_own_products(scaled, replace(spec, bonus=False))
-                yield DefinitionMistake("scale", words, run if spec.skip else scaled)
+                yield Mistake("scale", words, run if spec.skip else scaled)
     if spec.values_per_key > 1:
         yield from _yield_head_mistakes(spec, form)
     if spec.state:
@@ -188,7 +180,7 @@ def _change_erasure(
     return run
 
 
-def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     """Yield other heads of queries and keys for heads of values, and gates and β of another head of the group."""
     times = spec.values_per_key
     repeated = partial(repeat_heads, times=times)
@@ -202,7 +194,7 @@ def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
             ("queries", other, repeated),
             ("keys", repeated, other),
         ):
-            yield DefinitionMistake("split", words.format(noun), reading(run, q=q, k=k))
+            yield Mistake("split", words.format(noun), reading(run, q=q, k=k))
     of_first: Callable[[Any], Any] = lambda x: repeat_heads(x[..., ::times, :, :], times)  # noqa: E731
     nouns = {"g": "gate"} if spec.gate else {}
     nouns |= {"beta": "β"} if spec.has_beta else {}
@@ -210,7 +202,7 @@ def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definiti
     for name, noun in {**nouns, "v": "values"}.items():
         words = f"all heads of values that share a key have the {noun} of the first of them"
         right = partial(apply_normalised_form, spec, form)
-        yield DefinitionMistake("split", words, reading(right, **{name: of_first}))
+        yield Mistake("split", words, reading(right, **{name: of_first}))
 
 
 def _repeat_one_head(x: Array, times: int, head: int) -> Array:
@@ -241,17 +233,15 @@ def _output_of_scaled_queries(
     return (result, *states) if states else result
 
 
-def _yield_normaliser_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+def _yield_normaliser_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     bare = replace(spec, normalised=False)
     phi: Callable[[Any], Any] = partial(read_features, spec)
     right = partial(apply_normalised_form, bare, form)
 
-    def over(cause: str, divisor: Compute) -> DefinitionMistake:
-        return DefinitionMistake(
-            "normalize", cause, lambda **inputs: right(**inputs) / divisor(**inputs)
-        )
+    def over(cause: str, divisor: Compute) -> Mistake:
+        return Mistake("normalize", cause, lambda **inputs: right(**inputs) / divisor(**inputs))
 
-    yield DefinitionMistake("normalize", "it is not divided by the sum of the weights", right)
+    yield Mistake("normalize", "it is not divided by the sum of the weights", right)
     # A default argument, as the loop's function is called later.
     for words, divisor in _DIVISORS.items():
         yield over(words, lambda q, k, divisor=divisor, **inputs: divisor(phi(q), phi(k)))

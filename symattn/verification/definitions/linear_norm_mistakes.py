@@ -12,7 +12,8 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.layers.steps import identity
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake, reading
+from symattn.bounds.mistake import Mistake
+from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
@@ -38,7 +39,7 @@ _AXES_OF_NORMS: dict[tuple[int, ...], str] = {
 }
 
 
-def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     """Yield wrong norms of queries and keys, in both or in one of them."""
     phi, eps = FEATURES[spec.feature], spec.eps or _USUAL_EPS
     bare = replace(spec, qk_norm=None, eps=0)
@@ -49,9 +50,9 @@ def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
     # p has no features, and the right norm if there is one.
     of_erased = {"p": length_one} if spec.erase == "vector" and spec.qk_norm else {}
 
-    def by(words: str, q: Callable[[Any], Any], k: Callable[[Any], Any]) -> DefinitionMistake:
+    def by(words: str, q: Callable[[Any], Any], k: Callable[[Any], Any]) -> Mistake:
         changed = reading(plain, q=lambda x: q(phi(x)), k=lambda x: k(phi(x)), **of_erased)
-        return DefinitionMistake("norm", words, changed)
+        return Mistake("norm", words, changed)
 
     if spec.qk_norm is None:
         words = "queries and keys are divided by their lengths"
@@ -60,7 +61,7 @@ def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
         yield by("keys are divided by their lengths", identity, length_one)
         return
     run = partial(apply_normalised_form, bare, form)
-    yield DefinitionMistake("norm", "queries and keys are not normalised", run, spec=bare)
+    yield Mistake("norm", "queries and keys are not normalised", run, spec=bare)
     yield by("keys are not normalised", length_one, identity)
     yield by("queries are not normalised", identity, length_one)
     wrong = [*norms.norms("l2", spec.eps, _AXES_OF_NORMS), *_OTHER_NORMS.items()]
@@ -72,12 +73,12 @@ def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
     if spec.feature != "identity":
         after: Any = lambda x: phi(length_one(x))  # noqa: E731
         words = "queries and keys are normalised before the feature map, not after it"
-        yield DefinitionMistake("norm", words, reading(plain, q=after, k=after, **of_erased))
+        yield Mistake("norm", words, reading(plain, q=after, k=after, **of_erased))
     if spec.delta and not spec.erase:
         words = "keys are normalised where they are written, not where what they replace is read"
-        yield DefinitionMistake("norm", words, partial(_output_of_half_normed_keys, spec, True))
+        yield Mistake("norm", words, partial(_output_of_half_normed_keys, spec, True))
         words = "keys are normalised where what they replace is read, not where they are written"
-        yield DefinitionMistake("norm", words, partial(_output_of_half_normed_keys, spec, False))
+        yield Mistake("norm", words, partial(_output_of_half_normed_keys, spec, False))
 
 
 #: The ε of public layers, for a norm that a specification lacks.

@@ -12,7 +12,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.layers.steps import identity, sigmoid, softplus
 from symattn.attention.softmax import powers
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, reading
+from symattn.bounds.mistake import Compute, Mistake
+from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.linear_chunk_mistakes import transpose_if_square
 from symattn.verification.definitions.linear_erasure import take_token_before
 from symattn.verification.definitions.linear_ways import (
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
 
 
-def yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+def yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     """Yield states that are read at another moment, and a wrong bonus of the token itself."""
 
-    def by(words: str, run: Compute, other: LinearAttention | None = None) -> DefinitionMistake:
-        return DefinitionMistake("values", words, run, spec=other)
+    def by(words: str, run: Compute, other: LinearAttention | None = None) -> Mistake:
+        return Mistake("values", words, run, spec=other)
 
     def as_given(other: LinearAttention) -> Compute:
         # A specification without a bonus ignores one.
@@ -71,27 +72,25 @@ def yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[Defini
         )
 
 
-def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     """Yield steps Δ and terms D v that are left out, or in the wrong place."""
     run = partial(apply_normalised_form, spec, form)
     # A specification without a step or a skip ignores one.
     bare = partial(apply_normalised_form, replace(without_step(spec), skip=False), form)
     for words, (gates, values) in _STEPS.items() if spec.step else ():
         changed: Compute = partial(_output_of_steps, bare, gates, values)
-        yield DefinitionMistake("values", words, adding_own_products(changed, spec))
+        yield Mistake("values", words, adding_own_products(changed, spec))
     if not spec.skip:
         return
     without = replace(spec, skip=False)
     words = "the added term D x is left out"
-    yield DefinitionMistake(
-        "values", words, partial(apply_normalised_form, without, form), spec=without
-    )
+    yield Mistake("values", words, partial(apply_normalised_form, without, form), spec=without)
     words = "the added term is x, without D"
-    yield DefinitionMistake("values", words, reading(run, skip=lambda d: 0 * d + 1))
+    yield Mistake("values", words, reading(run, skip=lambda d: 0 * d + 1))
     if spec.step:
         words = "the added term is D Δ x, not D x"
         scaled = without_step(spec)
-        yield DefinitionMistake(
+        yield Mistake(
             "values",
             words,
             lambda g, v, dt, **inputs: apply_normalised_form(
@@ -99,7 +98,7 @@ def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
             ),
         )
     for words, change in _SKIPS_OF_HEADS.items():
-        yield DefinitionMistake("values", words, reading(run, skip=change))
+        yield Mistake("values", words, reading(run, skip=change))
 
 
 def without_step(spec: LinearAttention) -> LinearAttention:
@@ -151,15 +150,15 @@ def _with_written_bonus(
     return adding_own_products(bare, spec)(k=k, bonus=bonus, **inputs)
 
 
-def yield_gate_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+def yield_gate_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     """Yield gates of other heads, other decays, and what the delta rule corrects wrongly."""
     run = partial(apply_normalised_form, spec, form)
     if spec.gate == "head":
         for words, change in _GATES_OF_HEADS.items():
-            yield DefinitionMistake("values", words, reading(run, g=change))
+            yield Mistake("values", words, reading(run, g=change))
     for words, change in _GATES.items() if spec.gate else ():
         if words != _OF_THE_TOKEN_BEFORE:
-            yield DefinitionMistake("values", words, reading(run, g=change))
+            yield Mistake("values", words, reading(run, g=change))
         elif spec.gate != "head":
             # Where all tokens have one gate, that of the token before is the same.
             cause = (
@@ -167,22 +166,22 @@ def yield_gate_mistakes(spec: LinearAttention, form: Form) -> Iterator[Definitio
                 if spec.reads == "after"
                 else "the state decays by the gate of the token before"
             )
-            yield DefinitionMistake("values", cause, reading(run, g=change))
+            yield Mistake("values", cause, reading(run, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta and not spec.erase else ():
-        yield DefinitionMistake(
+        yield Mistake(
             "values",
             words,
             partial(apply_normalised_form, spec, partial(_by_corrections, correction)),
         )
 
 
-def yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
+def yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     """Yield states that are lost, transposed, or handed over without a decay."""
     run = partial(apply_normalised_form, spec, form)
     lost = reading(run, initial_state=lambda state: 0 * state)
 
-    def by(words: str, changed: Compute) -> DefinitionMistake:
-        return DefinitionMistake("cache", words, changed)
+    def by(words: str, changed: Compute) -> Mistake:
+        return Mistake("cache", words, changed)
 
     def of_final(wrong: Compute) -> Compute:
         """Return the run with the final state of a wrong one."""

@@ -14,7 +14,8 @@ from symattn.attention.layers.steps import identity
 from symattn.attention.norms import unit
 from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import powers
-from symattn.verification.definitions.definition_mistakes import Compute, reading
+from symattn.bounds.mistake import Compute
+from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.linear_erasure import (
     Erasure,
     read_erasing_inputs,

@@ -14,13 +14,10 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import called_target, mistake, reference
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import Numbered
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 
@@ -58,7 +55,7 @@ def subject(
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
         mistakes=tuple(
-            DefinitionMistake("lse", cause, laid(partial(_output_with_wrong_lse, spec, wrong)))
+            Mistake("lse", cause, laid(partial(_output_with_wrong_lse, spec, wrong)))
             for cause, wrong in _yield_wrong_log_sums(spec)
         ),
         numbered=(

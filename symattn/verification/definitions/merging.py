@@ -15,14 +15,10 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
 from symattn.attention.streaming.states import PartialOutput, merge_partial
 from symattn.bounds.called_target import Layout
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import check_layout, in_front, placed
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionForm,
-    DefinitionMistake,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import DefinitionForm, Numbered
 from symattn.verification.definitions.definition_subject import (
     FAMILIES,
     Definition,
@@ -115,7 +111,7 @@ def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lif
         ways=tuple(
             DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()
         ),
-        mistakes=tuple(replace(m, run=laid(m.run)) for m in _yield_merge_mistakes(spec.base)),
+        mistakes=tuple(replace(m, way=laid(m.run)) for m in _yield_merge_mistakes(spec.base)),
         numbered=(
             Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),
         ),
@@ -286,9 +282,9 @@ _WAYS: dict[str, Callable[..., Merged]] = {
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _yield_merge_mistakes(base: int | None) -> Iterator[DefinitionMistake]:
-    def mistake(step: str, cause: str, wrong: Callable[..., Merged]) -> DefinitionMistake:
-        return DefinitionMistake(step, cause, partial(wrong, base))
+def _yield_merge_mistakes(base: int | None) -> Iterator[Mistake]:
+    def mistake(step: str, cause: str, wrong: Callable[..., Merged]) -> Mistake:
+        return Mistake(step, cause, partial(wrong, base))
 
     meant, taken = (
         ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")

@@ -26,12 +26,9 @@ from symattn.attention.fields import brief, check
 from symattn.attention.layers.block import EPS
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.bounds.extras import ENTRIES
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionForm,
-    DefinitionMistake,
-)
+from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.definition_subject import Definition, Family, Input
 from symattn.verification.probing.probes import integers, normal
 from symattn.verification.rules import norms
@@ -138,17 +135,15 @@ def subject(spec: Norm) -> Definition:
     )
 
 
-def _yield_norm_mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
+def _yield_norm_mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
     """Yield mistakes by rule, of the stored gain, and the variance as a difference, which only loses digits."""
     kind: norms.Kind = "layer" if layer else "rms"
 
-    def mistake(
-        words: str, how: norms.Norm, stored: bool = False, exact: bool = True
-    ) -> DefinitionMistake:
+    def mistake(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> Mistake:
         def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
             return how(x, spec.eps, gain if stored else gain_of(spec, gain), bias)
 
-        return DefinitionMistake("norm", words, run, exact)
+        return Mistake("norm", words, run, exact)
 
     for words, how in norms.norms(kind, spec.eps, _AXES):
         yield mistake(words, how)

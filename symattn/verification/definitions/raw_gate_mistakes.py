@@ -12,11 +12,8 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.attention.layers.steps import sigmoid, softplus
 from symattn.attention.softmax import powers
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionMistake,
-    Numbered,
-)
+from symattn.bounds.mistake import Compute, Mistake
+from symattn.verification.definitions.definition_mistakes import Numbered
 from symattn.verification.definitions.linear_state_mistakes import list_numbers_of_other_heads
 from symattn.verification.definitions.linear_ways import apply_normalised_form, list_linear_forms
 from symattn.verification.definitions.raw_gates import (
@@ -33,14 +30,14 @@ if TYPE_CHECKING:
 
 def yield_raw_gate_mistakes(
     spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
-) -> Iterator[DefinitionMistake]:
+) -> Iterator[Mistake]:
     """Yield raw gates that become other logarithms of decays; ``laid`` arranges a run with its way of reading gates."""
     if spec.gate_form is None:
         return
     run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
 
-    def by(words: str, read: ReadGates, other: LinearAttention | None = None) -> DefinitionMistake:
-        return DefinitionMistake("values", words, laid(run, read), spec=other)
+    def by(words: str, read: ReadGates, other: LinearAttention | None = None) -> Mistake:
+        return Mistake("values", words, laid(run, read), spec=other)
 
     for words, read in {**_WRONG_GATES[spec.gate_form], **_WRONG_PARTS}.items():
         yield by(words, read)
@@ -110,14 +107,14 @@ _BIASES_OF_HEADS = list_numbers_of_other_heads("the gates' bias", "the biases of
 # -- raw steps ---------------------------------------------------------------------------------------------------------
 def yield_raw_step_mistakes(
     spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
-) -> Iterator[DefinitionMistake]:
+) -> Iterator[Mistake]:
     """Yield raw steps that become other steps; ``laid`` arranges a run with its way of reading steps."""
     if spec.step_form is None:
         return
     run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
 
-    def by(words: str, read: ReadGates) -> DefinitionMistake:
-        return DefinitionMistake("values", words, laid(run, read))
+    def by(words: str, read: ReadGates) -> Mistake:
+        return Mistake("values", words, laid(run, read))
 
     for words, read in _WRONG_STEPS.items():
         yield by(words, read)

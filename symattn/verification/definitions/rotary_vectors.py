@@ -13,6 +13,7 @@ from symattn.attention.constants import number
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
 from symattn.bounds.called_target import Inputs, Layout
+from symattn.bounds.mistake import Compute, Mistake
 from symattn.document import codec, errors
 from symattn.verification.definitions.attending import (
     check_layout,
@@ -21,7 +22,6 @@ from symattn.verification.definitions.attending import (
     placed,
     tokens_axis,
 )
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules.rotating import Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
@@ -209,16 +209,16 @@ def _rotate_named_arrays(
 
 def _yield_rotary_mistakes(
     spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool
-) -> Iterator[DefinitionMistake]:
+) -> Iterator[Mistake]:
     for cause, turn in of_pairs(spec):
-        yield DefinitionMistake("position", cause, partial(run, wide, tables_of, turn=turn))
+        yield Mistake("position", cause, partial(run, wide, tables_of, turn=turn))
         # Code may rotate one of them by another convention than the other.
         if len(names) > 1:
             for name, words in (("q", "queries"), ("k", "keys")):
                 result = f"in the {words} alone: {cause}"
-                yield DefinitionMistake("position", result, partial(_in_one, run, wide, name, turn))
+                yield Mistake("position", result, partial(_in_one, run, wide, name, turn))
     for cause, change in of_tables(spec):
-        yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, change))
+        yield Mistake("position", cause, partial(_other_tables, run, wide, change))
 
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:

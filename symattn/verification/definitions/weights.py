@@ -18,19 +18,14 @@ from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import SoftmaxState, merge
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.mistake import At, Mistake, Wrong, change
+from symattn.bounds.mistake import At, Compute, Mistake, Wrong, change
 from symattn.bounds.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification import rules
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import (
-    Compute,
-    DefinitionForm,
-    DefinitionMistake,
-    Later,
-)
+from symattn.verification.definitions.definition_mistakes import DefinitionForm, Later
 from symattn.verification.definitions.definition_subject import (
     FAMILIES,
     Definition,
@@ -120,7 +115,7 @@ def subject(spec: Softmax) -> Definition:
         ways=tuple(_yield_softmax_forms(spec)),
         mistakes=Later(lambda: _yield_softmax_mistakes(spec)),
         others=(
-            DefinitionMistake(
+            Mistake(
                 "exp",
                 _LOSING,
                 partial(spec.run, of_weights(partial(_by_log_sum, whole=True))),
@@ -302,7 +297,7 @@ _LOSING = (
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _yield_softmax_mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
+def _yield_softmax_mistakes(spec: Softmax) -> Iterator[Mistake]:
     """Yield the mistakes of attention from its scores to its weights."""
     for m in rules.known(spec.scaled, frozenset("qkv")):
         v = m.variant
@@ -312,9 +307,9 @@ def _yield_softmax_mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
             Softmax(v.spec(spec.scaled) if v.spec else spec.scaled)
         except InputError:  # it has other steps
             continue
-        yield DefinitionMistake(m.step, m.cause, partial(spec.run, v))
+        yield Mistake(m.step, m.cause, partial(spec.run, v))
     for words, wrong in _WHOLE_AXES.items() if spec.attention.is_softmax else ():
-        yield DefinitionMistake(
+        yield Mistake(
             "normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong))
         )
 

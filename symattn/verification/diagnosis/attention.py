@@ -64,7 +64,7 @@ _BESIDE = 3  # the same, for variants whose scores and weights are nearly the ri
 
 
 @dataclass
-class InAttention(AttentionSearch[Mistake]):
+class InAttention(AttentionSearch):
     """A search among known mistakes, mistakes by rule, and arrays stored in narrower formats."""
 
     runs: FloatRuns = field(init=False)
@@ -148,7 +148,7 @@ class InAttention(AttentionSearch[Mistake]):
         both = combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
         return () if both is None else (both,)
 
-    def families(self) -> Iterator[conditions.FittedFamily[Mistake]]:
+    def families(self) -> Iterator[conditions.FittedFamily]:
         """Yield the families of the steps that the specification has."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (
@@ -181,7 +181,7 @@ class InAttention(AttentionSearch[Mistake]):
         return not mistake.in_floats or not wrong or left(self, wrong, mistake) <= LITTLE
 
     # -- ways ----------------------------------------------------------------------------------------------------------
-    def ways(self) -> Sequence[Way[Mistake]]:
+    def ways(self) -> Sequence[Way]:
         """See ``Search``: besides the ways of every subject, dim mistakes, mistakes by rule, formats, and floats."""
         first = (
             self._skipped_keys,
@@ -199,7 +199,7 @@ class InAttention(AttentionSearch[Mistake]):
         return *first, *sometimes, self._by_weights_of_lengths, self.in_parts, self.pairs
 
     @property
-    def decided(self) -> Sequence[Way[Mistake]]:
+    def decided(self) -> Sequence[Way]:
         """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
         in_floats = (
             self._by_rule,
@@ -309,7 +309,7 @@ class InAttention(AttentionSearch[Mistake]):
         ]
 
     # -- part by part --------------------------------------------------------------------------------------------------
-    def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
+    def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
         """Explain the cases without rows that have no key; else non-finite numbers by the range of a format."""
         hidden = self._behind_empty_rows()
         if hidden or found:
@@ -328,7 +328,7 @@ class InAttention(AttentionSearch[Mistake]):
         search = InAttention(self.session, shapes, self.right)
         return first, Cause(tuple(shapes), search.found()[0], search)
 
-    def _behind_empty_rows(self) -> tuple[Cause[Any], ...]:
+    def _behind_empty_rows(self) -> tuple[Cause, ...]:
         """Return a mistake that explains all but the rows without any key, if these are wrong as well."""
         records = [blaming.without_empty_rows(r) for r in self.session.records]
         wrong = by_size(r for r in records if r.finding in OF_VALUES)
@@ -339,7 +339,7 @@ class InAttention(AttentionSearch[Mistake]):
         cause = InAttention(self.session, wrong, right, without_rows=True).sure(symptom)
         return (cause,) if cause else ()
 
-    def _explain_lost_separately(self) -> tuple[Cause[Any], ...]:
+    def _explain_lost_separately(self) -> tuple[Cause, ...]:
         """Return a mistake that explains all finite outputs, and a cause for the others; nothing if none does."""
         finite = [r for r in self.wrong if is_finite(r)]
         lost = [r for r in self.wrong if r.ratios is not None and not is_finite(r)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
 
 from symattn.attention.spec import Attention
 from symattn.bounds import storing
@@ -23,10 +22,8 @@ from symattn.verification.diagnosis import (
     screening,
     skipped_keys,
 )
-from symattn.verification.diagnosis.causes import Known, Search
+from symattn.verification.diagnosis.causes import Search
 from symattn.verification.rules import softmaxes, tiling
-
-M = TypeVar("M", bound=Known)
 
 # Candidates beyond would take balls or fresh calls long.
 MAX_MISTAKES_JUDGED = 8
@@ -38,11 +35,11 @@ MAX_CASES_COMPARED = 10
 MAX_TILE_WIDTHS = 32
 
 
-class AttentionSearch(Search[M]):
+class AttentionSearch(Search):
     """A search among the mistakes of an attention, and among others that a subject adds."""
 
     @abstractmethod
-    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[M]:
+    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         """Yield these mistakes of the attention as mistakes of what is verified, as far as they are any."""
 
     @property
@@ -51,7 +48,7 @@ class AttentionSearch(Search[M]):
         """The attention whose steps are changed, and the names of its inputs; None if there is none."""
 
     # -- what calls made for it show -----------------------------------------------------------------------------------
-    def _skipped_keys(self) -> Iterator[M]:
+    def _skipped_keys(self) -> Iterator[Mistake]:
         """Yield the mistake of skipped keys that floats confirm, if inputs that are made for it are wrong."""
         # Right cases of this group show where no keys are lost, whatever their place in the list.
         made_for_it = (
@@ -63,39 +60,39 @@ class AttentionSearch(Search[M]):
         mistake = skipped_keys.plain(shown)
         yield from () if mistake is None else (mistake,)
 
-    def _finite_infinities(self) -> Iterator[M]:
+    def _finite_infinities(self) -> Iterator[Mistake]:
         """Yield a mistake of a finite number in the place of −∞, if inputs that are made for it are wrong."""
         yield from self._first_shown(finite_infinities.mistakes(self.session, self.wrong))
 
-    def _by_weights(self) -> Iterator[M]:
+    def _by_weights(self) -> Iterator[Mistake]:
         """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""
         yield from self._first_shown(
             effective_weights.mistakes(self.session, self.wrong, of_lengths=False)
         )
 
-    def _by_weights_of_lengths(self) -> Iterator[M]:
+    def _by_weights_of_lengths(self) -> Iterator[Mistake]:
         """Yield the same if the keys depend on their number."""
         yield from self._first_shown(
             effective_weights.mistakes(self.session, self.wrong, of_lengths=True)
         )
 
-    def _first_shown(self, mistakes: Iterable[Mistake]) -> Iterator[M]:
+    def _first_shown(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         cases = (*self.wrong, *self.right[:MAX_RIGHT_CASES])
         yield from islice(
             (m for m in self.of_attention(mistakes) if self._leaves_little(m, cases)), 1
         )
 
-    def _leaves_little(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
+    def _leaves_little(self, mistake: Mistake, cases: Sequence[CaseResult]) -> bool:
         explains = self._is_allowed_by_screening(mistake, cases)
         return explains and screening.left(self, self.wrong, mistake) <= screening.LITTLE
 
     # -- by rule -------------------------------------------------------------------------------------------------------
-    def entries_of_attention(self) -> Iterator[M]:
+    def entries_of_attention(self) -> Iterator[Mistake]:
         """Yield the mistakes that change the entries of any array of the attention."""
         if self.searched is not None:
             yield from self.of_attention(rules.of_entries(*self.searched))
 
-    def widths_of_tiles(self) -> Iterator[M]:
+    def widths_of_tiles(self) -> Iterator[Mistake]:
         """Yield the mistakes of tiles of other widths than the usual ones, as the lengths leave possible."""
         # Only a softmax has maxima of tiles.
         if self.searched is None or not self.searched[0].is_softmax:
@@ -111,7 +108,7 @@ class AttentionSearch(Search[M]):
             kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right)
         )
 
-    def _yield_storage_mistake(self) -> Iterator[M]:
+    def _yield_storage_mistake(self) -> Iterator[Mistake]:
         """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts
         for nearly all of the error."""
         if self.searched is None:
@@ -124,7 +121,9 @@ class AttentionSearch(Search[M]):
             self._yield_distinct_mistakes(screening.best(self, self.wrong, stored)), 1
         )
 
-    def likely_by_rule(self, mistakes: list[M], dim: Sequence[M] = ()) -> Iterator[M]:
+    def likely_by_rule(
+        self, mistakes: list[Mistake], dim: Sequence[Mistake] = ()
+    ) -> Iterator[Mistake]:
         """Yield mistakes that account for nearly all of the error; of those with the same numbers, the first."""
         self.begin()
         survivors = self.survivors(mistakes)
@@ -139,5 +138,5 @@ class AttentionSearch(Search[M]):
         )
         yield from islice(self._yield_distinct_mistakes(shown), MAX_MISTAKES_JUDGED)
 
-    def _yield_distinct_mistakes(self, mistakes: Iterable[M]) -> Iterator[M]:
+    def _yield_distinct_mistakes(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         return self.distinct(mistakes, self.wrong[:MAX_CASES_COMPARED], every=True)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
-from symattn.bounds.mistake import Where
+from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT
 from symattn.document.errors import Undecided
 from symattn.verification.diagnosis import confirming, parts, screening
@@ -47,35 +47,12 @@ KEPT = 512  # entries of the inputs of cases whose outputs are stored
 _BALLS = 50  # runs in float64 that take as long as one in balls
 
 
-class Known(Protocol):
-    """A known mistake: its step, its cause in words, and where it is made (None: everywhere).
-
-    ``exact`` says that it gives another result in exact arithmetic, ``computes`` is a key for its computation.
-    """
-
-    @property
-    def step(self) -> str: ...
-
-    @property
-    def cause(self) -> str: ...
-
-    @property
-    def where(self) -> Where | None: ...
-
-    @property
-    def exact(self) -> bool: ...
-
-    @property
-    def computes(self) -> object: ...
-
-
-M = TypeVar("M", bound=Known)
-Way: TypeAlias = "Callable[[], Iterable[M]]"
+Way: TypeAlias = "Callable[[], Iterable[Mistake]]"
 Outputs = list[np.ndarray] | None
 
 
 @dataclass(frozen=True)
-class Cause(Generic[M]):
+class Cause:
     """Wrong cases, and the mistakes of which each alone explains them all; none if no known one does.
 
     ``sure`` says that they also explained fresh inputs, ``raises`` that they also explain all calls that raised;
@@ -83,14 +60,14 @@ class Cause(Generic[M]):
     """
 
     records: tuple[CaseResult, ...]
-    mistakes: tuple[M, ...]
-    search: Search[M]
+    mistakes: tuple[Mistake, ...]
+    search: Search
     raises: bool = False
     sure: bool = True
     besides: str = ""
 
     @property
-    def only(self) -> M | None:
+    def only(self) -> Mistake | None:
         """The first mistake, if it gives numbers."""
         return self.mistakes[0] if self.mistakes and self.search.gives(self.mistakes[0]) else None
 
@@ -103,7 +80,7 @@ class Cause(Generic[M]):
         return self.search.explains(judged, self.only) is True
 
 
-def causes(session: Session) -> tuple[Cause[Any], ...]:
+def causes(session: Session) -> tuple[Cause, ...]:
     """Explain the wrong values and shapes among the session's records, by one cause for each group of them."""
     wrong = by_size(r for r in session.records if r.finding in OF_VALUES)
     if not wrong:
@@ -122,7 +99,7 @@ def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
 
 
 @dataclass
-class Search(ABC, Generic[M]):
+class Search(ABC):
     """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one.
 
     ``among`` are the outputs concerned (None: all); ``cut`` says that the effort ran out before all mistakes were
@@ -135,10 +112,10 @@ class Search(ABC, Generic[M]):
     among: frozenset[int] | None = None
     effort: Effort = field(init=False)
     whole_effort: Effort | None = None  # of several ways together
-    fits: list[M] = field(default_factory=list)
-    possible: list[M] = field(init=False)
-    clear: list[M] = field(default_factory=list)
-    dim: list[M] = field(default_factory=list)
+    fits: list[Mistake] = field(default_factory=list)
+    possible: list[Mistake] = field(init=False)
+    clear: list[Mistake] = field(default_factory=list)
+    dim: list[Mistake] = field(default_factory=list)
     cut: bool = False
     held_out: list[CaseResult] = field(default_factory=list)
     rounds: int = 0
@@ -157,11 +134,11 @@ class Search(ABC, Generic[M]):
 
     # -- what a subject defines ----------------------------------------------------------------------------------------
     @abstractmethod
-    def every(self) -> list[M]:
+    def every(self) -> list[Mistake]:
         """The known mistakes that change something."""
 
     @abstractmethod
-    def constants(self) -> list[M]:
+    def constants(self) -> list[Mistake]:
         """The mistakes whose output ignores inputs, such as zeros."""
 
     @property
@@ -170,63 +147,65 @@ class Search(ABC, Generic[M]):
         """The specification, whose numbers have names."""
 
     @abstractmethod
-    def further(self) -> list[M]:
+    def further(self) -> list[Mistake]:
         """Less likely mistakes, such as changes of any array by rule."""
 
     @abstractmethod
-    def run(self, judged: CaseResult, mistake: M) -> list[np.ndarray]:
+    def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
 
-    def run_as_scores(self, judged: CaseResult, mistake: M) -> list[np.ndarray]:
+    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """Return the outputs of a mistake in the format of the scores, in float32 for half formats."""
         return self.run(judged, mistake)
 
     @abstractmethod
-    def slack(self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray) -> np.ndarray:
+    def slack(
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
+    ) -> np.ndarray:
         """Return a generous bound on the distance of code with the mistake from its result in float64."""
 
     @abstractmethod
-    def explains(self, judged: CaseResult, mistake: M) -> bool | None:
+    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Return whether a mistake explains a case, by balls; None if that is undecidable."""
 
     @abstractmethod
-    def combined(self, first: M, second: M) -> Sequence[M]:
+    def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """Return both mistakes at once, in either order if that matters; nothing if they cannot be combined."""
 
-    def families(self) -> Iterable[FittedFamily[M]]:
+    def families(self) -> Iterable[FittedFamily]:
         """Return the families of mistakes with a number that fit the subject."""
         return ()
 
-    def on_residues(self, inputs: dict[str, Any], mistake: M) -> Sequence[Any]:
+    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
         """Return the outputs of a mistake on residues."""
         raise NotImplementedError
 
-    def repeats(self, mistake: M) -> bool:
+    def repeats(self, mistake: Mistake) -> bool:
         """Return whether the mistake is left out if an earlier one gives the same numbers: two rules may mean the same,
         and the first one is the simplest."""
         return True
 
     @abstractmethod
-    def ways(self) -> Sequence[Way[M]]:
+    def ways(self) -> Sequence[Way]:
         """The ways of searching, in order."""
 
     @property
-    def decided(self) -> Sequence[Way[M]]:
+    def decided(self) -> Sequence[Way]:
         """The ways of searching whose results are not judged by balls at first."""
         return (self.exactly,)
 
-    def otherwise(self, found: tuple[M, ...]) -> tuple[Cause[Any], ...]:
+    def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
         """Explain the wrong cases part by part, if nothing surely explains them all; return nothing if that fails
         too."""
         return ()
 
-    def confirmed(self, mistake: M, wrong: Sequence[CaseResult]) -> bool:
+    def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """Return whether the wrong results for fresh inputs confirm the mistake."""
         return True
 
-    def gives(self, mistake: M) -> bool:
+    def gives(self, mistake: Mistake) -> bool:
         """Return whether the mistake gives numbers; mistakes of a format's range do not."""
-        return getattr(mistake, "variant", None) != RIGHT
+        return mistake.way != RIGHT
 
     def seen(self, judged: CaseResult) -> CaseResult:
         """Return the part of a fresh case that has to be explained."""
@@ -254,7 +233,7 @@ class Search(ABC, Generic[M]):
         pairs = list(zip(judged.parts, outputs, strict=True))
         return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
 
-    def miss(self, judged: CaseResult, mistake: M | None) -> float:
+    def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
         """Return the largest distance in float64 of the outputs concerned from a mistake or the definition, relative to
         the largest entry; ∞ if it cannot be determined."""
         wrong = self.outputs(judged, mistake)
@@ -263,8 +242,8 @@ class Search(ABC, Generic[M]):
         return max(screening.miss(part, a) for part, a in self.meant(judged, wrong))
 
     def distinct(
-        self, mistakes: Iterable[M], cases: Sequence[CaseResult], every: bool = False
-    ) -> Iterator[M]:
+        self, mistakes: Iterable[Mistake], cases: Sequence[CaseResult], every: bool = False
+    ) -> Iterator[Mistake]:
         """Yield the mistakes without those that repeat an earlier one up to rounding; ``every``: of any kind."""
         before: list[list[Outputs]] = []
         for mistake in mistakes:
@@ -276,7 +255,9 @@ class Search(ABC, Generic[M]):
                 before.append(outputs)
                 yield mistake
 
-    def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
+    def plainest(
+        self, mistakes: tuple[Mistake, ...], tried: Sequence[CaseResult]
+    ) -> tuple[Mistake, ...]:
         """Return the simplest of the mistakes that explain everything, including ``tried``."""
         cases = [
             *self.wrong[:_ALIKE],
@@ -289,7 +270,7 @@ class Search(ABC, Generic[M]):
             else mistakes
         )
 
-    def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
+    def cause(self, found: tuple[Mistake, ...], sure: bool, besides: str = "") -> Cause:
         """Return the cause for these mistakes."""
         # Every mistake of the cause must explain every call that raised.
         raises = bool(found) and all(
@@ -297,16 +278,16 @@ class Search(ABC, Generic[M]):
         )
         return Cause(tuple(self.wrong), found, self, raises, sure or not found, besides)
 
-    def sure(self, besides: str = "") -> Cause[M] | None:
+    def sure(self, besides: str = "") -> Cause | None:
         """Return the cause that also explained fresh inputs, if one did."""
         mistakes, sure = self.found()
         return self.cause(mistakes, sure, besides) if sure else None
 
-    def found(self) -> tuple[tuple[M, ...], bool]:
+    def found(self) -> tuple[tuple[Mistake, ...], bool]:
         """Return the mistakes, and whether they also explained fresh inputs."""
-        doubtful: tuple[M, ...] = ()
+        doubtful: tuple[Mistake, ...] = ()
         # Residues decide where the function runs on them, so they come before floats.
-        exactly: tuple[Way[M], ...] = (self.exactly,) if self.witnesses else ()
+        exactly: tuple[Way, ...] = (self.exactly,) if self.witnesses else ()
         for way in (self.ignoring, *exactly, *self.ways()):
             # Balls judge the candidates, unless floats or residues decide the way already.
             candidates = tuple(way()) if way in self.decided else self._select_by_balls(way())
@@ -326,13 +307,13 @@ class Search(ABC, Generic[M]):
             self.session.identity.witnesses if self.session.identity and self.among is None else ()
         )
 
-    def exactly(self) -> Iterator[M]:
+    def exactly(self) -> Iterator[Mistake]:
         """Yield mistakes that give the same residues as the function, and that no output in floats contradicts."""
         for mistake in self.survivors(self.possible):
             if self._gives_all(self.witnesses, mistake):
                 yield mistake
 
-    def _other_residues(self, mistake: M) -> bool:
+    def _other_residues(self, mistake: Mistake) -> bool:
         """Return whether a mistake with the residues of the function gives others at held-out sizes."""
         # Only a mistake with all residues so far can be refuted by others.
         if (
@@ -344,12 +325,12 @@ class Search(ABC, Generic[M]):
         identity = self.session.identity
         return identity is not None and not self._gives_all(identity.held_out, mistake)
 
-    def _gives_all(self, witnesses: Sequence[Witness], mistake: M) -> bool:
+    def _gives_all(self, witnesses: Sequence[Witness], mistake: Mistake) -> bool:
         """Return whether the mistake gives the residues of the function in all of these runs."""
         return all(w.gives(lambda inputs: self.on_residues(inputs, mistake)) for w in witnesses)
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
-    def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:
+    def outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
         """Return the outputs of a mistake, or of the definition; None if there are none. Small ones are stored."""
         if mistake is None:
             return [part.expected.near for part in judged.parts]
@@ -360,17 +341,17 @@ class Search(ABC, Generic[M]):
             except UNFIT:
                 return None
 
-        return self.computed.once((judged, mistake.computes), run, judged.case.size <= KEPT)
+        return self.computed.once((judged, mistake.way), run, judged.case.size <= KEPT)
 
-    def answer(self, judged: CaseResult, mistake: M) -> bool | None:
+    def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Return False if the mistake cannot have given the case's output, True if it can and the definition cannot,
         None if that is undecidable."""
-        ask: Callable[[CaseResult, M], bool | None] = lambda r, m: self.answers.once(  # noqa: E731
-            (r, m.computes), lambda: self._decide_whether_explained(r, m)
+        ask: Callable[[CaseResult, Mistake], bool | None] = lambda r, m: self.answers.once(  # noqa: E731
+            (r, m.way), lambda: self._decide_whether_explained(r, m)
         )
         return where_made(judged, mistake, ask)
 
-    def _decide_whether_explained(self, judged: CaseResult, mistake: M) -> bool | None:
+    def _decide_whether_explained(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         try:
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
         except KeyError:  # it changes nothing, so nothing may be wrong
@@ -392,13 +373,13 @@ class Search(ABC, Generic[M]):
         return answer
 
     def _answer_at(
-        self, judged: CaseResult, mistake: M, outputs: Iterable[tuple[Part, np.ndarray]]
+        self, judged: CaseResult, mistake: Mistake, outputs: Iterable[tuple[Part, np.ndarray]]
     ) -> bool | None:
         answers = [self._of_part(judged, mistake, part, wrong) for part, wrong in outputs]
         return False if False in answers else True if True in answers else None
 
     def _where_held(
-        self, judged: CaseResult, mistake: M, outputs: Sequence[np.ndarray]
+        self, judged: CaseResult, mistake: Mistake, outputs: Sequence[np.ndarray]
     ) -> list[tuple[Part, np.ndarray]]:
         """Return the outputs concerned, with NaN where the mistake in the format of the scores is not what it is in
         float64: its sums leave the range there, so that code with the mistake has other numbers."""
@@ -412,7 +393,7 @@ class Search(ABC, Generic[M]):
             pairs.append((part, np.where(is_near, wrong, np.nan)))
         return pairs
 
-    def explains_an_output(self, cases: Sequence[CaseResult], mistake: M) -> bool:
+    def explains_an_output(self, cases: Sequence[CaseResult], mistake: Mistake) -> bool:
         """Return whether a mistake explains one of several outputs in all cases."""
         answers = []
         for judged in cases:
@@ -426,7 +407,7 @@ class Search(ABC, Generic[M]):
         return len(by_output) > 1 and any(map(explains_all, by_output))
 
     def _of_part(
-        self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
     ) -> bool | None:
         if part.got is None or part.got.shape != wrong.shape:
             return False
@@ -434,12 +415,12 @@ class Search(ABC, Generic[M]):
             slack = self.slack(judged, mistake, part, wrong)
         return screening.compared(part.got, wrong, part.expected.near, part.ratios, slack)
 
-    def ignoring(self) -> Iterator[M]:
+    def ignoring(self) -> Iterator[Mistake]:
         """Yield the mistakes whose output ignores inputs, if they leave little of the error."""
         constants = self.survivors(self.constants())
         yield from (m for m in constants if screening.left(self, self.wrong, m) <= screening.LITTLE)
 
-    def known(self) -> Iterator[M]:
+    def known(self) -> Iterator[Mistake]:
         """Yield the mistakes that float64 shows clearly."""
         survivors = self.survivors(self.possible)
         self.begin()
@@ -449,7 +430,7 @@ class Search(ABC, Generic[M]):
         self.begin()  # the effort spent on the many dim ones is not charged to the few clear ones
         yield from self.clear
 
-    def less_clear(self) -> Iterator[M]:
+    def less_clear(self) -> Iterator[Mistake]:
         """Yield mistakes that the slack hides, as in half formats; first those that account for most of the error."""
         self.begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
@@ -458,7 +439,7 @@ class Search(ABC, Generic[M]):
         ]
         yield from (mistake for _, mistake in screening.ranked(self, few, real))
 
-    def survivors(self, mistakes: list[M]) -> list[M]:
+    def survivors(self, mistakes: list[Mistake]) -> list[Mistake]:
         """Return the mistakes that float64 does not rule out."""
         survivors = mistakes
         # Cases near this size rule out most mistakes at little cost, so they come first.
@@ -472,16 +453,16 @@ class Search(ABC, Generic[M]):
             survivors = [m for m in survivors if not self.rules_out(judged, m)]
         return survivors
 
-    def rules_out(self, judged: CaseResult, mistake: M) -> bool:
+    def rules_out(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Return whether float64 shows that a mistake cannot explain a case."""
         return self.screened(judged, mistake) is False
 
-    def with_numbers(self) -> Iterator[M]:
+    def with_numbers(self) -> Iterator[Mistake]:
         """Yield the first mistake with a fitted number that balls do not contradict: floats may accept wrong ones."""
         few = (*self.wrong[:_FEW], *self.right[:_FEW])
         smallest = self.wrong[0]
 
-        def explains(mistake: M) -> bool:
+        def explains(mistake: Mistake) -> bool:
             return (
                 self._is_allowed_by_screening(mistake, few)
                 and self._is_explained_by_balls(smallest, mistake) is not False
@@ -497,7 +478,7 @@ class Search(ABC, Generic[M]):
                 yield mistake
                 return
 
-    def sometimes(self) -> Iterator[M]:
+    def sometimes(self) -> Iterator[Mistake]:
         """Yield mistakes that explain all wrong cases, but would be detected in right ones."""
         self.begin()
         for mistake in (*self.possible, *self.fits[:1]):
@@ -506,7 +487,7 @@ class Search(ABC, Generic[M]):
             if self._is_allowed_by_screening(mistake, self.wrong) and self.tells(mistake):
                 yield from self.conditioned(mistake)
 
-    def conditioned(self, mistake: M) -> Iterator[M]:
+    def conditioned(self, mistake: Mistake) -> Iterator[Mistake]:
         """Yield the mistake, made only at sizes that separate wrong cases from right ones.
 
         Held-out cases that contradicted the mistake everywhere count as well.
@@ -526,7 +507,7 @@ class Search(ABC, Generic[M]):
         for words, test in islice(separating(self.session, made_in, against, answer), _PLACES):
             yield only_where(self.session, mistake, words, test)
 
-    def contradicts(self, judged: CaseResult, mistake: M) -> bool:
+    def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Return whether a case seems not to have the mistake; balls decide later."""
         return self.screened(judged, mistake) is False
 
@@ -534,11 +515,11 @@ class Search(ABC, Generic[M]):
         """Return the axes of batch items and of heads that outputs have."""
         return {}
 
-    def in_part(self, mistake: M, part: parts.OutputPart) -> M:
+    def in_part(self, mistake: Mistake, part: parts.OutputPart) -> Mistake:
         """Return the mistake, made in a part of the output alone."""
         raise NotImplementedError
 
-    def in_parts(self) -> Iterator[M]:
+    def in_parts(self) -> Iterator[Mistake]:
         """Yield mistakes that are made for some batch items or heads alone, if all errors are there."""
         self.begin()
         group = max(1, int(getattr(self.described, "group", 1)))
@@ -549,13 +530,13 @@ class Search(ABC, Generic[M]):
             self.begin()
             yield from islice(screening.best(self, self.wrong, likely), _MOST)
 
-    def _fits_in_part(self, mistake: M, part: parts.OutputPart) -> bool:
+    def _fits_in_part(self, mistake: Mistake, part: parts.OutputPart) -> bool:
         """Return whether no wrong case contradicts a mistake that is made in a part alone."""
         return not self.over and all(
             self._agrees_in_part(judged, mistake, part) for judged in self.wrong
         )
 
-    def _agrees_in_part(self, judged: CaseResult, mistake: M, part: parts.OutputPart) -> bool:
+    def _agrees_in_part(self, judged: CaseResult, mistake: Mistake, part: parts.OutputPart) -> bool:
         self.effort.spend(judged.case.size, self.session.subject.costs)
         outputs = self.outputs(judged, mistake)
         if outputs is None:
@@ -570,7 +551,7 @@ class Search(ABC, Generic[M]):
                 return False
         return True
 
-    def pairs(self) -> Iterator[M]:
+    def pairs(self) -> Iterator[Mistake]:
         """Yield two mistakes at once that explain everything; neither need explain a case alone."""
         # A limit on all pairs together, besides that of each way.
         self.whole_effort = Effort(_IN_PAIRS)
@@ -579,7 +560,7 @@ class Search(ABC, Generic[M]):
         finally:
             self.whole_effort = None
 
-    def _yield_mistake_pairs(self) -> Iterator[M]:
+    def _yield_mistake_pairs(self) -> Iterator[Mistake]:
         self.begin()
         for pairs in likely_pairs(self):
             result, of_finding = False, self.effort
@@ -608,21 +589,21 @@ class Search(ABC, Generic[M]):
     def over(self) -> bool:
         return self.effort.over or self.session.effort.over
 
-    def screened(self, judged: CaseResult, mistake: M) -> bool | None:
+    def screened(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Return whether a mistake explains a case, by float64; None if that is undecidable."""
         self.effort.spend(judged.case.size, self.session.subject.costs)
         return self.answer(judged, mistake)
 
-    def _is_allowed_by_screening(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
+    def _is_allowed_by_screening(self, mistake: Mistake, cases: Sequence[CaseResult]) -> bool:
         return all(self.screened(judged, mistake) is not False for judged in cases)
 
-    def tells(self, mistake: M) -> bool:
+    def tells(self, mistake: Mistake) -> bool:
         """Return whether float64 shows the mistake clearly in some case."""
         return any(self.screened(judged, mistake) is True for judged in self.wrong)
 
-    def _select_by_balls(self, mistakes: Iterable[M]) -> tuple[M, ...]:
+    def _select_by_balls(self, mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
         """Return the mistakes that balls do not contradict, at most ``_MOST``."""
-        result: list[M] = []
+        result: list[Mistake] = []
         many_wrong, many_right, many_raised = self.judged
         beside = [*self.right[:many_right], *self.raised[:many_raised]]
         for mistake in mistakes:
@@ -638,7 +619,7 @@ class Search(ABC, Generic[M]):
                 break
         return tuple(result)
 
-    def _select_cases_for_mistake(self, mistake: M, many: int) -> list[CaseResult]:
+    def _select_cases_for_mistake(self, mistake: Mistake, many: int) -> list[CaseResult]:
         """Return the smallest wrong cases, fewer if large, and a larger one that shows the mistake if needed."""
         sizes = accumulate(r.case.size for r in self.wrong)
         # Large cases take balls long, so fewer of them judge.
@@ -646,19 +627,19 @@ class Search(ABC, Generic[M]):
         shown = next((i for i, r in enumerate(self.wrong) if self.screened(r, mistake) is True), 0)
         return [*self.wrong[:many], *(self.wrong[shown : shown + 1] if shown >= many else ())]
 
-    def _is_explained_by_balls(self, judged: CaseResult, mistake: M) -> bool | None:
+    def _is_explained_by_balls(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Return whether a mistake explains a case, by balls."""
         self.effort.spend(_BALLS * judged.case.size, _BALLS)
         return self.explains(judged, mistake)
 
     def _confirm_on_fresh_inputs(
-        self, mistakes: tuple[M, ...]
-    ) -> tuple[tuple[M, ...], list[CaseResult]]:
+        self, mistakes: tuple[Mistake, ...]
+    ) -> tuple[tuple[Mistake, ...], list[CaseResult]]:
         """Return the mistakes that also explain fresh inputs, and the cases with these inputs.
 
         Inputs of other sizes come first: float64 decides about them, and leaves few mistakes to balls.
         """
-        remaining: tuple[M, ...] = self._confirmed_at_other_sizes(mistakes)
+        remaining: tuple[Mistake, ...] = self._confirmed_at_other_sizes(mistakes)
         tried: list[CaseResult] = []
         if not remaining:
             return (), []
@@ -671,7 +652,7 @@ class Search(ABC, Generic[M]):
         wrong = [judged for judged in tried if judged.finding == "values"]
         return tuple(m for m in remaining if self.confirmed(m, wrong)), tried
 
-    def _confirmed_at_other_sizes(self, mistakes: tuple[M, ...]) -> tuple[M, ...]:
+    def _confirmed_at_other_sizes(self, mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
         """Return the mistakes that no input of other sizes contradicts; each time, new inputs are drawn."""
         self.begin()
         self.rounds += 1
@@ -691,8 +672,11 @@ class Search(ABC, Generic[M]):
         return remaining
 
     def _judge_fresh(
-        self, case: Case, mistakes: tuple[M, ...], contradicts: Callable[[CaseResult, M], bool]
-    ) -> tuple[CaseResult, tuple[M, ...]]:
+        self,
+        case: Case,
+        mistakes: tuple[Mistake, ...],
+        contradicts: Callable[[CaseResult, Mistake], bool],
+    ) -> tuple[CaseResult, tuple[Mistake, ...]]:
         """Return a call with fresh inputs, and the mistakes that it does not contradict.
 
         The first way of computing is enough where it contradicts none. Otherwise all ways decide, whose bounds take
@@ -714,7 +698,7 @@ class Search(ABC, Generic[M]):
 
 
 def where_made(
-    judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]
+    judged: CaseResult, mistake: Mistake, ask: Callable[[CaseResult, Mistake], bool | None]
 ) -> bool | None:
     """Return the answer of ``ask`` if the mistake is made in a case; otherwise nothing may be wrong in it."""
     if mistake.where is None or mistake.where.holds(judged):

@@ -12,12 +12,12 @@ from functools import cache, partial
 from itertools import chain, count, product
 from math import gcd, isfinite, isqrt
 from operator import eq, ge, gt, lt, ne
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from symattn.bounds.case_result import Case, CaseResult
-from symattn.bounds.mistake import Where
+from symattn.bounds.mistake import Mistake, Where
 from symattn.verification.rules.softmaxes import TILES
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "≠": ne, "=": eq, "<": lt, ">": gt, "≥": ge,
     "is a multiple of": lambda n, t: n % t == 0, "is not a multiple of": lambda n, t: n % t != 0,
 }  # fmt: skip
-M = TypeVar("M", bound=Any)
 Test = Callable[[dict[str, int]], bool]
 Answer = Callable[[CaseResult], bool | None]
 Made = Callable[[int], bool | None]  # whether a mistake is made at a size
@@ -183,7 +182,7 @@ def _is_made(
     return wrong
 
 
-def only_where(session: Session, mistake: M, words: str, test: Test) -> M:
+def only_where(session: Session, mistake: Mistake, words: str, test: Test) -> Mistake:
     """Return the same mistake, made only where the condition holds."""
     where = Where(words, lambda judged: test(session.subject.measured(judged)))
     return replace(mistake, cause=f"{mistake.cause}, where {words}", where=where)
@@ -201,32 +200,31 @@ _NOTHING = 1e-4
 _FEW = 100  # the largest m of which 1/m is simpler than a decimal of one digit
 _BETTER = 0.02  # how much of the error may be left
 _AS_LITTLE = 1e-3  # of the error, by which a plainer number may leave more
-F = TypeVar("F")
-F_co = TypeVar("F_co", covariant=True)
 
 
-class FittedFamily(Protocol[F_co]):
+class FittedFamily(Protocol):
     """A mistake with a number x, and the points from which x is searched for."""
 
     @property
     def grid(self) -> Sequence[float]: ...
 
-    def mistake(self, x: float, written: str) -> F_co:
+    def mistake(self, x: float, written: str) -> Mistake:
         """Return the mistake with the number x, which is ``written`` in words."""
 
 
-Miss = Callable[[CaseResult, F | None], float]
+#: How far the outputs of a case are from a mistake, or from the definition.
+Miss = Callable[[CaseResult, Mistake | None], float]
 #: Returns the numbers near a fitted one that have names, with their names.
 Named = Callable[[float], Iterable[tuple[float, str]]]
 
 
 def fitted(
-    families: Iterable[FittedFamily[F]],
-    miss: Miss[F],
+    families: Iterable[FittedFamily],
+    miss: Miss,
     wrong: Sequence[CaseResult],
-    explains: Callable[[F], bool],
+    explains: Callable[[Mistake], bool],
     named: Named = lambda x: (),
-) -> Iterator[F]:
+) -> Iterator[Mistake]:
     """Yield mistakes whose number fits; of the numbers near it, those that are ``named`` and then the simplest come
     first.
 
@@ -235,7 +233,7 @@ def fitted(
     """
     cases = _select_small_finite_cases(wrong)
 
-    def misses(mistake: F | None) -> float:
+    def misses(mistake: Mistake | None) -> float:
         return sum(miss(judged, mistake) for judged in cases)
 
     for family in families if cases else ():
@@ -252,8 +250,8 @@ def fitted(
 
 
 def _written_plainly(
-    family: FittedFamily[F], numbers: Sequence[tuple[float, str]], explains: Callable[[F], bool]
-) -> Iterator[F]:
+    family: FittedFamily, numbers: Sequence[tuple[float, str]], explains: Callable[[Mistake], bool]
+) -> Iterator[Mistake]:
     for x, words in numbers:
         result = family.mistake(x, words)
         if explains(result):
@@ -268,7 +266,7 @@ def _written_plainly(
 
 
 def _find_last_explaining_number(
-    family: FittedFamily[F], x: float, by: float, explains: Callable[[F], bool]
+    family: FittedFamily, x: float, by: float, explains: Callable[[Mistake], bool]
 ) -> float:
     """Return the last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
     if x == 0:
@@ -323,7 +321,7 @@ def _select_small_finite_cases(wrong: Sequence[CaseResult]) -> list[CaseResult]:
 
 
 def _fit_mistake_number(
-    family: FittedFamily[F], misses: Callable[[F | None], float]
+    family: FittedFamily, misses: Callable[[Mistake | None], float]
 ) -> float | None:
     """Return the number for which the mistake is nearest to the outputs, if it is near."""
     of: Callable[[float], float] = lambda x: misses(family.mistake(x, ""))  # noqa: E731

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from symattn.bounds.case_result import OF_VALUES, CaseResult
+from symattn.bounds.mistake import Mistake
 from symattn.verification.diagnosis.screening import LITTLE, errors_of
 
 if TYPE_CHECKING:
-    from symattn.verification.diagnosis.causes import Known, Search
+    from symattn.verification.diagnosis.causes import Search
 
-M = TypeVar("M", bound="Known")
 
 HELD_OUT_SEED = 49  # the second number of the seed of held-out inputs; no other inputs have it
 _MOST_NUMBERS = 2  # numbers in the words of mistakes from which sizes are made, the largest ones
@@ -28,7 +28,7 @@ _MOST_QUERIES = 40  # of an input with a length from such a number
 _NUMBERS = re.compile(r"(?<![\d.,/√])\d+(?![\d.,])")
 
 
-def contradicts(search: Search[M], judged: CaseResult, mistake: M) -> bool:
+def contradicts(search: Search, judged: CaseResult, mistake: Mistake) -> bool:
     """Return whether a held-out case shows that a mistake is not the cause, or not all of it."""
     # A call that did not return shows nothing.
     if judged.outcome.late:
@@ -38,19 +38,19 @@ def contradicts(search: Search[M], judged: CaseResult, mistake: M) -> bool:
         return _is_wrong(search, judged)
     if search.rules_out(judged, mistake):
         return True
-    has_variants_around: bool = bool(getattr(mistake, "around", False))
+    has_ways_around = bool(mistake.around)
     # What is left of roundings changes with the sizes, and says nothing.
-    is_rounding = not mistake.exact or has_variants_around
+    is_rounding = not mistake.exact or has_ways_around
     return not is_rounding and _leaves_much(search, judged, mistake)
 
 
-def _is_wrong(search: Search[M], judged: CaseResult) -> bool:
+def _is_wrong(search: Search, judged: CaseResult) -> bool:
     """Return whether one of the outputs concerned is wrong."""
     among = search.among
     return judged.finding in OF_VALUES and (among is None or bool(judged.wrong & among))
 
 
-def _leaves_much(search: Search[M], judged: CaseResult, mistake: M) -> bool:
+def _leaves_much(search: Search, judged: CaseResult, mistake: Mistake) -> bool:
     """Return whether the mistake leaves more than ``LITTLE`` of the error, or has an error that the function has not.
 
     With e = y − o and d = o_m − o in units of the bound, only entries with |e| > 1 or |d| > 1 count: in the others,
@@ -71,7 +71,7 @@ def _leaves_much(search: Search[M], judged: CaseResult, mistake: M) -> bool:
     return float(((e - d) ** 2).sum()) > LITTLE * squares
 
 
-def lengths_near_numbers(mistakes: Iterable[Known], most: int) -> Iterator[tuple[int, int]]:
+def lengths_near_numbers(mistakes: Iterable[Mistake], most: int) -> Iterator[tuple[int, int]]:
     """Yield pairs (n_q, n_k) of at most ``most`` at and around the numbers in the words of mistakes, such as tiles.
 
     With a number t, a mistake in blocks of t shows beyond t keys. One that rounds the offset n_k − n_q shows if n_q is

@@ -73,9 +73,7 @@ def _find_stale_result_fault(session: Session) -> Fault | None:
     )
 
 
-def _yield_wrong_output_faults(
-    session: Session, explained: tuple[Cause[Any], ...]
-) -> Iterator[Fault]:
+def _yield_wrong_output_faults(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
     for cause in explained:
         session.progress("smallest input")
         # the smallest case that shows the cause; for an unexplained wrong shape, a case with it
@@ -89,7 +87,7 @@ def _yield_wrong_output_faults(
         )
         named = cause.sure and bool(cause.mistakes)
         # a cause that is more than arithmetic in a narrower format
-        clear = named and not any(getattr(m, "around", ()) for m in cause.mistakes)
+        clear = named and not any(m.around for m in cause.mistakes)
         step, form = (
             ("", "") if clear else session.subject.form(session, [smallest, *cause.records])
         )
@@ -116,7 +114,7 @@ def _accept_any_case(judged: CaseResult) -> bool:
     return True
 
 
-def _describe_named_cause(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
+def _describe_named_cause(session: Session, cause: Cause) -> tuple[str, str | None, str]:
     first = cause.mistakes[0]
     if len(cause.mistakes) == 1:
         # of two mistakes at once, the first one is at this step
@@ -132,7 +130,7 @@ def _describe_named_cause(session: Session, cause: Cause[Any]) -> tuple[str, str
 
 
 def _describe_unnamed_cause(
-    session: Session, smallest: CaseResult, cause: Cause[Any]
+    session: Session, smallest: CaseResult, cause: Cause
 ) -> tuple[str, None, str]:
     """Describe what the smallest input shows, since the reader sees only that one."""
     what = {
@@ -158,7 +156,7 @@ def _describe_unnamed_cause(
     return step, None, f"{words}; {known}" + (f"; {evidence}" if evidence else "")
 
 
-def _describe_wrong_outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
+def _describe_wrong_outputs(session: Session, smallest: CaseResult, cause: Cause) -> str:
     """Say which outputs are wrong, if there are several, and which one the counterexample shows."""
     outputs, among = session.subject.outputs, cause.search.among
     if len(outputs) < 2 or smallest.ratios is None:

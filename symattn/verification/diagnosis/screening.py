@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from symattn.bounds.case_result import OF_VALUES, CaseResult, Part, largest
+from symattn.bounds.mistake import Mistake
 
 if TYPE_CHECKING:
-    from symattn.verification.diagnosis.causes import Known, Outputs, Search
+    from symattn.verification.diagnosis.causes import Outputs, Search
 
 Array = np.ndarray
 T = TypeVar("T")
-M = TypeVar("M", bound="Known")
 
 
 @dataclass
@@ -82,7 +82,7 @@ _STORED = 512  # entries of the inputs of cases whose own errors are stored
 _PARALLEL = 0.98  # two directions whose squared cosine is at least this count as one
 
 
-def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
+def left(search: Search, cases: Sequence[CaseResult], mistake: Mistake) -> float:
     """Return the mean over the cases of ‖y − o_m‖² / ‖y − o‖², entries in units of the bound; ∞ if undefined.
 
     Entries that are not finite are ignored.
@@ -95,7 +95,7 @@ def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
     return float(np.mean(shares)) if shares else float("inf")
 
 
-def left_by(search: Search[M], judged: CaseResult, outputs: Outputs) -> float | None:
+def left_by(search: Search, judged: CaseResult, outputs: Outputs) -> float | None:
     """Return ‖y − o_m‖² / ‖y − o‖² for the outputs o_m of a mistake, entries as above; None if undefined."""
     pair = errors_of(search, judged, outputs)
     size = 0.0 if pair is None else np.abs(pair[0]).max(initial=0.0)
@@ -107,13 +107,13 @@ def left_by(search: Search[M], judged: CaseResult, outputs: Outputs) -> float | 
         return float(((e - d) ** 2).sum() / (e**2).sum())
 
 
-def leaves_little(search: Search[M], judged: CaseResult, outputs: Outputs) -> bool:
+def leaves_little(search: Search, judged: CaseResult, outputs: Outputs) -> bool:
     """Return whether these outputs leave little of the error of a case."""
     share = left_by(search, judged, outputs)
     return share is not None and share <= LITTLE
 
 
-def contradicts_right_cases(search: Search[M], right: Sequence[CaseResult], mistake: M) -> bool:
+def contradicts_right_cases(search: Search, right: Sequence[CaseResult], mistake: Mistake) -> bool:
     """Return whether the definition leaves little of the errors that the outputs of right cases have as a mistake's.
 
     In half formats, the bound of a right case may allow the mistake as well.
@@ -135,9 +135,7 @@ def spread(cases: Sequence[CaseResult], most: int) -> Sequence[CaseResult]:
     return cases[:: -(-len(cases) // most)] if cases else cases
 
 
-def errors_of(
-    search: Search[M], judged: CaseResult, outputs: Outputs
-) -> tuple[Array, Array] | None:
+def errors_of(search: Search, judged: CaseResult, outputs: Outputs) -> tuple[Array, Array] | None:
     """Return y − o and o_m − o of all outputs, over the bound; 0 if one is not finite, None if shapes differ."""
     pairs = search.meant(judged, outputs) if outputs is not None else []
     if not pairs or any(
@@ -172,7 +170,7 @@ def _own_error_in_units(part: Part) -> tuple[Array, Array]:
     return unit, ((np.asarray(part.got) - near) / unit).ravel()
 
 
-def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[M]:
+def best(search: Search, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]) -> list[Mistake]:
     """Return the mistakes that leave little, and at most a few times what the best one leaves; the best first. A few
     cases are used for a first selection."""
     # A rough selection on a few cases first, with more slack, then on all.
@@ -186,8 +184,8 @@ def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) 
 
 
 def ranked(
-    search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]
-) -> list[tuple[float, M]]:
+    search: Search, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]
+) -> list[tuple[float, Mistake]]:
     """Return the mistakes with the share that each leaves, the smallest first; equal ones keep their order."""
     # Two digits, so that mistakes that differ by chance alone stay in their order.
     result = [(float(f"{left(search, cases, m):.2g}"), m) for m in mistakes]
@@ -195,14 +193,14 @@ def ranked(
 
 
 def firsts(
-    search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M], count: int
-) -> tuple[list[M], list[M]]:
+    search: Search, cases: Sequence[CaseResult], mistakes: Sequence[Mistake], count: int
+) -> tuple[list[Mistake], list[Mistake]]:
     """Return ``count`` mistakes that account for most of r = y − o, each in another direction; and all others.
 
     With the best factor θ = ⟨D, r⟩/‖D‖², D = o_m − o accounts for ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 if y lies on the line through
     o and o_m. Of two mistakes at once, the larger one accounts for most.
     """
-    shares, chosen = [], list[tuple[M, Array]]()
+    shares, chosen = [], list[tuple[Mistake, Array]]()
     for mistake in mistakes:
         errors = [errors_of(search, judged, search.outputs(judged, mistake)) for judged in cases]
         if errors and not any(pair is None for pair in errors):
@@ -260,7 +258,7 @@ def is_finite(judged: CaseResult) -> bool:
     return all(part.got is not None and bool(np.isfinite(part.got).all()) for part in judged.parts)
 
 
-def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
+def plainest(mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
     """Return one mistake for each cause; of those that differ in brackets, or in the sizes at which they are made, the
     first. Mistakes without a size of their own exclude those with one."""
     # A mistake with a size fits by chance more easily than one without.
@@ -289,7 +287,7 @@ _FIRSTS = 6
 _NEAREST = 2
 
 
-def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
+def likely_pairs(search: Search) -> Iterator[list[Mistake]]:
     """Yield groups of pairs: mistakes explaining one of several outputs, or some cases, alone, with those that leave
     least beside them; those that account for most, and those that leave least with them; at last all others with any,
     as far as the effort goes: if one changes the input of the other, neither needs to account for much."""
@@ -326,7 +324,7 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
 
 
 def _cases_of_a_second(
-    search: Search[M], first: M, few: Sequence[CaseResult]
+    search: Search, first: Mistake, few: Sequence[CaseResult]
 ) -> Sequence[CaseResult]:
     """Return the wrong cases that tell what is wrong besides a mistake: a few, if one of them contradicts it.
 
@@ -342,8 +340,8 @@ def _cases_of_a_second(
 
 
 def _pair_mistake_with_others(
-    search: Search[M], first: M, every: dict[int, M], few: Sequence[CaseResult]
-) -> tuple[list[M], list[M]]:
+    search: Search, first: Mistake, every: dict[int, Mistake], few: Sequence[CaseResult]
+) -> tuple[list[Mistake], list[Mistake]]:
     """Return the pairs of a mistake with others that leave little, and the others of the pairs that leave least.
 
     The mistake is removed from ``every``, since its pairs are then tried.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from symattn.bounds.case_result import CaseResult
 from symattn.bounds.mistake import At, Mistake, in_steps
 
 if TYPE_CHECKING:
-    from symattn.verification.diagnosis.causes import Known
     from symattn.verification.engine import Session
 
 GROUP = "distant keys"
@@ -32,7 +31,6 @@ _TILES = (
     ("tiles of {}, if that holds for all queries", True, False),
     ("all keys from such a tile of {} on", True, True),
 )
-M = TypeVar("M", bound="Known")
 # which keys are kept, from the distance and the scores
 Kept = Callable[[float, np.ndarray], np.ndarray]
 
@@ -59,7 +57,7 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
         yield in_steps("normalize", f"{WORDS} ({where}{at})", weights=skipped)
 
 
-def plain(mistakes: Sequence[M]) -> M | None:
+def plain(mistakes: Sequence[Mistake]) -> Mistake | None:
     """Return the mistake that explains everything; of several the first, in words that say only what they share."""
     if len(mistakes) < 2:
         return next(iter(mistakes), None)

@@ -107,9 +107,8 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
     )
     in_floats = first.in_floats or second.in_floats or not variant.rows
     general = first.general or second.general
-    return Mistake(
-        first.step, f"{first.cause}; and {second.cause}", variant, None, around, in_floats, general
-    )
+    words = f"{first.cause}; and {second.cause}"
+    return Mistake(first.step, words, variant, around=around, in_floats=in_floats, general=general)
 
 
 def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:

@@ -67,7 +67,7 @@ def leaving_some_keys(mistake: Mistake) -> Mistake:
     """Return the mistake in a mask, with rows that it leaves without any key undefined."""
     return replace(
         mistake,
-        variant=replace(mistake.variant, steps={"weights": SOME_KEYS, **mistake.variant.steps}),
+        way=replace(mistake.variant, steps={"weights": SOME_KEYS, **mistake.variant.steps}),
     )
 
 

@@ -19,11 +19,11 @@ from symattn.arrays.formats import HALF, Format
 from symattn.attention.layers.steps import ACTIVATIONS, gated, residual
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies, tables
+from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import lifted
 from symattn.programs.names import Function
 from symattn.verification.definitions import norms
 from symattn.verification.definitions.blocks import HIDDEN
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.rotary_vectors import WAYS
@@ -37,7 +37,7 @@ def _make_part_definition(
     names: tuple[str, ...],
     outputs: tuple[str, ...],
     ways: Iterable[Function],
-    mistakes: Iterator[DefinitionMistake],
+    mistakes: Iterator[Mistake],
 ) -> Definition:
     """Return a definition for existing arrays: no inputs are drawn for it."""
     inputs = tuple(Input(name, "") for name in names)
@@ -51,14 +51,12 @@ def norm(kind: str, eps: float | Fraction, one_plus: bool) -> Definition:
     definition = norms.subject(spec)
     more = (
         *(other_eps(kind, eps, one_plus, times) for times in (10, Fraction(1, 10))),
-        DefinitionMistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x),
+        Mistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x),
     )
     return replace(definition, mistakes=(*definition.mistakes, *more))
 
 
-def other_eps(
-    kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction
-) -> DefinitionMistake:
+def other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction) -> Mistake:
     """Return the mistake of an ε that is ``times`` too large, in the words of the rules, which know other values.
 
     An ε ten times too large changes little unless tokens are small.
@@ -69,7 +67,7 @@ def other_eps(
         gain = 1 + gain if one_plus and gain is not None else gain
         return right("layer" if kind == "layer" else "rms")(x, other, gain, bias)
 
-    return DefinitionMistake("norm", f"ε is {other:g}, expected {float(eps):g}", run)
+    return Mistake("norm", f"ε is {other:g}, expected {float(eps):g}", run)
 
 
 # -- rotations ---------------------------------------------------------------------------------------------------------
@@ -89,7 +87,7 @@ def angles(spec: Rotary, dtype: str) -> Definition:
     mistakes["cosines and sines are exchanged"] = lambda positions, x: tables_of(
         spec, positions, x
     )[::-1]
-    every = (DefinitionMistake("position", *mistake) for mistake in mistakes.items())
+    every = (Mistake("position", *mistake) for mistake in mistakes.items())
     ways = [partial(way, spec) for way in WAYS]
     return _make_part_definition(
         "Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, every
@@ -128,22 +126,20 @@ def hidden(activation: str, gate: bool) -> Definition:
         mistakes[words] = partial(change, _store_activation_as_input(run) if gate else run)
     if gate:
         mistakes["the up projection is left out"] = lambda up, gate: run(gate)
-    every = (DefinitionMistake("project", *mistake) for mistake in mistakes.items())
+    every = (Mistake("project", *mistake) for mistake in mistakes.items())
     names = ("up", "gate") if gate else ("up",)
     return _make_part_definition(
         "hidden", "project", names, ("hidden",), [partial(_activate_hidden_rows, run)], every
     )
 
 
-def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
+def near_hidden(activation: str) -> tuple[Mistake, ...]:
     """Return the mistake of using the other of the two functions called GELU."""
     other = {"gelu": "gelu_tanh", "gelu_tanh": "gelu"}.get(activation)
     if other is None:
         return ()
     words = f"the activation is {other}, not {activation}"
-    return (
-        DefinitionMistake("project", words, partial(_activate_hidden_rows, ACTIVATIONS[other].run)),
-    )
+    return (Mistake("project", words, partial(_activate_hidden_rows, ACTIVATIONS[other].run)),)
 
 
 def _activate_hidden_rows(
@@ -194,7 +190,7 @@ def stream(parts: int) -> Definition:
     summed["the residual starts from the tokens after the norm"] = ("normed", *names[1:])
     summed["the residual is added twice"] = (*names, "x")
     mistakes = (
-        DefinitionMistake("residual", cause, partial(_add_residuals_in_order, order))
+        Mistake("residual", cause, partial(_add_residuals_in_order, order))
         for cause, order in summed.items()
     )
     return _make_part_definition(
@@ -211,7 +207,7 @@ def _add_residuals_in_order(order: tuple[str, ...], **keywords: Array) -> Array:
 
 def scaled(factor: float) -> Definition:
     """Return the definition of x times a number, for families that scale queries before the call."""
-    wrong = [DefinitionMistake("scale", "it is not scaled before the call", lambda x: x)]
+    wrong = [Mistake("scale", "it is not scaled before the call", lambda x: x)]
     return _make_part_definition(
         "scale", "scale", ("x",), ("y",), [lambda x: x * factor], iter(wrong)
     )

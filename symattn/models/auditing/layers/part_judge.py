@@ -17,17 +17,13 @@ from symattn.attention.projections import project
 from symattn.bounds.called_target import Inputs, Outcome
 from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, shares
 from symattn.bounds.judge import holds, judge, union
+from symattn.bounds.mistake import Mistake
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import NARROWER, one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.codes import code_of
-from symattn.verification.definitions.definition_mistakes import (
-    DefinitionMistake,
-    expected,
-    explains,
-    legal,
-)
+from symattn.verification.definitions.definition_mistakes import expected, explains, legal
 from symattn.verification.definitions.definition_subject import Definition
 
 State = Literal["pass", "wrong", "cannot tell"]
@@ -129,7 +125,7 @@ def judged(
     dtype: str,
     contracts: Sequence[Contract],
     search: bool,
-    near: Sequence[DefinitionMistake] = (),
+    near: Sequence[Mistake] = (),
     extra: Floats | None = None,
     of_mistakes: bool = False,
 ) -> PartFinding:
@@ -195,7 +191,7 @@ def _is_legal_when_widened(case_result: CaseResult, extra: Floats) -> bool:
 
 
 def _is_explained_by_mistake(
-    subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake
+    subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake
 ) -> bool:
     """Return whether a mistake may give the result, with errors like those of any way of the definition."""
     allowed = expected(subject, right.case.inputs, precision, [mistake.run])
