@@ -19,14 +19,12 @@ from symattn.verification.definitions.definition_subject import CountedKeys, Def
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.diagnosis import outofrange, parts, screening
 from symattn.verification.diagnosis.attention_search import AttentionSearch
-from symattn.verification.diagnosis.causes import KEPT, Cause, Outputs, Way, by_size, where_made
+from symattn.verification.diagnosis.causes import KEPT, Cause, Outputs, by_size
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
 from symattn.verification.rules import operations, recording
 from symattn.verification.rules.predicates import Pairs
 
 _LEGAL = 8  # multiple of the bound of the right definition
-_BESIDE = 3  # the same, for mistakes whose outputs are nearly the right ones
-_ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
 
 
 @dataclass
@@ -80,61 +78,17 @@ class InDefinition(AttentionSearch):
         yield from self.subject.numbered
         yield from definition_mistakes.of_outputs(self.subject)
 
-    def ways(self) -> Sequence[Way]:
-        """See ``Search``: further mistakes come after the definition's own."""
-        first = (
-            self.known,
-            self._skipped_keys,
-            self._finite_infinities,
-            self._counted_keys,
-            self._by_weights,
-        )
-        by_rule = (
-            self._further_known,
-            self._select_entry_mistakes,
-            self._yield_storage_mistake,
-            self.with_numbers,
-            self._of_arrays,
-        )
-        sometimes = (self._of_operations, self.sometimes, self._by_weights_of_lengths)
-        return (
-            *first,
-            self.less_clear,
-            *by_rule,
-            *sometimes,
-            self._select_tile_mistakes,
-            self.in_parts,
-            self.pairs,
-        )
+    def others(self) -> Sequence[Mistake]:
+        """The further mistakes of the definition."""
+        return self.subject.others
 
-    @property
-    def decided(self) -> Sequence[Way]:
-        """See ``Search``: besides mistakes with the same residues, those of the attention that only floats show."""
-        by_weights = (self._by_weights, self._by_weights_of_lengths)
-        return (
-            self.exactly,
-            self._skipped_keys,
-            self._finite_infinities,
-            *by_weights,
-            self._select_entry_mistakes,
-            self._yield_storage_mistake,
-        )
+    def of_arrays(self) -> Iterator[Mistake]:
+        """See ``definition_mistakes.of_arrays``."""
+        return definition_mistakes.of_arrays(self.subject)
 
-    def _further_known(self) -> list[Mistake]:
-        """Return likely ones among the further mistakes of the definition."""
-        return self._select_likely_mistakes(self.subject.others)
-
-    def _of_arrays(self) -> list[Mistake]:
-        """Return likely changes of the entries of an input or an output."""
-        return self._select_likely_mistakes(definition_mistakes.of_arrays(self.subject))
-
-    def _select_entry_mistakes(self) -> Iterator[Mistake]:
-        """Return likely changes of the entries of an array within the attention."""
-        return self.likely_by_rule([*self.entries_of_attention()])
-
-    def _select_tile_mistakes(self) -> list[Mistake]:
-        """Return likely mistakes of tiles of unusual widths."""
-        return self._select_likely_mistakes(self.widths_of_tiles())
+    def rare(self) -> Iterator[Mistake]:
+        """Mistakes of tiles of unusual widths: a definition may take as long as many runs of an attention."""
+        return self.widths_of_tiles()
 
     def axes_of_outputs(self) -> parts.Axes:
         """See ``Search``: the axes of the first input, if outputs have as many."""
@@ -144,25 +98,22 @@ class InDefinition(AttentionSearch):
         shapes = [part.got.shape for r in self.wrong for part in r.parts if part.got is not None]
         return axes if all(len(shape) == len(letters) for shape in shapes) else {}
 
-    def in_part(self, mistake: Mistake, part: parts.OutputPart) -> Mistake:
+    def way_in_part(self, way: Compute, part: parts.OutputPart) -> Compute:
         """See ``Search``: both outputs are computed, and joined."""
         subject = self.subject
 
         def run(**keywords: Any) -> tuple[Any, ...]:
-            wrong, right = (subject.run(way, keywords) for way in (mistake.run, subject.ways[0]))
+            wrong, right = (subject.run(of, keywords) for of in (way, subject.ways[0]))
             return tuple(part.joined(x, y) for x, y in zip(wrong, right, strict=True))
 
-        # The change and the specification would make the mistake in every part.
-        return replace(
-            mistake, cause=f"{mistake.cause}, for {part.words}", way=run, change=None, spec=None
-        )
+        return run
 
     def further(self) -> list[Mistake]:
         """The operators on inputs, and the further mistakes of the definition."""
         return [*definition_mistakes.of_arrays(self.subject), *self.subject.others]
 
-    def _of_operations(self) -> list[Mistake]:
-        """Return likely replacements of one operation, recorded on inputs whose sizes differ."""
+    def by_operations(self) -> list[Mistake]:
+        """See ``AttentionSearch``: operations are recorded on inputs whose sizes differ."""
         subject = self.subject
         wrong = {subject.outputs[k] for r in self.wrong for k in r.wrong}
         # A wrong log-sum alone points to the log-sum's own step.
@@ -170,7 +121,7 @@ class InDefinition(AttentionSearch):
         inputs = reference.float64_inputs(self.telling.case.inputs)
         accepted = partial(screening.leaves_little, self, self.telling)
         for way in subject.recorded or subject.ways:
-            result = self._select_likely_mistakes(
+            result = self.select_likely(
                 Mistake(
                     operations.step_to_blame(new.step, step),
                     words,
@@ -182,8 +133,8 @@ class InDefinition(AttentionSearch):
                 return result
         return []
 
-    def _counted_keys(self) -> Iterator[Mistake]:
-        """Yield the mistake of wrongly counted keys, as the function's own weights show it."""
+    def counted_keys(self) -> Iterator[Mistake]:
+        """See ``AttentionSearch``: as the function's own weights show it."""
         way = self.subject.counted
         if way is not None:
             sizes = [
@@ -223,17 +174,6 @@ class InDefinition(AttentionSearch):
             way.normalised,
         )
 
-    def _select_likely_mistakes(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
-        """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
-        self.begin()
-        survivors = self.survivors([*mistakes])
-        # Clear mistakes first; without any, as in half formats, mistakes that leave little.
-        likely = [m for m in survivors if self.tells(m)] or screening.best(
-            self, self.wrong, survivors
-        )
-        self.begin()  # the effort spent on the many is not charged to the few that are left
-        return likely
-
     def rules_out(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""
         return (
@@ -241,29 +181,11 @@ class InDefinition(AttentionSearch):
             and screening.left(self, [judged], mistake) > screening.LITTLE
         )
 
-    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """Decide by exact outputs whether a mistake explains a case; in floats as in ``InAttention``."""
-        if mistake.around or mistake.in_floats:
-            return self.answer(judged, mistake)
-        subject, precision, among = self.subject, self.session.precision, self.among
-        return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
-
-    def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
-        """Require that each wrong output is explained in some case: in others the mistake may leave it undecidable.
-
-        A mistake that is judged in floats must leave little of the error.
-        """
-        if mistake.in_floats:
-            return not wrong or screening.left(self, wrong, mistake) <= screening.LITTLE
-        cases = [*wrong, *self.wrong[:_ASKED]]
-        outputs = frozenset[int]().union(*(r.wrong for r in cases))
-        # With one output concerned nothing is left to require.
-        if self.among is not None or len(outputs) < 2:
-            return True
-        ask = partial(explains, self.subject, self.session.precision)
-        return all(
-            any(ask(r, mistake, frozenset([k])) for r in cases if k in r.wrong) for k in outputs
-        )
+    def reproduces(
+        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
+    ) -> bool | None:
+        """See ``definition_mistakes.explains``."""
+        return explains(self.subject, self.session.precision, judged, mistake, among or self.among)
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``both``: if both change one input, either may come first."""
@@ -345,18 +267,11 @@ class InDefinition(AttentionSearch):
         return outofrange.out_of_range(self.session, lost, cases, judge=called)[:1] if lost else ()
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
-    def slack(
+    def rounding(
         self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
     ) -> np.ndarray:
         """Return several times the definition's bound, scaled up for larger numbers, plus rounding of the result."""
         allowed = part.expected.allowed
-        if mistake.around:
-            place = next(k for k, p in enumerate(judged.parts) if p is part)
-            runs = ([*self.run_way(judged, way)] for way in mistake.around)
-            moved = (np.abs(outputs[place] - wrong) for outputs in runs)
-            return np.asarray(
-                _BESIDE * (allowed if allowed.shape == wrong.shape else 0) + sum(moved)
-            )
         most = np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0)
         # Another shape has no bound by entry: the largest one stands in.
         legal = allowed if allowed.shape == wrong.shape else most
@@ -370,17 +285,9 @@ class InDefinition(AttentionSearch):
         """See ``Search``."""
         return self.subject.run(mistake.run, inputs)
 
-    def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
+    def run_way_in_float32(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
         """See ``Search``."""
-        return self.run_way(judged, mistake.run)
-
-    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
-        """See ``Search``."""
-        # Float64 is the format of the scores already.
-        if self.session.precision.score.name == "float64":
-            return self.run(judged, mistake)
-        run = partial(self.subject.run, mistake.run)
-        return reference.float32_outputs(run, judged.case.inputs)
+        return reference.float32_outputs(partial(self.subject.run, way), judged.case.inputs)
 
     def run_way(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
         """Return the outputs by a way of computing, in float64."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from math import isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, plain_bound, reference
@@ -37,15 +35,12 @@ from symattn.verification.diagnosis import (
     screening,
 )
 from symattn.verification.diagnosis.attention_search import AttentionSearch
-from symattn.verification.diagnosis.causes import Cause, Way, by_size, where_made
+from symattn.verification.diagnosis.causes import Cause, Way, by_size
 from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.screening import (
-    LITTLE,
     SIZED,
     ComputedValues,
-    best,
     is_finite,
-    left,
 )
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.rules import combined, constant_outputs, operations, recording
@@ -55,12 +50,8 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 
-# Right cases in which balls must not contradict a mistake that floats judge.
-_TEN = 10
-_FIRSTS = 3  # mistakes that are tried at some sizes only
 _BEYOND = 8  # multiple of the bound
 _LEGAL = 8  # multiple of the bound of the right definition
-_BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
 
 
 @dataclass
@@ -69,17 +60,18 @@ class InAttention(AttentionSearch):
 
     runs: FloatRuns = field(init=False)
     names: frozenset[str] = field(init=False)
-    conditional: list[Mistake] = field(default_factory=list)
     without_rows: bool = False  # whether rows without any key are ignored
+    floats_decide = True  # a bound on any weights allows much in half formats
 
     def __post_init__(self) -> None:
         self.runs = FloatRuns(self.session.spec, self.session.precision)
         self.names = frozenset(self.wrong[0].case.inputs)
         super().__post_init__()
 
+    # -- the mistakes --------------------------------------------------------------------------------------------------
     def every(self) -> list[Mistake]:
         """The mistakes by rule that the bound covers, and those of tile widths that the lengths leave possible."""
-        known = self._select_effective_mistakes(rules.known(self.session.spec, self.names))
+        known = self.of_attention(rules.known(self.session.spec, self.names))
         return [*known, *self.widths_of_tiles()]
 
     def constants(self) -> list[Mistake]:
@@ -87,8 +79,12 @@ class InAttention(AttentionSearch):
         return [*constant_outputs.mistakes(self.session.spec, self.names)]
 
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-        """See ``AttentionSearch``."""
-        yield from mistakes
+        """Yield the mistakes that change something in the specification."""
+        steps = {step.name for step in self.session.spec.pipeline(self.names)}
+        for mistake in mistakes:
+            way = mistake.variant
+            if way.values != "v" or way.spec or way.inputs or steps & way.steps.keys():
+                yield mistake
 
     @property
     def searched(self) -> tuple[Attention, frozenset[str]]:
@@ -102,45 +98,7 @@ class InAttention(AttentionSearch):
 
     def further(self) -> list[Mistake]:
         """Mistakes that change the entries of any array."""
-        return self._select_effective_mistakes(self.entries_of_attention())
-
-    def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
-        """See ``FloatRuns``."""
-        return [self.runs.run(judged, mistake.variant)]
-
-    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
-        """See ``Search``."""
-        return [self.runs.run_as_scores(judged, mistake.variant)]
-
-    def slack(
-        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
-    ) -> np.ndarray:
-        """Return several times the bound of the right definition, at least a rough bound for the mistake; for one with
-        variants around it, also their distance."""
-        allowed = part.expected.allowed
-        legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
-        if mistake.around:
-            return np.asarray(
-                # Variants around a fitted number show how far its uncertainty moves the output.
-                _BESIDE * legal
-                + sum(np.abs(self.runs.run(judged, v) - wrong) for v in mistake.around)
-            )
-        return np.maximum(_LEGAL * legal, self.runs.slack(judged, mistake.variant))
-
-    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """Decide by balls whether a mistake explains a case; by floats for mistakes judged in floats or with variants
-        around them. None for a mistake that leaves the range of the format where the function did."""
-        if mistake.around or mistake.in_floats:
-            return self.answer(judged, mistake)
-        spec, precision = self.session.spec, self.session.precision
-        result = where_made(
-            judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant)
-        )
-        # In the format of the scores the mistake may lose the entries that the function lost.
-        lost = (
-            result is False and not is_finite(judged) and self.runs.loses(judged, mistake.variant)
-        )
-        return None if lost else result
+        return [*self.entries_of_attention()]
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``rules.combined``."""
@@ -156,6 +114,57 @@ class InAttention(AttentionSearch):
             for f in families(self.session.spec)
             if f.spec is not None or names.issuperset(f.steps)
         )
+
+    def repeats(self, mistake: Mistake) -> bool:
+        """See ``Search``: an operation on an array is left out if a mistake of a step gives the same numbers."""
+        return mistake.general
+
+    def by_operations(self) -> Iterator[Mistake]:
+        """See ``AttentionSearch``; such a run has no arrays by which its error is bounded, so that floats decide."""
+        spec, inputs = self.session.spec, self.telling.case.inputs
+        accepted = partial(screening.leaves_little, self, self.telling)
+        replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
+        return self.likely_by_rule(
+            [_make_operation_mistake(words, new, [*inputs]) for words, new in replacements]
+        )
+
+    @property
+    def decided(self) -> Sequence[Way]:
+        """See ``Search``: operations as well."""
+        return *super().decided, self.by_operations
+
+    # -- how they are computed, and by what they are judged ------------------------------------------------------------
+    def run_way(self, judged: CaseResult, way: Variant) -> list[np.ndarray]:
+        """See ``FloatRuns``."""
+        return [self.runs.run(judged, way)]
+
+    def run_way_in_float32(self, judged: CaseResult, way: Variant) -> list[np.ndarray]:
+        """See ``FloatRuns``."""
+        return [self.runs.run_in_float32(judged, way)]
+
+    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
+        """See ``Search``."""
+        return (reference.variant_values(self.session.spec, inputs, mistake.variant)["output"],)
+
+    def rounding(
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
+    ) -> np.ndarray:
+        """Return several times the bound of the right definition, at least a rough one for the mistake's own scores and
+        weights."""
+        allowed = part.expected.allowed
+        legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
+        return np.maximum(_LEGAL * legal, self.runs.slack(judged, mistake.variant))
+
+    def is_bounded(self, way: Variant) -> bool:
+        """See ``Search``: the bound is proved for rows of weights that sum to 1."""
+        return way.rows
+
+    def reproduces(
+        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
+    ) -> bool | None:
+        """See ``judge.explains``."""
+        session = self.session
+        return judge.explains(session.spec, session.precision, judged, mistake.variant)
 
     def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
         """See ``Search``; also true if the output is much farther from the mistake than the definition's bound: in half
@@ -176,94 +185,6 @@ class InAttention(AttentionSearch):
         """Return the case, with ``without_rows`` without its rows that have no key."""
         return blaming.without_empty_rows(judged) if self.without_rows else judged
 
-    def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
-        """See ``Search``: a mistake that is judged in floats must leave little of the error."""
-        return not mistake.in_floats or not wrong or left(self, wrong, mistake) <= LITTLE
-
-    # -- ways ----------------------------------------------------------------------------------------------------------
-    def ways(self) -> Sequence[Way]:
-        """See ``Search``: besides the ways of every subject, dim mistakes, mistakes by rule, formats, and floats."""
-        first = (
-            self._skipped_keys,
-            self._finite_infinities,
-            self.known,
-            self._by_weights,
-            self.less_clear,
-            self._by_rule,
-            self._yield_storage_mistake,
-            self.with_numbers,
-            self._in_floats,
-            self._by_operations,
-        )
-        sometimes = (self.sometimes, self._dim_sometimes, self._sometimes_in_floats)
-        return *first, *sometimes, self._by_weights_of_lengths, self.in_parts, self.pairs
-
-    @property
-    def decided(self) -> Sequence[Way]:
-        """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
-        in_floats = (
-            self._by_rule,
-            self._yield_storage_mistake,
-            self._by_operations,
-            self._sometimes_in_floats,
-        )
-        by_weights = (self._by_weights, self._by_weights_of_lengths)
-        return self.exactly, self._skipped_keys, self._finite_infinities, *by_weights, *in_floats
-
-    def _by_rule(self) -> Iterator[Mistake]:
-        """Return likely mistakes of the grammar, and known ones that balls cannot show."""
-        return self.likely_by_rule(self.further(), self.dim)
-
-    def _by_operations(self) -> Iterator[Mistake]:
-        """Return likely replacements of one operation of the definition."""
-        spec, inputs = self.session.spec, self.telling.case.inputs
-        accepted = partial(screening.leaves_little, self, self.telling)
-        replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
-        return self.likely_by_rule(
-            [_make_operation_mistake(words, new, [*inputs]) for words, new in replacements]
-        )
-
-    def _dim_sometimes(self) -> Iterator[Mistake]:
-        """Yield dim mistakes made at some sizes only, if they account for nearly all of the error.
-
-        A loss beyond some length shows in few cases, and in half formats in none of them clearly.
-        """
-        self.begin()
-        dim = [
-            m
-            for m in self.possible
-            if self._is_allowed_by_screening(m, self.wrong) and not self.tells(m)
-        ]
-        for mistake in islice(self._yield_distinct_mistakes(best(self, self.wrong, dim)), _FIRSTS):
-            for result in self.conditioned(mistake):
-                self.conditional.append(result)
-                yield result
-
-    def _sometimes_in_floats(self) -> list[Mistake]:
-        """Return those of these mistakes that balls do not decide, to be judged by the rest of the error.
-
-        In half formats, the bound for a mistake allows any weights if scores lie far apart.
-        """
-        if self.session.precision.input.name not in HALF:
-            return []
-        cases = [*self.wrong, *self.right[:_TEN]]
-        open_ = (
-            m for m in self.conditional if all(self.explains(r, m) is not False for r in cases)
-        )
-        return [replace(m, in_floats=True) for m in open_]
-
-    def _in_floats(self) -> Iterator[Mistake]:
-        """Yield mistakes that float64 shows in most cases and contradicts in none, if the balls' bound is too narrow:
-        it is proved for rows that sum to 1."""
-        for mistake in self.clear:
-            shown = sum(self.screened(judged, mistake) is True for judged in self.wrong)
-            if not mistake.variant.rows and 2 * shown > len(self.wrong):
-                yield replace(mistake, in_floats=True)
-
-    def repeats(self, mistake: Mistake) -> bool:
-        """See ``Search``: an operation on an array is left out if a mistake of a step gives the same numbers."""
-        return mistake.general
-
     def axes_of_outputs(self) -> parts.Axes:
         """See ``Search``: heads are an axis unless they are joined, and items come before it."""
         spec = self.session.spec
@@ -277,36 +198,18 @@ class InAttention(AttentionSearch):
         )
         return heads | ({"items": -most} if most > 2 + has_heads else {})
 
-    def in_part(self, mistake: Mistake, part: parts.OutputPart) -> Mistake:
+    def way_in_part(self, way: Variant, part: parts.OutputPart) -> Variant:
         """See ``Search``: both outputs are computed, and joined."""
-        variant, names = mistake.variant, self.names
+        names = self.names
 
         def output(spec: Attention, values: Mapping[str, Any]) -> Any:
             inputs = {n: values[n] for n in names}
             wrong, right = (
-                reference.variant_values(spec, inputs, of)["output"] for of in (variant, RIGHT)
+                reference.variant_values(spec, inputs, of)["output"] for of in (way, RIGHT)
             )
             return part.joined(wrong, right)
 
-        words = f"{mistake.cause}, for {part.words}"
-        joined = Variant({"output": output}, False)
-        return Mistake(mistake.step, words, joined, in_floats=True, general=mistake.general)
-
-    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
-        """See ``Search``."""
-        return (reference.variant_values(self.session.spec, inputs, mistake.variant)["output"],)
-
-    def _select_effective_mistakes(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
-        """Return the mistakes that change something in the specification."""
-        steps = {step.name for step in self.session.spec.pipeline(self.names)}
-        return [
-            m
-            for m in mistakes
-            if m.variant.values != "v"
-            or m.variant.spec
-            or m.variant.inputs
-            or steps & m.variant.steps.keys()
-        ]
+        return Variant({"output": output}, False)
 
     # -- part by part --------------------------------------------------------------------------------------------------
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
@@ -349,9 +252,7 @@ class InAttention(AttentionSearch):
         if first is None:
             return ()
         lost = [
-            r
-            for r in lost
-            if not any(self.runs.loses(r, m.variant) for m in first.mistakes if self.gives(m))
+            r for r in lost if not any(self.loses(r, m) for m in first.mistakes if self.gives(m))
         ]
         if not lost or all(
             m.step == "max" for m in first.mistakes
@@ -477,26 +378,10 @@ class FloatRuns:
         with np.errstate(all="ignore"):
             return self._estimate_rounding_error(ran[2])
 
-    def run_as_scores(self, judged: CaseResult, variant: Variant) -> Array:
-        """Return the output of a variant in the format of the scores, in float32 for half formats."""
-        is_wide = self.precision.score.name == "float64"
-        traced = self._trace_variant_in_dtype(
-            judged, variant, np.float64 if is_wide else np.float32
-        )
+    def run_in_float32(self, judged: CaseResult, variant: Variant) -> Array:
+        """Return the output of a variant in float32."""
+        traced = self._trace_variant_in_dtype(judged, variant, np.float32)
         return np.asarray(traced["output"], dtype=np.float64)
-
-    def loses(self, judged: CaseResult, variant: Variant) -> bool:
-        """Return whether the variant, in the format of the scores, is not finite wherever the function was not."""
-        got = judged.outcome.output
-        try:
-            finite = np.isfinite(self.run_as_scores(judged, variant))
-        except UNFIT:
-            return False
-        return (
-            got is not None
-            and got.shape == finite.shape
-            and not bool(finite[~np.isfinite(got)].any())
-        )
 
     def _trace_variant_in_dtype(
         self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]

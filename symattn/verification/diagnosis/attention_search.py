@@ -1,16 +1,23 @@
-"""The ways of searching for a mistake that every attention has, whether it is verified alone or inside a definition.
+"""The ways of searching for a mistake, in their order, of an attention alone and of a definition that may contain one.
 
-What they know of the function they read off calls that are made for it: which keys are counted, how far below the
+What some know of the function they read off calls that are made for it: which keys are counted, how far below the
 largest score keys are lost. A mistake that is found so is one of the attention; ``of_attention`` makes it one of what
 is verified.
+
+Two subclasses say what mistakes there are, and how they are computed. They remain two, because an attention is a flow
+of named steps, and a definition a few functions of its arrays. A change of a step can be combined with another one,
+shares all arrays before it, and has a bound while its rows of weights sum to 1; a function is run as a whole, and has a
+bound whatever it computes.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from symattn.arrays.formats import HALF
 from symattn.attention.spec import Attention
 from symattn.bounds import storing
 from symattn.bounds.case_result import CaseResult
@@ -22,7 +29,7 @@ from symattn.verification.diagnosis import (
     screening,
     skipped_keys,
 )
-from symattn.verification.diagnosis.causes import Search
+from symattn.verification.diagnosis.causes import Search, Way
 from symattn.verification.rules import softmaxes, tiling
 
 # Candidates beyond would take balls or fresh calls long.
@@ -31,12 +38,24 @@ MAX_MISTAKES_JUDGED = 8
 MAX_LIKELY, MAX_RIGHT_CASES = 24, 60
 # Cases by which mistakes with the same numbers are recognised.
 MAX_CASES_COMPARED = 10
+#: Dim mistakes that are tried at some sizes only.
+MAX_CONDITIONED = 3
+#: Right cases in which balls must not contradict a mistake that floats judge.
+MAX_RIGHT_IN_FLOATS = 10
 #: Widths of tiles below the least number of keys with a fault.
 MAX_TILE_WIDTHS = 32
 
 
+@dataclass
 class AttentionSearch(Search):
-    """A search among the mistakes of an attention, and among others that a subject adds."""
+    """A search among the mistakes of an attention, and among others that a subject adds.
+
+    ``conditional`` are dim mistakes that are made at some sizes only. ``floats_decide`` says that the bounds by which
+    balls judge a dim mistake are rough, so that what it leaves of the error decides.
+    """
+
+    floats_decide = False
+    conditional: list[Mistake] = field(default_factory=list)
 
     @abstractmethod
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
@@ -46,6 +65,131 @@ class AttentionSearch(Search):
     @abstractmethod
     def searched(self) -> tuple[Attention, frozenset[str]] | None:
         """The attention whose steps are changed, and the names of its inputs; None if there is none."""
+
+    # -- what else there is to try, besides ``every`` ------------------------------------------------------------------
+    def others(self) -> Sequence[Mistake]:
+        """Return further known mistakes, which are tried if none of ``every`` is it."""
+        return ()
+
+    def of_arrays(self) -> Iterable[Mistake]:
+        """Yield changes of the entries of what is passed to the function, and returned by it."""
+        return ()
+
+    def rare(self) -> Iterable[Mistake]:
+        """Yield known mistakes that are many, and seldom it."""
+        return ()
+
+    def counted_keys(self) -> Iterator[Mistake]:
+        """Yield the mistake of wrongly counted keys, of what has other weights than an attention."""
+        yield from ()
+
+    @abstractmethod
+    def by_operations(self) -> Iterable[Mistake]:
+        """Yield likely replacements of one operation of the definition."""
+
+    # -- the order -----------------------------------------------------------------------------------------------------
+    def ways(self) -> Sequence[Way]:
+        """See ``Search``: known mistakes first; last those made at some sizes, in some parts, and two at once."""
+        first = (
+            self._skipped_keys,
+            self._finite_infinities,
+            self.known,
+            self.counted_keys,
+            self._by_weights,
+            self.less_clear,
+            self._further_known,
+        )
+        by_rule = (
+            self._by_rule,
+            self._yield_storage_mistake,
+            self.with_numbers,
+            self._in_floats,
+            self._by_arrays,
+            self.by_operations,
+        )
+        sometimes = (
+            self.sometimes,
+            self._dim_sometimes,
+            self._sometimes_in_floats,
+            self._by_weights_of_lengths,
+        )
+        return (*first, *by_rule, *sometimes, self._by_rare, self.in_parts, self.pairs)
+
+    @property
+    def decided(self) -> Sequence[Way]:
+        """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
+        return (
+            self.exactly,
+            self._skipped_keys,
+            self._finite_infinities,
+            self._by_weights,
+            self._by_weights_of_lengths,
+            self._by_rule,
+            self._yield_storage_mistake,
+            self._sometimes_in_floats,
+        )
+
+    # -- known ones ----------------------------------------------------------------------------------------------------
+    def _further_known(self) -> list[Mistake]:
+        return self.select_likely(self.others())
+
+    def _by_arrays(self) -> list[Mistake]:
+        return self.select_likely(self.of_arrays())
+
+    def _by_rare(self) -> list[Mistake]:
+        return self.select_likely(self.rare())
+
+    def select_likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
+        """Return the mistakes that fit clearly in float64; if none does, those that leave little of the error."""
+        self.begin()
+        survivors = self.survivors([*mistakes])
+        # Clear mistakes first; without any, as in half formats, mistakes that leave little.
+        likely = [m for m in survivors if self.tells(m)] or screening.best(
+            self, self.wrong, survivors
+        )
+        self.begin()  # the effort spent on the many is not charged to the few that are left
+        return likely
+
+    def _dim_sometimes(self) -> Iterator[Mistake]:
+        """Yield dim mistakes made at some sizes only, if they account for nearly all of the error.
+
+        A loss beyond some length shows in few cases, and in half formats in none of them clearly.
+        """
+        if not self.floats_decide:
+            return
+        self.begin()
+        dim = [
+            m
+            for m in self.possible
+            if self._is_allowed_by_screening(m, self.wrong) and not self.tells(m)
+        ]
+        firsts = islice(
+            self._yield_distinct_mistakes(screening.best(self, self.wrong, dim)), MAX_CONDITIONED
+        )
+        for mistake in firsts:
+            for result in self.conditioned(mistake):
+                self.conditional.append(result)
+                yield result
+
+    def _sometimes_in_floats(self) -> list[Mistake]:
+        """Return those of these mistakes that balls do not decide, to be judged by the rest of the error.
+
+        In half formats, the bound for a mistake allows any weights if scores lie far apart.
+        """
+        if self.session.precision.input.name not in HALF:
+            return []
+        cases = [*self.wrong, *self.right[:MAX_RIGHT_IN_FLOATS]]
+        open_ = (
+            m for m in self.conditional if all(self.explains(r, m) is not False for r in cases)
+        )
+        return [replace(m, in_floats=True) for m in open_]
+
+    def _in_floats(self) -> Iterator[Mistake]:
+        """Yield mistakes that float64 shows in most cases and contradicts in none, if no bound is proved for them."""
+        for mistake in self.clear:
+            shown = sum(self.screened(judged, mistake) is True for judged in self.wrong)
+            if not self.is_bounded(mistake.way) and 2 * shown > len(self.wrong):
+                yield replace(mistake, in_floats=True)
 
     # -- what calls made for it show -----------------------------------------------------------------------------------
     def _skipped_keys(self) -> Iterator[Mistake]:
@@ -91,6 +235,11 @@ class AttentionSearch(Search):
         """Yield the mistakes that change the entries of any array of the attention."""
         if self.searched is not None:
             yield from self.of_attention(rules.of_entries(*self.searched))
+
+    def _by_rule(self) -> Iterator[Mistake]:
+        """Yield likely changes of entries of an array, and known mistakes that balls cannot show."""
+        dim = self.dim if self.floats_decide else ()
+        return self.likely_by_rule([*self.entries_of_attention()], dim)
 
     def widths_of_tiles(self) -> Iterator[Mistake]:
         """Yield the mistakes of tiles of other widths than the usual ones, as the lengths leave possible."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -44,6 +44,8 @@ _IN_PAIRS = 30_000  # the same for all pairs of mistakes
 _SHOWN = 12  # smallest wrong cases among which one with different sizes is chosen
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 KEPT = 512  # entries of the inputs of cases whose outputs are stored
+_ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
+_BESIDE = 3  # multiple of the bound, for mistakes whose outputs are nearly the right ones
 _BALLS = 50  # runs in float64 that take as long as one in balls
 
 
@@ -151,22 +153,25 @@ class Search(ABC):
         """Less likely mistakes, such as changes of any array by rule."""
 
     @abstractmethod
-    def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
-        """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
-
-    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
-        """Return the outputs of a mistake in the format of the scores, in float32 for half formats."""
-        return self.run(judged, mistake)
+    def run_way(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
+        """Return the outputs of a way of computing in float64. Raises ``KeyError`` if what it changes is missing."""
 
     @abstractmethod
-    def slack(
+    def run_way_in_float32(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
+        """Return the outputs of a way of computing in float32."""
+
+    @abstractmethod
+    def rounding(
         self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
     ) -> np.ndarray:
         """Return a generous bound on the distance of code with the mistake from its result in float64."""
 
     @abstractmethod
-    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """Return whether a mistake explains a case, by balls; None if that is undecidable."""
+    def reproduces(
+        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
+    ) -> bool | None:
+        """Return whether a mistake gives the outputs of a case, all or those ``among``, by its own exact outputs and
+        their bounds; None if that is undecidable."""
 
     @abstractmethod
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
@@ -190,18 +195,14 @@ class Search(ABC):
         """The ways of searching, in order."""
 
     @property
+    @abstractmethod
     def decided(self) -> Sequence[Way]:
         """The ways of searching whose results are not judged by balls at first."""
-        return (self.exactly,)
 
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
         """Explain the wrong cases part by part, if nothing surely explains them all; return nothing if that fails
         too."""
         return ()
-
-    def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
-        """Return whether the wrong results for fresh inputs confirm the mistake."""
-        return True
 
     def gives(self, mistake: Mistake) -> bool:
         """Return whether the mistake gives numbers; mistakes of a format's range do not."""
@@ -328,6 +329,69 @@ class Search(ABC):
     def _gives_all(self, witnesses: Sequence[Witness], mistake: Mistake) -> bool:
         """Return whether the mistake gives the residues of the function in all of these runs."""
         return all(w.gives(lambda inputs: self.on_residues(inputs, mistake)) for w in witnesses)
+
+    # -- whether a mistake explains a case -----------------------------------------------------------------------------
+    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
+        """Return whether a mistake explains a case, by balls; by floats for mistakes judged in floats or with ways
+        around them. None if that is undecidable, as where it leaves the range of the format as the function did."""
+        if mistake.around or mistake.in_floats:
+            return self.answer(judged, mistake)
+        result = where_made(judged, mistake, self.reproduces)
+        # In the format of the scores the mistake may lose the entries that the function lost.
+        lost = result is False and not screening.is_finite(judged) and self.loses(judged, mistake)
+        return None if lost else result
+
+    def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
+        """Return whether the wrong results for fresh inputs confirm the mistake: each wrong output must be explained in
+        some case, as it may be undecidable in others. A mistake that is judged in floats must leave little."""
+        if mistake.in_floats:
+            return not wrong or screening.left(self, wrong, mistake) <= screening.LITTLE
+        cases = [*wrong, *self.wrong[:_ASKED]]
+        outputs = frozenset[int]().union(*(r.wrong for r in cases))
+        # With one output concerned nothing is left to require.
+        if self.among is not None or len(outputs) < 2:
+            return True
+        return all(
+            any(self.reproduces(r, mistake, frozenset([k])) for r in cases if k in r.wrong)
+            for k in outputs
+        )
+
+    def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
+        """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
+        return self.run_way(judged, mistake.way)
+
+    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
+        """Return the outputs of a mistake in the format of the scores, in float32 for half formats."""
+        if self.session.precision.score.name == "float64":
+            return self.run(judged, mistake)
+        return self.run_way_in_float32(judged, mistake.way)
+
+    def loses(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """Return whether the mistake, in the format of the scores, is not finite wherever the function was not."""
+        try:
+            outputs = self.meant(judged, self.run_as_scores(judged, mistake))
+        except UNFIT:
+            return False
+        return all(
+            part.got is not None
+            and part.got.shape == output.shape
+            and not np.isfinite(output[~np.isfinite(part.got)]).any()
+            for part, output in outputs
+        )
+
+    def slack(
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
+    ) -> np.ndarray:
+        """Return a generous bound on the distance of code with the mistake from its result in float64; for one with
+        ways around it, their distance besides the bound of the right definition."""
+        if not mistake.around:
+            return self.rounding(judged, mistake, part, wrong)
+        allowed = part.expected.allowed
+        legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
+        place = next(k for k, p in enumerate(judged.parts) if p is part)
+        # Ways around a fitted number show how far its uncertainty moves the output.
+        moved = (np.abs(self.run_way(judged, way)[place] - wrong) for way in mistake.around)
+        return np.asarray(_BESIDE * legal + sum(moved))
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
@@ -515,9 +579,28 @@ class Search(ABC):
         """Return the axes of batch items and of heads that outputs have."""
         return {}
 
+    @abstractmethod
+    def way_in_part(self, way: Any, part: parts.OutputPart) -> Any:
+        """Return a way of computing that is the given one in a part of the output, and right elsewhere."""
+
+    def is_bounded(self, way: Any) -> bool:
+        """Return whether the bounds by which mistakes are judged hold for a way of computing."""
+        return True
+
     def in_part(self, mistake: Mistake, part: parts.OutputPart) -> Mistake:
         """Return the mistake, made in a part of the output alone."""
-        raise NotImplementedError
+        way, *around = (self.way_in_part(w, part) for w in (mistake.way, *mistake.around))
+        in_floats = mistake.in_floats or not self.is_bounded(way)
+        # The change and the specification would make the mistake in every part.
+        return replace(
+            mistake,
+            cause=f"{mistake.cause}, for {part.words}",
+            way=way,
+            around=tuple(around),
+            in_floats=in_floats,
+            change=None,
+            spec=None,
+        )
 
     def in_parts(self) -> Iterator[Mistake]:
         """Yield mistakes that are made for some batch items or heads alone, if all errors are there."""

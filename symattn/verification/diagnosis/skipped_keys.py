@@ -64,7 +64,7 @@ def plain(mistakes: Sequence[Mistake]) -> Mistake | None:
     # Words before these come from the definition around the attention.
     lead = mistakes[0].cause.partition(WORDS)[0]
     at = mistakes[0].cause.partition("; ")[2]
-    return replace(mistakes[0], cause=f"{lead}{WORDS} ({at}")  # type: ignore[type-var] # mistakes are dataclasses
+    return replace(mistakes[0], cause=f"{lead}{WORDS} ({at}")
 
 
 def _bracket_skipping_distance(session: Session) -> tuple[float, float]:
