@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +21,22 @@ from symattn.bounds.reference import float64_outputs
 from symattn.document import codec, errors
 from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
-from symattn.verification.probing import behaviour, empty_documents, hints, numbers, together
+from symattn.verification.probing import (
+    behaviour,
+    empty_documents,
+    groups,
+    hints,
+    numbers,
+    together,
+)
 from symattn.verification.probing.probes import (
     FAMILIES,
-    GROUPS,
-    Group,
     altered,
     batches,
     search,
     small,
 )
-from symattn.verification.report import Counterexample, Fault, SmallestSeen, StepPower
+from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -56,15 +60,15 @@ class OfAttention(Subject):
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
         """Return the groups of cases that a diagnosis rests on."""
-        return _convert_probes_to_cases(GROUPS)
+        return self.cases_of_probes(groups.FIRST)
 
     def later(self) -> Mapping[str, Cases]:
         """Return the groups of ranges, orders and sizes; each yields cases only if the specification has its step."""
-        return _convert_probes_to_cases(LATER)
+        return self.cases_of_probes(groups.LATER)
 
     def last(self) -> Mapping[str, Cases]:
         """Return the group of long inputs."""
-        return _convert_probes_to_cases(LAST)
+        return self.cases_of_probes(groups.LAST)
 
     def between(self, session: Session, rng: Random) -> None:
         """Try behaviour; if no fault is known, also floats at the sizes at which residues differ.
@@ -281,16 +285,6 @@ class OfAttention(Subject):
             else f"; expected {scale}"
         )
 
-    def remembered(self, session: Session) -> Fault | None:
-        """See ``conduct.earlier_used``."""
-        from symattn.verification.diagnosis.faults import earlier_used
-
-        return earlier_used(session)
-
-    def misconduct(self, session: Session) -> Iterator[Fault]:
-        """Yield a fault if NaN leaks through a mask and the domain forbids that."""
-        yield from behaviour.faults_of_leaks(session)
-
     def look_closer(self, session: Session) -> None:
         """See ``arithmetic.aims``; only the bits of half precision show its arithmetic."""
         if session.precision.input.name in HALF or session.power:
@@ -375,38 +369,6 @@ class OfAttention(Subject):
                 f"Leading batch axes are accepted, but give wrong values: {session.in_front.case.name}; "
                 "Domain(batch=True) makes that a fault."
             )
-
-
-#: Tried while no fault is known.
-LATER: dict[str, Group] = {
-    "ranges": numbers.ranges,
-    "orders": numbers.orders,
-    "distant keys": numbers.distant,
-    "far below 0": numbers.far_below_zero,
-    "hidden keys": numbers.hiding,
-    "masked tiles": numbers.offsets,
-    "windows": numbers.windows,
-    "positions": numbers.positions,
-    "caps": numbers.caps,
-    "given numbers": numbers.factors,
-    "norms": numbers.norms,
-    "widths": numbers.widths,
-    "tiles": numbers.tiles,
-    "multiples": together.multiples,
-}
-#: Tried after random inputs, since a case takes longer.
-LAST: dict[str, Group] = {"long": numbers.long, "together": together.together}
-
-
-def _convert_probes_to_cases(groups: Mapping[str, Group]) -> dict[str, Cases]:
-    """Return the groups of probes as groups of cases."""
-    return {name: partial(_of_group, name, group) for name, group in groups.items()}
-
-
-def _of_group(name: str, group: Group, session: Session, rng: Random) -> Iterator[Case]:
-    for title, inputs in group(session.maker, rng):
-        if inputs is not None:
-            yield Case(name, title, inputs)
 
 
 def _try_leading_axes(session: Session, rng: Random) -> None:

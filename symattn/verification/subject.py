@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import SymattnError
 from symattn.verification.power import LEAST
 from symattn.verification.reduce import TRIALS
-from symattn.verification.report import Counterexample, Fault, SmallestSeen, StepPower
+from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
+    from symattn.verification.probing.probes import Group
     from symattn.verification.reduce import Axes
 
 Array = np.ndarray
@@ -87,6 +89,24 @@ class Subject(ABC):
     def last(self) -> Mapping[str, Cases]:
         """Return the groups that are tried after the random inputs."""
         return {}
+
+    def cases_of_probes(self, groups: Mapping[str, Group]) -> dict[str, Cases]:
+        """Return groups of probes of that attention as groups of cases; none if there is no attention."""
+        if self.attention is None:
+            return {}
+        return {
+            name: partial(self._yield_cases_of_probes, name, group)
+            for name, group in groups.items()
+        }
+
+    def _yield_cases_of_probes(
+        self, name: str, group: Group, session: Session, rng: Random
+    ) -> Iterator[Case]:
+        for title, made in group(self.maker(session), rng):
+            # A probe may have no inputs in the domain, and some sizes have no place in a definition.
+            case = None if made is None else self.case_of_attention(session, name, title, made, rng)
+            if case is not None:
+                yield case
 
     @property
     @abstractmethod
@@ -227,14 +247,6 @@ class Subject(ABC):
     def expectation(self, step: str) -> str:
         """Return the expected behaviour of this step, in words to append to a cause."""
         return ""
-
-    def remembered(self, session: Session) -> Fault | None:
-        """Return the fault of a function that reuses stale state of an earlier call, if no mistake explains it."""
-        return None
-
-    def misconduct(self, session: Session) -> Iterator[Fault]:
-        """Yield further faults: of how the function behaves, not of what it computes."""
-        yield from ()
 
     def weightless(self, session: Session, rng: Random) -> InputPairs:
         """Yield inputs in pairs: with zeros in numbers that have the weight 0 whatever they are, and with NaN there."""

@@ -20,8 +20,9 @@ from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.arithmetic.ranking import Pair, Ranking
 from symattn.verification.arithmetic.rungs import judge_jointly, some_rows
 from symattn.verification.arithmetic.suspects import BitSample
-from symattn.verification.attention import LATER, OfAttention
+from symattn.verification.attention import OfAttention
 from symattn.verification.engine import Session
+from symattn.verification.probing.groups import LATER
 from symattn.verification.probing.numbers import edges
 from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce

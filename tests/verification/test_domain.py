@@ -27,9 +27,9 @@ from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Lengths
 from symattn.bounds.inputs import Maker, Sizes, sizes_of
 from symattn.programs.specifications import definitions_of
-from symattn.verification.attention import LATER
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.engine import Session
+from symattn.verification.probing.groups import LATER
 from symattn.verification.probing.probes import FAMILIES, GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
 from tests.faults.programs import softmax

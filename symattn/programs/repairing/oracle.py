@@ -18,7 +18,7 @@ from symattn.document.evidence import Grade
 from symattn.verification import engine
 from symattn.verification.effort import for_finding
 from symattn.verification.engine import Session
-from symattn.verification.probing import hints
+from symattn.verification.probing import behaviour, hints
 from symattn.verification.semantics import IdentityResult
 
 _OTHER_SEED = 7919  # added to the seed, so that the new inputs are others
@@ -146,7 +146,7 @@ def _answer_of_new_search(session: Session, again: Session) -> EditAnswer:
     if again.late or (again.refused and not session.refused):
         return EditAnswer(None, reason="inputs that are refused or take too long")
     # Values behind masks are judged apart, since they need inputs of their own.
-    if session.domain.nonfinite_forbidden and [*session.subject.misconduct(again)]:
+    if session.domain.nonfinite_forbidden and [*behaviour.faults_of_leaks(again)]:
         return EditAnswer(None, reason="values behind masks")
     if not any(r.decisive for r in again.records):
         return EditAnswer(None, reason="no case that could show a fault")

@@ -36,7 +36,6 @@ from symattn.bounds.reference import canonical, float64_outputs, trace
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
-from symattn.verification.attention import LAST, LATER
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import DefinitionForm, Numbered
 from symattn.verification.definitions.inner_attention import InnerAttention
@@ -47,7 +46,7 @@ from symattn.verification.definitions.recurrent_law import (
     RecurrentLaw,
 )
 from symattn.verification.power import LEAST, Mutation, powers
-from symattn.verification.probing import behaviour, hints, probes
+from symattn.verification.probing import behaviour, groups, hints, probes
 from symattn.verification.probing.numbers import reserve_untried_temperatures
 from symattn.verification.probing.together import few_keys_together, lengths_of_several
 from symattn.verification.subject import Array, Cases, InputPairs, Random, Subject
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from symattn.bounds.reference import Run
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
-    from symattn.verification.report import Fault
 
 _DRAWN = 6  # cases on which a mistake must have an effect to count
 _UNSEEN = 3  # fresh cases to confirm a cause
@@ -89,7 +87,7 @@ FAMILIES: dict[str, Family] = {
 
 
 #: Groups of probes of an attention, besides the definition's own sizes and numbers.
-PROBES = {name: probes.GROUPS[name] for name in ("scale", "softmax", "structure", "mask")}
+PROBES = {name: groups.FIRST[name] for name in ("scale", "softmax", "structure", "mask")}
 
 #: The meaning of letters in a domain, unless a subject says otherwise.
 _MEANS = {"n": ("n_q", 1), "d": ("d_k", 1)}
@@ -225,7 +223,9 @@ class Definition(Subject):
     enough = 12
     climbed = 200
     meant = frozenset({"sizes", "scale", "structure", "mask", "windows", "tiles", "long"})
-    screened_groups = frozenset({*LATER, *LAST, SEVERAL_CHUNKS_GROUP} - {"distant keys"})
+    screened_groups = frozenset(
+        {*groups.LATER, *groups.LAST, SEVERAL_CHUNKS_GROUP} - {"distant keys"}
+    )
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -367,10 +367,6 @@ class Definition(Subject):
         """See ``Subject``."""
         return self.inner is not None and self.inner.returned
 
-    def misconduct(self, session: Session) -> Iterator[Fault]:
-        """Yield a fault if NaN leaks through a mask or out of an empty part, and the domain forbids that."""
-        yield from behaviour.faults_of_leaks(session)
-
     def weightless(self, session: Session, rng: Random) -> InputPairs:
         """See ``Subject``."""
         if self.undefined is None:
@@ -467,11 +463,7 @@ class Definition(Subject):
             {} if self.law is None else {SEVERAL_CHUNKS_GROUP: self._of_several_chunks}
         )
         own = {"sizes": self._of_sizes, "numbers": self._of_numbers}
-        return {**own, **chunks, **self._convert_inner_probes(PROBES)}
-
-    def _convert_inner_probes(self, groups: Mapping[str, probes.Group]) -> Mapping[str, Cases]:
-        """Return groups of probes of the attention in the definition, if there is one."""
-        return {} if self.inner is None else self.inner.groups(self, groups)
+        return {**own, **chunks, **self.cases_of_probes(PROBES)}
 
     def later(self) -> Mapping[str, Cases]:
         """See ``Subject``: more tokens than common tiles have, and wider rows."""
@@ -484,12 +476,14 @@ class Definition(Subject):
             beyond["distant keys"] = self._of_distant
         # Probes of the attention inside follow, except groups that the definition has by itself.
         return beyond | {
-            name: of for name, of in self._convert_inner_probes(LATER).items() if name not in beyond
+            name: of
+            for name, of in self.cases_of_probes(groups.LATER).items()
+            if name not in beyond
         }
 
     def last(self) -> Mapping[str, Cases]:
         """See ``Subject``: long inputs of the attention, and inputs that are large in every size."""
-        long = self._convert_inner_probes({"long": LAST["long"]})
+        long = self.cases_of_probes({"long": groups.LAST["long"]})
         return {**long, "together": self._yield_wide_row_cases}
 
     def _of_several_chunks(self, session: Session, rng: Random) -> Iterator[Case]:
@@ -555,9 +549,8 @@ class Definition(Subject):
             }
             yield replace(case, inputs=self.filled(lighter, session.precision))
         if self.inner is not None and session.precision.input.name in HALF:
-            yield from self.inner.groups(self, {"together": few_keys_together})["together"](
-                session, rng
-            )
+            few_keys = self.cases_of_probes({"together": few_keys_together})
+            yield from few_keys["together"](session, rng)
 
     def _together_as_in_models(self, session: Session, wanted: Sizes, rng: Random) -> Case:
         """Return a case of a recurrence with as many tokens in wide rows."""
@@ -893,12 +886,6 @@ class Definition(Subject):
         from symattn.verification.definitions.definition_causes import InDefinition
 
         return InDefinition(session, wrong, right)
-
-    def remembered(self, session: Session) -> Fault | None:
-        """See ``faults.earlier_used``."""
-        from symattn.verification.diagnosis.faults import earlier_used
-
-        return earlier_used(session)
 
     def blamed(
         self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]

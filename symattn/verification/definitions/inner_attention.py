@@ -9,23 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Argument, Convention
-from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import Variant
-from symattn.verification.probing.probes import Group
-from symattn.verification.subject import Array, Cases, Random
+from symattn.verification.subject import Array
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.definition_subject import Definition
     from symattn.verification.engine import Session
 
 #: The axes of arrays that all heads share.
@@ -113,26 +109,6 @@ class InnerAttention:
             # Halving is exact in the format, down to the least normal number.
             inputs = {**inputs, self.scaling: inputs[self.scaling] / 2}
         return inputs
-
-    def groups(self, definition: Definition, groups: Mapping[str, Group]) -> dict[str, Cases]:
-        """Return groups of probes as groups of cases of the definition."""
-        return {
-            name: partial(self._yield_inner_attention_cases, definition, name, group)
-            for name, group in groups.items()
-        }
-
-    def _yield_inner_attention_cases(
-        self, definition: Definition, name: str, group: Group, session: Session, rng: Random
-    ) -> Iterator[Case]:
-        for title, inputs in group(self.maker(session), rng):
-            # Some sizes of an attention have no place in the definition.
-            case = (
-                None
-                if inputs is None
-                else definition.case_of_attention(session, name, title, inputs, rng)
-            )
-            if case is not None:
-                yield case
 
 
 def with_leading_axes(axes: int, array: Array) -> Array:

@@ -19,6 +19,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conditions import separating
 from symattn.verification.diagnosis.ignoring import ignored
+from symattn.verification.probing import behaviour
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Inputs, counterexample, reduce, shapes, shown
 from symattn.verification.report import STEPS, Counterexample, Fault
@@ -43,13 +44,13 @@ def faults(session: Session) -> tuple[Fault, ...]:
     explained = causes(session) if stale is None and not only_aliased(session.records) else ()
     # Extra calls test for a memory of earlier ones only if nothing else explains all.
     if explained and not any(cause.sure and cause.mistakes for cause in explained):
-        stale = session.subject.remembered(session)
+        stale = earlier_used(session)
     result = [stale] if stale else [*_yield_wrong_output_faults(session, explained)]
     # A cause that explains the failing calls leaves no fault of their own.
     if not any(cause.raises for cause in explained):
         result += _yield_raising_call_fault(session)
     result += conduct(session.records, session.precision.input.name, show)
-    result += session.subject.misconduct(session)
+    result += behaviour.faults_of_leaks(session)
     return tuple(sorted(result, key=lambda f: STEPS.index(f.step)))
 
 
