@@ -175,12 +175,6 @@ class Session:
         return [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
 
     @property
-    def spec(self) -> Attention:
-        """The specification, if attention is verified."""
-        attention: Attention = self.subject.spec  # type: ignore[attr-defined]
-        return attention
-
-    @property
     def attention(self) -> Attention:
         """The attention that is verified, or that the definition contains. Raises ``InputError`` if there is none."""
         if self.subject.attention is None:

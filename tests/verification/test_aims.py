@@ -64,7 +64,7 @@ def test_outputs_show_together_what_bits_do_not_tell() -> None:
     unknown = Ranking((Pair(Contract(BF16), None, 0.8, 0.8),))
     for scale, contract, seen in ((1.006, "fused", True), (1.0, "fused", False), (1.006, "eager", False)):
         got = half(scale=scale, exponential=1e-4)(*given).astype(float)
-        session: Any = SimpleNamespace(precision=Precision.of("bfloat16", contract), spec=CAUSAL)
+        session: Any = SimpleNamespace(precision=Precision.of("bfloat16", contract), attention=CAUSAL)
         fault = judge_jointly(session, Trial(BitSample(CAUSAL, inputs, got, BF16), unknown, False))
         assert (fault is not None) == seen
         assert fault is None or (fault.step == "scale" and "scores were scaled by 1.00" in fault.message)
@@ -129,7 +129,7 @@ def test_without_means_more_tokens_show_nothing() -> None:
 def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
     """Not to do what has been done already."""
     trial = SimpleNamespace(ranking=SimpleNamespace(best=SimpleNamespace(share=0.5)))
-    session: Any = SimpleNamespace(trial=trial, precision=Precision.of("bfloat16", contract), spec=CAUSAL)
+    session: Any = SimpleNamespace(trial=trial, precision=Precision.of("bfloat16", contract), attention=CAUSAL)
     (aim,) = aims(CAUSAL, {"scale": 0.001})
     assert words in _Search(session, (aim,))._explain_undetected_aim(aim)
 

@@ -107,7 +107,7 @@ def _select_family_of_step(kinds: Sequence[MistakeFamily], step: str) -> Mistake
 def look_closer(session: Session) -> None:
     """Read the arithmetic from the bits of a call in half precision, judge its outputs jointly if bits decide nothing,
     and try to detect mistakes of the requested sizes."""
-    requested = aims(session.spec, session.power)
+    requested = aims(session.attention, session.power)
     session.progress("bits")
     if session.precision.input.name in HALF:
         session.trial = tried(session, more=wanted(requested))
@@ -156,7 +156,9 @@ class _Search:
     # -- by the worst case ---------------------------------------------------------------------------------------------
     def _least_visible_share(self, aim: Aim) -> float:
         """Return the smallest share of the mistake that any case shows, both for too large and too small numbers."""
-        mistakes = (of_variant(self.session.spec, aim.step, aim.words, v) for v in aim.variants())
+        mistakes = (
+            of_variant(self.session.attention, aim.step, aim.words, v) for v in aim.variants()
+        )
         return max(least_shown(m, self.session.tried) for m in mistakes)
 
     # -- by bits -------------------------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ class _Search:
             legal = [float(x) / c for x in stored_scales(self.session.precision.input, c).values()]
             return min(abs(x - wrong) for x in legal for wrong in (1 + aim.share, 1 - aim.share))
 
-        return max(_WIDTHS, key=apart) if self.session.spec.scale is None else SIZES.d_k
+        return max(_WIDTHS, key=apart) if self.session.attention.scale is None else SIZES.d_k
 
     def _try_larger_queries(self, width: int) -> Trial | None:
         rng = np.random.default_rng((self.session.seed, _SEED, width))
@@ -222,7 +224,7 @@ class _Search:
         return ""
 
     def _storage_of_session(self) -> Stores | None:
-        return Stores.of(self.session.precision, capped=self.session.spec.capped)
+        return Stores.of(self.session.precision, capped=self.session.attention.capped)
 
     def _best_ranked_contract(self) -> Contract:
         assert self.session.trial is not None

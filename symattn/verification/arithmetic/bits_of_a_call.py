@@ -199,7 +199,7 @@ def called(
     # Another dtype has other bits.
     if outcome.dtype != session.precision.input.name or not np.isfinite(outcome.output).any():
         return None
-    return BitSample(session.spec, inputs, outcome.output, session.precision.input)
+    return BitSample(session.attention, inputs, outcome.output, session.precision.input)
 
 
 def _dilute_mistake_variant(variant: Variant, share: float) -> Variant:

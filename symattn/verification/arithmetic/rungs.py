@@ -109,7 +109,7 @@ _GROUND = (
 
 def judge_jointly(session: Session, trial: Trial) -> Fault | None:
     """Judge the outputs of a call jointly, if sums are in float32 and no known arithmetic gives their bits."""
-    sample, spec = trial.sample, session.spec
+    sample, spec = trial.sample, session.attention
     how = Stores.of(session.precision, capped=spec.capped)
     if how is None or trial.ranking.best.fits or not applies(spec, sample.inputs):
         return None
@@ -138,7 +138,7 @@ def _call_at_token_count(
     session: Session, how: Stores, n: int, calls: int, rng: np.random.Generator
 ) -> Grown | None:
     # Room for all scores, so that the maker does not reduce the length.
-    maker = replace(session.maker, cells=n * n * session.spec.heads)
+    maker = replace(session.maker, cells=n * n * session.attention.heads)
     result, outputs = [], []
     for _ in range(calls):
         inputs = maker.make(Sizes(n, n, *_WIDTHS), FAMILIES["normal"](rng), rng)
@@ -157,9 +157,9 @@ def _call_at_token_count(
     )
     got = outputs[0] if len(result) == 1 else np.stack(outputs)
     try:
-        if not applies(session.spec, arrays):
+        if not applies(session.attention, arrays):
             return None
-        return some_rows(session.spec, arrays, got, how, f"{len(result)} × {n} tokens")
+        return some_rows(session.attention, arrays, got, how, f"{len(result)} × {n} tokens")
     except InputError:
         return None
 

@@ -64,23 +64,23 @@ class InAttention(AttentionSearch):
     floats_decide = True  # a bound on any weights allows much in half formats
 
     def __post_init__(self) -> None:
-        self.runs = FloatRuns(self.session.spec, self.session.precision)
+        self.runs = FloatRuns(self.session.attention, self.session.precision)
         self.names = frozenset(self.wrong[0].case.inputs)
         super().__post_init__()
 
     # -- the mistakes --------------------------------------------------------------------------------------------------
     def every(self) -> list[Mistake]:
         """The mistakes by rule that the bound covers, and those of tile widths that the lengths leave possible."""
-        known = self.of_attention(rules.known(self.session.spec, self.names))
+        known = self.of_attention(rules.known(self.session.attention, self.names))
         return [*known, *self.widths_of_tiles()]
 
     def constants(self) -> list[Mistake]:
         """See ``Search``."""
-        return [*constant_outputs.mistakes(self.session.spec, self.names)]
+        return [*constant_outputs.mistakes(self.session.attention, self.names)]
 
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         """Yield the mistakes that change something in the specification."""
-        steps = {step.name for step in self.session.spec.pipeline(self.names)}
+        steps = {step.name for step in self.session.attention.pipeline(self.names)}
         for mistake in mistakes:
             way = mistake.variant
             if way.values != "v" or way.spec or way.inputs or steps & way.steps.keys():
@@ -89,12 +89,12 @@ class InAttention(AttentionSearch):
     @property
     def searched(self) -> tuple[Attention, frozenset[str]]:
         """See ``AttentionSearch``."""
-        return self.session.spec, self.names
+        return self.session.attention, self.names
 
     @property
     def described(self) -> Attention:
         """See ``Search``."""
-        return self.session.spec
+        return self.session.attention
 
     def further(self) -> list[Mistake]:
         """Mistakes that change the entries of any array."""
@@ -108,10 +108,10 @@ class InAttention(AttentionSearch):
 
     def families(self) -> Iterator[conditions.FittedFamily]:
         """Yield the families of the steps that the specification has."""
-        names = {step.name for step in self.session.spec.pipeline(self.names)}
+        names = {step.name for step in self.session.attention.pipeline(self.names)}
         return (
             f
-            for f in families(self.session.spec)
+            for f in families(self.session.attention)
             if f.spec is not None or names.issuperset(f.steps)
         )
 
@@ -121,7 +121,7 @@ class InAttention(AttentionSearch):
 
     def by_operations(self) -> Iterator[Mistake]:
         """See ``AttentionSearch``; such a run has no arrays by which its error is bounded, so that floats decide."""
-        spec, inputs = self.session.spec, self.telling.case.inputs
+        spec, inputs = self.session.attention, self.telling.case.inputs
         accepted = partial(screening.leaves_little, self, self.telling)
         replacements = operations.replacements(spec, reference.float64_inputs(inputs), accepted)
         return self.likely_by_rule(
@@ -144,7 +144,9 @@ class InAttention(AttentionSearch):
 
     def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
         """See ``Search``."""
-        return (reference.variant_values(self.session.spec, inputs, mistake.variant)["output"],)
+        return (
+            reference.variant_values(self.session.attention, inputs, mistake.variant)["output"],
+        )
 
     def rounding(
         self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
@@ -164,7 +166,7 @@ class InAttention(AttentionSearch):
     ) -> bool | None:
         """See ``judge.explains``."""
         session = self.session
-        return judge.explains(session.spec, session.precision, judged, mistake.variant)
+        return judge.explains(session.attention, session.precision, judged, mistake.variant)
 
     def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
         """See ``Search``; also true if the output is much farther from the mistake than the definition's bound: in half
@@ -187,7 +189,7 @@ class InAttention(AttentionSearch):
 
     def axes_of_outputs(self) -> parts.Axes:
         """See ``Search``: heads are an axis unless they are joined, and items come before it."""
-        spec = self.session.spec
+        spec = self.session.attention
         joined = "x" in self.names
         has_heads = spec.heads > 1 and not joined
         heads = {"heads": -3} if has_heads else {}
@@ -303,7 +305,7 @@ def held_out(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
     if (
         len(mistakes) > 1
     ):  # sizes that separate the edges of windows and blocks counted from either corner
-        reach = {n for n in (*session.spec.sides, session.spec.block) if n}
+        reach = {n for n in (*session.attention.sides, session.attention.block) if n}
         wanted = (*(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST), *wanted)
     for number, sizes in enumerate(wanted):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
@@ -336,7 +338,7 @@ def of_other_sizes(
     maker, most = session.maker, session.domain.max_tokens
     named = tuple(Sizes(n_q, n_k, 5, 2) for n_q, n_k in lengths_near_numbers(mistakes, most))
     small = maker.make(Sizes(), FAMILIES["normal"](rng), rng)
-    held_out = _HELD_OUT if plain_bound.applies(session.spec, small) else _HELD_OUT_BY_BALLS
+    held_out = _HELD_OUT if plain_bound.applies(session.attention, small) else _HELD_OUT_BY_BALLS
     for number, sizes in enumerate((*held_out, *named)):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
         # The first inputs have several items, where mistakes of batches show.

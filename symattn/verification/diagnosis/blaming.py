@@ -44,7 +44,9 @@ def blamed(
             return step, evidence
     wrong = [smallest, *(r for r in records if r.finding == "values")]
     step, evidence = _find_step_to_blame(session, smallest, wrong)
-    words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
+    words = affected(
+        max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.attention.heads > 1
+    )
     return step, "; ".join(w for w in (evidence, f"wrong are {words}" if words else "") if w)
 
 
@@ -86,7 +88,7 @@ def _find_step_to_blame(
     ):
         return "output", ""
     place = "in the input below" if telling is smallest else in_group(telling)
-    return first_wrong_step(session.spec, telling, weights, place, session.records)
+    return first_wrong_step(session.attention, telling, weights, place, session.records)
 
 
 def _select_telling_cases(wrong: list[CaseResult]) -> list[CaseResult]:
@@ -111,7 +113,7 @@ def _has_differing_row_weights(judged: CaseResult) -> bool:
 def _rerun_with_identity_values(session: Session, judged: CaseResult) -> CaseResult | None:
     """Return the same case with the identity as values; None without an input v, or for a batch."""
     inputs = judged.case.inputs
-    if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
+    if "v" not in inputs or inputs["v"].ndim != 2 + (session.attention.heads > 1):
         return None
     arrays = {**inputs, "v": make_identity_values(inputs["v"])}
     return session.run_case(Case("structure", "", arrays)) if session.maker.admits(arrays) else None
@@ -265,7 +267,7 @@ _STRAIGHT = 0.004  # how much slopes of one exponential may differ
 def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """Return ("exp", the evidence) if weights are those of another function of s − m; else ("", "")."""
     # A scale, a bias or positions would enter the ratio as well.
-    if not usual(session.spec) or session.spec.scale is not None:
+    if not usual(session.attention) or session.attention.scale is not None:
         return "", ""
     ratios: dict[float, float] = {}
     # A ratio that is not the same every time depends on more than s − m.

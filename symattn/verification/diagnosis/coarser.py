@@ -225,7 +225,7 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
 
 def _after_scores(session: Session) -> tuple[str, str]:
     """Return the exponentials or their sum as the step if they are wrong for exact scores; else ("", "")."""
-    if not usual(session.spec) or session.spec.scale is not None:
+    if not usual(session.attention) or session.attention.scale is not None:
         return "", ""
     rng, legal, shares = (
         np.random.default_rng((session.seed, 9)),
