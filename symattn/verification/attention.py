@@ -13,6 +13,7 @@ from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
+from symattn.bounds import plain_bound
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult, Expected
 from symattn.bounds.inputs import Maker, Sizes, sizes_of
@@ -20,7 +21,9 @@ from symattn.bounds.judge import Legal, in_floats, of_attention, traced
 from symattn.bounds.reference import float64_outputs
 from symattn.document import codec, errors
 from symattn.verification import power, reduce
+from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.observe import ObservedScale, scales
+from symattn.verification.diagnosis.screening import SIZED
 from symattn.verification.probing import (
     behaviour,
     empty_documents,
@@ -40,8 +43,43 @@ from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
+    from symattn.bounds.mistake import Mistake
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
+
+
+# -- sizes of fresh inputs, on which a mistake that was found must also explain the function ---------------------------
+_IN_BATCHES = 2  # held-out inputs that have several items
+_LONGEST = 140  # keys, beyond which as many queries take long
+_SIZES = (
+    Sizes(3, 5, 4, 2),
+    Sizes(4, 4, 3, 3),
+    Sizes(2, 17, 6, 3),
+    Sizes(5, 8, 2, 4),
+    Sizes(2, 3, 70, 2),
+)
+#: For mistakes with a size, or a condition on sizes: around multiples of 16, 32, 64 and at them.
+_MORE = (
+    Sizes(2, 128, 2, 1), Sizes(3, 65, 2, 1), Sizes(2, 64, 2, 1), Sizes(2, 48, 2, 1), Sizes(2, 32, 2, 2),
+    Sizes(3, 258, 2, 1), Sizes(2, 3, 128, 2), Sizes(2, 4, 64, 2),
+    Sizes(3, 2, 33, 2), Sizes(4, 7, 72, 2), Sizes(1, 6, 16, 3), Sizes(16, 16, 4, 4),
+)  # fmt: skip
+#: Sizes that no other input has: unequal and odd lengths, and several tiles of 64 and 128 with a width above 64.
+_HELD_OUT = (
+    Sizes(60, 61, 5, 3),
+    Sizes(37, 150, 72, 5),
+    Sizes(130, 300, 72, 2),
+    Sizes(61, 37, 6, 4),
+    Sizes(1, 151, 3, 2),
+)
+
+#: The same where exact outputs take balls, which are slow: an output is n_q × n_k products.
+_HELD_OUT_BY_BALLS = (
+    Sizes(20, 21, 5, 3),
+    Sizes(5, 71, 68, 3),
+    Sizes(17, 13, 6, 4),
+    Sizes(3, 139, 3, 2),
+)
 
 
 @dataclass(frozen=True)
@@ -136,17 +174,42 @@ class OfAttention(Subject):
         """Return the inputs with one array scaled, or one row of it changed."""
         return altered(session.maker, dict(inputs), rng)
 
-    def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
-        """Yield held-out inputs of several shapes, integers and others in turn."""
-        from symattn.verification.diagnosis.attention import held_out
+    def unseen(self, session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
+        """Yield held-out inputs of several shapes, integers and normal numbers in turn."""
+        rng = np.random.default_rng((session.seed, 1))
+        wanted = (
+            (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
+        )
+        # Sizes that separate the edges of windows and blocks counted from either corner.
+        if len(mistakes) > 1:
+            reach = {n for n in (*self.spec.sides, self.spec.block) if n}
+            wanted = (
+                *(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST),
+                *wanted,
+            )
+        for number, sizes in enumerate(wanted):
+            family = FAMILIES["integer" if number % 2 else "normal"](rng)
+            inputs = session.maker.make(sizes, family, rng)
+            yield Case("fresh", f"fresh inputs {number + 1}", inputs)
 
-        return held_out(session, mistakes)
+    def of_other_sizes(
+        self, session: Session, mistakes: Sequence[Mistake], rng: Random
+    ) -> Iterator[Case]:
+        """Yield held-out inputs, also of lengths near the numbers in the words of the mistakes.
 
-    def of_other_sizes(self, session: Session, mistakes: Any, rng: Random) -> Iterator[Case]:
-        """Yield held-out inputs, also of lengths near the numbers in the words of the mistakes."""
-        from symattn.verification.diagnosis.attention import of_other_sizes
-
-        return of_other_sizes(session, mistakes, rng)
+        The first ones have several items of a batch; entries are integers and normal numbers in turn.
+        """
+        maker, most = session.maker, session.domain.max_tokens
+        named = tuple(Sizes(n_q, n_k, 5, 2) for n_q, n_k in lengths_near_numbers(mistakes, most))
+        small = maker.make(Sizes(), FAMILIES["normal"](rng), rng)
+        held_out = _HELD_OUT if plain_bound.applies(self.spec, small) else _HELD_OUT_BY_BALLS
+        for number, sizes in enumerate((*held_out, *named)):
+            family = FAMILIES["integer" if number % 2 else "normal"](rng)
+            # The first inputs have several items, where mistakes of batches show.
+            several = maker.batches and number < _IN_BATCHES
+            batch = (2, *(1,) * (maker.batches - 1)) if several else ()
+            inputs = maker.make(replace(sizes, batch=batch), family, rng)
+            yield Case("held out", f"held-out inputs {number + 1}", inputs)
 
     def sized(
         self, session: Session, sizes: Mapping[str, int], rng: Random

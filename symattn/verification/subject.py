@@ -27,6 +27,7 @@ from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
     from symattn.bounds.inputs import Maker
+    from symattn.bounds.mistake import Mistake
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
@@ -148,11 +149,13 @@ class Subject(ABC):
         """Return slightly changed inputs, whose errors may be larger."""
 
     @abstractmethod
-    def unseen(self, session: Session, mistakes: object) -> Iterator[Case]:
+    def unseen(self, session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
         """Yield held-out inputs, on which the ``mistakes`` must explain the function as well."""
 
     @abstractmethod
-    def of_other_sizes(self, session: Session, mistakes: Any, rng: Random) -> Iterator[Case]:
+    def of_other_sizes(
+        self, session: Session, mistakes: Sequence[Mistake], rng: Random
+    ) -> Iterator[Case]:
         """Yield held-out inputs of sizes that nothing was tried at: n_q ≠ n_k, odd lengths, several tiles together."""
 
     @abstractmethod

@@ -705,7 +705,7 @@ class Definition(Subject):
             {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}},
         )
 
-    def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
+    def unseen(self, session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
         """Yield fresh cases of two families in turn, with larger sizes than before if the domain allows them."""
         # A seed of its own: fresh inputs must not depend on how many were drawn before.
         rng = np.random.default_rng((session.seed, 1))
@@ -720,7 +720,9 @@ class Definition(Subject):
             if self.fits(session, case.inputs):
                 yield case
 
-    def of_other_sizes(self, session: Session, mistakes: Any, rng: Random) -> Iterator[Case]:
+    def of_other_sizes(
+        self, session: Session, mistakes: Sequence[Mistake], rng: Random
+    ) -> Iterator[Case]:
         """Yield held-out cases of sizes that are neither in ``shapes`` nor in the later groups."""
         if self.law is not None:
             held_out = self._as_in_models(session, "held out", HELD_OUT_CHUNKS, HELD_OUT_DECAY, rng)

@@ -1,9 +1,9 @@
-"""The search among the mistakes of attention, and the fresh inputs that a mistake it finds must explain."""
+"""The search among the mistakes of attention, and runs of these in float64."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,8 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds import judge, plain_bound, reference
-from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
-from symattn.bounds.inputs import Sizes
+from symattn.bounds import judge, reference
+from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import (
     RIGHT,
@@ -36,18 +35,15 @@ from symattn.verification.diagnosis import (
 )
 from symattn.verification.diagnosis.attention_search import AttentionSearch
 from symattn.verification.diagnosis.causes import Cause, Way, by_size
-from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.screening import (
-    SIZED,
     ComputedValues,
     is_finite,
 )
-from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.rules import combined, constant_outputs, operations, recording
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
-    from symattn.verification.engine import Session
+    pass
 
 
 _BEYOND = 8  # multiple of the bound
@@ -276,76 +272,6 @@ def _make_operation_mistake(
 
     step = operations.step_to_blame(new.step, "output")
     return Mistake(step, words, reference.Variant({"output": output}), in_floats=True, general=True)
-
-
-# -- fresh inputs, on which a mistake that was found must also explain the function ------------------------------------
-_IN_BATCHES = 2  # held-out inputs that have several items
-_LONGEST = 140  # keys, beyond which as many queries take long
-_SIZES = (
-    Sizes(3, 5, 4, 2),
-    Sizes(4, 4, 3, 3),
-    Sizes(2, 17, 6, 3),
-    Sizes(5, 8, 2, 4),
-    Sizes(2, 3, 70, 2),
-)
-#: For mistakes with a size, or a condition on sizes: around multiples of 16, 32, 64 and at them.
-_MORE = (
-    Sizes(2, 128, 2, 1), Sizes(3, 65, 2, 1), Sizes(2, 64, 2, 1), Sizes(2, 48, 2, 1), Sizes(2, 32, 2, 2),
-    Sizes(3, 258, 2, 1), Sizes(2, 3, 128, 2), Sizes(2, 4, 64, 2),
-    Sizes(3, 2, 33, 2), Sizes(4, 7, 72, 2), Sizes(1, 6, 16, 3), Sizes(16, 16, 4, 4),
-)  # fmt: skip
-
-
-def held_out(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
-    """Yield cases of several shapes, with integers and normal numbers in turn."""
-    rng = np.random.default_rng((session.seed, 1))
-    wanted = (
-        (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
-    )
-    if (
-        len(mistakes) > 1
-    ):  # sizes that separate the edges of windows and blocks counted from either corner
-        reach = {n for n in (*session.attention.sides, session.attention.block) if n}
-        wanted = (*(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST), *wanted)
-    for number, sizes in enumerate(wanted):
-        family = FAMILIES["integer" if number % 2 else "normal"](rng)
-        inputs = session.maker.make(sizes, family, rng)
-        yield Case("fresh", f"fresh inputs {number + 1}", inputs)
-
-
-#: Sizes that no other input has: unequal and odd lengths, and several tiles of 64 and 128 with a width above 64.
-_HELD_OUT = (
-    Sizes(60, 61, 5, 3),
-    Sizes(37, 150, 72, 5),
-    Sizes(130, 300, 72, 2),
-    Sizes(61, 37, 6, 4),
-    Sizes(1, 151, 3, 2),
-)
-
-#: The same where exact outputs take balls, which are slow: an output is n_q × n_k products.
-_HELD_OUT_BY_BALLS = (
-    Sizes(20, 21, 5, 3),
-    Sizes(5, 71, 68, 3),
-    Sizes(17, 13, 6, 4),
-    Sizes(3, 139, 3, 2),
-)
-
-
-def of_other_sizes(
-    session: Session, mistakes: Sequence[Mistake], rng: np.random.Generator
-) -> Iterator[Case]:
-    """Yield held-out cases, the first ones with several items of a batch, of integers and normal numbers in turn."""
-    maker, most = session.maker, session.domain.max_tokens
-    named = tuple(Sizes(n_q, n_k, 5, 2) for n_q, n_k in lengths_near_numbers(mistakes, most))
-    small = maker.make(Sizes(), FAMILIES["normal"](rng), rng)
-    held_out = _HELD_OUT if plain_bound.applies(session.attention, small) else _HELD_OUT_BY_BALLS
-    for number, sizes in enumerate((*held_out, *named)):
-        family = FAMILIES["integer" if number % 2 else "normal"](rng)
-        # The first inputs have several items, where mistakes of batches show.
-        several = maker.batches and number < _IN_BATCHES
-        batch = (2, *(1,) * (maker.batches - 1)) if several else ()
-        inputs = maker.make(replace(sizes, batch=batch), family, rng)
-        yield Case("held out", f"held-out inputs {number + 1}", inputs)
 
 
 # -- float runs --------------------------------------------------------------------------------------------------------
