@@ -36,7 +36,8 @@ from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, requested, verified
 from symattn.verification.definitions import definition_causes as definition_causes
 from symattn.verification.definitions import gradients
-from symattn.verification.definitions.definition_mistakes import explains, legal, of_fields
+from symattn.verification.definitions.definition_judge import explains, legal
+from symattn.verification.definitions.definition_mistakes import of_fields
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.diagnosis import causes
 from symattn.verification.rules.rotating import tables_of

@@ -12,7 +12,7 @@ import pytest
 from symattn import Alibi, Attention, Buckets, InputError, LayerNorm, Precision, RMSNorm, Rotary, Verdict, verify
 from symattn.arrays import kind
 from symattn.attention.streaming.by_tiles import by_tiles
-from symattn.verification.definitions.definition_mistakes import expected
+from symattn.verification.definitions.definition_judge import expected
 from symattn.verification.definitions.norms import subject
 from tests.faults.collection.every import chosen
 from tests.faults.programs import collected

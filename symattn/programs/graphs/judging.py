@@ -27,7 +27,7 @@ from symattn.programs.graphs.values import Value
 from symattn.programs.program import read
 from symattn.programs.specifications import kind_of
 from symattn.verification.arithmetic.suspects import BitSample, explained
-from symattn.verification.definitions.definition_mistakes import expected as expected_gradients
+from symattn.verification.definitions.definition_judge import expected as expected_gradients
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
 from symattn.verification.probing import hints

@@ -13,8 +13,8 @@ from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
 from symattn.bounds.mistake import Compute, Mistake
-from symattn.verification.definitions import definition_mistakes
-from symattn.verification.definitions.definition_mistakes import Numbered, explains
+from symattn.verification.definitions import definition_judge, definition_mistakes
+from symattn.verification.definitions.definition_mistakes import Numbered
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.diagnosis import outofrange, parts, screening
@@ -184,8 +184,10 @@ class InDefinition(AttentionSearch):
     def reproduces(
         self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
     ) -> bool | None:
-        """See ``definition_mistakes.explains``."""
-        return explains(self.subject, self.session.precision, judged, mistake, among or self.among)
+        """See ``definition_judge.explains``."""
+        return definition_judge.explains(
+            self.subject, self.session.precision, judged, mistake, among or self.among
+        )
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``both``: if both change one input, either may come first."""

@@ -32,11 +32,11 @@ from symattn.bounds.case_result import (
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import At, Compute, Mistake
-from symattn.bounds.reference import canonical, float64_outputs, trace
+from symattn.bounds.reference import canonical, trace
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
-from symattn.verification.definitions import definition_mistakes
+from symattn.verification.definitions import definition_judge
 from symattn.verification.definitions.definition_mistakes import DefinitionForm, Numbered
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.definitions.recurrent_law import (
@@ -839,43 +839,8 @@ class Definition(Subject):
         return [ScreenedOutput(x, screening_error(x, precision)) for x in near]
 
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
-        """Return the legal outputs; with −∞ in a log-sum-exp each way counts where it has a value."""
-        # −∞ among log-sum-exps is a part without keys.
-        empty = self.empties is not None and any(
-            np.isneginf(a).any() for a in inputs.values() if a.dtype.kind == "f"
-        )
-        return (
-            self._legal_beside_infinities(precision, inputs)
-            if empty
-            else definition_mistakes.legal(self, precision, inputs)
-        )
-
-    def _legal_beside_infinities(self, precision: Precision, inputs: Inputs) -> judge.Legal:
-        """Return the legal outputs; ways that lack values for −∞ count for the entries that do not depend on it."""
-
-        def in_floats(way: Compute, given: Inputs) -> Sequence[Array]:
-            return float64_outputs(partial(self.run, way), given)
-
-        first, *others = self.ways
-        # Without the −∞ every way has values.
-        finite = {
-            n: np.where(np.isneginf(a), 0.0, a) if a.dtype.kind == "f" else a
-            for n, a in inputs.items()
-        }
-        right = in_floats(first, inputs)
-        numbers = [~np.isnan(a) for a in right]
-        # Entries that stay the same do not depend on the part without keys.
-        apart = [a == b for a, b in zip(right, in_floats(first, finite), strict=True)]
-        whole, lacking = [first], list[Compute]()
-        for way in others:
-            has_values = all(
-                map(np.array_equal, numbers, (~np.isnan(a) for a in in_floats(way, inputs)))
-            )
-            (whole if has_values else lacking).append(way)
-        legal = definition_mistakes.legal(replace(self, ways=tuple(whole)), precision, inputs)
-        of_finite = definition_mistakes.legal(replace(self, ways=tuple(lacking)), precision, finite)
-        narrowed = [partial(_bounded_at, apart, way) for way in of_finite.ways[: len(lacking)]]
-        return legal._replace(ways=[*legal.ways, *narrowed])
+        """See ``definition_judge``."""
+        return definition_judge.legal(self, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs by the first way."""
@@ -974,11 +939,6 @@ class Definition(Subject):
                 "An error is compared with the bound of the form token by token; what exceeds it is compared with a "
                 f"wider bound, of every form {self.other_forms.words}."
             )
-
-
-def _bounded_at(places: Sequence[Array], way: Callable[[], Sequence[Expected]]) -> list[Expected]:
-    """Return the outputs of a way, with its bounds at these entries alone."""
-    return [e.widened(np.where(at, e.allowed, 0.0)) for e, at in zip(way(), places, strict=True)]
 
 
 def _take_empty(session: Session, case: Case) -> None:

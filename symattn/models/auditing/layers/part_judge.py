@@ -23,7 +23,7 @@ from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import NARROWER, one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.codes import code_of
-from symattn.verification.definitions.definition_mistakes import expected, explains, legal
+from symattn.verification.definitions.definition_judge import expected, explains, legal
 from symattn.verification.definitions.definition_subject import Definition
 
 State = Literal["pass", "wrong", "cannot tell"]
