@@ -1,7 +1,7 @@
 """The subject of a verification: which inputs to try, which outputs are legal, which mistakes are known.
 
-``Attention`` is one subject, ``verification.attention.OfAttention``; definitions of arrays by name are others,
-``definitions.definition_subject.Definition``. One engine tries, judges and explains them all.
+``Attention`` is one subject, ``verification.attention.OfAttention``, which says why it is one of its own; definitions
+of arrays by name are others, ``definitions.definition_subject.Definition``. One engine tries, judges and explains all.
 """
 
 from __future__ import annotations
