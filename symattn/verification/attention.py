@@ -29,9 +29,7 @@ from symattn.bounds.judge import Legal, in_floats, of_attention, traced
 from symattn.bounds.reference import float64_outputs
 from symattn.document import codec, errors
 from symattn.verification import power, reduce
-from symattn.verification.diagnosis.confirming import lengths_near_numbers
 from symattn.verification.diagnosis.observe import ObservedScale, scales
-from symattn.verification.diagnosis.screening import SIZED
 from symattn.verification.probing import (
     behaviour,
     empty_documents,
@@ -184,6 +182,9 @@ class OfAttention(Subject):
 
     def unseen(self, session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
         """Yield held-out inputs of several shapes, integers and normal numbers in turn."""
+        # Only a wrong function needs the modules of the search.
+        from symattn.verification.diagnosis.screening import SIZED
+
         rng = np.random.default_rng((session.seed, 1))
         wanted = (
             (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
@@ -207,6 +208,8 @@ class OfAttention(Subject):
 
         The first ones have several items of a batch; entries are integers and normal numbers in turn.
         """
+        from symattn.verification.diagnosis.confirming import lengths_near_numbers
+
         maker, most = session.maker, session.domain.max_tokens
         named = tuple(Sizes(n_q, n_k, 5, 2) for n_q, n_k in lengths_near_numbers(mistakes, most))
         small = maker.make(Sizes(), FAMILIES["normal"](rng), rng)
