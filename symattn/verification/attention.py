@@ -143,6 +143,11 @@ class OfAttention(Subject):
         """The specification."""
         return self.spec
 
+    @property
+    def described(self) -> Attention:  # type: ignore[override]
+        """The specification."""
+        return self.spec
+
     def case_of_attention(
         self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
     ) -> Case:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,10 @@ class Subject(ABC):
     returns_attended  whether the first output is that of an attention, as ``attended`` returns it
     leak      what a leak of NaN is, in words
     screened_groups  groups whose calls are compared with float64 first, however small they are
+    described the specification, whose numbers have names; None if it is unknown
+    settings  values of parameters that are not arrays, by name
+    changes   inputs that a call may change
+    loose     outputs whose axes of length 1 may differ
     """
 
     outputs: tuple[str, ...]
@@ -73,6 +78,10 @@ class Subject(ABC):
     returns_attended: bool = False
     leak: str = "NaN in a key or value that no query may attend to reaches an output"
     screened_groups: frozenset[str] = frozenset()
+    described: Any = None
+    settings: Mapping[str, Any] = MappingProxyType({})
+    changes: frozenset[str] = frozenset()
+    loose: frozenset[str] = frozenset()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     @abstractmethod

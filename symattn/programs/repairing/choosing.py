@@ -33,6 +33,7 @@ from symattn.verification import engine
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
 from symattn.verification.repair import ExecutionPath, Repair, RepairPart, Repairs, Replacement
+from symattn.verification.subject import Subject
 
 MAX_EDITS = 6000  # single edits that are tried
 # further ones, once an edit is accepted by which the code takes another path
@@ -161,16 +162,14 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
         return judged_samples[id(r)]
 
     subject = session.subject
-    loose = frozenset(
-        k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ())
-    )
+    loose = frozenset(k for k, name in enumerate(subject.outputs) if name in subject.loose)
     return Samples(
         first=tuple(map(sample, first)),
         all=tuple(map(sample, every)),
         various=tuple(map(sample, various)),
         returned=session.precision.returned.name,
         loose=loose,
-        changes=frozenset(getattr(subject, "changes", ())),
+        changes=subject.changes,
         numbers=_numbers_told(subject),
     )
 
@@ -183,15 +182,13 @@ def _sample_of(r: CaseResult) -> JudgedSample:
     return JudgedSample(dict(r.case.inputs), r.case.memory, near, allowed, is_wrong, slack)
 
 
-def _numbers_told(subject: object) -> tuple[float, ...]:
+def _numbers_told(subject: Subject) -> tuple[float, ...]:
     """Return the numbers of a subject's specification, and of its settings."""
-    settings = getattr(subject, "settings", {}).values()
+    settings = subject.settings.values()
     plain = [x for x in settings if isinstance(x, int | float) and not isinstance(x, bool)]
-    specs = getattr(subject, "spec", None), getattr(subject, "described", None)
     # Rules try 0 and 1 anyway.
-    numbers = [x for spec in specs for x in numbers_of(spec)] + [
-        x for x in plain if isfinite(x) and x not in (0, 1)
-    ]
+    of_settings = [x for x in plain if isfinite(x) and x not in (0, 1)]
+    numbers = [*numbers_of(subject.described), *of_settings]
     return tuple(dict.fromkeys(numbers))
 
 

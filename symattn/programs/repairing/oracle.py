@@ -83,12 +83,8 @@ def _find_failing_case(session: Session, edited: Runner, calls: list[Case]) -> C
         outcome = edited.run(record.case.inputs, record.case.memory)
         right = [part.expected for part in record.parts]
         subject = session.subject
-        loose = {
-            k for k, name in enumerate(subject.outputs) if name in getattr(subject, "loose", ())
-        }
-        result = compared(
-            record.case, outcome, right, session.precision, loose, getattr(subject, "changes", ())
-        )
+        loose = {k for k, name in enumerate(subject.outputs) if name in subject.loose}
+        result = compared(record.case, outcome, right, session.precision, loose, subject.changes)
         if result.finding is None:
             continue
         if again.run_case(record.case).finding is not None:  # by all ways of computing

@@ -64,11 +64,6 @@ class InDefinition(AttentionSearch):
         """See ``Search``."""
         return [*definition_mistakes.constants(self.subject)]
 
-    @property
-    def described(self) -> Any:
-        """See ``Search``."""
-        return self.subject.described
-
     def every(self) -> list[Mistake]:
         """The definition's own mistakes, and those by rule."""
         return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
@@ -107,10 +102,6 @@ class InDefinition(AttentionSearch):
             return tuple(part.joined(x, y) for x, y in zip(wrong, right, strict=True))
 
         return run
-
-    def further(self) -> list[Mistake]:
-        """The operators on inputs, and the further mistakes of the definition."""
-        return [*definition_mistakes.of_arrays(self.subject), *self.subject.others]
 
     def by_operations(self) -> list[Mistake]:
         """See ``AttentionSearch``: operations are recorded on inputs whose sizes differ."""

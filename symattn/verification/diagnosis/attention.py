@@ -87,11 +87,6 @@ class InAttention(AttentionSearch):
         """See ``AttentionSearch``."""
         return self.session.attention, self.names
 
-    @property
-    def described(self) -> Attention:
-        """See ``Search``."""
-        return self.session.attention
-
     def further(self) -> list[Mistake]:
         """Mistakes that change the entries of any array."""
         return [*self.entries_of_attention()]

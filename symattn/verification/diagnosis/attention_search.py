@@ -83,6 +83,10 @@ class AttentionSearch(Search):
         """Yield the mistake of wrongly counted keys, of what has other weights than an attention."""
         yield from ()
 
+    def further(self) -> list[Mistake]:
+        """See ``Search``: these, which are many."""
+        return [*self.of_arrays(), *self.others()]
+
     @abstractmethod
     def by_operations(self) -> Iterable[Mistake]:
         """Yield likely replacements of one operation of the definition."""

@@ -143,11 +143,6 @@ class Search(ABC):
     def constants(self) -> list[Mistake]:
         """The mistakes whose output ignores inputs, such as zeros."""
 
-    @property
-    @abstractmethod
-    def described(self) -> Any:
-        """The specification, whose numbers have names."""
-
     @abstractmethod
     def further(self) -> list[Mistake]:
         """Less likely mistakes, such as changes of any array by rule."""
@@ -532,7 +527,7 @@ class Search(ABC):
                 and self._is_explained_by_balls(smallest, mistake) is not False
             )
 
-        named = partial(own_numbers.near, self.described)
+        named = partial(own_numbers.near, self.session.subject.described)
         results = fitted(self.families(), self.miss, self.wrong, explains, named)
         self.fits = [m for m in results if self._is_allowed_by_screening(m, self.wrong)]
         for mistake in self.fits:
@@ -605,7 +600,7 @@ class Search(ABC):
     def in_parts(self) -> Iterator[Mistake]:
         """Yield mistakes that are made for some batch items or heads alone, if all errors are there."""
         self.begin()
-        group = max(1, int(getattr(self.described, "group", 1)))
+        group = max(1, int(getattr(self.session.subject.described, "group", 1)))
         for part in islice(parts.of_errors(self.wrong, self.axes_of_outputs(), group), _PLACES):
             every = (*self.possible, *self.further())
             likely = [self.in_part(m, part) for m in every if self._fits_in_part(m, part)]
