@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Precision
+from symattn import Attention, Domain, Precision, Undecided
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, CaseResult
-from symattn.bounds.judge import judge, of_attention
+from symattn.bounds.judge import explained, judge, of_attention
 from symattn.bounds.mistake import Mistake
 from symattn.programs.verify import verify
 from symattn.verification.diagnosis.blaming import affected
@@ -28,6 +30,16 @@ def _causal(s: Array, by: int = 0) -> Array:
 def _no_mask_where_64_divides(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     return _softmax(s if len(k) % 64 == 0 else _causal(s)) @ v
+
+
+def test_a_mistake_whose_numbers_are_undecided_is_no_explanation() -> None:
+    # Exact values come late, and balls may not tell a divisor from 0.
+    judged: Any = SimpleNamespace(outcome=SimpleNamespace(output=1.0, error=None), parts=[None], finding="values")
+
+    def match(part: Any, wrong: Any) -> bool:
+        raise Undecided("ball: is the divisor 0?")
+
+    assert explained(judged, lambda: [judged], match) is None
 
 
 def _with_maximum(top: Callable[[Array], Array]) -> Program:
