@@ -114,9 +114,12 @@ def _line_of(file: Path, names: Sequence[str]) -> int:
 
 
 def _result_of_fault(fault: Fault, place: Place, fixes: tuple[Fix, ...]) -> Result:
+    from symattn.verification.report_document import sentence
+
     rule = _first_code(fault.code)
     example = fault.counterexample
-    words = f"{fault.message}. {example.words}." if example else f"{fault.message}."
+    # As the report says it, with the wrong entry.
+    words = " ".join(map(sentence, (fault.message, *([example.words] if example else []))))
     properties = {"step": fault.step, "grade": fault.grade.value}
     result = Result(rule, _meaning_of(rule), "error", words, place, properties=properties)
     return _with_fixes(result, fixes)

@@ -102,7 +102,7 @@ class Result:
     def fingerprint(self) -> str:
         """The hash by which the same finding is known again, wherever it moves within its file."""
         known = "\0".join((self.rule, _shown_path(self.place.file), self.place.name))
-        return hashlib.sha256(known.encode()).hexdigest()[:32]
+        return hashlib.sha256(os.fsencode(known)).hexdigest()[:32]
 
 
 def sarif(results: Sequence[Result], version: str, command: str = "") -> str:
@@ -158,7 +158,8 @@ def _artifact_location(file: str) -> dict[str, str]:
     path = _shown_path(file)
     if os.path.isabs(path):
         return {"uri": Path(path).as_uri()}
-    return {"uri": quote(path), "uriBaseId": _ROOT}
+    # As bytes, since a name of a file need not be UTF-8.
+    return {"uri": quote(os.fsencode(path)), "uriBaseId": _ROOT}
 
 
 def _shown_path(file: str) -> str:
