@@ -19,11 +19,21 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, SymattnError
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.backward_hooks import Followed, WatchedCall
-from symattn.models.auditing.begun import Begun, CallSite, Draws, begun, draws_of, ended, watching
+from symattn.models.auditing.begun import (
+    Begun,
+    CallSite,
+    Draws,
+    begun,
+    defect,
+    draws_of,
+    ended,
+    watching,
+)
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.dependence.causality import promised_causal
 from symattn.models.auditing.dependence.mixing import Dependence, check_causal
 from symattn.models.auditing.dependence.probing import probed, with_padding
+from symattn.models.auditing.differences import Differences
 from symattn.models.auditing.layers.layer_hooks import Layers
 from symattn.models.auditing.mixers.mixer_judge import MixerReader, judge_mixer, read_mixer
 from symattn.models.auditing.patches import (
@@ -94,6 +104,7 @@ class Audit:
         # Threads in which tiny models run that are none of the user's.
         self._inferring: set[int] = set()
         self._probes = MAX_PROBED_MODELS if dependence else 0
+        self._differences = Differences()
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
             self._record_module_paths(model)
@@ -203,11 +214,28 @@ class Audit:
             return
         if not raised and self._is_outermost_audited(module):
             self._probe_pass(module, args, kwargs)
+        around = doing.modules[-2] if len(doing.modules) > 1 else None
+        if not raised and args and self._differences.has_calls(around):
+            self._judge_difference(around, module, args[0])
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
         if len(doing.modules) == 1 and self in doing.followed:
             doing.followed.remove(self)
             self._unfollow_thread_operators()
+
+    def _judge_difference(self, module: Module, projection: Module, x: Tensor) -> None:
+        """Judge what an output projection received, if its module subtracts the outputs of two calls."""
+        import torch
+
+        name = self._names.get(module, type(module).__name__)
+        with reading(), torch.no_grad():
+            try:
+                finding = self._differences.projected(name, module, projection, x)
+            # The model runs as usual even if symattn fails.
+            except Exception as error:
+                finding = CallFinding(name, "difference of two calls", reason=defect(error))
+            if finding is not None:
+                self._add_call_finding(finding)
 
     # -- called by the tracer of a thread ------------------------------------------------------------------------------
     def attended(self, received: Received, out: object) -> Callable[[Any], None] | None:
@@ -335,7 +363,10 @@ class Audit:
                 self._layers.attended(
                     call.received, out[0] if isinstance(out, tuple) else out, site.heads_last
                 )
-            result = self._judge_ended_call(call, out[0] if isinstance(out, tuple) else out, draws)
+            first_output = out[0] if isinstance(out, tuple) else out
+            if isinstance(call, Begun):
+                self._differences.attended(site.module, first_output, site.heads_last)
+            result = self._judge_ended_call(call, first_output, draws)
             self._add_call_finding(
                 result if watched is not None else self._mark_unawaited_gradients(result), watched
             )

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from math import exp
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from symattn.attention.spec import Attention
 from symattn.models.configurations.configuration import Configuration, inverse_root
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.differential import Differential
 
 Fields: TypeAlias = Mapping[str, object]  # of ``Attention``
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
@@ -119,6 +124,39 @@ def without(field: str, why: str) -> FieldRule:
         return {}
 
     return run
+
+
+# -- differences -------------------------------------------------------------------------------------------------------
+def subtracting(at: LayerPlace) -> Differential:
+    """Return the difference of two softmaxes of DiffLlama, with λ_init = 0.8 − 0.6 e^(−0.3 l) in layer l, from 0.
+
+    Source: Ye et al., Differential Transformer (2024), §2.1, where layers are counted from 1.
+    """
+    # Definitions are imported where a model has one, as most have none.
+    from symattn.verification.definitions.differential import Differential
+
+    keys = at.c.count_or_none(*KEYS) or at.heads
+    for field, count in (("num_attention_heads", at.heads), (KEYS[0], keys)):
+        if count % 2:
+            raise at.c.refusal(field, count, "even: half of the heads are subtracted")
+    halves = at.sharing(KEYS[0], keys)
+    heads = {name: count and count // 2 for name, count in halves.items()}
+    return Differential(
+        attention=Attention(causal=True, **heads),
+        norm="rms",
+        eps=at.c.number("rms_norm_eps"),
+        init=0.8 - 0.6 * exp(-0.3 * at.layer),
+    )
+
+
+@rule(
+    "`Attention` is each of two calls, of values of half of the heads of keys; the layer is a `Differential`: head i"
+    " less λ times head i + h/2, normalised"
+)
+def subtracted(at: LayerPlace) -> Fields:
+    at.c.cannot_tell(
+        "the outputs of two calls are subtracted, as Differential does, for which Attention has no field"
+    )
 
 
 # -- scale and cap -----------------------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ normalised, which columns a rotation pairs, which field is the scale, how a matr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from symattn.models.configurations.field_rules import (
     FieldRule,
+    LayerPlace,
     around,
     by_decoder,
     by_types,
@@ -28,6 +29,8 @@ from symattn.models.configurations.field_rules import (
     root_of,
     sinks,
     softcap,
+    subtracted,
+    subtracting,
     two_sided,
     unscaled,
     without,
@@ -48,6 +51,9 @@ from symattn.models.configurations.position_rules import (
     unless_full,
     where_sliding,
 )
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.differential import Differential
 
 Packing: TypeAlias = Literal["rows", "groups"]
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -71,6 +77,7 @@ class ModelFamily:
     scaled_before  whether queries are scaled before attention is called, with the scale 1
     gates_beside_queries  whether the projection of queries gives each head its queries, then the gate of its output
     gains    the number to add to stored gains of norms: 1 if they are stored as their distance from 1
+    difference  the definition of a layer that subtracts the outputs of two calls, from a place in a model; else None
     whole    more rules, of what the model does to queries and keys before the call; they are left out where only the
              call is described
     """
@@ -81,6 +88,7 @@ class ModelFamily:
     scaled_before: bool = False
     gates_beside_queries: bool = False
     gains: int = 0
+    difference: Callable[[LayerPlace], Differential] | None = None
     whole: tuple[FieldRule, ...] = ()
 
     def depth(self, kind: str) -> tuple[str, ...]:
@@ -166,6 +174,9 @@ FAMILIES: dict[str, ModelFamily] = {
     ),
     "exaone4": _make_self_attention_family(
         causal, grouped, unless_full(rotary()), by_types(), normed()
+    ),
+    "diffllama": replace(
+        _make_self_attention_family(*_DECODER), difference=subtracting, whole=(subtracted,)
     ),
     "arcee": _make_self_attention_family(*_DECODER),
     "seed_oss": _make_self_attention_family(*_DECODER),

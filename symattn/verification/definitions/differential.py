@@ -148,6 +148,14 @@ def _run(spec: Differential, subtract: Difference, norm: Norm, /, **inputs: Any)
     return output if spec.norm is None else _normalise(spec, norm, output, gain)
 
 
+def combine_outputs(
+    spec: Differential, norm: Norm, one: Any, other: Any, factor: Any, gain: Any = None
+) -> Any:
+    """Return A₁ V − λ A₂ V of two outputs, by a form of the norm if the specification has one."""
+    output = one - factor * _store(other)
+    return output if spec.norm is None else _normalise(spec, norm, output, gain)
+
+
 def _normalise(spec: Differential, norm: Norm, output: Any, gain: Any) -> Any:
     return norm(output, Fraction(spec.eps), gain) * _round_constant(1 - spec.init, output)
 
@@ -212,7 +220,7 @@ def _list_ways(spec: Differential) -> tuple[Compute, ...]:
     differences += [
         partial(_subtract_outputs, way) for way in lse.ways(replace(spec.attention, lse=True))
     ]
-    forms = _NORMS if spec.norm is not None else _NORMS[:1]
+    forms = NORM_FORMS if spec.norm is not None else NORM_FORMS[:1]
     return tuple(partial(_run, spec, subtract, norm) for norm in forms for subtract in differences)
 
 
@@ -230,7 +238,7 @@ def _make_norm_form(form: Callable[..., Any]) -> Norm:
 
 #: o/√(mean(o²) + ε) · g; then o r · g with r the reciprocal of the root; o s with s = g r; and the first with o/√…
 #: stored in the format of the inputs, before it is multiplied by the gain.
-_NORMS: tuple[Norm, ...] = (rms_norm, *map(_make_norm_form, (folded, affine_folded, stored)))
+NORM_FORMS: tuple[Norm, ...] = (rms_norm, *map(_make_norm_form, (folded, affine_folded, stored)))
 
 
 # -- the definition ----------------------------------------------------------------------------------------------------

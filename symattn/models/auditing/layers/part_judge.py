@@ -128,13 +128,15 @@ def judged(
     near: Sequence[Mistake] = (),
     extra: Floats | None = None,
     of_mistakes: bool = False,
+    narrower: bool = True,
 ) -> PartFinding:
     """Judge ``got``, one array for each output, for ``inputs``; it is legal if one of the contracts allows it.
 
     ``fused`` is that of a kernel, ``eager`` that of successive operators, which store each result in ``dtype``. Without
     ``search``, no cause is searched for. ``near`` are mistakes that change little: the finding lists those that also
     fit a right result. ``extra`` is a further error that the first output may have, if a kernel promises less;
-    ``of_mistakes`` says that only kernels of known mistakes do.
+    ``of_mistakes`` says that only kernels of known mistakes do. ``narrower``: a narrower format may be a cause;
+    it is none where its bound allows almost anything, as before a norm of small numbers.
     """
     # No bound covers NaN and infinity, and their cause lies in an earlier part.
     if not all(np.isfinite(a).all() for a in inputs.values()):
@@ -158,11 +160,10 @@ def judged(
         first = result[0] if extra is None else _widen_first_output(result[0], extra)
         words = "its cause was not searched for"
         if search:
-            words = (
-                _find_cause_of_part(subject, arithmetics[0], first)
-                or _describe_narrower_format(subject, dtype, contracts, case, outcome)
-                or NONE
-            )
+            words = _find_cause_of_part(subject, arithmetics[0], first)
+            if not words and narrower:
+                words = _describe_narrower_format(subject, dtype, contracts, case, outcome)
+            words = words or NONE
         return PartFinding(part, min(r.worst for r in result), True, words)
     # Where no bound decides, a result is neither right nor wrong.
     if any(r.undecided or not r.decisive for r in right):
