@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 #: What a process that ends counts as, in calls: its last chunk, and the wait for its end.
-_WORK_OF_END = 2000
+_WORK_OF_END = 10_000
 
 
 class TrialsInChild:
@@ -42,7 +42,8 @@ class TrialsInChild:
         self._opened_in = self._child.process
         if answer is None or isinstance(answer, Failure):
             return None
-        return _checked_answer(answer, _is_opened(answer))
+        opened: Opened = _checked_answer(answer, _is_opened(answer))
+        return opened
 
     def add(self, samples: Sequence[JudgedSample]) -> None:
         """See ``Trials.add``."""
@@ -55,7 +56,8 @@ class TrialsInChild:
         answer = self._ask_trials_in_child("edits", tier)
         if isinstance(answer, Failure):
             return []
-        return _checked_answer(answer, _is_list_of(answer, _is_edit))
+        edits: list[Edit] = _checked_answer(answer, _is_list_of(answer, _is_edit))
+        return edits
 
     def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[Screened]:
         """See ``Trials.screen``."""
@@ -63,7 +65,9 @@ class TrialsInChild:
         if isinstance(answer, Failure):
             return []
         numbers = range(len(several))
-        return _checked_answer(answer, _is_list_of(answer, lambda one: _is_screened(one, numbers)))
+        is_right = _is_list_of(answer, lambda one: _is_screened(one, numbers))
+        screened: list[Screened] = _checked_answer(answer, is_right)
+        return screened
 
     def score(self, edits: Sequence[Edit]) -> list[float]:
         """See ``Trials.score``."""
@@ -71,7 +75,8 @@ class TrialsInChild:
         if isinstance(answer, Failure):
             return [0.0] * len(edits)
         is_right = _is_list_of(answer, _is_number) and len(answer) == len(edits)
-        return _checked_answer(answer, is_right)
+        scores: list[float] = _checked_answer(answer, is_right)
+        return scores
 
     def work_done(self) -> float:
         """See ``Trials.work_done``; a process that ended has told nothing of its last questions."""
@@ -86,7 +91,8 @@ class TrialsInChild:
         if isinstance(answer, Failure):
             return 0, 1
         is_right = type(answer) is tuple and [type(n) for n in answer] == [int, int]
-        return _checked_answer(answer, is_right)
+        counts: tuple[int, int] = _checked_answer(answer, is_right)
+        return counts
 
     def version(self, edits: Sequence[Edit]) -> EditedInChild:
         """Return the edited function, called in the child."""
