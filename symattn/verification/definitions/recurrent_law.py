@@ -122,7 +122,9 @@ def recurrences(
         "rates": steps,
     }
     for head in range(len(v)):
-        of_head = {name: None if a is None else a[head] for name, a in by_field.items()}
+        of_head: dict[str, Any] = {
+            name: None if a is None else a[head] for name, a in by_field.items()
+        }
         yield Recurrence(
             **of_head,
             skip=float(skips[head]),
@@ -172,8 +174,8 @@ def _read_queries_and_keys(
     if not spec.scale:
         return read
     # The scale is 1/√d_k on queries alone, and scales their error too.
-    root, of_q = np.sqrt(q.shape[-1]), read.query_errors
-    scaled = None if of_q is None else of_q / root + _lost(precision)
+    root, errors = np.sqrt(q.shape[-1]), read.query_errors
+    scaled = None if errors is None else errors / root + _lost(precision)
     return read._replace(q=read.q / root, query_errors=scaled)
 
 
