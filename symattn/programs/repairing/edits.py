@@ -137,12 +137,50 @@ class FunctionPlaces:
         self.unread = self._names_assigned_and_never_read()
         self.rescalers = self._names_subtracted_in_calls()
         self.counters = self._names_of_loops()
+        self.carried = self._names_carried_through_loops()
+        # what stands beside each name, by the number of its node, and the names beside it anywhere
+        self.beside: dict[int, tuple[str, bool, str]] = {}
+        self.names_beside: dict[tuple[str, bool, str], set[str]] = {}
+        self._collect_operands()
+
+    def _collect_operands(self) -> None:
+        """Collect the other operands of names: as texts, or of strides as their axis, which several tensors share.
+
+        In ``page * stride_k0 + j`` and ``page * stride_v0 + j`` both strides tell that a page is meant.
+        """
+        for node in ast.walk(self.source.tree):
+            if not isinstance(node, ast.BinOp):
+                continue
+            for own, other in ((node.left, node.right), (node.right, node.left)):
+                # ``m[:, None]`` is ``m`` as a column.
+                name = own.value if isinstance(own, ast.Subscript) else own
+                if isinstance(name, ast.Name) and not isinstance(other, ast.Constant):
+                    stride = self.strides.get(getattr(other, "id", ""))
+                    text = stride.axis if stride and stride.axis else ast.unparse(other)
+                    role = type(node.op).__name__, stride is not None, text
+                    self.beside[getattr(name, "number", -1)] = role
+                    self.names_beside.setdefault(role, set()).add(name.id)
 
     def _names_of_loops(self) -> set[str]:
         """Return the names that loops assign: the numbers of items, blocks and their first places."""
         loops = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.For)]
         targets = [n for loop in loops for n in ast.walk(loop.target)]
         return {n.id for n in targets if isinstance(n, ast.Name)}
+
+    def _names_carried_through_loops(self) -> dict[str, int]:
+        """Return the names that a loop changes from what they were before it, each with the last line of the loop."""
+        result: dict[str, int] = {}
+        loops = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.For | ast.While)]
+        stores = [
+            n
+            for n in ast.walk(self.source.tree)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        ]
+        for loop in loops:
+            before = {n.id for n in stores if n.lineno < loop.lineno}
+            within = {n.id for n in stores if loop.lineno < n.lineno <= (loop.end_lineno or 0)}
+            result |= {name: loop.end_lineno or 0 for name in before & within}
+        return result
 
     def _names_that_bound(self) -> set[str]:
         """Return the names in comparisons, ranges, minima and maxima."""
@@ -285,6 +323,12 @@ class Place:
 
         return sorted(names, key=order)[:MOST_NAMES_IN_KERNEL]
 
+    @property
+    def names_of_same_role(self) -> set[str]:
+        """The names that have the same other operand elsewhere, such as a stride of the same axis."""
+        role = self.function.beside.get(getattr(self.node, "number", -1))
+        return self.function.names_beside.get(role, set()) if role is not None else set()
+
     def kind_of(self, node: ast.AST) -> Kind:
         """Return the kind of another expression of the function."""
         return self.function.kind(node)
@@ -389,7 +433,7 @@ def expression_rules() -> tuple[EditRule, ...]:
     )
 
     of_arrays = *expressions.RULES, *orders.RULES, *lengths.RULES, *argument_rules.RULES
-    return (*of_arrays, *kernel_rules.RULES)
+    return (*kernel_rules.LIKELY_RULES, *of_arrays, *kernel_rules.RULES)
 
 
 def enumerate_edits(

@@ -60,6 +60,16 @@ def change_pointer(p: Place) -> Changes:
                 yield name
 
 
+def take_name_of_same_role(p: Place) -> Changes:
+    """A name that has the same other operand elsewhere: ``page * stride_v0`` as in ``page * stride_k0``."""
+    if p.kind.name not in ("int", "ints", "float", "floats") or p.is_called:
+        return
+    # In the order of the scope, since a set has none.
+    for name, kind in p.names("int", "ints", "float", "floats").items():
+        if name in p.names_of_same_role and kind.shape == p.kind.shape:
+            yield name
+
+
 def fill_with_infinity(p: Place) -> Changes:
     """Change the number that a call fills in, such as the other values of a load: 0 to infinity, and back."""
     node = p.node
@@ -104,6 +114,16 @@ def insert_row(p: Place) -> Changes:
             yield f"{p.text} / {form}"
         yield f"{p.text} + {form}"
         yield f"{p.text} - {form}"
+
+
+def divide_after_loop(p: Place) -> Changes:
+    """What a loop has summed up, divided by another sum of the loop, or by its largest number."""
+    carried = p.function.carried
+    if p.node.lineno <= carried.get(p.node.id, p.node.lineno) or not p.kind.is_real or p.is_called:
+        return
+    for name, kind in p.names("float", "floats").items():
+        if name in carried:
+            yield from (f"{p.text} / {form}" for form in forms_of(name, kind, p.kind))
 
 
 def take_row(p: Place) -> Changes:
@@ -219,6 +239,19 @@ def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacemen
 #: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
 KERNELS: Where = "kernels"
+# Before the rules of all names and rows, which have these edits too, as unlikely ones.
+LIKELY_RULES: tuple[EditRule, ...] = (
+    EditRule(
+        "variable",
+        1,
+        ast.Name,
+        take_name_of_same_role,
+        likely=True,
+        added=_LOOKED_AT,
+        where=KERNELS,
+    ),
+    EditRule("sum", 2, ast.Name, divide_after_loop, likely=True, added=_LOOKED_AT, where=KERNELS),
+)
 RULES: tuple[EditRule, ...] = (
     EditRule("function", 1, ast.Attribute, change_function_of_kernel, likely=True, where=KERNELS),
     EditRule("variable", 1, ast.Name, change_pointer, where=KERNELS),

@@ -53,6 +53,8 @@ BODIES = [
     ("operator", 1, "z = a + r[:, None]", "z = a * r[:, None]"),
     ("factor", 2, "z = tl.exp2(a)", "z = tl.exp2(a * 1.4426950408889634)"),
     ("row", 2, "z = a + b", "z = a * r[:, None] + b"),
+    ("sum", 2, "z, s = a, r\n    for _ in range(2):\n        z += b\n        s += r\n    z = z * 2",
+     "z, s = a, r\n    for _ in range(2):\n        z += b\n        s += r\n    z = z / s[:, None] * 2"),
     ("offset", 2, "w = i < n\n    z = tl.where(i[:, None] <= c[None, :], a, b)",
      "z = tl.where(i[:, None] + n <= c[None, :], a, b)"),
     ("factor", 2, "z = a\n    z += b", "z = a\n    z = z * r[:, None]\n    z += b"),
@@ -123,6 +125,14 @@ def test_a_rule_repairs_a_kernel(loaded: Any, rule: str, tier: int, wrong: str, 
     text = BODY.replace("BODY", wrong)
     assert not (loaded(text).f(*given()) == expected).all()
     assert repairs_of(text, expected, loaded, rule, tier)
+
+
+def test_a_name_that_has_the_same_other_operand_elsewhere_is_likely(loaded: Any) -> None:
+    right = "w = i * 3 % 8\n    z = tl.load(x + w[:, None] * D + c[None, :]) + tl.load(y + w[:, None] * D + c[None, :])"
+    expected = loaded(BODY.replace("BODY", right)).f(*given())
+    wrong = BODY.replace("BODY", right.replace("x + w", "x + i"))
+    found = repairs_of(wrong, expected, loaded, "variable", 1)
+    assert [e.new for e in found if e.likely] == ["w"]
 
 
 def test_the_default_of_a_kernels_parameter_is_repaired(loaded: Any) -> None:
