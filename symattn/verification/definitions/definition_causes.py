@@ -212,13 +212,18 @@ class InDefinition(AttentionSearch):
         # A wrong shape concerns all outputs, and is not explained one by one.
         if self.among is not None or len(outputs) < 2 or any(r.ratios is None for r in self.wrong):
             return ()
-        causes = []
+        causes, effort_of_pairs = [], self.begin_pairs()
         for k in outputs:
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
             # Searches for single outputs share what is computed of mistakes.
             cause = InDefinition(
-                self.session, wrong, by_size(right), frozenset([k]), computed=self.computed
+                self.session,
+                wrong,
+                by_size(right),
+                frozenset([k]),
+                effort_of_pairs=effort_of_pairs,
+                computed=self.computed,
             ).sure()
             if cause is None:
                 return ()

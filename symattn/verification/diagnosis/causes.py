@@ -37,10 +37,10 @@ _ALIKE = 10  # cases of either kind by which mistakes that explain everything ar
 # wrong cases that judge a mistake at least, and entries of all if they are more
 _FEWEST = 2
 _ENTRIES = 10_000
-_TELLING = 150  # entries of inputs that show much and take little time
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
-_IN_PAIRS = 30_000  # the same for all pairs of mistakes
+_IN_PAIRS = 30_000  # the same for all pairs of mistakes,
+_IN_SLOW_PAIRS = 12_000  # and if a run of the definition counts as several
 _SHOWN = 12  # smallest wrong cases among which one with different sizes is chosen
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 KEPT = 512  # entries of the inputs of cases whose outputs are stored
@@ -114,6 +114,7 @@ class Search(ABC):
     among: frozenset[int] | None = None
     effort: Effort = field(init=False)
     whole_effort: Effort | None = None  # of several ways together
+    effort_of_pairs: Effort | None = None  # of the searches for all outputs one by one
     fits: list[Mistake] = field(default_factory=list)
     possible: list[Mistake] = field(init=False)
     clear: list[Mistake] = field(default_factory=list)
@@ -215,7 +216,9 @@ class Search(ABC):
 
         def telling(judged: CaseResult) -> tuple[bool, int, int]:
             numbers = {
-                x for a in judged.case.inputs.values() for x in np.ravel(a)[:_TELLING].tolist()
+                x
+                for a in judged.case.inputs.values()
+                for x in np.ravel(a)[: screening.TELLING].tolist()
             }
             return screening.is_finite(judged), len({*measured(judged).values()}), len(numbers)
 
@@ -465,6 +468,16 @@ class Search(ABC):
         by_output = [*zip(*answers, strict=True)]
         return len(by_output) > 1 and any(map(explains_all, by_output))
 
+    def spoils_right_output(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """Return whether a mistake clearly changes an output of a case in which the function has the right one."""
+        outputs = self.outputs(judged, mistake)
+        if outputs is None or judged.ratios is None:
+            return False
+        asked = self.among or {*range(len(judged.parts))}
+        of_parts = enumerate(zip(judged.parts, outputs, strict=True))
+        right = [pair for k, pair in of_parts if k in asked and k not in judged.wrong]
+        return any(self._of_part(judged, mistake, *pair) is False for pair in right)
+
     def _of_part(
         self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
     ) -> bool | None:
@@ -502,7 +515,7 @@ class Search(ABC):
         """Return the mistakes that float64 does not rule out."""
         survivors = mistakes
         # Cases near this size rule out most mistakes at little cost, so they come first.
-        cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
+        cases = sorted(self.wrong, key=lambda r: abs(r.case.size - screening.TELLING))
         for judged in (
             *cases,
             *self.right[:_SEEN],
@@ -632,11 +645,15 @@ class Search(ABC):
     def pairs(self) -> Iterator[Mistake]:
         """Yield two mistakes at once that explain everything; neither need explain a case alone."""
         # A limit on all pairs together, besides that of each way.
-        self.whole_effort = Effort(_IN_PAIRS)
+        self.whole_effort = self.effort_of_pairs or self.begin_pairs()
         try:
             yield from self._yield_mistake_pairs()
         finally:
             self.whole_effort = None
+
+    def begin_pairs(self) -> Effort:
+        """Return the runs that all pairs of mistakes may take."""
+        return Effort(_IN_PAIRS if self.session.subject.costs == 1 else _IN_SLOW_PAIRS)
 
     def _yield_mistake_pairs(self) -> Iterator[Mistake]:
         self.begin()

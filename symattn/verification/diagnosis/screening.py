@@ -282,9 +282,15 @@ _APART = 3
 # wrong cases for the search of pairs: of at most so many entries, with the most outputs
 _PAIRED = 2
 _LARGE = 400
+TELLING = (
+    150  # entries of inputs that show much and take little time; survivors were asked there first
+)
 # mistakes that are paired with others, and how many then take the first one's place
 _FIRSTS = 6
 _NEAREST = 2
+# of a definition whose runs are slow, such as a gradient: units for the pairs of one mistake, and the fewest of these
+_UNITS_OF_ONE = 1600
+_FEWEST_OF_ONE = 30
 
 
 def likely_pairs(search: Search) -> Iterator[list[Mistake]]:
@@ -294,18 +300,29 @@ def likely_pairs(search: Search) -> Iterator[list[Mistake]]:
     finite = [
         r for r in search.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE
     ]
-    few = sorted(
-        finite, key=lambda r: (-sum(p.expected.allowed.size for p in r.parts), r.case.size)
-    )[:_PAIRED]
+    is_slow = search.session.subject.costs > 1
+
+    def order(r: CaseResult) -> tuple[int, int]:
+        entries = sum(p.expected.allowed.size for p in r.parts)
+        # Of slow definitions the outputs of every mistake are stored where it was screened first.
+        return (abs(r.case.size - TELLING), 0) if is_slow else (-entries, r.case.size)
+
+    few = sorted(finite, key=order)[: 1 if is_slow else _PAIRED]
+    # One mistake does not undo what another one changes, unless by chance.
+    possible = [
+        m
+        for m in (*search.possible, *search.further())
+        if not any(search.spoils_right_output(r, m) for r in few[:1])
+    ]
     # By identity, so that a mistake can be taken out once its pairs are tried.
-    every = {id(m): m for m in (*search.possible, *search.further())}
+    every = {id(m): m for m in possible}
     in_one = [m for m in every.values() if search.explains_an_output(few, m)]
     for first in islice(search.distinct(in_one, few, every=True), _ALONE):
         yield _pair_mistake_with_others(search, first, every, few)[0]
     search.begin()
     larger, smaller = firsts(search, few, list(every.values()), _FIRSTS)
     # the mistakes that explain some of a few small cases alone, those that explain most first
-    small = search.wrong[: _SMALLEST // search.session.subject.costs or 1 : _APART]
+    small = few if is_slow else search.wrong[:_SMALLEST:_APART]
     counts = [(sum(search.screened(r, m) is True for r in small), m) for m in every.values()]
     alone = [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
     parts = list(search.distinct(alone, few, every=True))
@@ -349,10 +366,37 @@ def _pair_mistake_with_others(
     # Pairs of this mistake are tried already, or there is no effort left.
     if search.over or every.pop(id(first), None) is None:
         return [], []
-    pairs = [(both, m) for m in (first, *every.values()) for both in search.combined(first, m)]
+    others = _likeliest_beside(search, first, [first, *every.values()], few[:1])
+    pairs = [(both, m) for m in others for both in search.combined(first, m)]
     # The runs that ranking will take are charged at once.
     search.effort.spend(0, search.session.subject.costs * len(pairs))
     beside = {id(both): m for both, m in pairs}
     in_order = ranked(search, few[:1], [both for both, _ in pairs])
     likely = [both for share, both in in_order if share <= LITTLE]
     return best(search, few, likely), [beside[id(both)] for _, both in in_order[:_NEAREST]]
+
+
+def _likeliest_beside(
+    search: Search[M], first: M, mistakes: list[M], cases: Sequence[CaseResult]
+) -> list[M]:
+    """Return the mistakes whose pairs with the first one are run: all, or of a slow definition the likeliest.
+
+    These leave least of r = y − o if changes add up: ‖r − D₁ − D₂‖², with D = o_m − o of either mistake alone.
+    """
+    costs = search.session.subject.costs
+    most = max(_UNITS_OF_ONE // costs, _FEWEST_OF_ONE)
+    if costs == 1 or len(mistakes) <= most or not cases:
+        return mistakes
+    judged = cases[0]
+    of_first = errors_of(search, judged, search.outputs(judged, first))
+    if of_first is None:
+        return mistakes[:most]
+    beside = of_first[0] - of_first[1]
+
+    def left_by_sum(mistake: M) -> float:
+        errors = errors_of(search, judged, search.outputs(judged, mistake))
+        with np.errstate(over="ignore"):
+            return float("inf") if errors is None else float(((beside - errors[1]) ** 2).sum())
+
+    # Sorting is stable, so that equal ones stay in their order.
+    return sorted(mistakes, key=left_by_sum)[:most]
