@@ -17,15 +17,22 @@ def softmax(s):
 
 @dataclass(frozen=True)
 class PublicBug:
-    """A bug: its report, what it is, the specification, the right function, and its lines before the fix."""
+    """A bug: its report, what it is, the definition, the right function, and its lines before the fix."""
 
     report: str
     words: str
-    fields: str
+    definition: str
     right: str
     wrong_lines: tuple[tuple[str, str], ...]  # a line of the fix, and the line before it
     repaired: bool
     reason: str = ""  # if it is not repaired
+    framework: str = ""  # if it is not NumPy
+    layout: str = ""  # of inputs with more axes than their names tell
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return "backward" if self.definition.startswith("Gradient") else "attention"
 
     @property
     def text(self) -> str:
@@ -139,31 +146,33 @@ def attention(q, k, v):
 """
 
 BUGS = (
-    PublicBug("huggingface/transformers#26792", "a window one key too long", "causal=True, window=4",
+    PublicBug("huggingface/transformers#26792", "a window one key too long", "Attention(causal=True, window=4)",
               _WINDOW, (("past - 4 + 1)", "past - 4)"),), True),
-    PublicBug("tinygrad/tinygrad#15949", "a causal mask that ignores cached keys", "causal=True",
+    PublicBug("tinygrad/tinygrad#15949", "a causal mask that ignores cached keys", "Attention(causal=True)",
               _CACHE, (("dtype=bool), n_k - n_q)", "dtype=bool))"),), True),
-    PublicBug("karpathy/ng-video-lecture#6", "scores scaled by all channels, not those of a head", "heads=2",
-              _CHANNELS, (("np.float32(d**-0.5)", "np.float32(c**-0.5)"),), True),
-    PublicBug("onnx/onnx#7865", "scores capped after the mask", "softcap=5.0, mask='additive'", _CAP_AND_MASK,
+    PublicBug("karpathy/ng-video-lecture#6", "scores scaled by all channels, not those of a head",
+              "Attention(heads=2)", _CHANNELS, (("np.float32(d**-0.5)", "np.float32(c**-0.5)"),), True),
+    PublicBug("onnx/onnx#7865", "scores capped after the mask", "Attention(softcap=5.0, mask='additive')",
+              _CAP_AND_MASK,
               (("    s = np.float32(5.0) * np.tanh(s / np.float32(5.0))\n    s = s + mask\n",
                 "    s = s + mask\n    s = np.float32(5.0) * np.tanh(s / np.float32(5.0))\n"),), True),
-    PublicBug("onnx/onnx#7274", "heads of keys and values tiled, not repeated", "heads=4, kv_heads=2", _GROUPS,
+    PublicBug("onnx/onnx#7274", "heads of keys and values tiled, not repeated", "Attention(heads=4, kv_heads=2)",
+              _GROUPS,
               (("k = np.repeat(k, times, axis=0)", "k = np.tile(k, (times, 1, 1))"),
                ("v = np.repeat(v, times, axis=0)", "v = np.tile(v, (times, 1, 1))")), True),
-    PublicBug("paiml/aprender#2143", "slopes of ALiBi that begin at 1", "causal=True, heads=4, position=Alibi()",
-              _SLOPES, (("(i + 1) / heads", "i / heads"),), True),
-    PublicBug("lucidrains/halonet-pytorch#4", "a boolean mask the other way round", "mask='boolean'",
+    PublicBug("paiml/aprender#2143", "slopes of ALiBi that begin at 1",
+              "Attention(causal=True, heads=4, position=Alibi())", _SLOPES, (("(i + 1) / heads", "i / heads"),), True),
+    PublicBug("lucidrains/halonet-pytorch#4", "a boolean mask the other way round", "Attention(mask='boolean')",
               _REVERSED, (("hidden = ~mask", "hidden = mask"),), True),
-    PublicBug("unslothai/unsloth-zoo#593", "a soft cap that multiplies by the scores", "softcap=5.0",
+    PublicBug("unslothai/unsloth-zoo#593", "a soft cap that multiplies by the scores", "Attention(softcap=5.0)",
               _CAP, (("s = cap * np.tanh", "s = s * np.tanh"),), True),
-    PublicBug("hpcaitech/ColossalAI#6428", "halves of rotated queries and keys exchanged", "position=Rotary()",
-              _CROSSED,
+    PublicBug("hpcaitech/ColossalAI#6428", "halves of rotated queries and keys exchanged",
+              "Attention(position=Rotary())", _CROSSED,
               (("last_q = q_0 * np.sin(of_q) + q_1 * np.cos(of_q)",
                 "last_q = k_0 * np.sin(of_k) + k_1 * np.cos(of_k)"),
                ("first_k = k_0 * np.cos(of_k) - k_1 * np.sin(of_k)",
                 "first_k = q_0 * np.cos(of_q) - q_1 * np.sin(of_q)")),
               False, "eight names in two statements"),
-    PublicBug("kyegomez/AttentionIsOFFByOne#5", "one added to a divisor of shifted exponentials", "sink='zero'",
-              _ONE_MORE, (("np.exp(-top) + e.sum", "1 + e.sum"),), True),
+    PublicBug("kyegomez/AttentionIsOFFByOne#5", "one added to a divisor of shifted exponentials",
+              "Attention(sink='zero')", _ONE_MORE, (("np.exp(-top) + e.sum", "1 + e.sum"),), True),
 )  # fmt: skip
