@@ -36,6 +36,10 @@ class ComputedValues(Generic[T]):
     results: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
     latest: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
 
+    def __contains__(self, of: tuple[object, ...]) -> bool:
+        """Return whether a value is stored for these objects."""
+        return tuple(map(id, of)) in self.results
+
     def once(self, of: tuple[object, ...], compute: Callable[[], T], keep: bool = True) -> T:
         """Return the value for these objects, computed unless it was stored."""
         key = tuple(map(id, of))
@@ -308,12 +312,7 @@ def likely_pairs(search: Search) -> Iterator[list[Mistake]]:
         return (abs(r.case.size - TELLING), 0) if is_slow else (-entries, r.case.size)
 
     few = sorted(finite, key=order)[: 1 if is_slow else _PAIRED]
-    # One mistake does not undo what another one changes, unless by chance.
-    possible = [
-        m
-        for m in (*search.possible, *search.further())
-        if not any(search.spoils_right_output(r, m) for r in few[:1])
-    ]
+    possible = [*_select_possible_parts(search, few)]
     # By identity, so that a mistake can be taken out once its pairs are tried.
     every = {id(m): m for m in possible}
     in_one = [m for m in every.values() if search.explains_an_output(few, m)]
@@ -323,7 +322,9 @@ def likely_pairs(search: Search) -> Iterator[list[Mistake]]:
     larger, smaller = firsts(search, few, list(every.values()), _FIRSTS)
     # the mistakes that explain some of a few small cases alone, those that explain most first
     small = few if is_slow else search.wrong[:_SMALLEST:_APART]
-    counts = [(sum(search.screened(r, m) is True for r in small), m) for m in every.values()]
+    # What is stored of slow definitions has been counted already.
+    asked = search.answer if is_slow else search.screened
+    counts = [(sum(asked(r, m) is True for r in small), m) for m in every.values()]
     alone = [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
     parts = list(search.distinct(alone, few, every=True))
     for first in parts[:_ALONE]:
@@ -338,6 +339,24 @@ def likely_pairs(search: Search) -> Iterator[list[Mistake]]:
     yield [both for pair in combinations(parts[:_PARTS], 2) for both in search.combined(*pair)]
     for first in (*parts, *smaller):
         yield _pair_mistake_with_others(search, first, every, few)[0]
+
+
+def _select_possible_parts(search: Search[M], few: Sequence[CaseResult]) -> Iterator[M]:
+    """Yield the mistakes that spoil no right output of the first case: another one does not undo that, but by chance.
+
+    Runs of slow definitions are counted where no outputs are stored.
+    """
+    costs = search.session.subject.costs
+    for mistake in (*search.possible, *search.further()):
+        if not few:
+            yield mistake
+            continue
+        if costs > 1 and (few[0], mistake.computes) not in search.computed:
+            search.effort.spend(few[0].case.size, costs)
+            if search.over:
+                return
+        if not search.spoils_right_output(few[0], mistake):
+            yield mistake
 
 
 def _cases_of_a_second(
