@@ -341,7 +341,7 @@ def likely_pairs(search: Search) -> Iterator[list[Mistake]]:
         yield _pair_mistake_with_others(search, first, every, few)[0]
 
 
-def _select_possible_parts(search: Search[M], few: Sequence[CaseResult]) -> Iterator[M]:
+def _select_possible_parts(search: Search, few: Sequence[CaseResult]) -> Iterator[Mistake]:
     """Yield the mistakes that spoil no right output of the first case: another one does not undo that, but by chance.
 
     Runs of slow definitions are counted where no outputs are stored.
@@ -396,8 +396,8 @@ def _pair_mistake_with_others(
 
 
 def _likeliest_beside(
-    search: Search[M], first: M, mistakes: list[M], cases: Sequence[CaseResult]
-) -> list[M]:
+    search: Search, first: Mistake, mistakes: list[Mistake], cases: Sequence[CaseResult]
+) -> list[Mistake]:
     """Return the mistakes whose pairs with the first one are run: all, or of a slow definition the likeliest.
 
     These leave least of r = y − o if changes add up: ‖r − D₁ − D₂‖², with D = o_m − o of either mistake alone.
@@ -412,7 +412,7 @@ def _likeliest_beside(
         return mistakes[:most]
     beside = of_first[0] - of_first[1]
 
-    def left_by_sum(mistake: M) -> float:
+    def left_by_sum(mistake: Mistake) -> float:
         errors = errors_of(search, judged, search.outputs(judged, mistake))
         with np.errstate(over="ignore"):
             return float("inf") if errors is None else float(((beside - errors[1]) ** 2).sum())
