@@ -351,7 +351,7 @@ def _select_possible_parts(search: Search, few: Sequence[CaseResult]) -> Iterato
         if not few:
             yield mistake
             continue
-        if costs > 1 and (few[0], mistake.computes) not in search.computed:
+        if costs > 1 and (few[0], mistake.way) not in search.computed:
             search.effort.spend(few[0].case.size, costs)
             if search.over:
                 return
