@@ -18,6 +18,7 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
 from symattn.attention.norms import rms_norm
+from symattn.bounds.mistake import Mistake
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.call_judge import CallJudgement
@@ -27,7 +28,6 @@ from symattn.models.auditing.setting import Floats, Module, Tensor, numbers
 from symattn.models.configurations.field_rules import LayerPlace
 from symattn.models.configurations.promised_layers import known
 from symattn.programs.frameworks import dtype_name
-from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.differential import (
     NORM_FORMS,
@@ -178,13 +178,11 @@ def _store(a: Any) -> Any:
     return a.as_input() if hasattr(a, "as_input") else a
 
 
-def _yield_mistakes(
-    spec: Differential, of_layers: Mapping[str, Differential]
-) -> Iterator[DefinitionMistake]:
+def _yield_mistakes(spec: Differential, of_layers: Mapping[str, Differential]) -> Iterator[Mistake]:
     """Yield a wrong λ, wrong halves, and a wrong norm."""
     for layer, other in of_layers.items():
         run = partial(_subtract_halves, other, rms_norm)
-        yield DefinitionMistake("weights", f"λ_init is that of the {layer}", run)
+        yield Mistake("weights", f"λ_init is that of the {layer}", run)
     right = partial(_subtract_halves, spec, rms_norm)
     factors: dict[str, Callable[[Any, Any], Any]] = {
         "λ is left out: the whole second softmax is subtracted": lambda factor, init: (
@@ -196,7 +194,7 @@ def _yield_mistakes(
         "λ is λ_init alone: its vectors are not read": lambda factor, init: 0 * factor + init,
     }
     for words, change in factors.items():
-        yield DefinitionMistake("weights", words, partial(right, change=change))
+        yield Mistake("weights", words, partial(right, change=change))
     halves: dict[str, Halves] = {
         "the halves are exchanged: λ times the first softmax is subtracted from the second": (
             lambda outputs: _split_halves(outputs)[::-1]
@@ -206,15 +204,15 @@ def _yield_mistakes(
         ),
     }
     for words, split in halves.items():
-        yield DefinitionMistake("split", words, partial(right, halves=split))
+        yield Mistake("split", words, partial(right, halves=split))
     bare = Differential(attention=spec.attention)
-    yield DefinitionMistake(
+    yield Mistake(
         "norm",
         "the norm of the output is left out",
         lambda outputs, **vectors: _without_norm(spec, bare, outputs, vectors, spec.init),
     )
     plain = Differential(attention=spec.attention, norm="rms", eps=spec.eps)
-    yield DefinitionMistake(
+    yield Mistake(
         "norm",
         "the factor 1 − λ_init of the norm is left out",
         lambda outputs, **vectors: _without_norm(spec, plain, outputs, vectors, 0),
