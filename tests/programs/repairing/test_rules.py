@@ -187,6 +187,14 @@ def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     assert {*apart, *((r.name, r.tier) for r in (*of_arrays, *BLOCK_RULES))} == named
 
 
+def test_a_zero_of_the_module_is_edited(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("ZERO = 0\n\n\ndef f(x):\n    return x + ZERO\n", encoding="utf-8")
+    sources = Sources(load(f"{path}:f").function)
+    edits = enumerate_edits(sources, observe(sources, lambda function: function(X)))
+    assert {"1", "-1"} <= {edit.new for edit in edits if edit.line == 1}
+
+
 def test_an_operator_of_two_characters_is_replaced_as_one() -> None:
     old = "a > (b + c)"
     change = narrowed(Replacement(1, 0, 1, len(old), "a >= b + c"), old)
