@@ -92,7 +92,7 @@ def of_normed_values(w: Array, outputs: Array, gain: Array) -> Array:
 
 
 def without_norm(w: Array, outputs: Array, gain: Array) -> Array:
-    return weighted(outputs * gain @ w, outputs)
+    return weighted(outputs @ w, outputs)
 
 
 def with_query_normed(w: Array, outputs: Array, gain: Array) -> Array:
