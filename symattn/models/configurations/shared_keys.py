@@ -21,12 +21,11 @@ def find_layer_of_keys(config: Any, layer: int) -> int | None:
     sources = getattr(config, "kv_source_layers", None)
     if isinstance(sources, (list, tuple)) and layer < len(sources):
         return sources[layer] if whole(sources[layer], 0) and sources[layer] <= layer else None
-    shared, depth = (
-        getattr(config, n, None) for n in ("num_kv_shared_layers", "num_hidden_layers")
-    )
+    shared: Any = getattr(config, "num_kv_shared_layers", None)
+    depth: Any = getattr(config, "num_hidden_layers", None)
     if not whole(shared, 1) or not whole(depth, 1) or shared >= depth or layer >= depth:
         return None
-    first = depth - shared
+    first: int = depth - shared
     if layer < first:
         return layer
     kinds = getattr(config, "layer_types", None)
