@@ -144,7 +144,7 @@ class OfAttention(Subject):
         return self.spec
 
     @property
-    def described(self) -> Attention:  # type: ignore[override]
+    def described(self) -> Attention:
         """The specification."""
         return self.spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import exp
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from symattn.attention.spec import Attention
 from symattn.models.configurations.configuration import Configuration, inverse_root
@@ -139,8 +139,8 @@ def subtracting(at: LayerPlace) -> Differential:
     for field, count in (("num_attention_heads", at.heads), (KEYS[0], keys)):
         if count % 2:
             raise at.c.refusal(field, count, "even: half of the heads are subtracted")
-    halves = at.sharing(KEYS[0], keys)
-    heads = {name: count and count // 2 for name, count in halves.items()}
+    halves: Mapping[str, Any] = at.sharing(KEYS[0], keys)
+    heads: dict[str, Any] = {name: count and count // 2 for name, count in halves.items()}
     return Differential(
         attention=Attention(causal=True, **heads),
         norm="rms",

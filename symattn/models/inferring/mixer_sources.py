@@ -176,7 +176,7 @@ class _MixerSources:
             if parameter.numel() != taps.size:
                 continue
             if np.array_equal(numbers(parameter).reshape(taps.shape), taps):
-                return name
+                return str(name)
         return "?"
 
     def _describe_product(self, wanted: Floats) -> str:
@@ -222,13 +222,13 @@ class _MixerSources:
             if gate is not None:
                 return [*gate, *step]
         for name, block, first in self._yield_blocks(out.shape[1]):
-            for gate, function in GATES.items():
+            for gate_name, function in GATES.items():
                 with np.errstate(all="ignore"):
                     gated = out * function(block)
                 for step, normed in self._yield_norms(gated, width):
                     gains = self._describe_factor(given, normed, with_gate=False)
                     if gains is not None and step:
-                        return [*gains, *step, f"{gate}({name}{_from_column(first)})"]
+                        return [*gains, *step, f"{gate_name}({name}{_from_column(first)})"]
         return None
 
     def _yield_norms(self, x: Floats, width: int) -> Iterator[tuple[list[str], Floats]]:

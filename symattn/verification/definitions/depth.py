@@ -249,6 +249,10 @@ def _attend_with_divided_products(spec: DepthAttention, query: Any, values: Any,
     return weighted_values(softmax(products), values)
 
 
+def _attend_to_part(right: Attend, part: slice, query: Any, values: Any, gain: Any) -> Any:
+    return right(query, _take(values, part), gain)
+
+
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _yield_mistakes(spec: DepthAttention) -> Iterator[tuple[str, str, Attend]]:
     """Yield mistakes in the layers that are read, in what becomes of their outputs, and in the axis of the softmax."""
@@ -279,7 +283,7 @@ def _yield_mistakes(spec: DepthAttention) -> Iterator[tuple[str, str, Attend]]:
     words = "the newest output is added to the mean over the layers, as in a residual stream"
     yield "values", words, lambda w, v, g: right(w, v, g) + v[..., -1:, :]
     for words, part in _PARTS.items():
-        yield "values", words, lambda w, v, g, part=part: right(w, _take(v, part), g)
+        yield "values", words, partial(_attend_to_part, right, part)
     yield (
         "values",
         "keys are of the sums of the outputs so far, as of a residual stream, not of each output",
