@@ -6,7 +6,7 @@ scale and the layout of a state leave no trace in the inputs: they are tried in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -144,8 +144,8 @@ def letters_by_name(
 ) -> dict[str, list[str]]:
     """Return the letters of the axes of each array, by the name of its parameter."""
     inputs = [*yield_linear_inputs(spec, layout)]
-    words, letters = _inputs_by_word(inputs), {i.name: i.shape.split() for i in inputs}
-    return {name: letters[words[plain(name)]] for name in names}
+    letters = {i.name: i.shape.split() for i in inputs}
+    return {name: letters[own] for name, own in _match_inputs(inputs, names).items()}
 
 
 def factor_of(axis: str) -> int:
@@ -163,7 +163,8 @@ def _kept_size(axis: str, kept: Mapping[str, int]) -> int | None:
 def _yield_specifications(values_per_key: int) -> Iterator[LinearAttention]:
     """Yield the published recurrences, and those with another norm, scale, state or form of gates, each once."""
     known: list[LinearAttention] = []
-    for changes in sorted(product(range(3), range(2), range(3), range(2)), key=_count_changes):
+    numbers = product(range(3), range(2), range(3), range(2), range(2))
+    for changes in sorted(numbers, key=_count_changes):
         for fields in (*(named.fields for named in RECURRENCES.values()), _UNGATED):
             spec = _with_changes({**fields, "values_per_key": values_per_key}, *changes)
             if spec is not None and spec not in known:
@@ -176,11 +177,12 @@ def _count_changes(changes: Sequence[int]) -> int:
 
 
 def _with_changes(
-    fields: Mapping[str, Any], norm: int, scale: int, state: int, form: int
+    fields: Mapping[str, Any], norm: int, scale: int, state: int, gates: int, betas: int
 ) -> LinearAttention | None:
     """Return a recurrence with the norm and the layout of the state that these numbers count; None if there is none.
 
-    Norms are counted from the model's own one; ``scale`` and ``form`` exchange whether there is a scale, and raw gates.
+    Norms are counted from the model's own one; ``scale`` exchanges whether there is a scale, ``gates`` and ``betas``
+    are 1 for raw ones.
     """
     own_norm = {"qk_norm": fields.get("qk_norm"), "eps": fields.get("eps", 0)}
     norms = [own_norm, *(other for other in _NORMS if other != own_norm)]
@@ -188,7 +190,8 @@ def _with_changes(
         return None
     changed: dict[str, Any] = {**fields, **norms[norm], "state": _STATES[state]}
     changed["scale"] = bool(fields.get("scale", False)) != bool(scale)
-    changed["gate_form"] = "softplus" if form else None
+    changed["gate_form"] = "softplus" if gates else None
+    changed["beta_form"] = "sigmoid" if betas else None
     try:
         return LinearAttention(**changed)
     except InputError:
@@ -213,20 +216,29 @@ def _takes(spec: LinearAttention, layout: Layout, arrays: Mapping[str, Axes]) ->
         inputs = [*yield_linear_inputs(spec, layout)]
     except InputError:
         return False
-    needed = {i.name: i for i in inputs}
-    words = _inputs_by_word(inputs)
-    matched: dict[str, Axes] = {}
-    for name, axes in arrays.items():
-        own = words.get(plain(name))
-        if own is None or own in matched or len(needed[own].shape.split()) != len(axes):
-            return False
-        matched[own] = axes
-    return all(i.name in matched for i in inputs if i.needed)
+    matched = _match_inputs(inputs, arrays)
+    axes = {i.name: len(i.shape.split()) for i in inputs}
+    return (
+        matched.keys() == arrays.keys()
+        and all(axes[own] == len(arrays[name]) for name, own in matched.items())
+        and all(i.name in matched.values() for i in inputs if i.needed)
+    )
 
 
-def _inputs_by_word(inputs: Sequence[Input]) -> dict[str, str]:
-    """Return {plain name of a parameter: input}; own names precede other words."""
-    result: dict[str, str] = {}
-    for i in inputs:
-        result = {plain(word): i.name for word in i.words.split()} | result
-    return result | {plain(i.name): i.name for i in inputs}
+def _match_inputs(inputs: Sequence[Input], names: Iterable[str]) -> dict[str, str]:
+    """Return {name of a parameter: input}, each input once: by its own name, or by other words.
+
+    Letters as they are written come first: a parameter b is β, and B is the keys of Mamba.
+    """
+    names, result = [*names], dict[str, str]()
+    ways: tuple[Callable[[str, Input], bool], ...] = (
+        lambda name, i: plain(name) == plain(i.name),
+        lambda name, i: name in i.words.split(),
+        lambda name, i: plain(name) in map(plain, i.words.split()),
+    )
+    for is_called in ways:
+        for i in inputs:
+            fitting = [name for name in names if name not in result and is_called(name, i)]
+            if fitting and i.name not in result.values():
+                result[fitting[0]] = i.name
+    return result

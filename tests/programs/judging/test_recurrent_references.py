@@ -87,6 +87,10 @@ def test_names_and_axes_say_which_recurrences_are_plausible() -> None:
     assert {(spec.values_per_key, spec.state) for spec in plausible_recurrences(shared, True)} == {(2, "kv"), (2, "vk")}
     raw = {**ROWS, "a": (2, 64, 4), "A_log": (4,), "dt_bias": (4,), "beta": (2, 64, 4)}
     assert {spec.gate_form for spec in plausible_recurrences(raw)} == {"softplus"}
+    assert {spec.beta_form for spec in plausible_recurrences(raw)} == {None, "sigmoid"}
+    # In public gates of gated delta rules a and b are raw, and b is no key.
+    layers = {**ROWS, "state": (2, 4, 8, 8), "A_log": (4,), "a": (2, 64, 4), "dt_bias": (4,), "b": (2, 64, 4)}
+    assert ("softplus", "sigmoid") in {(s.gate_form, s.beta_form) for s in plausible_recurrences(layers, True)}
     assert not plausible_recurrences({**ROWS, "temperature": (4,)})
     assert not plausible_recurrences({"x": (2, 64, 32)})
 
