@@ -37,7 +37,8 @@ B3  Gates that a program computes from raw ones, each within δ. Every product o
         (I − A') Z = (A' − A) Y,   M' − M = C' Z + (C' − C) Y.
 
     Where steps Δ are made of raw ones, Δ v is off, too, by at most δ_Δ |v|: V' = |V| + δ_Δ |v| has the place of V in
-    the errors above, and C' Y'' is added, (I − A') Y'' = V' − |V|.
+    the errors above, and C' Y'' is added, (I − A') Y'' = V' − |V|. Raw β, each within δ_β, move β v in the same way,
+    and every edge of A that begins at the token by the part δ_β/β, which A' has.
 
     Pivots of B2 are those at g + δ, which the doubling is for, too.
 

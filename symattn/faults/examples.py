@@ -94,6 +94,7 @@ EXAMPLES: tuple[Any, ...] = (
     LinearAttention(feature="identity", normalised=False, gate="head", step=True, skip=True), Block(attention=_HEADS),
     LinearAttention(feature="identity", normalised=False, gate="token", gate_form="softplus"),
     LinearAttention(feature="identity", normalised=False, gate="token", gate_form="sigmoid", lower_bound=-5),
+    LinearAttention(feature="identity", normalised=False, delta=True, beta_form="sigmoid"),
     *(LinearAttention(feature="identity", normalised=False, gate="feature", delta=True, erase=rule, erases=when)
       for rule, when in _ERASURES),
     LinearAttention(feature="identity", normalised=False, gate="head", step=True, step_form="softplus",

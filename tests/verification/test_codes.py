@@ -71,6 +71,7 @@ _DEFINITIONS = (
     DepthAttention(), DepthAttention(norm=None, eps=0),
     LinearAttention(normalised=False, gate="head", step=True, step_form="softplus", step_least=0.25, step_most=1),
     LinearAttention(normalised=False, gate="head", step=True, step_form="softplus"),
+    LinearAttention(feature="identity", normalised=False, delta=True, beta_form="sigmoid"),
     Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), Differential(attention=Attention(position=Rotary())),
     *map(LinearAttention.named, ("mamba2", "comba", "gdn2", "rwkv7")),
     replace(LinearAttention.named("gdn2"), values_per_key=2, state="kv"),

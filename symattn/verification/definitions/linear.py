@@ -49,6 +49,7 @@ from symattn.verification.definitions.linear_ways import (
 )
 from symattn.verification.definitions.raw_gate_mistakes import (
     yield_numbered_step_mistakes,
+    yield_raw_beta_mistakes,
     yield_raw_gate_mistakes,
     yield_raw_step_mistakes,
 )
@@ -103,6 +104,7 @@ class LinearAttention(Answering):
                     dt_bias, one number a head
     step_least      the least Δ of raw steps, or None
     step_most       the largest Δ of raw steps, or None
+    beta_form       what beta is: None, the β of the delta rule; ``sigmoid``, raw ones, β = σ(beta)
 
     A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n), (…, n, d_k) or, one a head, (h,), beta and dt (…, n),
     bonus (h, d_k), skip (h,), p, a and b (…, n, d_k), w (…, n, d_v), A_log (h,), and dt_bias (h,) or, with gates of
@@ -144,6 +146,7 @@ class LinearAttention(Answering):
     step_form: Literal["softplus"] | None = None
     step_least: int | float | Fraction | None = None
     step_most: int | float | Fraction | None = None
+    beta_form: Literal["sigmoid"] | None = None
 
     __repr__ = brief
 
@@ -153,6 +156,11 @@ class LinearAttention(Answering):
             raise refusal(self, "lower_bound", "be a finite number below 0")
         check_raw_gates(self)
         check_raw_steps(self)
+        if self.beta_form and not self.has_beta:
+            raise InputError(
+                f"LinearAttention: beta_form={self.beta_form!r} reads raw β; hint: delta=True, and erase=None or"
+                " erase='vector'"
+            )
         if (self.gate or self.delta) and not self.causal:
             raise InputError(
                 "LinearAttention: gates and the delta rule need an order of tokens; hint: causal=True"
@@ -286,6 +294,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         mistakes=(
             *yield_raw_gate_mistakes(spec, partial(_make_laid_reading, spec, layout)),
             *yield_raw_step_mistakes(spec, partial(_make_laid_reading, spec, layout)),
+            *yield_raw_beta_mistakes(spec, partial(_make_laid_of_beta, spec, layout)),
             *(replace(x, way=laid(x.run)) for x in yield_linear_mistakes(spec)),
         ),
         shapes=list_linear_sizes(spec, layout),
@@ -315,6 +324,12 @@ def _make_laid_reading(
     spec: LinearAttention, layout: Layout, run: Compute, read: ReadGates
 ) -> Compute:
     return make_laid(spec, layout, read)(run)
+
+
+def _make_laid_of_beta(
+    spec: LinearAttention, layout: Layout, run: Compute, of_beta: ReadGates
+) -> Compute:
+    return make_laid(spec, layout, of_beta=of_beta)(run)
 
 
 def _count_linear_keys(

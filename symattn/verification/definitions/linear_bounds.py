@@ -31,6 +31,7 @@ from symattn.verification.definitions.linear_ways import (
     read_initial_state,
 )
 from symattn.verification.definitions.recurrent_law import (
+    read_betas_with_errors,
     read_gates_with_errors,
     read_steps_with_errors,
 )
@@ -69,8 +70,17 @@ def _bound_of_forms(spec: LinearAttention, precision: Precision, **inputs: Any) 
         if not np.isfinite(errors).all():
             return _leave_unbounded(spec, x.q, x.v)
         x = x._replace(g=gates)
-    # What is written is Δ v, which is off as Δ is.
+    # What is written is Δ v or β v, which is off as Δ or β is; what is erased is off by as large a part.
     off_values: Any = 0.0
+    relative: Any = 0.0
+    if spec.beta_form:
+        betas, of_betas = read_betas_with_errors(spec, x.beta, precision)
+        if not np.isfinite(of_betas).all():
+            return _leave_unbounded(spec, x.q, x.v)
+        off_values, relative = of_betas * np.abs(x.v), of_betas / betas
+        gates = np.zeros_like(betas) if x.g is None else x.g
+        errors = np.zeros_like(gates) if errors is None else errors
+        x = x._replace(beta=betas, g=gates)
     if spec.step_form:
         steps, of_steps = read_steps_with_errors(spec, x.dt, x.dt_bias, precision)
         if not np.isfinite(of_steps).all():
@@ -82,7 +92,10 @@ def _bound_of_forms(spec: LinearAttention, precision: Precision, **inputs: Any) 
     if errors is not None:
         slower = _with_gates(spec, terms, g + errors)
         largest = np.copysign(np.abs(slower.v) + off_values, slower.v)
-        every.append((replace(slower, v=largest), g + errors))
+        erasing = None if slower.p is None else slower.p * (1 + relative)
+        more_erased = slower.more_erased * (1 + relative)
+        slower = replace(slower, v=largest, p=erasing, more_erased=more_erased)
+        every.append((slower, g + errors))
     if spec.erase == "pair" and erased is not None:
         return _bound_of_two_steps(spec, precision, every, erased, x.initial_state)
     both = [one for one, _ in every]

@@ -20,6 +20,7 @@ from symattn.verification.definitions.linear_ways import LinearInputs
 from symattn.verification.definitions.raw_gates import (
     ReadGates,
     as_rows_of_heads,
+    read_betas,
     read_gates,
     read_raw,
     read_steps,
@@ -103,6 +104,8 @@ def arrange_inputs(spec: LinearAttention, inputs: LinearInputs) -> LinearInputs:
         _check_shape_beside_values("dt", inputs.dt, tuple(v.shape[:-1]), v, hint)
     columns = (_make_column(x, inputs.q) for x in (inputs.g, inputs.beta, inputs.dt))
     inputs = inputs._replace(**dict(zip(("g", "beta", "dt"), columns, strict=True)))
+    if spec.beta_form:
+        inputs = inputs._replace(beta=read_betas(spec, inputs.beta))
     if spec.step_form:
         hint = "one number a head, dt_bias (h,) and v (…, h, n, d_v)"
         biases = _check_shape_beside_values("dt_bias", inputs.dt_bias, heads, v, hint)
@@ -212,7 +215,8 @@ def yield_linear_inputs(spec: LinearAttention, layout: Layout) -> Iterator[Input
         letters = f"{heads} d_k" if spec.gate == "feature" else heads
         yield Input("dt_bias", letters, "g_bias gate_bias bias", raw, step="values")
     if spec.has_beta:
-        yield Input("beta", shape("n"), "b betas", steps, step="values")
+        entries = raw if spec.beta_form else steps
+        yield Input("beta", shape("n"), "b betas raw_beta", entries, step="values")
     yield from _yield_erasing_inputs(spec, of_keys, shape)
     if spec.bonus:
         words = "u time_first time_faaaa faaaa first"
@@ -292,18 +296,22 @@ def shorten_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def make_laid(
-    spec: LinearAttention, layout: Layout, read: ReadGates | None = read_raw
+    spec: LinearAttention,
+    layout: Layout,
+    read: ReadGates | None = read_raw,
+    of_beta: ReadGates = read_betas,
 ) -> Callable[[Compute], Compute]:
     """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout.
 
-    The function gets what ``read`` makes of raw gates or raw steps; None: these, A_log and dt_bias as they are.
+    The function gets what ``read`` makes of raw gates or raw steps, and ``of_beta`` of raw β; without ``read`` these,
+    A_log and dt_bias as they are.
     """
 
     def laid(run: Compute) -> Compute:
         # Gates of features have the axes of keys; gates of tokens become columns later.
         of_features = ("g",) if spec.gate == "feature" else ()
         turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
-        columns = partial(_run_with_gate_columns, spec, layout, read, run)
+        columns = partial(_run_with_gate_columns, spec, layout, read, of_beta, run)
         # A final state has no axis of tokens.
         return in_order(layout, turned, columns, unturned=(1,))
 
@@ -311,11 +319,16 @@ def make_laid(
 
 
 def _run_with_gate_columns(
-    spec: LinearAttention, layout: Layout, read: ReadGates | None, run: Compute, **keywords: Any
+    spec: LinearAttention,
+    layout: Layout,
+    read: ReadGates | None,
+    of_beta: ReadGates,
+    run: Compute,
+    **keywords: Any,
 ) -> Any:
     """Run with one gate and one β per token as columns, heads before tokens, and gates or steps ``read`` of raw ones.
 
-    Without ``read`` raw gates and raw steps stay as they are, with A_log and dt_bias as rows of heads.
+    Without ``read`` raw gates, steps and β stay as they are, with A_log and dt_bias as rows of heads.
     """
     columns = [
         n for n in ("g", "beta", "dt") if n in keywords and not (n == "g" and spec.gate != "token")
@@ -328,6 +341,8 @@ def _run_with_gate_columns(
         keywords["bonus"] = keywords["bonus"][..., None, :]
     if "skip" in keywords:
         keywords["skip"] = keywords["skip"][..., None, None]
+    if spec.beta_form and read is not None:
+        keywords["beta"] = of_beta(spec, keywords["beta"])
     if spec.gate_form:
         names = ("A_log", "dt_bias")
         rows = as_rows_of_heads(spec, *(keywords.pop(name) for name in names))

@@ -1,4 +1,4 @@
-"""Known mistakes of ``LinearAttention`` in how raw gates become decays, and raw steps become steps."""
+"""Known mistakes of ``LinearAttention`` in how raw gates become decays, raw steps become steps, and raw β become β."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def yield_numbered_step_mistakes(
     if spec.step_form is None:
         return
     run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
-    grid = np.geomspace(1e-4, 20.0, 50)
+    grid = [float(limit) for limit in np.geomspace(1e-4, 20.0, 50)]
 
     def cut(below: bool, limit: float) -> Compute:
         def read(spec: LinearAttention, dt: Array, b: Array) -> Any:
@@ -182,3 +182,25 @@ _WRONG_STEPS: dict[str, ReadGates] = {
     "the bias of raw steps is subtracted": lambda spec, dt, b: read_steps(spec, dt, -b),
 }
 _BIASES_OF_STEPS = list_numbers_of_other_heads("the steps' bias", "the biases of steps")
+
+
+# -- raw β -------------------------------------------------------------------------------------------------------------
+def yield_raw_beta_mistakes(
+    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
+) -> Iterator[Mistake]:
+    """Yield raw β that become other ones; ``laid`` arranges a run with its way of reading β."""
+    if spec.beta_form is None:
+        return
+    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
+    for words, read in _WRONG_BETAS.items():
+        yield Mistake("values", words, laid(run, read))
+
+
+_WRONG_BETAS: dict[str, ReadGates] = {
+    "the sigmoid of raw β is left out": lambda spec, b: b,
+    "the sigmoid of raw β is taken twice": lambda spec, b: sigmoid(sigmoid(b)),
+    "β is twice the sigmoid of raw ones": lambda spec, b: 2 * sigmoid(b),
+    "β is the sigmoid of −b, 1 − β": lambda spec, b: sigmoid(-b),
+    "raw β have a softplus in place of the sigmoid": lambda spec, b: softplus(b),
+    "raw β have an exponential in place of the sigmoid": lambda spec, b: powers(b),
+}

@@ -9,8 +9,10 @@ The raw step of Mamba-2 has a bias dt_bias (h,), and limits Δ₀ ≤ Δ₁ if t
 
     Δ = min(max(log(1 + e^{dt + dt_bias}), Δ₀), Δ₁),   decays e^{Δ A}, and Δ x is written.
 
+Raw β of the delta rule are β = σ(b).
+
 Sources: the softplus, Gu, Dao, Mamba (2023), §3.6, and as a decay alone Yang, Kautz, Hatamizadeh, Gated Delta Networks
-(2024), §3.4, and Kimi Team, Kimi Linear (2025), §3; the sigmoid with a lower bound, the gate of KDA in
+(2024), §3.4, with β = σ(b), and Kimi Team, Kimi Linear (2025), §3; the sigmoid with a lower bound, the gate of KDA in
 flash-linear-attention (2026), by which products of decays over a block of tokens stay in range.
 """
 
@@ -107,6 +109,11 @@ def read_gates(spec: LinearAttention, g: Array, A_log: Array, dt_bias: Array) ->
     if spec.gate_form == "softplus":
         return -rate * softplus(biased)
     return take_lower_bound(spec, biased) * sigmoid(rate * biased)
+
+
+def read_betas(spec: LinearAttention, beta: Array) -> Any:
+    """Return β of raw ones, or β themselves."""
+    return sigmoid(beta) if spec.beta_form else beta
 
 
 def as_rows_of_heads(spec: LinearAttention, A_log: Array, dt_bias: Array) -> tuple[Any, Any]:

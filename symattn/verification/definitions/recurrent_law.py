@@ -35,6 +35,7 @@ from symattn.verification.definitions.linear_erasure import (
 )
 from symattn.verification.definitions.raw_gates import (
     as_rows_of_heads,
+    read_betas,
     read_gates,
     read_steps,
 )
@@ -99,7 +100,9 @@ def recurrences(
             gate_errors = step_errors * np.abs(gates)
             read = read.with_key_errors(_divide_errors(step_errors, steps))
         gates = steps * gates
-    betas = _join_heads(values["beta"]) if "beta" in values else None
+    betas, beta_errors = _read_heads_of_betas(spec, values, precision)
+    if betas is not None and beta_errors is not None:
+        read = read.with_key_errors(_divide_errors(beta_errors, betas))
     erasing = _read_heads_of_erasure(spec, values, read.k, v, betas, read.key_errors, precision)
     # A state of all heads is a matrix d_k × d_v for each of them.
     width = read.q.shape[-1]
@@ -205,10 +208,25 @@ def _read_heads_of_steps(
     return _join_heads(steps), _join_heads(errors)
 
 
-def _divide_errors(errors: Array, steps: Array) -> Array:
-    """Return relative errors; ∞ for a step of 0. What is written, kᵀ Δ v, is off as it would be with other keys."""
+def _read_heads_of_betas(
+    spec: LinearAttention, values: Mapping[str, Array], precision: Precision
+) -> tuple[Array | None, Array | None]:
+    """Return β of each head, and how far programs may be off in them; None without these."""
+    if "beta" not in values:
+        return None, None
+    if spec.beta_form is None:
+        return _join_heads(values["beta"]), None
+    betas, errors = read_betas_with_errors(spec, values["beta"], precision)
+    return _join_heads(betas), _join_heads(errors)
+
+
+def _divide_errors(errors: Array, factors: Array) -> Array:
+    """Return relative errors of steps or β; ∞ for a factor of 0.
+
+    What is written, kᵀ Δ v or kᵀ β (v − k S), is off as it would be with other keys in front.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(steps > 0, errors / steps, np.inf)
+        return np.where(factors > 0, errors / factors, np.inf)
 
 
 def read_gates_with_errors(
@@ -242,6 +260,18 @@ def read_steps_with_errors(
         of_limits = float(form.u) * (near_least + near_most)
         errors = errors + of_limits + 2 * float(form.eta)
     return steps, errors
+
+
+def read_betas_with_errors(
+    spec: LinearAttention, beta: Array, precision: Precision
+) -> tuple[Array, Array]:
+    """Return β = σ(b) of raw ones in float64, and how far programs may be off in them in the roughest format.
+
+    The sigmoid is that of gates with the rate 1 and the bound 1, which counts more roundings.
+    """
+    with np.errstate(over="ignore"):
+        betas = np.asarray(read_betas(spec, beta))
+    return betas, bound_sigmoid_gates(beta, np.zeros(()), 1.0, precision.roughest)
 
 
 class _OfHeads(NamedTuple):
@@ -479,8 +509,9 @@ class RecurrentLaw:
         elif "dt" in inputs:
             result["dt"] = rng.gamma(1.0, size=np.shape(inputs["dt"]))
         if "beta" in inputs:
+            raw = rng.standard_normal(np.shape(inputs["beta"]))
             # A sigmoid, whose values are between 0 and 1.
-            result["beta"] = 1 / (1 + np.exp(-rng.standard_normal(np.shape(inputs["beta"]))))
+            result["beta"] = raw if self.spec.beta_form else 1 / (1 + np.exp(-raw))
         return result | self._erased_as_in_models(result, rng)
 
     def _draw_raw_gates(
