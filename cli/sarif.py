@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symattn import __version__
-from symattn.document.sarif import Fix, Level, Place, Result, TextChange, sarif
+from symattn.document.sarif import Fix, Level, LogPlace, LogResult, TextChange, sarif
 from symattn.document.text import plain_text
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def of_judgement(judgement: Judgement) -> str:
         rule, level = rules[judgement.status.value]
         cause = f" Cause ({judgement.step}): {judgement.cause}." if judgement.cause else ""
         words = f"{judgement.status.value}: {judgement.reason}.{cause}"
-        result = Result(rule, _meaning_of(rule), level, words, place)
+        result = LogResult(rule, _meaning_of(rule), level, words, place)
         results = [_with_fixes(result, tuple(_fixes_of(judgement.repairs)))]
     return sarif(results, __version__, judgement.command)
 
@@ -70,22 +70,22 @@ def of_audit(report: AuditReport, document: Document, script: str) -> str:
         if one.state == "wrong" or one.undecided:
             rule = _first_code(one.code) if one.state == "wrong" else "undecided"
             words = f"{one.layer}, {one.via}: {one.verdict}."
-            place = Place(script, name=one.layer)
-            results.append(Result(rule, _meaning_of(rule), level, words, place))
+            place = LogPlace(script, name=one.layer)
+            results.append(LogResult(rule, _meaning_of(rule), level, words, place))
     for layer in report.layers:
         if layer.state == "wrong":
             rule, words = _first_code(layer.code), f"{layer.layer}: {layer.verdict}."
-            place = Place(script, name=layer.layer)
-            results.append(Result(rule, _meaning_of(rule), "error", words, place))
+            place = LogPlace(script, name=layer.layer)
+            results.append(LogResult(rule, _meaning_of(rule), "error", words, place))
     rule = "later-tokens"
     for words in (words for probe in report.dependence for words in probe.faults):
-        results.append(Result(rule, _meaning_of(rule), "error", f"{words}.", Place(script)))
+        results.append(LogResult(rule, _meaning_of(rule), "error", f"{words}.", LogPlace(script)))
     if not results and not document.holds:
-        results = [_result_of_document(document, Place(script))]
+        results = [_result_of_document(document, LogPlace(script))]
     return sarif(results, __version__, document.command)
 
 
-def place_of_target(target: str) -> Place:
+def place_of_target(target: str) -> LogPlace:
     """Return the file and the line at which a target is defined, read without importing it."""
     from symattn.programs.judging.hashes import file_of_target
 
@@ -93,8 +93,8 @@ def place_of_target(target: str) -> Place:
     name = target.partition("(")[0].rpartition(":")[2] if ":" in target else ""
     file = file_of_target(target) if name else Path(target)
     if file is None:
-        return Place(target.partition(":")[0], name=name)
-    return Place(str(file), _line_of(file, name.split(".")), name)
+        return LogPlace(target.partition(":")[0], name=name)
+    return LogPlace(str(file), _line_of(file, name.split(".")), name)
 
 
 def _line_of(file: Path, names: Sequence[str]) -> int:
@@ -113,7 +113,7 @@ def _line_of(file: Path, names: Sequence[str]) -> int:
     return line
 
 
-def _result_of_fault(fault: Fault, place: Place, fixes: tuple[Fix, ...]) -> Result:
+def _result_of_fault(fault: Fault, place: LogPlace, fixes: tuple[Fix, ...]) -> LogResult:
     from symattn.verification.report_document import sentence
 
     rule = _first_code(fault.code)
@@ -121,11 +121,11 @@ def _result_of_fault(fault: Fault, place: Place, fixes: tuple[Fix, ...]) -> Resu
     # As the report says it, with the wrong entry.
     words = " ".join(map(sentence, (fault.message, *([example.words] if example else []))))
     properties = {"step": fault.step, "grade": fault.grade.value}
-    result = Result(rule, _meaning_of(rule), "error", words, place, properties=properties)
+    result = LogResult(rule, _meaning_of(rule), "error", words, place, properties=properties)
     return _with_fixes(result, fixes)
 
 
-def _with_fixes(result: Result, fixes: tuple[Fix, ...]) -> Result:
+def _with_fixes(result: LogResult, fixes: tuple[Fix, ...]) -> LogResult:
     """Return a result with fixes, which stands at the line that the first of them changes."""
     if not fixes:
         return result
@@ -146,13 +146,13 @@ def _fixes_of(repairs: Sequence[Repair]) -> Iterator[Fix]:
             yield Fix(f"Fix: {repair.words}.", repair.file, tuple(changes))
 
 
-def _result_of_document(document: Document, place: Place) -> Result:
+def _result_of_document(document: Document, place: LogPlace) -> LogResult:
     """Return the one result of a document whose claim does not hold: a fault, or undecided."""
     is_fault = document.holds is False
     rule = "fault" if is_fault else "undecided"
     reason = plain_text(document.reason) if document.reason else ""
     words = ": ".join(filter(None, (plain_text(document.title), reason))) + "."
-    return Result(rule, _meaning_of(rule), "error" if is_fault else "warning", words, place)
+    return LogResult(rule, _meaning_of(rule), "error" if is_fault else "warning", words, place)
 
 
 def _first_code(codes: str | None) -> str:

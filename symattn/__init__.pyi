@@ -52,7 +52,7 @@ from symattn.programs.verify import verify as verify
 from symattn.proof.theorem import theorem as theorem
 from symattn.proving import prove as prove
 from symattn.verification.definitions.caches import Cached as Cached
-from symattn.verification.definitions.depth import DepthAttention as DepthAttention
+from symattn.verification.definitions.depth_attention import DepthAttention as DepthAttention
 from symattn.verification.definitions.differential import Differential as Differential
 from symattn.verification.definitions.gradients import Gradient as Gradient
 from symattn.verification.definitions.linear import LinearAttention as LinearAttention

@@ -68,7 +68,7 @@ class Fix:
 
 
 @dataclass(frozen=True)
-class Place:
+class LogPlace:
     """A line of a file, counted from 1, and the function or the part of a model that is meant."""
 
     file: str
@@ -87,14 +87,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Result:
+class LogResult:
     """A finding: the name of its rule and what the rule means, how bad it is, in words, where, and its fixes."""
 
     rule: str
     meaning: str
     level: Level
     words: str
-    place: Place
+    place: LogPlace
     fixes: tuple[Fix, ...] = ()
     properties: Mapping[str, Any] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ class Result:
         return hashlib.sha256(os.fsencode(known)).hexdigest()[:32]
 
 
-def sarif(results: Sequence[Result], version: str, command: str = "") -> str:
+def sarif(results: Sequence[LogResult], version: str, command: str = "") -> str:
     """Return a log with one run that has these results; without any, nothing was found.
 
     >>> import json
@@ -129,7 +129,7 @@ def sarif(results: Sequence[Result], version: str, command: str = "") -> str:
     return escaped_controls(json.dumps(log, indent=2, ensure_ascii=False) + "\n")
 
 
-def _rule(result: Result) -> dict[str, Any]:
+def _rule(result: LogResult) -> dict[str, Any]:
     """Return a ``reportingDescriptor`` (§3.49)."""
     return {
         "id": result.rule,
@@ -139,7 +139,7 @@ def _rule(result: Result) -> dict[str, Any]:
     }
 
 
-def _result(result: Result, number: int) -> dict[str, Any]:
+def _result(result: LogResult, number: int) -> dict[str, Any]:
     """Return a ``result`` (§3.27)."""
     fixes = [fix.as_dict for fix in result.fixes]
     parts = {"fixes": fixes, "properties": dict(result.properties)}

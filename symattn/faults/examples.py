@@ -36,7 +36,7 @@ from symattn.verification.codes import codes, read_code
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.depth import DepthAttention
+from symattn.verification.definitions.depth_attention import DepthAttention
 from symattn.verification.definitions.differential import Differential
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.definitions.linear import LinearAttention

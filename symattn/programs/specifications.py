@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.definition_mistakes import Remade
     from symattn.verification.definitions.definition_subject import Definition
-    from symattn.verification.definitions.depth import DepthAttention
+    from symattn.verification.definitions.depth_attention import DepthAttention
     from symattn.verification.definitions.differential import Differential
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
@@ -521,7 +521,7 @@ KINDS: dict[str, SpecificationKind] = {
         OutputAndLogSums("Attention", "lse", LSE),
         OfBlock("Block", "blocks", ordered=False),
         OfDefinition("Cached", "caches", "cached"),
-        OfDefinition("DepthAttention", "depth", "depth"),
+        OfDefinition("DepthAttention", "depth_attention", "depth"),
         OfDefinition("Differential", "differential"),
         OfGradient("Gradient", "gradients", "gradient"),
         OfNorm("LayerNorm", "norms", ordered=False),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import audit, judge, verify
-from symattn.document.sarif import Fix, Place, Result, TextChange, sarif
+from symattn.document.sarif import Fix, LogPlace, LogResult, TextChange, sarif
 from symattn.verification.repair import replaced
 from symattn_cli import sarif as of
 from symattn_cli.main import main
@@ -102,7 +102,7 @@ def test_places_are_relative_and_columns_count_characters(tmp_path: Path, monkey
     changes = TextChange(2, 5, 2, 5, "x\n"), TextChange(4, 1, 4, 9, "")
     fix = Fix("Fix.", str(tmp_path / "a b" / "é.py"), changes)
     elsewhere = Path(tmp_path.anchor) / "else.py"
-    result = Result("fault", "Wrong.", "error", "It is wrong\x1b[31m.", Place(str(elsewhere), 3, "f"), (fix,))
+    result = LogResult("fault", "Wrong.", "error", "It is wrong\x1b[31m.", LogPlace(str(elsewhere), 3, "f"), (fix,))
     run = run_of(sarif([result, replace(result, fixes=())], "1"))
     one, other = run["results"]
     (change,) = one["fixes"][0]["artifactChanges"]

@@ -8,7 +8,7 @@ import pytest
 
 from symattn import Attention, DepthAttention, Domain, Verdict, kind, verify
 from symattn.programs.verifying import Options, verified
-from symattn.verification.definitions.depth import subject
+from symattn.verification.definitions.depth_attention import subject
 from tests.refusals import refuses
 
 Array = np.ndarray

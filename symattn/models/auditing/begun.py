@@ -13,6 +13,7 @@ from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.call_gradients import bounded
 from symattn.models.auditing.call_judge import CallJudgement, judge
 from symattn.models.auditing.examining import examine
+from symattn.models.auditing.keys_of_layers import hold_keys_against_layers
 from symattn.models.auditing.promises import (
     Intent,
     ModelCall,
@@ -26,7 +27,6 @@ from symattn.models.auditing.promises import (
 from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 from symattn.models.auditing.setting import Floats, Mask, Masking, Module, Tensor
-from symattn.models.auditing.shared_keys import hold_keys_against_layers
 from symattn.programs.frameworks import dtype_name
 from symattn.programs.names import Function
 from symattn.programs.refusing import one_line

@@ -236,7 +236,7 @@ def _taken(several: Sequence[Several], waiting: dict[Several, None]) -> list[Sev
     return result
 
 
-class _Candidate(NamedTuple):
+class _ScreenedEdit(NamedTuple):
     """Edits that pass all samples, with what orders them: the rank of their path, size, likelihood, number."""
 
     rank: int
@@ -357,7 +357,7 @@ class _EditSearch:
         the same path comes first, so that the answer is the same.
         """
         asked: Counter[str] = Counter()
-        later: list[_Candidate] = []
+        later: list[_ScreenedEdit] = []
         for part in _parts_by_size(several) if by_size else [several]:
             candidates = self._screen_edits(part)
             later += (c for c in candidates if c.rank)
@@ -365,9 +365,9 @@ class _EditSearch:
                 return True
         return self._examine_candidates(later, asked)
 
-    def _screen_edits(self, several: Sequence[Several]) -> list[_Candidate]:
+    def _screen_edits(self, several: Sequence[Several]) -> list[_ScreenedEdit]:
         """Try edits on the samples, and return those that pass all of them."""
-        candidates: list[_Candidate] = []
+        candidates: list[_ScreenedEdit] = []
         for start in range(0, len(several), _CHUNK):
             if self._effort.over:
                 self._cut = True
@@ -386,10 +386,12 @@ class _EditSearch:
                 size, likely = sum(map(size_of, edits)), all(e.likely for e in edits)
                 path = _path_of_screened(screened) or self._path_of_unchanged_lines(edits)
                 number = start + screened.number
-                candidates.append(_Candidate(_PATHS.index(path), size, not likely, number, edits))
+                candidates.append(
+                    _ScreenedEdit(_PATHS.index(path), size, not likely, number, edits)
+                )
         return candidates
 
-    def _examine_candidates(self, candidates: Sequence[_Candidate], asked: Counter[str]) -> bool:
+    def _examine_candidates(self, candidates: Sequence[_ScreenedEdit], asked: Counter[str]) -> bool:
         """Put the last questions to candidates, the best first, and count those that are ``asked``."""
         # Edits on the same path first, then the smallest, then likely rules.
         for rank, *_, edits in sorted(candidates, key=lambda c: c[:4]):

@@ -1,4 +1,4 @@
-"""What a definition allows of a call, and whether a mistake reproduces one: ``bounds.judge`` for ways of computing.
+"""The legal outputs of a definition, and whether a mistake reproduces one: ``bounds.judge`` for ways of computing.
 
 Each way runs on the inputs with the roundings of its operations; the largest of these bounds is allowed. An attention
 alone is judged by ``bounds.judge`` itself, since one bound on a run of its steps covers every way of computing it.

@@ -217,7 +217,7 @@ def _keep(outputs: Any, eps: Any, gain: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _NormFields:
+class _KeyNorm:
     """The fields that forms of a norm read."""
 
     eps: Any
@@ -225,7 +225,7 @@ class _NormFields:
 
 
 def _normalise_by(form: Callable[..., Any], outputs: Any, eps: Any, gain: Any) -> Any:
-    return form(_NormFields(eps), mean_square, outputs, gain)
+    return form(_KeyNorm(eps), mean_square, outputs, gain)
 
 
 def _attend_with_keys(

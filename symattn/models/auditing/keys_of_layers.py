@@ -1,4 +1,4 @@
-"""Whether a layer reads the keys and values of the layer that the configuration names.
+"""A layer that reads the keys and values of another one, held against the layer that the configuration names.
 
 Both are compared bit by bit as calls of one pass of the model receive them: a layer that reads those of another one
 computes none. The keys of all layers of the pass are kept while it runs, and only for configurations with such layers.
