@@ -175,3 +175,20 @@ def test_wrong_betas_are_named(betas: Callable[[Array], Array], words: str | Non
     report = verified(program_of(betas), PLAIN, Options(layout="bhnd", domain=SHORT))
     assert report.verdict is Verdict.FAULT
     assert [fault.cause for fault in report.faults] == [words]
+
+
+# -- one token ---------------------------------------------------------------------------------------------------------
+def test_a_token_by_itself_has_no_system_whose_rows_are_exchanged() -> None:
+    """Only a key and what a later token erases meet in the triangular system of a chunk."""
+    spec = LinearAttention(feature="identity", normalised=False, delta=True)
+    law = subject(spec, "nd").law
+    assert law is not None
+
+    def covers(*lengths: float) -> bool:
+        k = np.array(lengths)[:, None] * np.ones((1, 1))
+        return law.covers_every_form({"q": k, "k": k, "v": k, "beta": np.ones(len(k))})
+
+    assert covers(11.0)
+    assert covers(0.25, 3.0)
+    assert not covers(3.0, 0.5)
+    assert not covers(0.25, 3.0, 0.5)

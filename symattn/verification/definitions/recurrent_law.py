@@ -332,6 +332,13 @@ def _normalise(x: Array, eps: float, precision: Precision) -> tuple[Array, Array
     return result, errors
 
 
+def _bound_entries_of_system(of: Recurrence) -> float:
+    """Return the largest ‖p_i‖ ‖k_j‖ of a token i and an earlier one j; 0 for one token."""
+    erased, keys = (np.sqrt((a * a).sum(axis=-1)) for a in (of.erased, of.k))
+    largest_before = np.maximum.accumulate(keys)[:-1]
+    return float((erased[1:] * largest_before).max(initial=0.0))
+
+
 def _lost(precision: Precision) -> float:
     """Return how far a vector is off where its entries underflow as it is stored."""
     return 2 * float(precision.roughest.eta)
@@ -465,18 +472,13 @@ class RecurrentLaw:
     def covers_every_form(self, inputs: Inputs) -> bool:
         """Return whether no usual form is outside of the law: LU factors never exchange rows, as no |L_ij| is above 1.
 
-        |L_ij| ≤ ‖p_i‖ ‖k_j‖ in every chunk, since gates decay, and p_i is β_i k_i of the delta rule.
+        |L_ij| ≤ ‖p_i‖ ‖k_j‖ for j < i in every chunk, since gates decay, and p_i is β_i k_i of the delta rule.
         """
         # Without the delta rule there is no triangular system.
         if not self.spec.delta:
             return True
         heads = recurrences(self.spec, self.in_order(inputs), Precision.of("float32"))
-        steps = [of.in_steps for of in heads]
-        of_keys, of_erased = (
-            max(float((a * a).sum(axis=-1).max()) for a in arrays)
-            for arrays in ([x.k for x in steps], [x.erased for x in steps])
-        )
-        return of_keys * of_erased <= 1
+        return all(_bound_entries_of_system(of.in_steps) <= 1 for of in heads)
 
     def _laid(self, heads: Sequence[Array], values: Mapping[str, Array]) -> Array:
         """Return arrays (n, d_v), one for each head, as one array in the layout."""
