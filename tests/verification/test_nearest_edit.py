@@ -44,5 +44,6 @@ def test_two_edits_stand_in_lines_of_their_own() -> None:
     last = "Fix: line 5 of attn.py: `v` → `q`, and line 9: remove `if len(k) > 700:` make it equal to the definition"
     assert _write_failure_message(report).splitlines()[-1].startswith(last)
     recorded = json.loads(report.json())["repairs"][0]["parts"]
-    assert recorded == [{"line": 5, "old": "v", "new": "q"}, {"line": 9, "old": "if len(k) > 700:", "new": ""}]
+    first, second = {"line": 5, "old": "v", "new": "q"}, {"line": 9, "old": "if len(k) > 700:", "new": ""}
+    assert recorded == [{**first, "places": 1}, {**second, "places": 1}]
     assert "parts" not in json.loads(_REPORT.json())["repairs"][0]
