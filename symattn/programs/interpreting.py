@@ -6,16 +6,19 @@ where a traced program would be compiled. So code that depends on sizes or on nu
 from XLA's by the rounding of sums, products and exponentials: both are legal, and whoever judges them asks XLA itself
 where NumPy's are wrong.
 
-What NumPy does not compute as JAX says (half precision, gathers, casts of large numbers, callbacks) is compiled.
+What NumPy does not compute as JAX says (half precision, gathers, casts of large numbers, callbacks) is compiled, and so
+is everything on another device than a CPU, with options of XLA, and in versions of JAX whose function is another one.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import cache, partial, reduce
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 #: The module of JAX that compiles every program, and the name of its function, which returns the outputs first.
 COMPILER, _COMPILES = "jax._src.pjit", "_pjit_call_impl_python"
+# In longer loops, which compiled code runs far faster, NumPy stops.
+_MOST_EQUATIONS = 50_000
 FORMATS = ("float32", "float64")  # in half precision, XLA rounds in places of its own choice
 
 
@@ -33,20 +38,83 @@ class NotInterpreted(Exception):
     """Raised for a program that NumPy does not run as JAX says, so that it has to be compiled."""
 
 
+class _OfThread(threading.local):
+    """The list of the programs that NumPy has run in this thread, None outside of ``interpreting``; and the number of
+    equations of the present one so far."""
+
+    ran: list[bool] | None = None
+    equations: int = 0
+
+
+_of_thread = _OfThread()
+_lock = threading.Lock()
+_replaced: list[Callable[..., Any]] = []  # JAX's own function, once for each context that is open
+
+
 @contextmanager
 def interpreting() -> Iterator[list[bool]]:
     """Run programs of JAX that are not compiled yet by NumPy; yield a list with an entry for each that was so run.
 
-    Nothing changes if JAX is not imported, or has no such function.
+    This holds for calls in the same thread. Nothing changes if JAX is not imported, or is of a version in which its
+    function has another name, other arguments or another result.
     """
     ran: list[bool] = []
     compiler = sys.modules.get(COMPILER)
-    compiled: Callable[..., Any] | None = getattr(compiler, _COMPILES, None)
-    if compiler is None or compiled is None:
+    if compiler is None or not _is_replaceable(compiler):
         yield ran
         return
+    with _replacing(compiler, ran):
+        yield ran
+
+
+def _is_replaceable(compiler: ModuleType) -> bool:
+    """Return whether JAX calls its function, and takes its result, as this module does."""
+    with _lock:
+        compiled = _replaced[0] if _replaced else getattr(compiler, _COMPILES, None)
+    return compiled is not None and _is_understood(compiler, compiled)
+
+
+@cache
+def _is_understood(compiler: ModuleType, compiled: Callable[..., Any]) -> bool:
+    """Return whether JAX computes a sum when NumPy runs its program."""
+    import jax
+
+    ran: list[bool] = []
+    try:
+        with _replacing(compiler, ran):
+            total = jax.jit(lambda x: x + x)(np.ones(2, np.float32))
+        return ran == [True] and np.array_equal(total, np.full(2, 2.0))
+    except Exception:
+        # Other versions of JAX may raise anything.
+        return False
+
+
+@contextmanager
+def _replacing(compiler: ModuleType, ran: list[bool]) -> Iterator[None]:
+    """Put another function in the place of JAX's own, until the last such context ends."""
+    with _lock:
+        compiled = _replaced[0] if _replaced else getattr(compiler, _COMPILES)
+        _replaced.append(compiled)
+        setattr(compiler, _COMPILES, _instead_of(compiled))
+    before, _of_thread.ran = _of_thread.ran, ran
+    try:
+        yield
+    finally:
+        _of_thread.ran = before
+        with _lock:
+            _replaced.pop()
+            # Another thread may still interpret.
+            if not _replaced:
+                setattr(compiler, _COMPILES, compiled)
+
+
+def _instead_of(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that has NumPy run what it can in threads that interpret, and calls JAX's own in others."""
 
     def run_or_compile(*args: Any, jaxpr: ClosedJaxpr, **options: Any) -> Any:
+        ran = _of_thread.ran
+        if ran is None:
+            return compiled(*args, jaxpr=jaxpr, **options)
         try:
             outputs = _outputs_of_call(jaxpr, args, options)
         except Exception:
@@ -56,11 +124,7 @@ def interpreting() -> Iterator[list[bool]]:
         # Without an executable JAX keeps nothing for this shape, so that a later call can compile it.
         return outputs, None, None, []
 
-    setattr(compiler, _COMPILES, run_or_compile)
-    try:
-        yield ran
-    finally:
-        setattr(compiler, _COMPILES, compiled)
+    return run_or_compile
 
 
 def _outputs_of_call(
@@ -77,19 +141,36 @@ def _outputs_of_call(
     is_weak = any(v.aval.weak_type for v in jaxpr.jaxpr.outvars)
     if is_weak or any(options.get("donated_invars", ())):
         raise NotInterpreted
+    # XLA's own options may change its numbers, and another device computes in its own way.
+    if options.get("compiler_options_kvs", ()) or not _is_on_cpu(args):
+        raise NotInterpreted
+    # Then JAX raises where a compiled program returns NaN or infinities.
+    if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
+        raise NotInterpreted
     outputs = evaluate(jaxpr, args)
     # Copies, since JAX may keep the memory of what it is given.
     return [jax.device_put(np.array(x, order="C")) for x in outputs]
 
 
+def _is_on_cpu(args: Sequence[Any]) -> bool:
+    """Return whether JAX computes on one CPU, where plain arrays go and where all of JAX's arrays are."""
+    import jax
+
+    places = [x.devices() for x in args if isinstance(x, jax.Array)]
+    is_one_cpu = all(len(p) == 1 and next(iter(p)).platform == "cpu" for p in places)
+    return is_one_cpu and jax.default_backend() == "cpu"
+
+
 def evaluate(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Array]:
     """Return the outputs of a jaxpr in the formats that it states. Raises ``NotInterpreted``."""
+    _of_thread.equations = 0
     with np.errstate(all="ignore"):
         return _evaluate(closed.jaxpr, closed.consts, args)
 
 
 def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Array]:
-    if jaxpr.effects:
+    _of_thread.equations += len(jaxpr.eqns)
+    if jaxpr.effects or _of_thread.equations > _MOST_EQUATIONS:
         raise NotInterpreted
     known: dict[Any, Array] = {}
 

@@ -269,7 +269,9 @@ class Session:
         judged = self.run_case(case, or_smaller)
         # The smaller case that may stand for a wrong one is JAX's own result.
         is_wrong = judged.finding is not None or judged.outcome.error is not None
-        if is_wrong and judged.case.interpreted:
+        # Where NumPy ran nothing, the result is JAX's own, too; a call that was stopped does not say so.
+        is_by_numpy = judged.outcome.interpreted or judged.outcome.error is not None
+        if is_wrong and judged.case.interpreted and is_by_numpy:
             judged = self.run_case(replace(case, interpreted=False), or_smaller)
             is_right = judged.finding is None and judged.outcome.error is None
             self.distrusts_numpy = is_right
@@ -969,7 +971,8 @@ def _yield_interpreted_call_note(session: Session) -> Iterator[str]:
     if interpreted:
         yield (
             f"For {interpreted} of {len(judged)} judged calls, NumPy ran what JAX would have compiled for their sizes "
-            "alone, in the same formats; what was wrong there was judged by JAX's own result."
+            "alone, in the same formats; what was wrong there was judged by JAX's own result, and a mistake of its "
+            "compiler alone would not show."
         )
 
 

@@ -1,6 +1,7 @@
 """Programs of JAX that NumPy runs in the place of a compiler: their results, and mistakes that depend on sizes."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 
 from symattn import Attention
+from symattn.bounds.called_target import same_bits
 from symattn.bounds.case_result import Case
 from symattn.programs import interpreting
 from symattn.programs.verifying import Options
+from symattn.verification.probing import behaviour
 from tests.verification.naming import convicts
 
 jax = pytest.importorskip("jax")
@@ -106,6 +109,42 @@ def test_numpy_is_not_believed_where_jax_computes_something_else(monkeypatch: py
     assert session.distrusts_numpy
 
 
+def arrays(n: int) -> dict[str, Any]:
+    return dict(zip("qkv", map(np.asarray, inputs(n)), strict=True))
+
+
+def test_a_wrong_result_that_numpy_did_not_run_stands() -> None:
+    is_next_wrong: list[bool] = []
+
+    def wrong_on_request(q: Any, k: Any, v: Any) -> Any:
+        weights = np.exp(q @ k.T / np.float32(2))
+        output = weights @ v / weights.sum(-1, keepdims=True)
+        return output * (2 if is_next_wrong.pop() else 1) if is_next_wrong else output
+
+    how = Options()
+    with how.opened(wrong_on_request, Attention()) as runner:
+        assert runner.convention.compiles  # this file has names of JAX
+        session = how.session(runner, Attention())
+        session.take(Case("shapes", "compiled", arrays(40)))
+        is_next_wrong.append(True)
+        judged = session.take(Case("shapes", "not compiled", arrays(3)))
+    assert judged is not None
+    assert (judged.finding, session.distrusts_numpy) == ("values", False)
+
+
+def test_bits_by_numpy_and_by_xla_are_no_repeated_call() -> None:
+    how = Options()
+    names = "a first call", "the first call again"
+    with how.opened(right, Attention()) as runner:
+        session = how.session(runner, Attention())
+        cases = [Case(behaviour.GROUP, name, arrays(23), interpreted=name == names[0]) for name in names]
+        session.records = [session.run_case(case) for case in cases]
+        first, again = (record.outcome for record in session.records)
+        assert (first.interpreted, again.interpreted) == (True, False)
+        assert not same_bits(first, again)
+        assert not any("different bits" in note for note in behaviour.notes(session))
+
+
 def with_an_odd_key_lost(q: Any, k: Any, v: Any) -> Any:
     s, n = scores(q, k), k.shape[-2]
     return attended(s.at[..., -1].set(-jnp.inf) if n > 256 and n % 2 else s, v)
@@ -126,3 +165,72 @@ def with_another_scale_of_many_queries(q: Any, k: Any, v: Any) -> Any:
 @pytest.mark.parametrize("jitted", [False, True])
 def test_mistakes_that_depend_on_sizes_are_found(function: Callable[..., Any], jitted: bool) -> None:
     assert convicts(jax.jit(function) if jitted else function, Attention())
+
+
+@pytest.fixture
+def of_jax_0_7_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let JAX's function return three results, as in 0.7.0."""
+    module = jax._src.pjit
+    compile_of_now, run_of_now = module._pjit_call_impl_python, module._run_python_pjit
+
+    def compiled(*args: Any, **options: Any) -> Any:
+        return compile_of_now(*args, **options)[:3]
+
+    def run(p: Any, args_flat: Any, fun: Any, args: Any, kwargs: Any) -> Any:
+        if not jax._src.core.trace_state_clean():
+            return run_of_now(p, args_flat, fun, args, kwargs)
+        out_flat, executable, profiler = module._pjit_call_impl_python(*args_flat, **p.params)
+        outputs = jax.tree_util.tree_unflatten(p.out_tree, out_flat)
+        return outputs, out_flat, p.out_tree, args_flat, p.params["jaxpr"], executable, profiler, []
+
+    monkeypatch.setattr(module, "_pjit_call_impl_python", compiled)
+    monkeypatch.setattr(module, "_run_python_pjit", run)
+
+
+@pytest.mark.usefixtures("of_jax_0_7_0")
+def test_with_other_versions_of_jax_everything_is_compiled() -> None:
+    with interpreting.interpreting() as ran:
+        result = jax.jit(lambda x: x * 2)(np.ones(11, np.float32))
+    assert not ran
+    assert (np.asarray(result) == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "debugged"), [({"compiler_options": {"xla_cpu_enable_fast_math": False}}, False), ({}, True)]
+)
+def test_what_jax_or_xla_does_otherwise_on_request_is_compiled(options: dict[str, Any], debugged: bool) -> None:
+    logarithm = jax.jit(lambda x: jnp.log(x), **options)
+    with interpreting.interpreting() as ran:
+        logarithm(np.ones(12, np.float32))
+        n = len(ran)
+        with jax.debug_nans(debugged):
+            logarithm(np.ones(13, np.float32))
+    assert (n, len(ran)) == (int(debugged), int(debugged))
+
+
+def test_long_loops_are_compiled() -> None:
+    @partial(jax.jit, static_argnums=1)
+    def step_often(x: Any, times: int) -> Any:
+        return jax.lax.fori_loop(0, times, lambda _, y: y * 1.5 - y / 2, x)
+
+    with interpreting.interpreting() as ran:
+        step_often(np.ones(14, np.float32), 100)
+        assert len(ran) == 1
+        step_often(np.ones(14, np.float32), 10**6)
+    assert len(ran) == 1
+
+
+def test_only_the_thread_that_interprets_is_affected() -> None:
+    compiled = jax._src.pjit._pjit_call_impl_python
+    with ThreadPoolExecutor(1) as pool:
+        first = interpreting.interpreting()
+        ran = first.__enter__()
+        with interpreting.interpreting() as second:
+            pool.submit(lambda: jnp.sqrt(np.ones(15, np.float32))).result()
+            assert (ran, second) == ([], [])
+            # The contexts of two threads may end in any order.
+            first.__exit__(None, None, None)
+        assert jax._src.pjit._pjit_call_impl_python is compiled
+    with pytest.raises(KeyError), interpreting.interpreting():
+        raise KeyError
+    assert jax._src.pjit._pjit_call_impl_python is compiled

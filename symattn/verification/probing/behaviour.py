@@ -81,6 +81,8 @@ def notes(session: Session) -> Iterator[str]:
         and again
         and not once.finding
         and not again.finding
+        # NumPy's bits differ from those of compiled programs of JAX.
+        and once.outcome.interpreted == again.outcome.interpreted
         and not called_target.same_bits(once.outcome, again.outcome)
     ):
         yield "Repeated calls with the same inputs gave different bits, within what is allowed."
