@@ -26,7 +26,7 @@ _MEANINGS = {
     "undecided": "Too little could be tried or decided, which is no pass.",
     "tampered": "The candidate acts against its judge.",
     "no-reference": "The reference computes no known definition, so that nothing was judged.",
-    "later-tokens": "An output depends on a later token.",
+    "token-leak": "An output depends on a token that it must not see: a later one, padding, or another item's.",
 }
 
 
@@ -57,7 +57,7 @@ def of_judgement(judgement: Judgement) -> str:
         rule, level = rules[judgement.status.value]
         cause = f" Cause ({judgement.step}): {judgement.cause}." if judgement.cause else ""
         words = f"{judgement.status.value}: {judgement.reason}.{cause}"
-        result = LogResult(rule, _meaning_of(rule), level, words, place)
+        result = _log_result(rule, level, words, place)
         results = [_with_fixes(result, tuple(_fixes_of(judgement.repairs)))]
     return sarif(results, __version__, judgement.command)
 
@@ -71,15 +71,16 @@ def of_audit(report: AuditReport, document: Document, script: str) -> str:
             rule = _first_code(one.code) if one.state == "wrong" else "undecided"
             words = f"{one.layer}, {one.via}: {one.verdict}."
             place = LogPlace(script, name=one.layer)
-            results.append(LogResult(rule, _meaning_of(rule), level, words, place))
+            results.append(_log_result(rule, level, words, place))
     for layer in report.layers:
-        if layer.state == "wrong":
-            rule, words = _first_code(layer.code), f"{layer.layer}: {layer.verdict}."
-            place = LogPlace(script, name=layer.layer)
-            results.append(LogResult(rule, _meaning_of(rule), "error", words, place))
-    rule = "later-tokens"
+        if layer.state != "pass":
+            is_wrong = layer.state == "wrong"
+            rule = _first_code(layer.code) if is_wrong else "undecided"
+            words, place = f"{layer.layer}: {layer.verdict}.", LogPlace(script, name=layer.layer)
+            results.append(_log_result(rule, "error" if is_wrong else "warning", words, place))
+    rule = "token-leak"
     for words in (words for probe in report.dependence for words in probe.faults):
-        results.append(LogResult(rule, _meaning_of(rule), "error", f"{words}.", LogPlace(script)))
+        results.append(_log_result(rule, "error", f"{words}.", LogPlace(script)))
     if not results and not document.holds:
         results = [_result_of_document(document, LogPlace(script))]
     return sarif(results, __version__, document.command)
@@ -120,8 +121,7 @@ def _result_of_fault(fault: Fault, place: LogPlace, fixes: tuple[Fix, ...]) -> L
     example = fault.counterexample
     # As the report says it, with the wrong entry.
     words = " ".join(map(sentence, (fault.message, *([example.words] if example else []))))
-    properties = {"step": fault.step, "grade": fault.grade.value}
-    result = LogResult(rule, _meaning_of(rule), "error", words, place, properties=properties)
+    result = _log_result(rule, "error", words, place, step=fault.step, grade=fault.grade.value)
     return _with_fixes(result, fixes)
 
 
@@ -152,7 +152,15 @@ def _result_of_document(document: Document, place: LogPlace) -> LogResult:
     rule = "fault" if is_fault else "undecided"
     reason = plain_text(document.reason) if document.reason else ""
     words = ": ".join(filter(None, (plain_text(document.title), reason))) + "."
-    return LogResult(rule, _meaning_of(rule), "error" if is_fault else "warning", words, place)
+    return _log_result(rule, "error" if is_fault else "warning", words, place)
+
+
+def _log_result(
+    rule: str, level: Level, words: str, place: LogPlace, **properties: object
+) -> LogResult:
+    """Return a result with what its rule means, and with the command that explains it if it is a code."""
+    more = "" if rule in _MEANINGS else f"symattn faults show {rule}"
+    return LogResult(rule, _meaning_of(rule), level, words, place, (), properties, more)
 
 
 def _first_code(codes: str | None) -> str:

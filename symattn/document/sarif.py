@@ -88,7 +88,10 @@ class LogPlace:
 
 @dataclass(frozen=True)
 class LogResult:
-    """A finding: the name of its rule and what the rule means, how bad it is, in words, where, and its fixes."""
+    """A finding: the name of its rule and what the rule means, how bad it is, in words, where, and its fixes.
+
+    ``more`` is the command that explains the rule, if there is one.
+    """
 
     rule: str
     meaning: str
@@ -97,6 +100,7 @@ class LogResult:
     place: LogPlace
     fixes: tuple[Fix, ...] = ()
     properties: Mapping[str, Any] = field(default_factory=dict)
+    more: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -134,7 +138,7 @@ def _rule(result: LogResult) -> dict[str, Any]:
     return {
         "id": result.rule,
         "shortDescription": {"text": result.meaning},
-        "help": {"text": f"{result.meaning}\n\nsymattn faults show {result.rule}"},
+        "help": {"text": "\n\n".join(filter(None, (result.meaning, result.more)))},
         "defaultConfiguration": {"level": result.level},
     }
 

@@ -12,6 +12,9 @@ import pytest
 
 from symattn import audit, judge, verify
 from symattn.document.sarif import Fix, LogPlace, LogResult, TextChange, sarif
+from symattn.models.auditing.audit_report import AuditReport
+from symattn.models.auditing.dependence.mixing import Dependence, Leak
+from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.verification.repair import replaced
 from symattn_cli import sarif as of
 from symattn_cli.main import main
@@ -126,6 +129,7 @@ def test_the_commands_write_and_replace_logs(
     assert main(["verify", "attn.py:attention", "-o", "a.sarif", "--examples", "8"]) == 1
     (result,) = run_of(Path("a.sarif").read_text())["results"]
     assert result["ruleId"] == "rescale-output"
+    assert "symattn faults show rescale-output" in Path("a.sarif").read_text()
     assert fixed(Path("attn.py").read_text(), result["fixes"][0]).count("acc * a + p") == 1
     # The log is this project's own, so that it may be written again.
     write(tmp_path, FLASH.replace("acc + p", "acc * a + p"))
@@ -149,7 +153,10 @@ def test_an_undecided_judgement_is_a_warning_and_a_passing_one_no_result() -> No
         return np.zeros((len(q), v.shape[1]), q.dtype)
 
     failed = judge(zeros, examples=4, seed=1)
-    (result,) = run_of(of.of_judgement(failed))["results"]
+    run = run_of(of.of_judgement(failed))
+    (result,) = run["results"]
+    # Codes have a page, which this rule has not.
+    assert "faults show" not in run["tool"]["driver"]["rules"][0]["help"]["text"]
     assert (result["level"], result["ruleId"]) == ("error", "fault")
     undecided = replace(failed, status=type(failed.status).UNDECIDED)
     assert run_of(of.of_judgement(undecided))["results"][0]["level"] == "warning"
@@ -173,3 +180,12 @@ def test_each_wrong_call_of_an_audit_is_a_result() -> None:
     assert levels == {"error" if report.holds is False else "warning"}
     for result in run["results"]:
         assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "script.py"
+
+
+def test_open_layers_and_leaks_of_padding_are_results() -> None:
+    leak = Leak("lm_head", 3, 1, padding=True)
+    layers = [LayerFinding("layers.0", reason="it returns a list")]
+    report = AuditReport("model", whole=True, layers=layers, dependence=[Dependence(True, leaks=[leak])])
+    run = run_of(of.of_audit(report, report.document(), "script.py"))
+    assert [(r["ruleId"], r["level"]) for r in run["results"]] == [("undecided", "warning"), ("token-leak", "error")]
+    assert "padding" in run["tool"]["driver"]["rules"][1]["shortDescription"]["text"]
