@@ -71,7 +71,7 @@ class Differences:
             return None
         title = f"difference λ_init={float(spec.init):.4g}"
         if len(outputs) != 2:
-            reason = f"{len(outputs)} calls of attention were seen before its projection, not two"
+            reason = f"calls of attention before its projection: {len(outputs)}, not 2"
             return CallFinding(name, "difference of two calls", title, reason=reason)
         tokens = _choose_tokens(int(x.shape[1]))
         both = np.concatenate(outputs, axis=-1)

@@ -38,7 +38,8 @@ def hold_keys_against_layers(
         return call_finding
     read: dict[int, KeysAndValues] = context.compared.setdefault(_READ, {})
     own: KeysAndValues = {"k": received.k, "v": received.v}
-    earlier = {number: arrays for number, arrays in read.items() if number != layer}
+    # A pass may run all layers again, so that later ones may have been read before.
+    earlier = {number: arrays for number, arrays in read.items() if number < layer}
     read[layer] = own
     if source != layer and source not in earlier:
         reason = f"its keys should be those of layer {source}, whose call was not read"
