@@ -192,3 +192,26 @@ def test_numbers_of_one_byte_have_digests() -> None:
     x = torch.tensor([[[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]]]).to(torch.float8_e4m3fn)
     first, second, third = digests(x)[0].tolist()
     assert first == third != second
+
+
+class _PaddedOnce(Model):
+    """A model that refuses a second pass with padding."""
+
+    padded = 0
+
+    def forward(self, ids: Any, attention_mask: Any = None) -> Any:
+        self.padded += attention_mask is not None
+        if self.padded > 1:
+            raise ValueError("only once")
+        return super().forward(ids)
+
+
+def test_padding_that_cannot_be_changed_is_said() -> None:
+    torch.manual_seed(0)
+    model, ids = _PaddedOnce(Part(attention)).eval(), torch.arange(24)[None]
+    mask = torch.ones_like(ids)
+    mask[:, :5] = 0
+    with torch.no_grad(), audit(model, causal=True) as report:
+        model(ids)
+        model(ids, attention_mask=mask)
+    assert "; dependence on padding was not tried: a repeated pass raised ValueError: only once" in report.coverage

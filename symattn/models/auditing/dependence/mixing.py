@@ -72,7 +72,7 @@ class Dependence:
     """The finding of one probed pass: parts that mix tokens, leaks outside of them, or why nothing was probed.
 
     ``causal`` says what was promised: None if nothing was. ``later`` says that a later pass may still be probed, and
-    ``padded`` that a token of padding was changed.
+    ``padded`` that a token of padding was changed, and ``padding_reason`` why that shows nothing.
     """
 
     causal: bool | None = None
@@ -81,6 +81,7 @@ class Dependence:
     reason: str = ""
     later: bool = False
     padded: bool = False
+    padding_reason: str = ""
     RECORD = "causal, parts, leaks, reason"
 
     @property
@@ -102,11 +103,11 @@ class Dependence:
             return f"token-mixing parts were not counted: {self.reason}"
         judged = len(self.parts) - len(self.unjudged)
         words = f"{judged} of {len(self.parts)} token-mixing parts judged"
-        if not self.unjudged:
-            return words
-        return (
-            f"{words}; {len(self.unjudged)} not: {'; '.join(_yield_words_of_parts(self.unjudged))}"
-        )
+        if self.unjudged:
+            others = "; ".join(_yield_words_of_parts(self.unjudged))
+            words = f"{words}; {len(self.unjudged)} not: {others}"
+        open_ = self.padding_reason
+        return f"{words}; dependence on padding was not tried: {open_}" if open_ else words
 
     def judging(self, calls: Mapping[str, int | None]) -> Dependence:
         """Return this finding with the parts marked that one of these judged calls explains.

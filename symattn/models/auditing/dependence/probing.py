@@ -595,9 +595,13 @@ def probed(
         return Dependence(causal, reason=_UNSTEADY)
     # The code of a model may raise anything when it runs again.
     except Exception as error:
-        return Dependence(causal, reason=f"a repeated pass raised {one_line(error)[:200]}")
+        return Dependence(causal, reason=_describe_error(error))
     found = _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
     return replace(found, padded=not bool(real.all()))
+
+
+def _describe_error(error: Exception) -> str:
+    return f"a repeated pass raised {one_line(error)[:200]}"
 
 
 def with_padding(
@@ -616,9 +620,11 @@ def with_padding(
     probe, run = _prepare_probe(root, args, kwargs, names, set(), known.causal, layout, real)
     try:
         leaks = list(probe.first_changed(run, only_padding=True))
-    # The model may run again with padding only: what was found without it stays.
-    except Exception:
-        return known
+    # What was found without padding stays.
+    except Unsteady:
+        return replace(known, padded=True, padding_reason=_UNSTEADY)
+    except Exception as error:
+        return replace(known, padded=True, padding_reason=_describe_error(error))
     found = _assign_leaks_to_parts(known.causal, list(known.parts), leaks)
     return replace(found, leaks=[*known.leaks, *found.leaks][:1], padded=True)
 
