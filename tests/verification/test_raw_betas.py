@@ -15,7 +15,7 @@ from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.definitions.linear import subject
-from symattn.verification.definitions.recurrent_law import recurrences
+from symattn.verification.definitions.recurrent_law import read_betas_with_errors, recurrences
 from tests.refusals import refuses
 from tests.verification.raw_gate_programs import SIGMOID
 from tests.verification.recurrent_programs import TYPES
@@ -133,6 +133,58 @@ def test_programs_are_within_the_bound_of_forms(form: str) -> None:
     for sigmoid in SIGMOID.values():
         betas = np.float32(sigmoid(stored["beta"].astype(TYPES[form])))
         assert (np.abs(of_betas(stored["q"], stored["k"], stored["v"], betas) - right) < allowed).all()
+
+
+def test_the_largest_errors_of_betas_and_of_a_norm_are_the_bound() -> None:
+    """What is erased is off as its key is, not by the error of β once more."""
+    normed = replace(PLAIN, qk_norm="l2", state="kv")
+    for spec in (replace(normed, qk_norm=None), normed, replace(normed, erase="vector")):
+        # One token that erases a state of positive numbers, so that all errors add up.
+        inputs = {name: np.abs(a) for name, a in drawn(spec, 1, h=1).items()}
+        inputs |= {"v": 0 * inputs["v"], "p": inputs["k"][..., ::-1]} if spec.erase else {"v": 0 * inputs["v"]}
+        law = subject(spec, "nd").law
+        assert law is not None
+        values, precision = law.in_order(inputs), Precision.of("bfloat16")
+        (of,) = recurrences(spec, values, precision)
+        (given,) = recurrences(replace(spec, beta_form=None), {**values, "beta": of.beta[None]}, precision)  # type: ignore[index]
+        off_betas = read_betas_with_errors(spec, values["beta"][0], precision)[1]
+        exact, of = exact_values(of), replace(of, query_errors=None)
+        key, erased = (a + moved for a, moved in ((of.k, given.moved.k), (of.erased, given.moved.p)))
+        written = -key.T @ ((1 + off_betas / of.beta) * (erased @ of.state))
+        for way in (RecurrentArithmetic(order="tokens"), RecurrentArithmetic(size=1)):
+            bound = limits(of, way)
+            for off, worst in (
+                (of.q @ (of.state + written) - exact.output, bound.worst),
+                (of.state + written - exact.state, bound.worst_state),
+            ):
+                assert np.abs(off / worst).min() > 0.99
+                assert np.abs(off / worst).max() < 1
+
+
+def test_beta_near_zero_leaves_a_bound() -> None:
+    """The error of β is a large part of it there, of what is written alone; 0 in float64 is no part at all."""
+    inputs = {name: np.float32(a) for name, a in drawn(PLAIN, 12, h=1).items()}
+    usual, near = inputs["beta"].copy(), inputs["beta"].copy()
+    near[:, 4], usual[:, 4] = -20, -5
+    whole, precision = subject(PLAIN, "nd"), Precision.of("float32")
+    assert whole.law is not None
+    assert whole.other_forms is not None
+
+    def worst(beta: Array) -> Array:
+        (of,) = recurrences(PLAIN, whole.law.in_order({**inputs, "beta": beta}), precision)  # type: ignore[union-attr]
+        return limits(of, RecurrentArithmetic(order="tokens")).worst
+
+    assert worst(near).max() < 2 * worst(usual).max()
+    near[:, 4] = -10000
+    zero = {**inputs, "beta": near}
+    with np.errstate(all="raise", under="ignore"):
+        (allowed,) = whole.other_forms.bound(zero, precision)  # type: ignore[misc]
+        exact = whole.law.compute_exactly(zero)[0]
+    with np.errstate(over="ignore"):
+        betas = 1 / (1 + np.exp(-near))
+    off = np.abs(of_betas(inputs["q"], inputs["k"], inputs["v"], betas) - exact)
+    assert (off <= allowed).all()
+    assert allowed.max() < 1
 
 
 # -- judging and verifying ---------------------------------------------------------------------------------------------

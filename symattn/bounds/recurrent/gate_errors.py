@@ -31,7 +31,7 @@ min(s, c)| ≤ |ŝ − s|, and c is rounded where it may be taken. Gates Δ A ar
 δ_Δ |v|, as they would be if keys were off by the share δ_Δ/Δ: key and value meet in their product alone.
 
 *Raw β* of the delta rule are a sigmoid with E = L = 1. What a token adds to the state, kᵀ β (v − k S), is off by the
-part δ_β/β, as it would be with another key in front.
+part δ_β/β, as it would be with another key in front; the key by which S is read stays as it is.
 
 The law of recurrences reads δ as an error of the exponent: a product of decays between two tokens, e^{Σ g}, is off by a
 factor between e^{−Σδ} and e^{Σδ}, whatever the order of the sums, so that nothing of second order is left out

@@ -70,14 +70,13 @@ def _bound_of_forms(spec: LinearAttention, precision: Precision, **inputs: Any) 
         if not np.isfinite(errors).all():
             return _leave_unbounded(spec, x.q, x.v)
         x = x._replace(g=gates)
-    # What is written is Δ v or β v, which is off as Δ or β is; what is erased is off by as large a part.
+    # What is written is Δ v or β v, which is off as Δ or β is, and so is what is erased.
     off_values: Any = 0.0
-    relative: Any = 0.0
+    of_betas: Any = None
     if spec.beta_form:
         betas, of_betas = read_betas_with_errors(spec, x.beta, precision)
         if not np.isfinite(of_betas).all():
             return _leave_unbounded(spec, x.q, x.v)
-        off_values, relative = of_betas * np.abs(x.v), of_betas / betas
         gates = np.zeros_like(betas) if x.g is None else x.g
         errors = np.zeros_like(gates) if errors is None else errors
         x = x._replace(beta=betas, g=gates)
@@ -90,11 +89,11 @@ def _bound_of_forms(spec: LinearAttention, precision: Precision, **inputs: Any) 
     terms, g, erased = _read_terms(spec, x, precision)
     every = [(terms, g)]
     if errors is not None:
-        slower = _with_gates(spec, terms, g + errors)
+        # With the largest β each part that has it is as large as in any program, also where β is 0.
+        larger = x if of_betas is None else x._replace(beta=x.beta + of_betas)
+        slower = _with_gates(spec, _read_terms(spec, larger, precision).terms, g + errors)
         largest = np.copysign(np.abs(slower.v) + off_values, slower.v)
-        erasing = None if slower.p is None else slower.p * (1 + relative)
-        more_erased = slower.more_erased * (1 + relative)
-        slower = replace(slower, v=largest, p=erasing, more_erased=more_erased)
+        slower = replace(slower, v=largest)
         every.append((slower, g + errors))
     if spec.erase == "pair" and erased is not None:
         return _bound_of_two_steps(spec, precision, every, erased, x.initial_state)

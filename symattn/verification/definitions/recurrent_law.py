@@ -101,9 +101,15 @@ def recurrences(
             read = read.with_key_errors(_divide_errors(step_errors, steps))
         gates = steps * gates
     betas, beta_errors = _read_heads_of_betas(spec, values, precision)
-    if betas is not None and beta_errors is not None:
-        read = read.with_key_errors(_divide_errors(beta_errors, betas))
     erasing = _read_heads_of_erasure(spec, values, read.k, v, betas, read.key_errors, precision)
+    if betas is not None and beta_errors is not None:
+        if spec.erase is None:
+            # The error of β is that of the key in front alone: what is erased is read by the key as it is.
+            of_norm = 0 * read.k if read.key_errors is None else read.key_errors
+            # Where nothing bounds the error of a norm, 0 · ∞ is NaN, which ``limits`` reads as unknown.
+            with np.errstate(invalid="ignore"):
+                erasing = erasing._replace(p_errors=np.abs(betas) * of_norm)
+        read = read.with_key_errors(_divide_errors(beta_errors, betas))
     # A state of all heads is a matrix d_k × d_v for each of them.
     width = read.q.shape[-1]
     no_states = np.zeros((len(v), width, v.shape[-1]))
