@@ -87,7 +87,11 @@ class KernelDefinition:
     @cached_property
     def _offsets(self) -> str:
         """The input with the offsets of sequences; "" if there is none."""
-        names = [name for name in self.inputs if plain(name) in _OFFSETS_OF_SEQUENCES]
+        names = [
+            name
+            for name, axes in self.inputs.items()
+            if plain(name) in _OFFSETS_OF_SEQUENCES and len(axes) == 1
+        ]
         return names[0] if len(names) == 1 else ""
 
     @cached_property
@@ -178,8 +182,11 @@ class KernelDefinition:
     ) -> dict[str, int]:
         """Return the sizes of a linear attention's axes, by letter, at those of a workload.
 
-        Sequences are as long as those of the workload are on average.
+        Sequences are as long as those of the workload are on average. Raises ``InputError`` if the file's names are not
+        those of a linear attention.
         """
+        if not self.recurrences:
+            raise InputError("by their names, the inputs are not those of a linear attention")
         arrays = self._axes_of_recurrence
         letters = letters_by_name(spec, layout_of_arrays(arrays), arrays)
         result: dict[str, int] = {}

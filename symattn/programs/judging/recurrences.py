@@ -22,7 +22,10 @@ from symattn.document.keywords import plain
 from symattn.programs.names import meaning
 from symattn.verification.definitions.definition_subject import Input
 from symattn.verification.definitions.linear import LinearAttention
-from symattn.verification.definitions.linear_inputs import yield_linear_inputs
+from symattn.verification.definitions.linear_inputs import (
+    WORDS_OF_STATES,
+    yield_linear_inputs,
+)
 from symattn.verification.definitions.linear_names import RECURRENCES
 
 #: The axes of an array: their sizes, or their names where sizes are open.
@@ -38,9 +41,7 @@ _NORMS: tuple[dict[str, Any], ...] = (
 )
 _STATES = (None, "kv", "vk")
 #: Names of the state before the first token.
-_STATE_NAMES = {
-    plain(name) for name in ["initial_state", "state", "h0", "s0", "initial", "recurrent_state"]
-}
+_STATE_NAMES = {plain(name) for name in ("initial_state", *WORDS_OF_STATES.split())}
 #: The sum of keys times values alone, which no published model in the list has.
 _UNGATED: dict[str, Any] = {"feature": "identity", "normalised": False}
 _ROLES = ("q", "k", "v")
@@ -71,6 +72,9 @@ def plausible_recurrences(
 def domain_of_recurrence(arrays: Mapping[str, Axes], usual: Domain) -> Domain:
     """Return what the sizes of a benchmark's arrays promise: no longer sequences, and equal widths where they are."""
     by_role = {meaning(name): axes for name, axes in arrays.items()}
+    # Arrays of a user's definition may be those of something else, which promise nothing.
+    if any(len(by_role.get(role, ())) < len("nd") for role in _ROLES):
+        return usual
     length = by_role["v"][_axis_of_tokens(arrays)]
     most = length if isinstance(length, int) else usual.max_tokens
     return replace(
@@ -91,7 +95,8 @@ def _axis_of_tokens(arrays: Mapping[str, Axes]) -> int:
         return -2
     # A state (…, h, d_k, d_v) has its heads where it has no columns.
     of_heads = {axes[0] for axes in arrays.values() if len(axes) == 1}
-    of_heads |= {axes[-3] for name, axes in arrays.items() if plain(name) in _STATE_NAMES}
+    states = [axes for name, axes in arrays.items() if plain(name) in _STATE_NAMES]
+    of_heads |= {axes[-3] for axes in states if len(axes) > len(("d_k", "d_v"))}
     is_of_heads = [v[axis] in of_heads for axis in _AXES_OF_HEADS]
     if sum(is_of_heads) == 1:
         return _AXES_OF_HEADS[is_of_heads.index(False)]
@@ -211,18 +216,33 @@ def _count_values_per_key(q: Axes, v: Axes) -> int:
 
 
 def _takes(spec: LinearAttention, layout: Layout, arrays: Mapping[str, Axes]) -> bool:
-    """Return whether the arrays are the inputs of a linear attention, by their names and numbers of axes."""
+    """Return whether the arrays are the inputs of a linear attention, by their names, numbers of axes and widths."""
     try:
         inputs = [*yield_linear_inputs(spec, layout)]
     except InputError:
         return False
     matched = _match_inputs(inputs, arrays)
-    axes = {i.name: len(i.shape.split()) for i in inputs}
+    letters = {i.name: i.shape.split() for i in inputs}
     return (
         matched.keys() == arrays.keys()
-        and all(axes[own] == len(arrays[name]) for name, own in matched.items())
+        and all(len(letters[own]) == len(arrays[name]) for name, own in matched.items())
         and all(i.name in matched.values() for i in inputs if i.needed)
+        and _widths_agree({name: letters[own] for name, own in matched.items()}, arrays)
     )
+
+
+def _widths_agree(letters: Mapping[str, Sequence[str]], arrays: Mapping[str, Axes]) -> bool:
+    """Return whether keys, and values, have one width in all arrays: a state (d_k, d_v) differs from one (d_v, d_k)."""
+    pairs = [
+        pair
+        for name, of_array in letters.items()
+        for pair in zip(of_array, arrays[name], strict=True)
+    ]
+    of_letters = (
+        {size for letter, size in pairs if letter == width and isinstance(size, int)}
+        for width in ("d_k", "d_v")
+    )
+    return all(len(sizes) <= 1 for sizes in of_letters)
 
 
 def _match_inputs(inputs: Sequence[Input], names: Iterable[str]) -> dict[str, str]:

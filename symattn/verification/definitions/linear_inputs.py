@@ -56,6 +56,8 @@ _WORDS_OF_ERASING = {
     ("pair", "a"): "alpha removal",
     ("pair", "b"): "beta",
 }
+#: Other names of the state before the first token.
+WORDS_OF_STATES = "state h0 s0 initial recurrent_state ssm_state"
 #: Inputs whose shapes are checked by themselves, also where they are left out.
 _CHECKED_BY_SHAPE = ("bonus", "dt", "skip", "A_log", "dt_bias")
 
@@ -231,9 +233,8 @@ def yield_linear_inputs(spec: LinearAttention, layout: Layout) -> Iterator[Input
     if spec.state:
         width = ("d_k", "d_v") if spec.state == "kv" else ("d_v", "d_k")
         front = [x for x in shape("n", "d").split() if x not in ("n", "d")]
-        words = "state h0 s0 initial recurrent_state ssm_state"
         letters = " ".join([*front, *width])
-        yield Input("initial_state", letters, words, needed=False, step="cache")
+        yield Input("initial_state", letters, WORDS_OF_STATES, needed=False, step="cache")
 
 
 def _yield_erasing_inputs(

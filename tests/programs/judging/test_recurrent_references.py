@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from symattn.bounds.domain import Domain
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.recurrences import cut_recurrence, domain_of_recurrence, plausible_recurrences
+from tests.refusals import refuses
 
 ROWS = {"q": (2, 64, 4, 8), "k": (2, 64, 4, 8), "v": (2, 64, 4, 8)}
 MODULE = """
@@ -93,6 +95,40 @@ def test_names_and_axes_say_which_recurrences_are_plausible() -> None:
     assert ("softplus", "sigmoid") in {(s.gate_form, s.beta_form) for s in plausible_recurrences(layers, True)}
     assert not plausible_recurrences({**ROWS, "temperature": (4,)})
     assert not plausible_recurrences({"x": (2, 64, 32)})
+
+
+def test_widths_tell_the_layout_of_a_state(tmp_path: Path) -> None:
+    wide = {**ROWS, "v": (2, 64, 4, 16), "g": (2, 64, 4), "beta": (2, 64, 4)}
+    for state, shape in (("kv", (2, 4, 8, 16)), ("vk", (2, 4, 16, 8))):
+        assert {spec.state for spec in plausible_recurrences({**wide, "h0": shape}, True)} == {state}
+    definition: dict[str, Any] = packed_definition()
+    definition["axes"] |= {"dv": {"type": "const", "value": 16}}
+    definition["inputs"]["v"]["shape"] = definition["outputs"]["output"]["shape"] = ["t", "hv", "dv"]
+    definition["inputs"]["initial_state"]["shape"] = ["s", "hv", "dv", "d"]
+    path = tmp_path / "definition.json"
+    path.write_text(json.dumps(definition))
+    (form,) = read_definition(str(path)).forms()
+    assert form.recurrent is not None
+    assert dict(form.recurrent.sizes) == {"h": 2, "d_k": 8, "d_v": 16}
+
+
+def test_arrays_of_something_else_promise_nothing(tmp_path: Path) -> None:
+    """A user may give the definition of a file whose names are others."""
+    assert domain_of_recurrence({"x": (2, 64, 32)}, Domain()) == Domain()
+    assert domain_of_recurrence({name: (8,) for name in "qkv"}, Domain()) == Domain()
+    square = {**ROWS, "state": (8, 8)}
+    assert domain_of_recurrence(square, Domain()).max_tokens == 64
+    definition: dict[str, Any] = packed_definition()
+    definition["inputs"] = {{"q": "C"}.get(name, name): axes for name, axes in definition["inputs"].items()}
+    path = tmp_path / "definition.json"
+    path.write_text(json.dumps(definition))
+    kernel, sizes = read_definition(str(path)), {"t": 30, "s": 3, "ends": 4}
+    refuses(kernel.letters_of_workload, LinearAttention.named("mamba2"), sizes, says="not those of a linear attention")
+    # Offsets are an array of one axis.
+    definition = packed_definition()
+    definition["inputs"]["cu_seqlens"]["shape"] = None
+    path.write_text(json.dumps(definition))
+    assert not read_definition(str(path)).recurrences
 
 
 def test_heads_are_told_from_tokens() -> None:
