@@ -10,6 +10,7 @@ import pytest
 from symattn import Domain, Gradient, LinearAttention, Verdict
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
+from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.programs.verifying import Options, verified
@@ -127,6 +128,36 @@ def test_programs_are_within_the_law_and_beyond_that_without_errors_of_steps(spe
         assert bounds.sharp is None
         beyond = max(beyond, float((off / without.worst).max()))
     assert beyond > 1 or spec is LIMITED
+
+
+def law_of(spec: LinearAttention, inputs: dict[str, Array], form: str) -> Recurrence:
+    law = subject(spec, "nd").law
+    assert law is not None
+    (of,) = recurrences(spec, law.in_order(inputs), Precision.of(form))
+    return of
+
+
+def test_errors_of_steps_and_of_a_norm_of_keys_are_joined() -> None:
+    """Of positive numbers all errors add up, so that the bound is as large as the error, and no smaller one is."""
+    both = replace(PLAIN, skip=False, qk_norm="l2")
+    inputs = {name: np.abs(a) for name, a in drawn(both, 6, h=1).items() if name != "skip"}
+    inputs["g"] = np.zeros(1)
+    of = replace(law_of(both, inputs, "bfloat16"), query_errors=None)
+    assert of.rates is not None
+    by_norm = law_of(replace(both, step_form=None), inputs | {"dt": of.rates.T}, "bfloat16").key_errors
+    by_steps = law_of(replace(both, qk_norm=None), inputs | {"k": of.k[None]}, "bfloat16").key_errors
+    assert by_norm is not None
+    assert by_steps is not None
+    written = (of.k + by_norm)[:, :, None] * (of.rates * (1 + by_steps[:, :1] / of.k[:, :1]) * of.v)[:, None]
+    state = written.sum(0)
+    output = (of.q[:, :, None] * written.cumsum(0)).sum(1)
+    exact, how = exact_values(of), RecurrentArithmetic(order="tokens")
+    joined = limits(of, how)
+    for off, bound in ((output - exact.output, joined.worst), (state - exact.state, joined.worst_state)):
+        assert (off / bound).min() > 0.99
+        assert (off / bound).max() < 1
+    for errors in (by_norm, by_steps, by_norm + by_steps):
+        assert (output - exact.output > limits(replace(of, key_errors=errors), how).worst).all()
 
 
 @pytest.mark.parametrize("form", ["float32", "bfloat16"])
