@@ -182,11 +182,7 @@ class CandidateJudge:
             )
             # Causes are sought in a second run, since the first one stops at a wrong output.
             if self.why and judged["status"] is Status.FAIL:
-                explained = replace(how, fresh=draw, verdict_alone=False, repair=True)
-                report = verified(self.candidate, spec, explained)
-                judged |= _fields_of_fault_cause(report) | {"repairs": self._own_repairs(report)}
-                # Such as how many edits were tried.
-                judged["notes"] = tuple(dict.fromkeys((*judged["notes"], *report.notes)))
+                judged |= self._fields_of_explanation(judged, spec, replace(how, fresh=draw))
         except CannotRun as error:
             judged = self._fields_of_failed_candidate(error)
         except Tampered as error:
@@ -208,6 +204,21 @@ class CandidateJudge:
             command=self._reproducing_command_line(spec, drawn),
             **judged,
         )
+
+    def _fields_of_explanation(
+        self, judged: Mapping[str, Any], spec: Specification, how: Options
+    ) -> dict[str, Any]:
+        """Return the cause of a fault and edits that mend it, from a run of its own, which takes back no fault."""
+        try:
+            explained = replace(how, verdict_alone=False, repair=True)
+            report = verified(self.candidate, spec, explained)
+        except CannotRun as error:
+            # What fails in later calls, such as memory, takes back no wrong output.
+            return {"notes": (*judged["notes"], f"No cause was found: {error}")}
+        # Notes such as how many edits were tried.
+        notes = tuple(dict.fromkeys((*judged["notes"], *report.notes)))
+        repairs = self._own_repairs(report)
+        return _fields_of_fault_cause(report) | {"repairs": repairs, "notes": notes}
 
     def _own_repairs(self, report: Report) -> tuple[Repair, ...]:
         """Return the repairs of the candidate's own file; its process must name no other one."""

@@ -10,7 +10,9 @@ import pytest
 
 from symattn import judge
 from symattn.document import schemas
+from symattn.document.errors import NeedsMemory
 from symattn.programs.guard import Tampered
+from symattn.programs.judging import judging
 from symattn.programs.judging.judgement import Status
 from symattn.programs.repairing.apart import TrialsInChild
 from symattn.programs.repairing.edits import Edit
@@ -42,6 +44,23 @@ def test_the_edit_is_sought_on_request_in_the_candidates_own_process(tmp_path: P
     plain = judge(target, examples=8, seed=1)
     assert (plain.repairs, plain.as_dict()["repairs"]) == ((), [])
     assert (plain.reason, plain.counterexample) == (judgement.reason, judgement.counterexample)
+
+
+def test_a_search_for_the_cause_that_cannot_run_takes_back_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate may take all memory in later calls than the wrong one."""
+    run = judging.verified
+
+    def first_alone(*arguments: Any) -> Any:
+        if arguments[-1].repair:
+            raise NeedsMemory("it needs more memory")
+        return run(*arguments)
+
+    monkeypatch.setattr(judging, "verified", first_alone)
+    judgement = judge(lambda q, k, v: v * 0, examples=0, why=True)
+    assert judgement.status is Status.FAIL
+    assert judgement.counterexample is not None
+    assert (judgement.cause, judgement.repairs) == (None, ())
+    assert "No cause was found: it needs more memory" in judgement.notes
 
 
 _EDIT = Edit("axis", 1, 0, (Replacement(3, 0, 3, 1, "a"),), "b", "a")
