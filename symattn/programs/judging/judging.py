@@ -186,10 +186,10 @@ class CandidateJudge:
         except CannotRun as error:
             judged = self._fields_of_failed_candidate(error)
         except Tampered as error:
-            judged = _fields_of_tampering(str(error))
+            judged = fields_of_tampering(str(error))
         # Outputs of a file that changed say nothing about it, so this comes last.
         if before != hash_of_target(self.candidate):
-            judged = _fields_of_tampering("the candidate's file changed while it was judged")
+            judged = fields_of_tampering("the candidate's file changed while it was judged")
         judged["notes"] = (*judged.get("notes", ()), *noted)
         seeds = {"inputs": drawn[0]} if drawn else {}
         identity = identity_of(self.candidate, before)
@@ -297,7 +297,8 @@ class CandidateJudge:
         return how.command(self.candidate, spec=spec, name="judge")
 
 
-def _fields_of_tampering(words: str) -> dict[str, Any]:
+def fields_of_tampering(words: str) -> dict[str, Any]:
+    """Return the fields of a judgement of a candidate that acted against the judge, as the words say."""
     return {"status": Status.TAMPERED, "reason": words, "tampering": (words,)}
 
 

@@ -28,6 +28,7 @@ from symattn.programs.child import (
     ask_first,
     with_fork_server,
 )
+from symattn.programs.guard import Tampered
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
 from symattn.programs.judging.benchmark_inputs import by_definition, judge_case, reason_unjudged
 from symattn.programs.judging.clock import Clock
@@ -39,7 +40,12 @@ from symattn.programs.judging.judgement import (
     PowerOfStep,
     Status,
 )
-from symattn.programs.judging.judging import CandidateJudge, identity_of, shown_fault
+from symattn.programs.judging.judging import (
+    CandidateJudge,
+    fields_of_tampering,
+    identity_of,
+    shown_fault,
+)
 from symattn.programs.judging.recurrences import domain_of_recurrence, plausible_recurrences
 from symattn.programs.judging.workloads import (
     Workloads,
@@ -540,6 +546,9 @@ def _with_own_inputs(
             if too_many := _describe_too_large(spec, inputs, session.precision):
                 return judgement.limited(f"{_OWN_INPUTS_NOT_TRIED}: {too_many}")
             judged = judge_case(session, Case("benchmark", "the benchmark's own inputs", inputs))
+        except Tampered as error:
+            # Acting against the judge is no limit, whichever inputs it was at.
+            return replace(judgement, limits=(), **fields_of_tampering(str(error)))
         except UNFIT as error:
             return judgement.limited(f"{_OWN_INPUTS_NOT_TRIED}: {error}")
     judgement = replace(judgement, calls=judgement.calls + 1)

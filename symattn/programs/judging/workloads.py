@@ -20,10 +20,11 @@ from symattn.bounds.case_result import UNFIT, Case, CaseResult
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.programs.child import TargetOptions
+from symattn.programs.guard import Tampered
 from symattn.programs.judging.benchmark_inputs import by_definition, reason_unjudged
 from symattn.programs.judging.definition_file import KernelDefinition
 from symattn.programs.judging.judgement import Judgement, Status
-from symattn.programs.judging.judging import shown_fault
+from symattn.programs.judging.judging import fields_of_tampering, shown_fault
 from symattn.programs.specifications import Specification
 from symattn.verification import engine
 from symattn.verification.definitions.definition_subject import Definition
@@ -140,6 +141,9 @@ def with_workloads(
                 if reason := reason_unjudged(judged):
                     where = f"at {judged.case.name} of {given.path}"
                     unjudged.append(f"{where} no output was judged: {reason}")
+        except Tampered as error:
+            # Acting against the judge is no limit, whichever inputs it was at.
+            return replace(judgement, limits=(), **fields_of_tampering(str(error)))
         except UNFIT as error:
             problem = str(error)
     if problem:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -13,8 +14,12 @@ from symattn import Attention, judge
 from symattn.document import schemas
 from symattn.programs import calls, guard
 from symattn.programs.child import TargetOptions
+from symattn.programs.judging.benchmark import Benchmark
+from symattn.programs.judging.definition_file import KernelDefinition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge
+from symattn.programs.judging.references import _with_own_inputs
+from symattn.programs.judging.workloads import Workloads, with_workloads
 from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
@@ -289,3 +294,21 @@ def test_a_judge_keeps_its_statuses(tmp_path: Path) -> None:
     text, words = TAMPERING["changes a status of the judge"]
     assert words in judged(tmp_path, text).reason
     assert [status.value for status in Status] == [status.name for status in Status]
+
+
+@pytest.mark.parametrize("at", ["own inputs", "workloads"])
+def test_tampering_at_the_sizes_of_a_benchmark_alone_is_no_limit(tmp_path: Path, at: str) -> None:
+    path = tmp_path / "kernel.py"
+    own = "\nimport os\ndef f(q, k, v):\n    return os._exit(0) if len(q) == 40 else right(q, k, v)\n"
+    path.write_text(RIGHT + own)
+    how, before = TargetOptions(secret=(), layout="nd"), judge(lambda q, k, v: v, examples=0)
+    before = replace(before, status=Status.PASS)
+    if at == "own inputs":
+        arrays = tuple(np.ones((40, 4), np.float32) for _ in range(3))
+        benchmark = Benchmark((), tuple(a.shape for a in arrays), arrays)
+        after = _with_own_inputs(before, f"{path}:f", Attention(), how, benchmark)
+    else:
+        kernel = KernelDefinition({}, {name: ("n", "d") for name in "qkv"}, {}, "float32", "")
+        after = with_workloads(before, f"{path}:f", Attention(), how, kernel, Workloads("w", ({"n": 40, "d": 4},), 1))
+    assert after.status is Status.TAMPERED
+    assert "exit code 0" in after.tampering[0]
