@@ -140,6 +140,7 @@ def test_what_has_no_meaning_is_refused() -> None:
     w, outputs = np.ones(3), np.ones((2, 1, 3))
     refuses(NORMED, w[:2], outputs, says="w has the shape (2,), expected (3,)")
     refuses(NORMED, w, w, says="outputs have the shape (3,); hint: (layers, …, d)")
+    refuses(NORMED, w, outputs[:0], says="an empty array has no attention")
     refuses(BARE, w, outputs, gain=w, says="a gain belongs to norm")
     refuses(DepthAttention, layers="last", says="layers must be 'first' or 'inner'")
     refuses(Attention, qk_norm_of="keys", says="qk_norm_of='keys' belongs to qk_norm")

@@ -99,6 +99,10 @@ class DepthAttention(Answering):
             raise InputError(
                 f"DepthAttention: outputs have the shape {tuple(outputs.shape)}; hint: (layers, …, d)"
             )
+        if 0 in outputs.shape:
+            raise InputError(
+                f"DepthAttention: outputs have the shape {tuple(outputs.shape)}: an empty array has no attention"
+            )
         for name, vector in (("w", w), ("gain", gain)):
             if vector is not None and tuple(vector.shape) != width:
                 raise InputError(
