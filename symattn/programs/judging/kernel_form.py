@@ -2,8 +2,8 @@
 
 A definition of attention has q, k, v of one batch. A kernel may take the tokens of several requests one after the
 other, with offsets (``indptr``), or keys and values in pages of a cache, with a table of pages. Each call of the
-definition is then one call of such a kernel: the items of the batch are its requests, put between requests of other
-lengths whose outputs nobody asks for, with the pages in mixed order; the outputs are gathered again.
+definition is then one call of such a kernel: the items of the batch are its requests, put before, after or between
+requests of other lengths whose outputs nobody asks for, with the pages in mixed order; the outputs are gathered again.
 
 Names of inputs: https://github.com/flashinfer-ai/flashinfer-bench, docs/op_type_schema/gqa_ragged.md, gqa_paged.md,
 mla_paged.md.
@@ -24,6 +24,7 @@ import numpy as np
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import Tensor, import_torch
+from symattn.programs.judging.neighbours import choose_neighbours
 from symattn.programs.judging.recurrent_form import RecurrentForm, RecurrentKernel
 from symattn.programs.names import Function, meaning, parameters
 from symattn.programs.packed import Wrapper
@@ -66,7 +67,9 @@ _KNOWN_SETS = (
     {TABLE, LENGTHS},
 )
 _SPARE_PAGES = 2  # of a cache, that belong to no request
-_NEIGHBOURS = 2  # other requests in each call, one before and one after those that are judged
+_NEIGHBOURS = (
+    2  # at most so many other requests in each call, before and after those that are judged
+)
 _LONGER = 3  # keys by which another request is longer than those that are judged
 
 
@@ -323,14 +326,14 @@ class Batched(Wrapper):
         super().__init__(function, own, "several requests", name)
         self._function, self._batch = function, batch
         pages = "" if batch.page_size is None else f" in pages of {batch.page_size}, in mixed order"
-        self.note = (
-            f"Each call has requests of other lengths before and after those that are judged{pages}"
-        )
+        self.note = f"Each call has requests of other lengths before those that are judged, after them, or both{pages}"
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch = import_torch()
+        neighbours = choose_neighbours(len(q), q.shape[1], k.shape[1])
         requests = _with_neighbours(torch, q, k, v)
-        judged = slice(1, 1 + len(q))
+        requests = requests[neighbours.kept(len(requests))]
+        judged = slice(int(neighbours.before), int(neighbours.before) + len(q))
         queries = _Joined(torch, [request[0] for request in requests])
         lengths = [len(request[1]) for request in requests]
         slots, total = _slots_of(lengths, self._batch.page_size)

@@ -2,7 +2,7 @@
 
 A definition has a batch of sequences of equal lengths. A kernel may take their tokens one after the other, with offsets
 (``cu_seqlens``): each call of the definition is then one call of the kernel, in which the judged sequences stand
-between two of other lengths, each with a state of its own.
+before, after or between others of other lengths, each with a state of its own.
 
 Names of inputs: https://github.com/flashinfer-ai/flashinfer-bench, docs/op-types/gdn.mdx.
 """
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from symattn.programs.frameworks import Tensor, import_torch
+from symattn.programs.judging.neighbours import choose_neighbours
 from symattn.programs.names import Function
 from symattn.programs.packed import Wrapper
 
@@ -59,9 +60,7 @@ class RecurrentKernel(Wrapper):
         self._function, self._form = function, form
         self.sizes = dict(form.sizes)
         if form.offsets:
-            self.note = (
-                "Each call has sequences of other lengths before and after those that are judged"
-            )
+            self.note = "Each call has sequences of other lengths before those that are judged, after them, or both"
 
     def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
         form = self._form
@@ -85,27 +84,34 @@ class RecurrentKernel(Wrapper):
     def _call_joined(
         self, torch: Any, arrays: Mapping[str, Tensor], numbers: Mapping[str, float]
     ) -> Tensor:
-        """Return the outputs of the judged sequences, which stand between two others."""
+        """Return the outputs of the judged sequences, which stand beside others."""
         form = self._form
         batch, length = arrays[form.tokens[0]].shape[:2]
-        joined = {name: _join_tokens(torch, arrays[name]) for name in form.tokens}
-        joined |= {
-            name: _join_states(torch, arrays[name]) for name in form.states if name in arrays
-        }
+        neighbours = choose_neighbours(batch, length)
         # A sequence with one token follows the judged ones.
-        lengths = [length + _LONGER, *[length] * batch, 1]
+        every = [length + _LONGER, *[length] * batch, 1]
+        in_call = neighbours.kept(len(every))
+        lengths = every[in_call]
+        tokens = slice(sum(every[: in_call.start]), sum(every[: in_call.stop]))
+        joined = {name: _join_tokens(torch, arrays[name])[tokens] for name in form.tokens}
+        joined |= {
+            name: _join_states(torch, arrays[name])[in_call]
+            for name in form.states
+            if name in arrays
+        }
         offsets = torch.as_tensor(
             np.cumsum([0, *lengths], dtype=np.int64), device=joined[form.tokens[0]].device
         )
         results = self._function(**{**arrays, **joined}, **numbers, **{form.offsets: offsets})
-        first = length + _LONGER
+        judged = slice(int(neighbours.before), int(neighbours.before) + batch)
+        first = sum(lengths[: judged.start])
         rows = slice(first, first + batch * length)
         for name, whole in joined.items():
-            part = whole[rows] if name in form.tokens else whole[1 : 1 + batch]
+            part = whole[rows] if name in form.tokens else whole[judged]
             _return_changes(torch, arrays[name], part)
         outputs = results if isinstance(results, tuple | list) else (results,)
         gathered = [_gather_sequences(outputs[0], rows, batch, length, sum(lengths))]
-        gathered += [_gather_states(state, batch, len(lengths)) for state in outputs[1:]]
+        gathered += [_gather_states(state, judged, len(lengths)) for state in outputs[1:]]
         return tuple(gathered) if len(gathered) > 1 else gathered[0]
 
 
@@ -138,9 +144,9 @@ def _gather_sequences(output: Tensor, rows: slice, batch: int, length: int, tota
     return output[rows].reshape(batch, length, *output.shape[1:])
 
 
-def _gather_states(state: Tensor, batch: int, count: int) -> Tensor:
+def _gather_states(state: Tensor, judged: slice, count: int) -> Tensor:
     """Return the states of the judged sequences; another number of states is returned as it is."""
-    return state[1 : 1 + batch] if getattr(state, "ndim", 0) and len(state) == count else state
+    return state[judged] if getattr(state, "ndim", 0) and len(state) == count else state
 
 
 def sizes_of_axes(

@@ -9,7 +9,7 @@ from symattn import Attention, InputError, judge
 from symattn.programs.judging.definition_axes import compute_axis
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.kernel_form import K_OFFSETS, Q_OFFSETS, Batched, batch_of
+from symattn.programs.judging.kernel_form import K_OFFSETS, Q_OFFSETS, Batched, KernelForm, batch_of
 from symattn.programs.judging.workloads import read_workloads
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
@@ -301,3 +301,23 @@ def test_workloads_say_scales_and_sizes_of_computed_axes(tmp_path: Path) -> None
     assert kernel.plausible(workloads.numbers)[0] == Attention(heads=HEADS, kv_heads=KV_HEADS, lse=True, scale=0.5)
     usual = kernel.plausible({"sm_scale": 0.35355})
     assert usual[0].scale == Attention().scale  # 1/√8, as workloads round it
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("left_out", ["first", "last"])
+def test_an_end_of_a_call_that_is_left_out_shows(left_out: str) -> None:
+    """Outputs of neighbours are not judged, so that no side has one in each call."""
+    import torch
+
+    def run(q, k, v, qo_indptr, kv_indptr, sm_scale):  # type: ignore[no-untyped-def]
+        output = torch.zeros_like(q)
+        count = len(qo_indptr) - 1
+        for r in range(count):
+            if r != (0 if left_out == "first" else count - 1):
+                output[qo_indptr[r] : qo_indptr[r + 1]] = 1
+        return output
+
+    inputs = {name: ("t", "h", "d") for name in "qkv"} | {"qo_indptr": ("r",), "kv_indptr": ("r",), "sm_scale": ()}
+    form = KernelForm(inputs, {}, {}, batch_of(inputs, {}))
+    outputs = [form.around(run, "run")(*(torch.ones(2, n, 1, 4) for _ in "qkv")) for n in (1, 2, 3)]
+    assert sorted(bool((output == 1).all()) for output in outputs) == [False, True, True]

@@ -221,16 +221,21 @@ def test_what_a_kernel_changes_in_joined_arrays_is_returned(tmp_path: Path) -> N
     path.write_text(json.dumps(packed_definition()))
     (form,) = read_definition(str(path)).forms()
 
+    ends: list[list[int]] = []
+
     def run(q, k, v, g, beta, cu_seqlens, initial_state, scale):  # type: ignore[no-untyped-def]
         initial_state += 1
-        assert cu_seqlens.tolist() == [0, 8, 13, 18, 19]
+        ends.append(cu_seqlens.tolist())
         return v, initial_state
 
     rng = np.random.default_rng(0)
-    shapes = {"q": (2, 5, 2, 8), "k": (2, 5, 2, 8), "v": (2, 5, 4, 8), "g": (2, 5, 4), "beta": (2, 5, 4)}
-    arrays = {name: torch.as_tensor(rng.normal(size=shape)) for name, shape in shapes.items()}
-    states = torch.zeros(2, 4, 8, 8, dtype=torch.float64)
-    output, final = form.around(run, "run")(*arrays.values(), states)
-    assert torch.equal(output, arrays["v"])
-    assert (states == 1).all()
-    assert (final == 1).all()
+    for n in (4, 5, 6):
+        shapes = {"q": (2, n, 2, 8), "k": (2, n, 2, 8), "v": (2, n, 4, 8), "g": (2, n, 4), "beta": (2, n, 4)}
+        arrays = {name: torch.as_tensor(rng.normal(size=shape)) for name, shape in shapes.items()}
+        states = torch.zeros(2, 4, 8, 8, dtype=torch.float64)
+        output, final = form.around(run, "run")(*arrays.values(), states)
+        assert torch.equal(output, arrays["v"])
+        assert (states == 1).all()
+        assert (final == 1).all()
+    # Each side is without another sequence once.
+    assert ends == [[0, 7, 11, 15, 16], [0, 8, 13, 18], [0, 6, 12, 13]]
