@@ -124,6 +124,9 @@ def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> Sessi
 
 def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswer:
     """Return the answer of residues and of a new search, with its work."""
+    # Residues show differences that no rounding explains, and need no bounds: they come first, and before the units of
+    # the search are known, since without units none are asked.
+    again.identity = hints.residues(again)
     # Without units the first cases of each group run alone: a call of a kernel is slow, and all judged ones passed.
     granted = 0.0 if is_slow else for_finding(again.examples)
     again.finding = again.effort_of(granted)
@@ -132,8 +135,7 @@ def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswe
 
 
 def _answer_of_new_search(session: Session, again: Session) -> EditAnswer:
-    # Residues show differences that no rounding explains, and need no bounds: they come first.
-    again.identity = identity = hints.residues(again)
+    identity = again.identity
     if identity is not None and _is_refuted_by_residues(identity):
         return EditAnswer(None, reason="residues")
     if engine.finds_fault(again):

@@ -381,6 +381,16 @@ def test_only_edits_that_are_right_at_all_sizes_are_accepted(
     assert (answer.grade is not None) == accepted, answer
 
 
+def test_an_edit_of_a_slow_function_is_asked_for_residues_too(tmp_path: Path) -> None:
+    spec, how = Attention(), Options(examples=4)
+    wrong = loaded(tmp_path, PLAIN.replace("q @ k.T", "q @ k.T * 2"), "wrong")
+    with how.opened(wrong, spec) as runner:
+        session = how.session(runner, spec, how.examples, how.budget)
+        edited = runner.version(loaded(tmp_path, PLAIN, "edited"))  # type: ignore[attr-defined]
+        answer = examine(session, edited, None, most_tokens=40)
+    assert answer.grade is Grade.TESTED, answer
+
+
 def test_a_file_with_another_constant_has_changed(tmp_path: Path) -> None:
     path, text = tmp_path / "norm.py", "def norm(x):\n    return x / (x * x + 1e-5)\n"
     path.write_text(text)
