@@ -1,8 +1,8 @@
-"""One-line mistakes as engineers make them, each in a right program; written before the rules of edits were read.
+"""One-line mistakes as engineers make them, each in a right program.
 
-They are of kinds that nobody had listed: plain, masks, shared heads, caches, streaming softmax, rotary positions,
-norms, gradients, merges and recurrences. ``LATER`` were written after rules had been added for what was missed of
-``FIRST``.
+They were written by somebody who had read the table of edits in ``docs/fix.md``, and not the code of the rules. They
+are of kinds that nobody had listed: plain, masks, shared heads, caches, streaming softmax, rotary positions, norms,
+gradients, merges and recurrences. ``LATER`` were written after rules had been added for what was missed of ``FIRST``.
 """
 
 from dataclasses import dataclass
