@@ -89,12 +89,14 @@ def of_audit(report: AuditReport, document: Document, script: str) -> str:
 def place_of_target(target: str) -> LogPlace:
     """Return the file and the line at which a target is defined, read without importing it."""
     from symattn.programs.judging.hashes import file_of_target
+    from symattn.programs.loading import place_of
 
-    # A trace or a graph is a file without functions.
-    name = target.partition("(")[0].rpartition(":")[2] if ":" in target else ""
+    # A trace or a graph is a file without functions; the name of a folder may have brackets as a call has.
+    place = place_of(target)
+    name = target.removeprefix(f"{place}:").partition("(")[0] if place else ""
     file = file_of_target(target) if name else Path(target)
     if file is None:
-        return LogPlace(target.partition(":")[0], name=name)
+        return LogPlace(place, name=name)
     return LogPlace(str(file), _line_of(file, name.split(".")), name)
 
 
@@ -139,11 +141,22 @@ def _fixes_of(repairs: Sequence[Repair]) -> Iterator[Fix]:
     """Yield the fixes that edits are; one that repairs a part of the calls is none."""
     for repair in repairs:
         if repair.is_whole:
+            end = _line_end_of(repair.file)
             changes = (
-                TextChange(r.line, r.column + 1, r.end_line, r.end_column + 1, r.new)
+                TextChange(
+                    r.line, r.column + 1, r.end_line, r.end_column + 1, r.new.replace("\n", end)
+                )
                 for r in sorted(repair.replacements)
             )
             yield Fix(f"Fix: {repair.words}.", repair.file, tuple(changes))
+
+
+def _line_end_of(file: str) -> str:
+    """Return how lines of a file end, which new ones are to do as well."""
+    try:
+        return "\r\n" if b"\r\n" in Path(file).read_bytes() else "\n"
+    except OSError:  # a cell of a notebook is no file
+        return "\n"
 
 
 def _result_of_document(document: Document, place: LogPlace) -> LogResult:

@@ -10,12 +10,12 @@ import jsonschema
 import numpy as np
 import pytest
 
-from symattn import audit, judge, verify
+from symattn import Grade, audit, judge, verify
 from symattn.document.sarif import Fix, LogPlace, LogResult, TextChange, sarif
 from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.dependence.mixing import Dependence, Leak
 from symattn.models.auditing.layers.part_judge import LayerFinding
-from symattn.verification.repair import replaced
+from symattn.verification.repair import Repair, Replacement, replaced
 from symattn_cli import sarif as of
 from symattn_cli.main import main
 from tests.programs.repairing.programs import FLASH, PLAIN, loaded, write
@@ -118,6 +118,27 @@ def test_places_are_relative_and_columns_count_characters(tmp_path: Path, monkey
     assert run["columnKind"] == "unicodeCodePoints"
     assert one["partialFingerprints"] == other["partialFingerprints"]
     assert len(run["tool"]["driver"]["rules"]) == 1
+
+
+def test_a_target_in_a_folder_with_brackets_has_its_name_and_line(tmp_path: Path) -> None:
+    folder = tmp_path / "copy (1)"
+    folder.mkdir()
+    path = write(folder, PLAIN)
+    assert of.place_of_target(f"{path}:attention") == LogPlace(str(path), 9, "attention")
+    assert of.place_of_target(f"{path}:softmax(8)".replace(" (1)", "")).name == "softmax"
+
+
+def test_new_lines_end_as_those_of_the_file_do_and_help_names_codes_alone(tmp_path: Path) -> None:
+    path = tmp_path / "attn.py"
+    path.write_bytes(b"def attention(q, k, v):\r\n    return v\r\n")
+    edit = Replacement(2, 0, 2, 0, "    q = q * 2\n")
+    repair = Repair(str(path), (edit,), "", "q = q * 2", "factor", "same", Grade.SAMPLED, None, 1, 1, 1, 1)
+    (fix,) = of._fixes_of([repair])
+    assert fix.changes == (TextChange(2, 1, 2, 1, "    q = q * 2\r\n"),)
+    texts = [rule["help"]["text"] for rule in run_of(sarif(
+        [of._log_result(rule, "error", "It is wrong.", LogPlace("attn.py")) for rule in ("fault", "rescale-output")], "1"
+    ))["tool"]["driver"]["rules"]]  # fmt: skip
+    assert ["symattn faults show" in text for text in texts] == [False, True]
 
 
 @pytest.mark.deep
