@@ -521,7 +521,7 @@ KINDS: dict[str, SpecificationKind] = {
         OutputAndLogSums("Attention", "lse", LSE),
         OfBlock("Block", "blocks", ordered=False),
         OfDefinition("Cached", "caches", "cached"),
-        OfDefinition("DepthAttention", "depth_attention", "depth"),
+        OfDefinition("DepthAttention", "depth_attention"),
         OfDefinition("Differential", "differential"),
         OfGradient("Gradient", "gradients", "gradient"),
         OfNorm("LayerNorm", "norms", ordered=False),

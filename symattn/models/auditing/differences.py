@@ -117,7 +117,10 @@ def _differential_of(module: Module, further: int = 0) -> Differential | None:
     try:
         c, family = known(config)
         place = LayerPlace(c, layer + further)
-        return None if family.difference is None else family.difference(place)
+        of = None if family.difference is None else family.difference(place)
+        if of is None:
+            return None
+        return Differential(attention=of.attention, norm="rms", eps=of.eps, init=of.init)
     except SymattnError:
         return None
 

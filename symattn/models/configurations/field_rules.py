@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import exp
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from symattn.attention.spec import Attention
 from symattn.models.configurations.configuration import Configuration, inverse_root
-
-if TYPE_CHECKING:
-    from symattn.verification.definitions.differential import Differential
 
 Fields: TypeAlias = Mapping[str, object]  # of ``Attention``
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
@@ -127,26 +124,27 @@ def without(field: str, why: str) -> FieldRule:
 
 
 # -- differences -------------------------------------------------------------------------------------------------------
-def subtracting(at: LayerPlace) -> Differential:
+class Subtraction(NamedTuple):
+    """The attention of each half of the heads, of which the second is subtracted, λ_init, and the ε of the norm."""
+
+    attention: Attention
+    init: float
+    eps: float
+
+
+def subtracting(at: LayerPlace) -> Subtraction:
     """Return the difference of two softmaxes of DiffLlama, with λ_init = 0.8 − 0.6 e^(−0.3 l) in layer l, from 0.
 
     Source: Ye et al., Differential Transformer (2024), §2.1, where layers are counted from 1.
     """
-    # Definitions are imported where a model has one, as most have none.
-    from symattn.verification.definitions.differential import Differential
-
     keys = at.c.count_or_none(*KEYS) or at.heads
     for field, count in (("num_attention_heads", at.heads), (KEYS[0], keys)):
         if count % 2:
             raise at.c.refusal(field, count, "even: half of the heads are subtracted")
     halves: Mapping[str, Any] = at.sharing(KEYS[0], keys)
     heads: dict[str, Any] = {name: count and count // 2 for name, count in halves.items()}
-    return Differential(
-        attention=Attention(causal=True, **heads),
-        norm="rms",
-        eps=at.c.number("rms_norm_eps"),
-        init=0.8 - 0.6 * exp(-0.3 * at.layer),
-    )
+    init = 0.8 - 0.6 * exp(-0.3 * at.layer)
+    return Subtraction(Attention(causal=True, **heads), init, at.c.number("rms_norm_eps"))
 
 
 @rule(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from symattn.models.configurations.field_rules import (
     FieldRule,
     LayerPlace,
+    Subtraction,
     around,
     by_decoder,
     by_types,
@@ -52,9 +53,6 @@ from symattn.models.configurations.position_rules import (
     where_sliding,
 )
 
-if TYPE_CHECKING:
-    from symattn.verification.definitions.differential import Differential
-
 Packing: TypeAlias = Literal["rows", "groups"]
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HALVES = {
@@ -77,7 +75,7 @@ class ModelFamily:
     scaled_before  whether queries are scaled before attention is called, with the scale 1
     gates_beside_queries  whether the projection of queries gives each head its queries, then the gate of its output
     gains    the number to add to stored gains of norms: 1 if they are stored as their distance from 1
-    difference  the definition of a layer that subtracts the outputs of two calls, from a place in a model; else None
+    difference  the fields of a layer that subtracts the outputs of two calls, from a place in a model; else None
     whole    more rules, of what the model does to queries and keys before the call; they are left out where only the
              call is described
     """
@@ -88,7 +86,7 @@ class ModelFamily:
     scaled_before: bool = False
     gates_beside_queries: bool = False
     gains: int = 0
-    difference: Callable[[LayerPlace], Differential] | None = None
+    difference: Callable[[LayerPlace], Subtraction] | None = None
     whole: tuple[FieldRule, ...] = ()
 
     def depth(self, kind: str) -> tuple[str, ...]:

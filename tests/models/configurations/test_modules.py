@@ -94,7 +94,9 @@ def test_mistakes_planted_in_temperatures_are_named() -> None:
 
 
 def test_every_family_is_held_against_a_module() -> None:
-    assert {*FAMILIES} == {of.family for of in MODULES.values()}
+    # The difference of two calls is held against a module in test_differences.
+    attending = {name for name, of in FAMILIES.items() if of.difference is None}
+    assert attending == {of.family for of in MODULES.values()}
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("t5", "mt5", "deepseek_v3")])
