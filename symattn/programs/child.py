@@ -360,6 +360,10 @@ class Child(AbstractContextManager["Child"]):
     @property
     def spent(self) -> tuple[float, float]:
         """The processor time of all processes so far, and how long they were ready to run."""
+        return self._spent_by_itself
+
+    @property
+    def _spent_by_itself(self) -> tuple[float, float]:
         return (
             self._spent
             if self._process is None
@@ -373,7 +377,7 @@ class Child(AbstractContextManager["Child"]):
         self._forget_ended_process()
 
     def _forget_ended_process(self) -> None:
-        self._spent, self._process = self.spent, None
+        self._spent, self._process = self._spent_by_itself, None
         self._sent.clear()
 
     def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:
@@ -576,6 +580,11 @@ class WithArraysAlone(Child):
         if not self._shared:
             self._adviser.close()
         super().close()
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """The same with the times of the adviser, in whose process edits run: limits hold for both."""
+        return _add_spent_times(self._spent_by_itself, self._adviser.spent)
 
     def semantics(
         self, spec: Attention, seconds: float, domain: Domain | None = None

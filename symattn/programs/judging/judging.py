@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,8 @@ class CandidateJudge:
             )
             # Causes are sought in a second run, since the first one stops at a wrong output.
             if self.why and judged["status"] is Status.FAIL:
-                judged |= self._fields_of_explanation(judged, spec, replace(how, fresh=draw))
+                explained = replace(how, fresh=draw, verdict_alone=False, repair=True)
+                judged |= self._fields_of_explanation(spec, explained, judged["notes"])
         except CannotRun as error:
             judged = self._fields_of_failed_candidate(error)
         except Tampered as error:
@@ -206,25 +207,28 @@ class CandidateJudge:
         )
 
     def _fields_of_explanation(
-        self, judged: Mapping[str, Any], spec: Specification, how: Options
+        self, spec: Specification, how: Options, notes: tuple[str, ...]
     ) -> dict[str, Any]:
-        """Return the cause of a fault and edits that mend it, from a run of its own, which takes back no fault."""
+        """Return the cause, the edits, and the notes with those of the search, such as how many edits were tried.
+
+        A candidate that cannot be called any more stays wrong.
+        """
         try:
-            explained = replace(how, verdict_alone=False, repair=True)
-            report = verified(self.candidate, spec, explained)
+            report = verified(self.candidate, spec, how)
         except CannotRun as error:
-            # What fails in later calls, such as memory, takes back no wrong output.
-            return {"notes": (*judged["notes"], f"No cause was found: {error}")}
-        # Notes such as how many edits were tried.
-        notes = tuple(dict.fromkeys((*judged["notes"], *report.notes)))
-        repairs = self._own_repairs(report)
-        return _fields_of_fault_cause(report) | {"repairs": repairs, "notes": notes}
+            return {"notes": (*notes, f"The search for a cause ended: {error}.")}
+        repairs = {"repairs": self._own_repairs(report)}
+        all_notes = tuple(dict.fromkeys((*notes, *report.notes)))
+        return _fields_of_fault_cause(report) | repairs | {"notes": all_notes}
 
     def _own_repairs(self, report: Report) -> tuple[Repair, ...]:
-        """Return the repairs of the candidate's own file; its process must name no other one."""
+        """Return the repairs of the candidate's own file; a process of its own must name no other one."""
+        if not isinstance(self.candidate, str):
+            return report.repairs
         file = file_of_target(self.candidate)
-        own = None if file is None else file.resolve()
-        return tuple(r for r in report.repairs if Path(r.file).resolve() == own)
+        # Unlike those of ``Path``, such a path is resolved whatever links the candidate has made.
+        own = None if file is None else os.path.realpath(file)
+        return tuple(r for r in report.repairs if os.path.realpath(r.file) == own)
 
     def _fields_from_report(self, report: Report) -> dict[str, Any]:
         """Return the fields that a report decides."""

@@ -7,12 +7,16 @@ search ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Sizes
 from symattn.document.errors import CannotRun
+from symattn.document.evidence import Evidence, Grade
 from symattn.programs.guard import Tampered
 from symattn.programs.repairing.edits import TIERS, Edit
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
 #: What a process that ends counts as, in calls: its last chunk, and the wait for its end.
 _WORK_OF_END = 10_000
+#: Larger numbers, and longer texts for a reader, are none of an edit: to show or compare them takes long, or raises.
+_LARGEST, _LONGEST_TEXT = 1 << 40, 1000
+#: The same of a length, and of the scores of one case, at which residues differ.
+_LARGEST_SIZE, _MOST_SCORES = 1 << 16, 1 << 26
 
 
 class TrialsInChild:
@@ -90,7 +98,7 @@ class TrialsInChild:
         answer = self._ask_trials_in_child("repaired", list(edits))
         if isinstance(answer, Failure):
             return 0, 1
-        is_right = type(answer) is tuple and [type(n) for n in answer] == [int, int]
+        is_right = type(answer) is tuple and len(answer) == 2 and all(map(_is_whole, answer))
         counts: tuple[int, int] = _checked_answer(answer, is_right)
         return counts
 
@@ -122,17 +130,32 @@ def _is_list_of(answer: Any, is_right: Callable[[Any], bool]) -> bool:
     return type(answer) is list and all(map(is_right, answer))
 
 
+def _is_whole(x: Any) -> bool:
+    return type(x) is int and -_LARGEST <= x <= _LARGEST
+
+
 def _is_number(x: Any) -> bool:
-    return type(x) in (int, float)
+    return _is_whole(x) or (type(x) is float and isfinite(x))
+
+
+def _is_short(x: Any) -> bool:
+    return type(x) is str and len(x) <= _LONGEST_TEXT
+
+
+def _is_complete(x: Any, kind: type) -> bool:
+    """Return whether an object is of a dataclass, with all of its fields: a message may bring one without."""
+    return type(x) is kind and all(hasattr(x, field.name) for field in fields(kind))
 
 
 def _is_opened(x: Any) -> bool:
-    texts = isinstance(x, Opened) and type(x.file) is type(x.digest) is str
-    return texts and type(x.longest_block) is int
+    if not _is_complete(x, Opened) or not type(x.file) is type(x.digest) is str:
+        return False
+    # No path has a null character.
+    return "\0" not in x.file and _is_whole(x.longest_block) and x.longest_block >= 0
 
 
 def _is_screened(x: Any, numbers: range) -> bool:
-    if not isinstance(x, Screened):
+    if not _is_complete(x, Screened):
         return False
     is_known = type(x.number) is int and x.number in numbers
     flags = x.passes, x.strays, x.widens
@@ -141,21 +164,58 @@ def _is_screened(x: Any, numbers: range) -> bool:
 
 def _is_edit(x: Any) -> bool:
     """Return whether an object is an edit of a text, with fields of their types."""
-    if not isinstance(x, Edit) or type(x.replacements) is not tuple or not x.replacements:
+    if not _is_complete(x, Edit) or type(x.replacements) is not tuple or not x.replacements:
         return False
-    whole = x.place, x.node, x.group, x.alike, x.times
-    texts = x.rule, x.old, x.new, x.expression
-    is_plain = all(type(n) is int for n in whole) and all(type(text) is str for text in texts)
-    return is_plain and x.tier in TIERS and all(map(_is_replacement, x.replacements))
+    whole, texts = (x.tier, x.place, x.node, x.group, x.alike, x.times), (x.rule, x.old, x.new)
+    is_plain = all(map(_is_whole, whole)) and all(map(_is_short, texts))
+    is_plain = is_plain and type(x.likely) is bool and type(x.expression) is str
+    is_known = is_plain and x.tier in TIERS and 1 <= x.times <= len(x.replacements)
+    return is_known and all(map(_is_replacement, x.replacements))
 
 
 def _is_replacement(x: Any) -> bool:
-    if not isinstance(x, Replacement):
+    if not _is_complete(x, Replacement):
         return False
     # Columns are counted from 0, lines from 1.
     starts, ends = (x.line, x.column), (x.end_line, x.end_column)
-    whole = all(type(n) is int for n in (*starts, *ends))
+    whole = all(map(_is_whole, (*starts, *ends)))
     return whole and (1, 0) <= starts <= ends and x.end_column >= 0 and type(x.new) is str
+
+
+def _is_outcome(x: Any) -> bool:
+    return _is_complete(x, Outcome) and x.has_fitting_types
+
+
+def _is_identity(x: Any) -> bool:
+    """Return whether an object is a result of residues, as far as an answer about an edit needs it."""
+    # slow to import, and needed only once an edit passes every other question
+    from symattn.verification.semantics import IdentityResult
+
+    if not _is_complete(x, IdentityResult) or not _is_complete(x.evidence, Evidence):
+        return False
+    has_epsilon = isinstance(x.epsilon, float) and isfinite(x.epsilon)
+    if type(x.evidence.grade) is not Grade or not (has_epsilon or x.epsilon is None):
+        return False
+    is_decided = x.agrees is None or type(x.agrees) is bool
+    # ε belongs to this grade alone.
+    is_graded = x.agrees is not True or has_epsilon == (x.evidence.grade is Grade.TESTED)
+    has_words = type(x.notes) is tuple and all(type(note) is str for note in x.notes)
+    is_placed = x.difference is None or _is_difference(x.difference)
+    return is_decided and is_graded and has_words and is_placed and type(x.nearly) is bool
+
+
+def _is_difference(x: Any) -> bool:
+    """Return whether an object says where residues differ, at sizes of which inputs can be made."""
+    from symattn.verification.semantics import Difference
+
+    if not _is_complete(x, Difference) or not _is_complete(x.sizes, Sizes):
+        return False
+    sizes = x.sizes
+    if type(sizes.batch) is not tuple:
+        return False
+    every = (sizes.n_q, sizes.n_k, sizes.d_k, sizes.d_v, sizes.d_model, *sizes.batch)
+    is_plain = all(type(n) is int and 0 <= n <= _LARGEST_SIZE for n in every)
+    return is_plain and prod((sizes.n_q, sizes.n_k, *sizes.batch)) <= _MOST_SCORES
 
 
 class EditedInChild:
@@ -185,7 +245,8 @@ class EditedInChild:
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the edited function once; see ``Runner``."""
-        outcome: Outcome = self._ask_edited_target(0.0, "run", dict(inputs), memory)
+        answer = self._ask_edited_target(0.0, "run", dict(inputs), memory)
+        outcome: Outcome = _checked_answer(answer, _is_outcome(answer))
         return outcome
 
     def semantics(
@@ -193,9 +254,8 @@ class EditedInChild:
     ) -> IdentityResult:
         """Return the identity test on residues."""
         # Longer than the identity test's own limit, so that the process ends only as a last resort.
-        result: IdentityResult = self._ask_edited_target(
-            60.0 + 2 * seconds, "semantics", spec, seconds, domain
-        )
+        answer = self._ask_edited_target(60.0 + 2 * seconds, "semantics", spec, seconds, domain)
+        result: IdentityResult = _checked_answer(answer, _is_identity(answer))
         return result
 
     def _ask_edited_target(self, seconds: float, question: str, *rest: Any) -> Any:

@@ -1,23 +1,34 @@
 """``judge`` with ``why``: the edit that makes a candidate right, from a process that is not trusted."""
 
 import json
+from collections import deque
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
-from symattn import judge
+from symattn import Attention, Grade, judge
+from symattn.bounds.called_target import Outcome
+from symattn.bounds.inputs import Sizes
 from symattn.document import schemas
-from symattn.document.errors import NeedsMemory
+from symattn.document.errors import CannotRunHere
+from symattn.document.evidence import Evidence
+from symattn.programs.child import WithArraysAlone
 from symattn.programs.guard import Tampered
 from symattn.programs.judging import judging
 from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.judging import CandidateJudge
 from symattn.programs.repairing.apart import TrialsInChild
 from symattn.programs.repairing.edits import Edit
 from symattn.programs.repairing.trials import Opened, Screened
-from symattn.verification.repair import Replacement
+from symattn.programs.verifying import Options
+from symattn.verification.repair import Repair, Replacement
+from symattn.verification.semantics import Difference, IdentityResult
 from tests.programs.repairing.programs import FLASH, PLAIN, write
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
@@ -46,23 +57,6 @@ def test_the_edit_is_sought_on_request_in_the_candidates_own_process(tmp_path: P
     assert (plain.reason, plain.counterexample) == (judgement.reason, judgement.counterexample)
 
 
-def test_a_search_for_the_cause_that_cannot_run_takes_back_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate may take all memory in later calls than the wrong one."""
-    run = judging.verified
-
-    def first_alone(*arguments: Any) -> Any:
-        if arguments[-1].repair:
-            raise NeedsMemory("it needs more memory")
-        return run(*arguments)
-
-    monkeypatch.setattr(judging, "verified", first_alone)
-    judgement = judge(lambda q, k, v: v * 0, examples=0, why=True)
-    assert judgement.status is Status.FAIL
-    assert judgement.counterexample is not None
-    assert (judgement.cause, judgement.repairs) == (None, ())
-    assert "No cause was found: it needs more memory" in judgement.notes
-
-
 _EDIT = Edit("axis", 1, 0, (Replacement(3, 0, 3, 1, "a"),), "b", "a")
 #: A question, and an answer that symattn's own code never gives.
 FORGED: dict[str, tuple[str, tuple[Any, ...], Any]] = {
@@ -75,6 +69,12 @@ FORGED: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "too few": ("score", ([_EDIT],), []),
     "no pair": ("repaired", ([_EDIT],), (1,)),
     "work": ("work_done", (), "much"),
+    "a number beyond floats": ("work_done", (), 10**400),
+    "no number": ("score", ([_EDIT],), [float("nan")]),
+    "a long text": ("edits", (1,), [replace(_EDIT, new="a " * 50_000)]),
+    "an array": ("edits", (1,), [replace(_EDIT, likely=np.zeros(2))]),  # type: ignore[arg-type]
+    "a field that is missing": ("edits", (1,), [object.__new__(Edit)]),
+    "no path": ("open", (), Opened("f\0.py", "")),
 }
 
 
@@ -87,3 +87,59 @@ def test_a_forged_answer_ends_the_search(name: str) -> None:
     child.ask = lambda asked, *_: answer if asked == "trials" or question == "open" else Opened("f.py", "")
     with pytest.raises(Tampered, match="it answers for the judge's own code"):
         getattr(trials, question)(*arguments)
+
+
+_AGREES = IdentityResult(True, Evidence(Grade.TESTED, "", 1e-9), 1e-9)
+_SIZES = Sizes(1 << 15, 1 << 15)
+#: The same of an edited function: a question, a true answer and one of another form.
+OF_EDITED: dict[str, tuple[str, Any, Any]] = {
+    "outcome": ("run", Outcome(np.zeros(1), "float32", (1,)), Outcome("zeros")),  # type: ignore[arg-type]
+    "grade": ("semantics", _AGREES, replace(_AGREES, epsilon=None)),
+    "sizes": ("semantics", replace(_AGREES, agrees=None), replace(
+        _AGREES, agrees=False, difference=Difference((0,), _SIZES, (), ""))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_EDITED)
+def test_a_forged_answer_of_an_edited_function_ends_the_search(name: str) -> None:
+    question, true, forged = OF_EDITED[name]
+    answers = [Opened("f.py", ""), true, Opened("f.py", ""), forged]
+    child: Any = SimpleNamespace(process=None, ask=lambda *_, **__: answers.pop(0))
+    version = TrialsInChild(child, None).version([_EDIT])  # type: ignore[arg-type]
+    arguments = ({},) if question == "run" else (Attention(), 1.0)
+    assert getattr(version, question)(*arguments) is true
+    with pytest.raises(Tampered, match="it answers for the judge's own code"):
+        getattr(version, question)(*arguments)
+
+
+def test_a_process_names_its_own_file_alone_and_a_function_here_any(tmp_path: Path) -> None:
+    path = write(tmp_path, PLAIN)
+    made = Repair(str(path), (Replacement(3, 0, 3, 1, "a"),), "b", "a", "axis", "same", Grade.SAMPLED, None, 1, 1, 1, 1)
+    repairs: Any = SimpleNamespace(repairs=(made, replace(made, file=str(tmp_path / "other.py"))))
+    of = CandidateJudge(f"{path}:attention", None, Options())
+    assert of._own_repairs(repairs) == (made,)
+    # A function that was bound to some arguments has no file by its name.
+    assert replace(of, candidate=partial(np.dot))._own_repairs(repairs) == repairs.repairs
+
+
+def test_a_candidate_that_ends_the_search_for_its_cause_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = judging.verified
+
+    def verified_once(candidate: Any, spec: Any, how: Options) -> Any:
+        if how.repair:
+            raise CannotRunHere("it cannot be judged")
+        return verified(candidate, spec, how)
+
+    monkeypatch.setattr(judging, "verified", verified_once)
+    judgement = judge(lambda q, k, v: v * 0, examples=0, seed=1, why=True)
+    assert judgement.status is Status.FAIL
+    assert "The search for a cause ended: it cannot be judged." in judgement.notes
+
+
+def test_the_time_of_edits_counts_in_the_adviser() -> None:
+    child: Any = object.__new__(WithArraysAlone)
+    child._adviser, child._spent, child._process = SimpleNamespace(spent=(2.0, 0.5)), (1.0, 0.25), None
+    child._sent = deque()
+    # The end of a process adds nothing.
+    child._forget_ended_process()
+    assert child.spent == (3.0, 0.75)
