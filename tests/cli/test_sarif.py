@@ -135,9 +135,9 @@ def test_new_lines_end_as_those_of_the_file_do_and_help_names_codes_alone(tmp_pa
     repair = Repair(str(path), (edit,), "", "q = q * 2", "factor", "same", Grade.SAMPLED, None, 1, 1, 1, 1)
     (fix,) = of._fixes_of([repair])
     assert fix.changes == (TextChange(2, 1, 2, 1, "    q = q * 2\r\n"),)
-    texts = [rule["help"]["text"] for rule in run_of(sarif(
-        [of._log_result(rule, "error", "It is wrong.", LogPlace("attn.py")) for rule in ("fault", "rescale-output")], "1"
-    ))["tool"]["driver"]["rules"]]  # fmt: skip
+    place = LogPlace("attn.py")
+    results = [of._log_result(rule, "error", "It is wrong.", place) for rule in ("fault", "rescale-output")]
+    texts = [rule["help"]["text"] for rule in run_of(sarif(results, "1"))["tool"]["driver"]["rules"]]
     assert ["symattn faults show" in text for text in texts] == [False, True]
 
 
