@@ -29,6 +29,7 @@ from symattn.programs.judging.kernel_form import (
     batch_of,
     role_of,
 )
+from symattn.programs.judging.neighbours import choose_neighbours
 from symattn.programs.judging.recurrences import (
     domain_of_recurrence,
     factor_of,
@@ -198,7 +199,10 @@ class KernelDefinition:
                     result.setdefault(letter.split("*")[-1], max(size // factor, 1))
         if self._offsets:
             count = max(sizes[self.inputs[self._offsets][0]] - 1, 1)
-            result["b"], result["n"] = count, max(result["n"] // count, 1)
+            length = max(result["n"] // count, 1)
+            # The neighbours of the judged sequences are among those counted.
+            judged = max(count - choose_neighbours(length).number, 1)
+            result |= {"b": judged, "n": length}
         return result
 
     def sizes(self, given: Mapping[str, int], where: str) -> dict[str, int]:

@@ -67,9 +67,6 @@ _KNOWN_SETS = (
     {TABLE, LENGTHS},
 )
 _SPARE_PAGES = 2  # of a cache, that belong to no request
-_NEIGHBOURS = (
-    2  # at most so many other requests in each call, before and after those that are judged
-)
 _LONGER = 3  # keys by which another request is longer than those that are judged
 
 
@@ -138,9 +135,9 @@ class RequestBatch:
             keys = size(TABLE, 1) * (self.page_size or 1) * requests
         else:
             keys = size(k)
-        judged = max(requests - _NEIGHBOURS, 1)
         n_q = 1 if self.decodes else max(size(q) // requests, 1)
         n_k = max(keys // requests, n_q)  # with a causal mask each query has a key then
+        judged = max(requests - choose_neighbours(n_q, n_k).number, 1)
         if self.latents is not None:
             of_keys = judged, n_k, 1, self.latents.width
             return [(judged, n_q, size(q, -2), self.latents.width), of_keys, of_keys]
@@ -330,7 +327,7 @@ class Batched(Wrapper):
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch = import_torch()
-        neighbours = choose_neighbours(len(q), q.shape[1], k.shape[1])
+        neighbours = choose_neighbours(q.shape[1], k.shape[1])
         requests = _with_neighbours(torch, q, k, v)
         requests = requests[neighbours.kept(len(requests))]
         judged = slice(int(neighbours.before), int(neighbours.before) + len(q))

@@ -11,6 +11,11 @@ class Neighbours(NamedTuple):
     before: bool
     after: bool
 
+    @property
+    def number(self) -> int:
+        """The number of other sequences."""
+        return self.before + self.after
+
     def kept(self, count: int) -> slice:
         """Return which of ``count`` sequences are in the call, of which the first and the last are neighbours."""
         return slice(0 if self.before else 1, count if self.after else count - 1)
@@ -20,6 +25,9 @@ class Neighbours(NamedTuple):
 _ARRANGEMENTS = (Neighbours(True, True), Neighbours(True, False), Neighbours(False, True))
 
 
-def choose_neighbours(*sizes: int) -> Neighbours:
-    """Return the neighbours in a call of these sizes, which are the same whenever it is repeated."""
-    return _ARRANGEMENTS[sum(sizes) % len(_ARRANGEMENTS)]
+def choose_neighbours(*lengths: int) -> Neighbours:
+    """Return the neighbours in a call of sequences of these lengths, which are the same whenever it is repeated.
+
+    They do not depend on the number of sequences, so that this can be chosen to have a given sum with them.
+    """
+    return _ARRANGEMENTS[sum(lengths) % len(_ARRANGEMENTS)]

@@ -87,7 +87,7 @@ class RecurrentKernel(Wrapper):
         """Return the outputs of the judged sequences, which stand beside others."""
         form = self._form
         batch, length = arrays[form.tokens[0]].shape[:2]
-        neighbours = choose_neighbours(batch, length)
+        neighbours = choose_neighbours(length)
         # A sequence with one token follows the judged ones.
         every = [length + _LONGER, *[length] * batch, 1]
         in_call = neighbours.kept(len(every))
