@@ -583,7 +583,7 @@ class WithArraysAlone(Child):
 
     @property
     def spent(self) -> tuple[float, float]:
-        """The same with the times of the adviser, in whose process edits run: limits hold for both."""
+        """Return the time with that of the adviser, in whose process edits run: limits hold for both."""
         return _add_spent_times(self._spent_by_itself, self._adviser.spent)
 
     def semantics(

@@ -141,14 +141,14 @@ class KernelDefinition:
         # Beside tokens, what has an axis of sequences are states.
         states = tuple(name for name in arrays if name not in tokens and "b" in letters[name])
         return RecurrentForm(
-            tuple(arrays),
-            tokens,
-            states,
-            next(name for name in arrays if role_of(name) == "k"),
-            next((name for name in self.inputs if role_of(name) == "scale"), ""),
-            self._offsets,
-            sizes_of_axes(letters, arrays),
-            tuple(name for name in arrays if self.dtypes.get(name) == "float32"),
+            arrays=tuple(arrays),
+            tokens=tokens,
+            states=states,
+            keys=next(name for name in arrays if role_of(name) == "k"),
+            scale=next((name for name in self.inputs if role_of(name) == "scale"), ""),
+            offsets=self._offsets,
+            sizes=sizes_of_axes(letters, arrays),
+            wide=tuple(name for name in arrays if self.dtypes.get(name) == "float32"),
         )
 
     def forms(self) -> tuple[KernelForm, ...]:

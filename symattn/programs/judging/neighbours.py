@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Neighbours(NamedTuple):
-    """Whether another sequence comes before the judged ones, and after them."""
+    """The sides of the judged sequences on which another one stands."""
 
     before: bool
     after: bool

@@ -62,7 +62,7 @@ def plausible_recurrences(
     specs = [
         spec
         for spec in _yield_specifications(values_per_key)
-        if returns_state in (None, spec.state is not None) and _takes(spec, layout, arrays)
+        if returns_state in (None, spec.state is not None) and _takes_arrays(spec, layout, arrays)
     ]
     # Where no array is a state of its own, one that starts from zeros is rarely returned.
     stateless = [spec for spec in specs if spec.state is None]
@@ -113,26 +113,25 @@ def cut_recurrence(
 
     Tokens stay, since later ones depend on all before. An array has at most ``max_entries``, if one head has.
     """
-    specs = plausible_recurrences({name: a.shape for name, a in arrays.items()})
+    shapes = {name: a.shape for name, a in arrays.items()}
+    specs = plausible_recurrences(shapes)
     if not specs or len(arrays) <= len(_ROLES):
         return None
-    spec = specs[0]
-    shapes = {name: a.shape for name, a in arrays.items()}
-    letters = letters_by_name(spec, layout_of_arrays(shapes), arrays)
+    letters = letters_by_name(specs[0], layout_of_arrays(shapes), arrays)
     largest = max(arrays, key=lambda name: arrays[name].size)
     sizes = dict(zip(letters[largest], arrays[largest].shape, strict=True))
-    kept: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for letter in ("b", "h"):
         whole = next((axis for axis in sizes if axis.split("*")[-1] == letter), None)
         if whole is None:
             continue
         per_letter = factor_of(whole)
         items = sizes[whole] // per_letter
-        rest = prod(kept.get(axis, size) for axis, size in sizes.items() if axis != whole)
-        kept[whole] = per_letter * max(1, min(items, max_entries // max(rest * per_letter, 1)))
-        kept[letter] = kept[whole] // per_letter
+        rest = prod(counts.get(axis, size) for axis, size in sizes.items() if axis != whole)
+        counts[whole] = per_letter * max(1, min(items, max_entries // max(rest * per_letter, 1)))
+        counts[letter] = counts[whole] // per_letter
     return tuple(
-        np.ascontiguousarray(a[tuple(slice(_kept_size(axis, kept)) for axis in letters[name])])
+        np.ascontiguousarray(a[tuple(slice(_kept_size(axis, counts)) for axis in letters[name])])
         for name, a in arrays.items()
     )
 
@@ -159,9 +158,9 @@ def factor_of(axis: str) -> int:
     return int(factor) if star else 1
 
 
-def _kept_size(axis: str, kept: Mapping[str, int]) -> int | None:
+def _kept_size(axis: str, counts: Mapping[str, int]) -> int | None:
     """Return how many items along an axis are kept; None for all."""
-    items = kept.get(axis.split("*")[-1])
+    items = counts.get(axis.split("*")[-1])
     return None if items is None else items * factor_of(axis)
 
 
@@ -215,7 +214,7 @@ def _count_values_per_key(q: Axes, v: Axes) -> int:
     return 1
 
 
-def _takes(spec: LinearAttention, layout: Layout, arrays: Mapping[str, Axes]) -> bool:
+def _takes_arrays(spec: LinearAttention, layout: Layout, arrays: Mapping[str, Axes]) -> bool:
     """Return whether the arrays are the inputs of a linear attention, by their names, numbers of axes and widths."""
     try:
         inputs = [*yield_linear_inputs(spec, layout)]

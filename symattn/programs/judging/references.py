@@ -582,13 +582,9 @@ def _rows_of_known_mistakes(
     """Return for each step how much of a known mistake of a definition one call would have shown."""
     subject = session.subject
     assert isinstance(subject, Definition), "an attention has its own errors"
-    mistakes: dict[str, list[power.Mutation]] = {}
-    for m in subject.mistakes:
-        # In float64 a mistake that only loses digits has no effect.
-        if m.exact:
-            outputs = partial(subject.run, m.run)
-            mistakes.setdefault(m.step, []).append(power.Mutation(m.step, m.cause, outputs))
-    by_step = {step: [alike[:_MAX_MISTAKES_OF_STEP]] for step, alike in mistakes.items()}
+    by_step = {
+        step: [alike[:_MAX_MISTAKES_OF_STEP]] for step, alike in subject.mutations_by_step().items()
+    }
     shown = power.powers(subject.right, by_step, [inputs], tried)
     return [PowerOfStep(one.step, one.mistake, one.share if one.seen else None) for one in shown]
 

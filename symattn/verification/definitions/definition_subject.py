@@ -887,16 +887,18 @@ class Definition(Subject):
         """Return the power of the judged cases for each step with a known mistake."""
         rng = np.random.default_rng((session.seed, 4))
         drawn = [case.inputs for case in islice(self._of_sizes(session, rng), _DRAWN)]
-        mutations: dict[str, list[Mutation]] = {}
+        mutations = {step: [alike] for step, alike in self.mutations_by_step().items()}
+        return powers(self.right, mutations, drawn, session.tried)
+
+    def mutations_by_step(self) -> dict[str, list[Mutation]]:
+        """Return the known mistakes of each step that change outputs in float64."""
+        result: dict[str, list[Mutation]] = {}
         for m in self.mistakes:
             # In float64 a mistake that only loses digits has no effect.
             if m.exact:
-                mutations.setdefault(m.step, []).append(
-                    Mutation(m.step, m.cause, partial(self.run, m.run))
-                )
-        return powers(
-            self.right, {step: [alike] for step, alike in mutations.items()}, drawn, session.tried
-        )
+                mutation = Mutation(m.step, m.cause, partial(self.run, m.run))
+                result.setdefault(m.step, []).append(mutation)
+        return result
 
     def reservations(self, session: Session) -> Iterator[str]:
         """See ``Subject``; of temperatures that no input is long enough for, and of several chunks that the law says

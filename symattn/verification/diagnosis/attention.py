@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +41,6 @@ from symattn.verification.diagnosis.screening import (
 )
 from symattn.verification.rules import combined, constant_outputs, operations, recording
 from symattn.verification.rules.families import families
-
-if TYPE_CHECKING:
-    pass
-
 
 _BEYOND = 8  # multiple of the bound
 _LEGAL = 8  # multiple of the bound of the right definition

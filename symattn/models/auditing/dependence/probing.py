@@ -596,8 +596,8 @@ def probed(
     # The code of a model may raise anything when it runs again.
     except Exception as error:
         return Dependence(causal, reason=_describe_error(error))
-    found = _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
-    return replace(found, padded=not bool(real.all()))
+    result = _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
+    return replace(result, padded=not bool(real.all()))
 
 
 def _describe_error(error: Exception) -> str:
@@ -625,8 +625,8 @@ def with_padding(
         return replace(known, padded=True, padding_reason=_UNSTEADY)
     except Exception as error:
         return replace(known, padded=True, padding_reason=_describe_error(error))
-    found = _assign_leaks_to_parts(known.causal, list(known.parts), leaks)
-    return replace(found, leaks=[*known.leaks, *found.leaks][:1], padded=True)
+    result = _assign_leaks_to_parts(known.causal, list(known.parts), leaks)
+    return replace(result, leaks=[*known.leaks, *result.leaks][:1], padded=True)
 
 
 def _prepare_probe(
